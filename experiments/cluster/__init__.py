@@ -1,0 +1,1 @@
+"""Cluster: which job runs where and when."""

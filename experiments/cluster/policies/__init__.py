@@ -1,0 +1,1 @@
+"""The cluster policies: found by being in this folder."""

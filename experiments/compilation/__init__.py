@@ -1,0 +1,1 @@
+"""Compilation: how a graph is rewritten and lowered before it runs."""

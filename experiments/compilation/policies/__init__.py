@@ -1,0 +1,1 @@
+"""The compilation policies: found by being in this folder."""

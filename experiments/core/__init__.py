@@ -1,0 +1,1 @@
+"""What every family shares: errors, units, events, metrics, papers, knobs, policies, specs and outcomes."""

@@ -1,0 +1,79 @@
+"""Strict JSON in, canonical JSON out: no NaN, no duplicate keys, no surprises in the hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any
+
+from experiments.core.errors import BadInput
+
+MAX_DEPTH = 64
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} appears twice")
+    return out
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not a JSON number")
+
+
+def _integer(text: str) -> int:
+    if len(text) > 40:
+        raise ValueError(f"integer of {len(text)} digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is out of range")
+    return value
+
+
+def loads(text: str | bytes, where: str) -> Any:
+    """Parse JSON; ``BadInput`` names ``where`` and the position. Refuses NaN, Infinity, duplicate keys, depth > 64."""
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_int=_integer,
+            parse_float=_number,
+        )
+    except RecursionError:
+        raise BadInput("nested too deeply", where, f"at most {MAX_DEPTH} levels") from None
+    except ValueError as error:
+        raise BadInput(f"not valid JSON: {error}", where, "a JSON document") from None
+    if depth(value) > MAX_DEPTH:
+        raise BadInput("nested too deeply", where, f"at most {MAX_DEPTH} levels")
+    return value
+
+
+def depth(value: Any) -> int:
+    """Nesting depth of a JSON value: 0 for a scalar. Iterative, so that depth cannot exhaust the stack."""
+    deepest, todo = 0, [(value, 0)]
+    while todo:
+        item, level = todo.pop()
+        children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        if isinstance(item, dict | list):
+            deepest = max(deepest, level + 1)
+        todo.extend((child, level + 1) for child in children)
+    return deepest
+
+
+def canonical(value: Any) -> str:
+    """The one spelling of a JSON value: sorted keys, no spaces, UTF-8; NaN and Infinity raise ``ValueError``."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical spelling, as 64 hex digits."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()

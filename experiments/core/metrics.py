@@ -1,0 +1,104 @@
+"""The figures a run can report: one name, one unit and one direction for each, everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.core.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A reported figure. ``lower_is_better`` is ``None`` for figures that only describe."""
+
+    name: str
+    unit: str
+    lower_is_better: bool | None
+    label: str
+
+
+_CATALOGUE = """
+peak_memory                      bytes      lower   peak memory
+peak_memory_per_device           bytes      lower   peak memory of the fullest device
+host_peak_memory                 bytes      lower   peak host memory
+persistent_bytes                 bytes      -       parameters, gradients kept and optimizer state
+step_time                        s          lower   step time
+ideal_step_time                  s          -       step time with infinite memory
+stall_time                       s          lower   stall time
+overlap_time                     s          higher  transfer time hidden behind compute
+recompute_time                   s          lower   recompute time
+offloaded_bytes                  bytes      lower   bytes offloaded
+prefetched_bytes                 bytes      lower   bytes prefetched
+samples_per_second               1/s        higher  samples per second
+tokens_per_second                1/s        higher  tokens per second
+mfu                              fraction   higher  model FLOPs utilization
+hfu                              fraction   higher  hardware FLOPs utilization
+jct                              s          lower   job completion time
+max_parameter_difference         abs        lower   largest parameter difference from the unplanned run
+bubble_fraction                  fraction   lower   pipeline bubble
+exposed_communication_time       s          lower   exposed communication time
+communication_time               s          lower   communication time
+communication_bytes              bytes      lower   bytes communicated per device
+devices                          devices    -       devices used
+latency                          s          lower   latency
+compile_time                     s          lower   compile time
+speedup                          ratio      higher  speed-up over eager
+kernels                          kernels    lower   kernels
+ops                              ops        lower   ops in the graph
+graph_breaks                     breaks     lower   graph breaks
+rewrites                         rewrites   -       rewrites applied
+flops                            FLOP       lower   FLOPs
+bytes                            bytes      lower   bytes read and written
+max_abs_error                    abs        lower   largest absolute error against eager
+max_gradient_error               abs        lower   largest gradient difference from one process
+avg_jct                          s          lower   average job completion time
+p50_jct                          s          lower   median job completion time
+p99_jct                          s          lower   99th percentile job completion time
+makespan                         s          lower   makespan
+avg_queueing_delay               s          lower   average queueing delay
+utilization                      fraction   higher  device utilization
+deadline_satisfaction            fraction   higher  jobs that met their deadline
+deadline_admitted_satisfaction   fraction   higher  admitted jobs that met their deadline
+finish_time_fairness_max         ratio      lower   worst finish-time fairness
+preemptions                      count      lower   preemptions
+gpu_allocation_ratio             fraction   higher  GPUs allocated
+fragmentation                    fraction   lower   fragmentation
+unfinished_jobs                  jobs       lower   unfinished jobs
+jobs                             jobs       -       jobs in the trace
+requests                         requests   -       requests in the trace
+rejected_requests                requests   lower   rejected requests
+unfinished_requests              requests   lower   unfinished requests
+iterations                       count      -       engine iterations
+ttft_mean                        s          lower   mean time to first token
+ttft_p50                         s          lower   median time to first token
+ttft_p99                         s          lower   99th percentile time to first token
+tpot_mean                        s          lower   mean time per output token
+tpot_p50                         s          lower   median time per output token
+tpot_p99                         s          lower   99th percentile time per output token
+tbt_p99                          s          lower   99th percentile time between tokens
+latency_mean                     s          lower   mean request latency
+latency_p50                      s          lower   median request latency
+latency_p99                      s          lower   99th percentile request latency
+normalized_latency_p50           s          lower   median latency per output token
+slo_attainment                   fraction   higher  requests within their objective
+goodput                          1/s        higher  requests within their objective per second
+throughput                       1/s        higher  requests completed per second
+peak_kv_tokens                   tokens     lower   most KV slots reserved at once
+"""
+
+_DIRECTION: dict[str, bool | None] = {"lower": True, "higher": False, "-": None}
+
+
+def _parse(line: str) -> Metric:
+    name, unit, direction, label = line.split(None, 3)
+    return Metric(name, unit, _DIRECTION[direction], label)
+
+
+METRICS: dict[str, Metric] = {m.name: m for m in map(_parse, _CATALOGUE.strip().splitlines())}
+
+
+def metric(name: str) -> Metric:
+    """The metric called ``name``; an unlisted name is an error, so that a figure never lacks its unit."""
+    if name not in METRICS:
+        raise BadInput(f"unknown metric {name!r}", "metrics", f"one of {', '.join(sorted(METRICS))}")
+    return METRICS[name]

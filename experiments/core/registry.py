@@ -1,0 +1,87 @@
+"""Finds the policies: every module in ``experiments/<family>/policies/`` is looked at, nothing is listed by hand.
+
+The only place where family modules are imported by name (``importlib``), so that no import chain leads from a
+page to torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from experiments.core import knobs
+from experiments.core.errors import BadInput
+from experiments.core.paper import PolicySheet, load_sheet
+from experiments.core.policy import FAMILIES, Policy
+
+
+class DuplicatePolicy(RuntimeError):
+    """Two policies of a family carry the same name."""
+
+
+def load_module(family: str, part: str) -> ModuleType:
+    """The module ``experiments.<family>.<part>``, for parts that must not be imported before they are needed."""
+    return importlib.import_module(f"experiments.{family}.{part}")
+
+
+def _modules(family: str) -> Iterator[ModuleType]:
+    package = load_module(family, "policies")
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+        yield importlib.import_module(f"{package.__name__}.{info.name}")
+
+
+def policies_in(module: ModuleType) -> list[type[Policy]]:
+    """The policies that ``module`` itself defines (not those it imports), in the order written."""
+    members = [value for value in vars(module).values() if inspect.isclass(value)]
+    own = [value for value in members if issubclass(value, Policy) and value.__module__ == module.__name__]
+    return [value for value in own if "name" in vars(value)]
+
+
+def collect(modules: Iterable[ModuleType]) -> dict[str, type[Policy]]:
+    """Policies by name. A name taken twice raises ``DuplicatePolicy`` naming both places."""
+    found: dict[str, type[Policy]] = {}
+    for module in modules:
+        for policy in policies_in(module):
+            if policy.name in found:
+                places = f"{found[policy.name].__module__} and {policy.__module__}"
+                raise DuplicatePolicy(f"policy name {policy.name!r} is used in {places}")
+            found[policy.name] = policy
+    return found
+
+
+@functools.cache
+def family_policies(family: str) -> Mapping[str, type[Policy]]:
+    """All policies of one family by name."""
+    if family not in FAMILIES:
+        raise BadInput(f"unknown family {family!r}", "family", "one of " + ", ".join(FAMILIES))
+    return MappingProxyType(collect(_modules(family)))
+
+
+def all_policies() -> list[type[Policy]]:
+    return [policy for family in FAMILIES for policy in family_policies(family).values()]
+
+
+def policy_class(family: str, name: str) -> type[Policy]:
+    found = family_policies(family)
+    if name not in found:
+        raise BadInput(f"unknown policy {name!r}", "policy", f"one of {', '.join(sorted(found))}")
+    return found[name]
+
+
+def create(family: str, name: str, values: Mapping[str, Any]) -> Policy:
+    """The policy with its knobs set and checked."""
+    policy: Policy = knobs.load(policy_class(family, name), values, "knobs")
+    return policy
+
+
+def sheet(policy: type[Policy]) -> PolicySheet:
+    """Paper and claims: the ``.toml`` beside the policy's ``.py``."""
+    source = inspect.getsourcefile(policy)
+    assert source is not None
+    return load_sheet(Path(source).with_suffix(".toml"), policy.name)

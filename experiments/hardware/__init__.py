@@ -1,0 +1,19 @@
+"""Devices, links, nodes and clusters from spec sheets with sources; roofline and collective costs on them."""
+
+from experiments.hardware.catalogue import catalogue, names
+from experiments.hardware.parts import Device, Hardware, Host, Link, Node, NodeGroup, Storage
+from experiments.hardware.specs import OVERRIDES, resolve
+
+__all__ = [
+    "OVERRIDES",
+    "Device",
+    "Hardware",
+    "Host",
+    "Link",
+    "Node",
+    "NodeGroup",
+    "Storage",
+    "catalogue",
+    "names",
+    "resolve",
+]

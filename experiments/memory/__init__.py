@@ -1,0 +1,1 @@
+"""Memory: offload, swap, recompute, compress: what of a step stays on the device."""

@@ -1,0 +1,1 @@
+"""The memory policies: found by being in this folder."""

@@ -1,0 +1,1 @@
+"""Parallel: how a model and its step are spread over devices."""

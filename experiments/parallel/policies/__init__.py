@@ -1,0 +1,1 @@
+"""The parallel policies: found by being in this folder."""

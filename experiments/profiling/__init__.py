@@ -1,0 +1,1 @@
+"""Capturing and timing a training step with torch."""

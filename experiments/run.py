@@ -1,0 +1,111 @@
+"""``run(spec) -> Outcome``: carries out one run without Django and records its provenance."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import experiments
+from experiments.core import registry
+from experiments.core.errors import BadInput, Infeasible
+from experiments.core.policy import Policy
+from experiments.core.progress import Progress, silent
+from experiments.core.spec import Outcome, Result, RunSpec, metrics_json
+
+
+class Family(Protocol):
+    """What ``experiments/<family>/experiment.py`` offers: carry out one completed spec."""
+
+    def carry_out(self, spec: RunSpec, policy: Policy, progress: Progress) -> Result: ...
+
+
+def complete(spec: RunSpec) -> tuple[RunSpec, Policy]:
+    """The spec with every knob spelled out, and its policy. Two specs that mean the same get the same id."""
+    policy = registry.create(spec.family, spec.policy, spec.knobs)
+    if spec.mode not in policy.modes:
+        raise BadInput(
+            f"{spec.policy} cannot be {spec.mode}", "spec.mode", "one of " + ", ".join(policy.modes)
+        )
+    if (spec.mode == "measured") != (spec.hardware == "local"):
+        raise BadInput(
+            f"mode {spec.mode} on hardware {spec.hardware!r}",
+            "spec.hardware",
+            "local if and only if measured",
+        )
+    return replace(spec, knobs=policy.knob_values()), policy
+
+
+def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
+    """Carry out ``spec``. Bad input raises; a plan that does not fit is an outcome with status ``infeasible``."""
+    started, clock = datetime.now(UTC), time.perf_counter()
+    spec, policy = complete(spec)
+    family = cast(Family, registry.load_module(spec.family, "experiment"))
+    try:
+        result = family.carry_out(spec, policy, progress)
+    except Infeasible as error:
+        result = Result(status="infeasible", reason=str(error))
+    progress(1.0, "done")
+    provenance = {
+        "revision": revision(),
+        "versions": versions(),
+        "host": host(),
+        "workload_sha256": result.workload_sha256,
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(time.perf_counter() - clock, 6),
+        **result.notes,
+    }
+    return _outcome(spec, result, provenance)
+
+
+def _outcome(spec: RunSpec, result: Result, provenance: dict[str, Any]) -> Outcome:
+    return Outcome(
+        spec=spec.to_json(),
+        spec_id=spec.spec_id,
+        status=result.status,
+        reason=result.reason,
+        metrics=metrics_json(result.metrics),
+        series={name: series.to_json() for name, series in result.series.items()},
+        plan=dict(result.plan),
+        violations=list(result.violations),
+        provenance=provenance,
+    )
+
+
+def revision() -> str:
+    """The commit of this checkout (``LAB_REVISION`` in a container), else the package version."""
+    if os.environ.get("LAB_REVISION"):
+        return os.environ["LAB_REVISION"]
+    root = Path(__file__).resolve().parent.parent
+    head = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(head, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return experiments.__version__
+
+
+def versions() -> dict[str, str]:
+    """Versions of what can change a number; torch without importing it."""
+    found = {"python": platform.python_version(), "experiments": experiments.__version__}
+    for package in ("numpy", "scipy", "torch"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def host() -> dict[str, Any]:
+    """Where the run happened: name, system, cores and, once torch is loaded, the accelerator."""
+    facts: dict[str, Any] = {"name": platform.node(), "system": platform.platform(), "cores": os.cpu_count()}
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        facts["device"] = torch.cuda.get_device_name()
+    return facts

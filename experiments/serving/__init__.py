@@ -1,0 +1,1 @@
+"""Serving: which requests run together, and where models live."""

@@ -1,0 +1,1 @@
+"""The serving policies: found by being in this folder."""

@@ -1,0 +1,109 @@
+"""From a spec's workload to what a family asks for: a Step, a LayerGraph, a JobTrace or a RequestTrace."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.core import jsonio
+from experiments.core.errors import BadInput
+from experiments.core.progress import Progress, silent
+from experiments.core.spec import Workload
+from experiments.hardware.sheets import Device
+from experiments.readers.base import open_file
+from experiments.workloads.jobs import JobTrace
+from experiments.workloads.layers import LayerGraph
+from experiments.workloads.model import ModelSource
+from experiments.workloads.requests import RequestTrace
+from experiments.workloads.step import Step
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A workload's content with its identity and what its reader assumed or doubts."""
+
+    value: Any
+    kind: str
+    format: str
+    sha256: str
+    assumed: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@functools.lru_cache(maxsize=8)
+def load(workload: Workload) -> Loaded:
+    """Open ``workload``: a zoo name, a stored step, or a file of any format read."""
+    if workload.source.startswith("zoo:"):
+        name = workload.source.removeprefix("zoo:")
+        model = ModelSource(workload.source, zoo=name, options=workload.options)
+        return Loaded(model, "model", "zoo", jsonio.digest(workload.source))
+    opened = open_file(Path(workload.source), workload.format, workload.options)
+    reading = opened.reading
+    kind, format_name = opened.reader.kind, opened.reader.format
+    return Loaded(reading.value, kind, format_name, opened.sha256, reading.assumed, reading.warnings)
+
+
+def _wrong_kind(loaded: Loaded, workload: Workload, wanted: str) -> BadInput:
+    return BadInput(f"is {loaded.kind} ({loaded.format})", workload.source, wanted)
+
+
+def step_of(workload: Workload, device: Device | None, progress: Progress = silent) -> tuple[Step, Loaded]:
+    """The workload as a Step timed for ``device``: as measured or read when it has times, else by roofline."""
+    loaded = load(workload)
+    if isinstance(loaded.value, ModelSource):
+        capture = importlib.import_module("experiments.profiling.cache")
+        step: Step = capture.captured(loaded.value, progress)
+    elif isinstance(loaded.value, Step):
+        step = loaded.value
+    else:
+        raise _wrong_kind(loaded, workload, "a model or a training step")
+    if step.timing == "none" and device is not None:
+        step = roofline_timed(step, device)
+    return step, loaded
+
+
+def roofline_timed(step: Step, device: Device) -> Step:
+    """``step`` with each op at its roofline time on ``device``; views take no time."""
+    from experiments.hardware.roofline import op_time
+
+    seconds = np.array(
+        [
+            0.0 if view else op_time(device, flops, moved, dtype)
+            for view, flops, moved, dtype in zip(
+                step.ops.view, step.ops.flops, step.ops.bytes_moved, step.ops.dtype, strict=True
+            )
+        ]
+    )
+    return step.timed(seconds, "roofline", device.name)
+
+
+def layers_of(
+    workload: Workload, device: Device | None, progress: Progress = silent
+) -> tuple[LayerGraph, Loaded]:
+    """The workload as a LayerGraph: read as one, or aggregated from its Step."""
+    loaded = load(workload)
+    if isinstance(loaded.value, LayerGraph):
+        return loaded.value, loaded
+    from experiments.workloads.aggregate import layer_graph
+
+    step, loaded = step_of(workload, device, progress)
+    return layer_graph(step), loaded
+
+
+def jobs_of(workload: Workload) -> tuple[JobTrace, Loaded]:
+    loaded = load(workload)
+    if not isinstance(loaded.value, JobTrace):
+        raise _wrong_kind(loaded, workload, "a cluster job trace")
+    return loaded.value, loaded
+
+
+def requests_of(workload: Workload) -> tuple[RequestTrace, Loaded]:
+    loaded = load(workload)
+    if not isinstance(loaded.value, RequestTrace):
+        raise _wrong_kind(loaded, workload, "a request trace")
+    return loaded.value, loaded

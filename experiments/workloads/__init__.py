@@ -1,0 +1,1 @@
+"""The intermediate representations that readers and captures give and policies see: immutable, SI units."""

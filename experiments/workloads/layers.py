@@ -1,0 +1,62 @@
+"""LayerGraph: a DAG of layers with times, FLOPs and bytes, as planners of parallelism want it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiments.core.errors import BadInput
+from experiments.workloads.ragged import Ragged
+from experiments.workloads.step import Floats
+
+
+@dataclass(frozen=True)
+class LayerGraph:
+    """Columns over layers in topological order.
+
+    Times are seconds and FLOPs are for the whole ``batch`` of samples; ``parameter_bytes`` and ``output_bytes`` (what
+    the next layer reads) and ``stash_bytes`` (kept for the backward pass) are bytes, the latter two for ``batch``
+    samples too. ``predecessors[i]`` are the layers whose output layer ``i`` reads.
+    """
+
+    name: str
+    layer: tuple[str, ...]
+    kind: tuple[str, ...]
+    forward_seconds: Floats
+    backward_seconds: Floats
+    forward_flops: Floats
+    backward_flops: Floats
+    parameter_bytes: Floats
+    output_bytes: Floats
+    stash_bytes: Floats
+    predecessors: Ragged
+    batch: int
+    timing: str = "none"
+    timed_on: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if any(len(column) != len(self.layer) for column in self._columns()):
+            raise BadInput("columns differ in length", self.name)
+        if (self.predecessors.values >= self.predecessors.rows()).any():
+            raise BadInput("a layer reads one that comes after it", self.name, "layers in topological order")
+
+    def _columns(self) -> tuple[Any, ...]:
+        times = (self.forward_seconds, self.backward_seconds, self.forward_flops, self.backward_flops)
+        return (
+            *times,
+            self.kind,
+            self.parameter_bytes,
+            self.output_bytes,
+            self.stash_bytes,
+            self.predecessors,
+        )
+
+    def __len__(self) -> int:
+        return len(self.layer)
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of one step over ``batch`` samples."""
+        return float(self.forward_flops.sum() + self.backward_flops.sum())

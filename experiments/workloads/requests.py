@@ -1,0 +1,41 @@
+"""RequestTrace: requests sent to a serving system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from experiments.core.errors import BadInput
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Floats
+
+
+@dataclass(frozen=True)
+class RequestTrace:
+    """Columns over requests, sorted by arrival (ties in file order).
+
+    ``arrival`` seconds from the first request, ``prompt`` and ``output`` tokens (at least one each), ``model`` name
+    ("" when the file has none). ``original`` keeps the file's own columns in the same order.
+    """
+
+    name: str
+    arrival: Floats
+    prompt: Ints
+    output: Ints
+    model: tuple[str, ...]
+    original: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not len(self.arrival) == len(self.prompt) == len(self.output) == len(self.model):
+            raise BadInput("columns differ in length", self.name)
+        if (np.diff(self.arrival) < 0).any():
+            raise BadInput("requests are not sorted by arrival", self.name)
+        if len(self) and min(self.prompt.min(), self.output.min()) < 1:
+            raise BadInput("a request has no prompt or no output tokens", self.name, "at least one of each")
+
+    def __len__(self) -> int:
+        return len(self.arrival)

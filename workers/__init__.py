@@ -1,0 +1,1 @@
+"""The workers: Celery, the supervisor of trials and their sandbox."""

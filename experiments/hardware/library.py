@@ -1,0 +1,179 @@
+"""Reads the spec sheets (``sheets/*.toml``): strict, merged, every name and alias unique.
+
+A sheet file holds tables ``[link.NAME]``, ``[host.NAME]``, ``[storage.NAME]`` and ``[device.NAME]``; a new sheet
+is a new table in any file of that folder. ``aliases`` are other names for the same sheet: short forms and the
+product names that drivers report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from experiments.core.errors import BadInput
+from experiments.hardware.parts import Device, Host, Link, Peaks, Storage
+
+SHEETS = Path(__file__).with_name("sheets")
+RECORDS = {"link": Link, "host": Host, "storage": Storage, "device": Device}
+KINDS = tuple(RECORDS)
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceSheet:
+    """A device with the machine it usually sits in, used where a spec does not say otherwise."""
+
+    device: Device
+    host: Host
+    storage: Storage
+    network: Link
+
+
+@dataclasses.dataclass(frozen=True)
+class Sheets:
+    """All sheets by kind and canonical name, and for each kind the canonical name behind each alias."""
+
+    links: Mapping[str, Link]
+    hosts: Mapping[str, Host]
+    storages: Mapping[str, Storage]
+    devices: Mapping[str, DeviceSheet]
+    aliases: Mapping[str, Mapping[str, str]]
+
+    def of_kind(self, kind: str) -> Mapping[str, Any]:
+        by_kind = {"link": self.links, "host": self.hosts, "storage": self.storages, "device": self.devices}
+        return by_kind[kind]
+
+
+def link(name: object, where: str) -> Link:
+    found: Link = find("link", name, where)
+    return found
+
+
+def host(name: object, where: str) -> Host:
+    found: Host = find("host", name, where)
+    return found
+
+
+def storage(name: object, where: str) -> Storage:
+    found: Storage = find("storage", name, where)
+    return found
+
+
+def device(name: object, where: str) -> DeviceSheet:
+    found: DeviceSheet = find("device", name, where)
+    return found
+
+
+def find(kind: str, name: object, where: str) -> Any:
+    """The sheet called ``name`` (or so aliased); ``BadInput`` lists the nearest names."""
+    sheets = load()
+    known, aliases = sheets.of_kind(kind), sheets.aliases[kind]
+    if isinstance(name, str) and aliases.get(name, name) in known:
+        return known[aliases.get(name, name)]
+    raise BadInput(f"{name!r:.80} is not a {kind} sheet", where, nearest(name, known, aliases))
+
+
+def nearest(name: object, known: Iterable[str], aliases: Iterable[str] = ()) -> str:
+    """The known names and aliases most like ``name``, or all known names where none is like it."""
+    names = sorted(known)
+    close = difflib.get_close_matches(str(name)[:80].lower(), sorted({*names, *aliases}), n=4, cutoff=0.5)
+    return "one of " + ", ".join(close or names)
+
+
+def names(kind: str = "device") -> tuple[str, ...]:
+    """Canonical sheet names of a kind (link, host, storage, device), sorted."""
+    return tuple(sorted(load().of_kind(kind)))
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """All sheets as JSON-ready rows: kind, name, aliases, source and every figure in SI units."""
+    sheets = load()
+    return [_row(sheets, kind, name) for kind in KINDS for name in sorted(sheets.of_kind(kind))]
+
+
+def _row(sheets: Sheets, kind: str, name: str) -> dict[str, Any]:
+    sheet = sheets.of_kind(kind)[name]
+    aliases = sorted(alias for alias, target in sheets.aliases[kind].items() if target == name)
+    if isinstance(sheet, DeviceSheet):
+        machine = {"host": sheet.host.name, "storage": sheet.storage.name, "network": sheet.network.name}
+        part = sheet.device
+        links = {"host_link": part.host_link.name, "peer_link": part.peer_link.name}
+        return {"kind": kind, "aliases": aliases, **part.to_json(), **links, **machine}
+    return {"kind": kind, "aliases": aliases, **sheet.to_json()}
+
+
+@functools.cache
+def load(folder: Path = SHEETS) -> Sheets:
+    """Read and check every sheet file of ``folder``. ``BadInput`` names file, table and field."""
+    tables: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in KINDS}
+    for path in sorted(folder.glob("*.toml")):
+        _merge(tables, path)
+    aliases = {kind: _aliases(kind, tables[kind]) for kind in KINDS}
+    links = {name: _record(Link, "link", name, row) for name, row in tables["link"].items()}
+    hosts = {name: _record(Host, "host", name, row) for name, row in tables["host"].items()}
+    storages = {name: _record(Storage, "storage", name, row) for name, row in tables["storage"].items()}
+    parts = Sheets(links, hosts, storages, {}, aliases)
+    devices = {name: _device_sheet(name, row, parts) for name, row in tables["device"].items()}
+    return dataclasses.replace(parts, devices=devices)
+
+
+def _merge(tables: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
+    for kind, rows in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        if kind not in KINDS:
+            raise BadInput(f"unknown kind of sheet {kind!r}", path.name, "one of " + ", ".join(KINDS))
+        for name, row in rows.items():
+            if name in tables[kind]:
+                raise BadInput(f"{kind} {name!r} is described twice", path.name, "unique names")
+            tables[kind][name] = row
+
+
+def _aliases(kind: str, rows: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Takes the ``aliases`` out of the rows; a name that could mean two sheets is an error."""
+    found: dict[str, str] = {}
+    for name, row in rows.items():
+        for alias in row.pop("aliases", ()):
+            if alias in rows or alias in found:
+                raise BadInput(
+                    f"alias {alias!r} already names a sheet", f"{kind}.{name}", "a name of its own"
+                )
+            found[alias] = name
+    return found
+
+
+def _record(record: type, kind: str, name: str, row: Mapping[str, Any]) -> Any:
+    where = f"{kind}.{name}"
+    fields = {field.name: field for field in dataclasses.fields(record) if field.name != "name"}
+    for key, value in row.items():
+        if key not in fields:
+            raise BadInput(f"unknown field {key!r}", where, "one of " + ", ".join(fields))
+        if isinstance(value, int | float) and not value > 0 and not isinstance(value, bool):
+            raise BadInput(f"{key} = {value!r} is not positive", where, "a positive number in SI units")
+    for key, field in fields.items():
+        if key not in row and field.default is dataclasses.MISSING:
+            raise BadInput(f"field {key!r} is missing", where, "one of " + ", ".join(fields))
+    return record(name=name, **row)
+
+
+def _device_sheet(name: str, row: Mapping[str, Any], parts: Sheets) -> DeviceSheet:
+    where = f"device.{name}"
+    figures = dict(row)
+    machine = {key: figures.pop(key, None) for key in ("host", "storage", "network")}
+    for key in ("host_link", "peer_link"):
+        figures[key] = _named(parts.links, figures.get(key), f"{where}.{key}")
+    figures["peak_flops"] = Peaks(figures.get("peak_flops", {}))
+    return DeviceSheet(
+        device=_record(Device, "device", name, figures),
+        host=_named(parts.hosts, machine["host"], f"{where}.host"),
+        storage=_named(parts.storages, machine["storage"], f"{where}.storage"),
+        network=_named(parts.links, machine["network"], f"{where}.network"),
+    )
+
+
+def _named(known: Mapping[str, Any], name: object, where: str) -> Any:
+    if isinstance(name, str) and name in known:
+        return known[name]
+    raise BadInput(f"{name!r} is not a sheet", where, nearest(name, known))

@@ -1,0 +1,198 @@
+"""What hardware is made of: frozen records in SI units (bytes, seconds, FLOP/s), each with its source."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.core.errors import BadInput
+
+# The type that does the work where a device has no arithmetic of its own for a type: values are widened
+# first, so the op runs at the wider type's rate. Integer and boolean arithmetic runs on the float32 lanes.
+WIDER = {
+    "float8": "float16",
+    "bfloat16": "float32",
+    "float16": "float32",
+    "tfloat32": "float32",
+    "float32": "float64",
+    "int8": "float32",
+    "uint8": "float32",
+    "int16": "float32",
+    "int32": "float32",
+    "int64": "float32",
+    "bool": "float32",
+}
+
+
+class Peaks(Mapping[str, float]):
+    """Peak FLOP/s by dtype name: an immutable, hashable mapping, so that devices can be cached and compared."""
+
+    def __init__(self, peaks: Mapping[str, float]) -> None:
+        self._peaks = dict(sorted(peaks.items()))
+
+    def __getitem__(self, dtype: str) -> float:
+        return self._peaks[dtype]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._peaks)
+
+    def __len__(self) -> int:
+        return len(self._peaks)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._peaks.items()))
+
+    def __repr__(self) -> str:
+        return f"Peaks({self._peaks})"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A channel of ``bandwidth`` bytes/s per direction and ``latency`` s per transfer (alpha).
+
+    A link that is not ``duplex`` shares its bandwidth between the two directions.
+    """
+
+    name: str
+    bandwidth: float
+    latency: float
+    duplex: bool
+    source: str
+
+    def time(self, size: float) -> float:
+        """Seconds for one transfer of ``size`` bytes alone on the link: alpha + size / bandwidth."""
+        return self.latency + size / self.bandwidth
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Host:
+    """The memory and the processor beside the devices of a node; bandwidth in bytes/s over all channels."""
+
+    name: str
+    memory_bytes: int
+    memory_bandwidth: float
+    cores: int
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A tier beyond DRAM (SSD, persistent memory): bytes/s each way, seconds per access, bytes."""
+
+    name: str
+    read_bandwidth: float
+    write_bandwidth: float
+    latency: float
+    capacity_bytes: int
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator (or a CPU seen as one).
+
+    ``peak_flops`` are dense matrix rates in FLOP/s by dtype name. The efficiencies scale the peaks to what a
+    well-tuned large op reaches; 1.0 means that no such figure is assumed and times are lower bounds.
+    ``host_link`` leads to the host, ``peer_link`` to a device of the same node.
+    """
+
+    name: str
+    vendor: str
+    year: int
+    memory_bytes: int
+    memory_bandwidth: float
+    peak_flops: Peaks
+    host_link: Link
+    peer_link: Link
+    source: str
+    compute_efficiency: float = 1.0
+    memory_efficiency: float = 1.0
+    efficiency_source: str = "none: times from the peaks are lower bounds"
+
+    def peak(self, dtype: str) -> float:
+        """Peak FLOP/s for ``dtype``, or of the next wider type the device has (see ``WIDER``)."""
+        candidate = dtype
+        while candidate not in self.peak_flops:
+            if candidate not in WIDER:
+                raise BadInput(f"no peak FLOP/s for dtype {dtype!r}", self.name, ", ".join(self.peak_flops))
+            candidate = WIDER[candidate]
+        return self.peak_flops[candidate]
+
+    def to_json(self) -> dict[str, Any]:
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        links = {"host_link": self.host_link.to_json(), "peer_link": self.peer_link.to_json()}
+        return {**plain, **links, "peak_flops": dict(self.peak_flops)}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine: ``device_count`` equal devices joined by ``link``, a host and a storage tier."""
+
+    device: Device
+    device_count: int
+    link: Link
+    host: Host
+    storage: Storage
+
+    def to_json(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name).to_json() for name in ("device", "link", "host", "storage")}
+        return {**plain, "device_count": self.device_count}
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """``count`` equal nodes."""
+
+    count: int
+    node: Node
+
+    def to_json(self) -> dict[str, Any]:
+        return {"count": self.count, "node": self.node.to_json()}
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a run is carried out on: groups of equal nodes joined by one ``network`` (bytes/s per node)."""
+
+    name: str
+    groups: tuple[NodeGroup, ...]
+    network: Link
+
+    @property
+    def node(self) -> Node:
+        """The first node: the only kind there is unless the cluster is mixed."""
+        return self.groups[0].node
+
+    @property
+    def device(self) -> Device:
+        """The first device: the only kind there is unless the cluster is mixed."""
+        return self.node.device
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node, in the order of the groups."""
+        return tuple(group.node for group in self.groups for _ in range(group.count))
+
+    @property
+    def node_count(self) -> int:
+        return sum(group.count for group in self.groups)
+
+    @property
+    def device_count(self) -> int:
+        return sum(group.count * group.node.device_count for group in self.groups)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole description with every figure and source, for a run's provenance."""
+        groups = [group.to_json() for group in self.groups]
+        return {"name": self.name, "groups": groups, "network": self.network.to_json()}

@@ -1,0 +1,1 @@
+"""People, teams, their projects and roles."""

@@ -1,0 +1,62 @@
+"""Users, teams, memberships and projects. A team sees its own projects and nothing of any other team."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+
+class User(AbstractUser):
+    """A person. Signs in with name and password (and a second factor where set up)."""
+
+
+class Team(models.Model):
+    name = models.CharField(max_length=80)
+    slug = models.SlugField(max_length=80, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    members = models.ManyToManyField(User, through="Membership", related_name="teams")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Role(models.TextChoices):
+    VIEWER = "viewer", "viewer: sees everything of the team"
+    MEMBER = "member", "member: also uploads and runs"
+    ADMIN = "admin", "admin: also manages members, tokens and projects"
+
+
+class Membership(models.Model):
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=10, choices=Role, default=Role.MEMBER)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["team", "user"], name="one_membership_per_team_and_user")
+        ]
+
+
+class ProjectQuerySet(models.QuerySet["Project"]):
+    def visible_to(self, user: User) -> ProjectQuerySet:
+        """The projects of the user's teams that are not in the trash."""
+        return self.filter(team__memberships__user=user, trashed_at=None)
+
+
+class Project(models.Model):
+    """What artifacts, experiments and schedules belong to; who may see it is decided by its team."""
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="projects")
+    name = models.CharField(max_length=80)
+    slug = models.SlugField(max_length=80)
+    description = models.TextField(blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    trashed_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ProjectQuerySet.as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["team", "slug"], name="one_slug_per_team")]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,19 @@
+"""Tokens of the REST API: shown once, stored hashed, belonging to a team."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from webapp.accounts.models import Role, Team, User
+
+
+class ApiToken(models.Model):
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=80)
+    role = models.CharField(max_length=10, choices=Role, default=Role.MEMBER)
+    prefix = models.CharField(max_length=12, db_index=True)
+    sha256 = models.CharField(max_length=64, unique=True)
+    created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)

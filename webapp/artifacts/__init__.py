@@ -1,0 +1,1 @@
+"""Uploaded models and traces, and what was derived from them."""

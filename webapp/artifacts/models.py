@@ -1,0 +1,73 @@
+"""Artifacts: an uploaded file (or zoo model) and what it turned out to be; blobs are stored under their hash."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from webapp.accounts.models import Project, User
+
+
+class Blob(models.Model):
+    """Bytes in the file storage under their SHA-256; shared by every artifact with the same content."""
+
+    sha256 = models.CharField(max_length=64, primary_key=True)
+    size = models.BigIntegerField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    @property
+    def path(self) -> str:
+        """Where the file storage keeps it: never a name that a user chose."""
+        return f"blobs/{self.sha256[:2]}/{self.sha256}"
+
+
+class Artifact(models.Model):
+    """A model, step or trace of a project. Parsed by a worker's sandboxed child, never by a page.
+
+    ``source`` is how it came here; a ``derived`` one (a captured or profiled Step) names its parent and the
+    ``derive_key`` (options, torch version, host) under which it is found again.
+    """
+
+    class State(models.TextChoices):
+        WAITING = "waiting", "waiting to be read"
+        READY = "ready", "ready"
+        REJECTED = "rejected", "rejected"
+
+    class Source(models.TextChoices):
+        UPLOAD = "upload", "uploaded"
+        ZOO = "zoo", "from the zoo"
+        SAMPLE = "sample", "sample"
+        DERIVED = "derived", "derived"
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="artifacts")
+    name = models.CharField(max_length=255)
+    source = models.CharField(max_length=10, choices=Source, default=Source.UPLOAD)
+    zoo = models.CharField(max_length=80, blank=True)
+    blob = models.ForeignKey(Blob, on_delete=models.PROTECT, null=True, blank=True, related_name="artifacts")
+    state = models.CharField(max_length=10, choices=State, default=State.WAITING)
+    kind = models.CharField(max_length=20, blank=True)
+    format = models.CharField(max_length=40, blank=True)
+    reason = models.TextField(blank=True)
+    summary = models.JSONField(default=dict)
+    assumed = models.JSONField(default=list)
+    warnings = models.JSONField(default=list)
+    parent = models.ForeignKey(
+        "self", on_delete=models.CASCADE, null=True, blank=True, related_name="derived"
+    )
+    derive_key = models.CharField(max_length=64, blank=True)
+    created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    trashed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["project", "-id"])]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["parent", "derive_key"],
+                condition=models.Q(source="derived"),
+                name="one_derivation_per_key",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name

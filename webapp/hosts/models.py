@@ -1,0 +1,42 @@
+"""Hosts: where runs are carried out, what they have, and how well the simulator predicts them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import models
+from django.utils import timezone
+
+#: A host that has not been heard of for this long is shown as away.
+AWAY_AFTER = timedelta(seconds=60)
+
+
+class Host(models.Model):
+    """A machine with a worker. ``device_kinds`` are what measured runs may ask for (``cpu``, ``cuda``)."""
+
+    name = models.CharField(max_length=120, unique=True)
+    device_kinds = models.JSONField(default=list)
+    devices = models.JSONField(default=list, help_text="name, kind and memory of each device")
+    cores = models.PositiveIntegerField(default=0)
+    memory_bytes = models.BigIntegerField(default=0)
+    versions = models.JSONField(default=dict)
+    sandbox_tier = models.CharField(max_length=40, blank=True)
+    slots = models.PositiveIntegerField(default=1)
+    registered_at = models.DateTimeField(auto_now_add=True)
+    heartbeat_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_up(self) -> bool:
+        return timezone.now() - self.heartbeat_at < AWAY_AFTER
+
+
+class Validation(models.Model):
+    """One evidence file of ``experiments.validate``: predicted against measured, cell by cell, on one device."""
+
+    device = models.CharField(max_length=120, db_index=True)
+    measured_at = models.DateTimeField()
+    evidence = models.JSONField()
+    sha256 = models.CharField(max_length=64, unique=True)

@@ -1,0 +1,1 @@
+"""Scheduled suites and their history."""

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class NightlyConfig(AppConfig):
+    name = "webapp.nightly"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,1 @@
+"""The catalogue of systems, their claims and our verdicts."""

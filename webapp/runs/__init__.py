@@ -1,0 +1,1 @@
+"""Experiments and their runs: the queue, the states, the results."""

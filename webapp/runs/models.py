@@ -1,0 +1,146 @@
+"""Experiments, runs and their results. Postgres is the truth about a run; a message is only a wake-up."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+
+from webapp.accounts.models import Project, User
+from webapp.artifacts.models import Artifact
+from webapp.hosts.models import Host
+
+
+class Experiment(models.Model):
+    """A set of runs launched together: a grid of workloads x hardware x policies x knobs."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="experiments")
+    name = models.CharField(max_length=160)
+    request = models.JSONField(
+        default=dict, help_text="what was asked for: fills the form of 'again with changes'"
+    )
+    pinned = models.ForeignKey("Run", on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
+    created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    trashed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        indexes = [models.Index(fields=["project", "-created_at"])]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Run(models.Model):
+    """One trial and its life. ``attempt`` is the fencing number: every write of a worker says which attempt it is.
+
+    ``kind`` is ``policy`` for a RunSpec; reading an upload, capturing and profiling a Step live the same life.
+    A run with ``after`` is claimed only once that run has succeeded.
+    """
+
+    class Kind(models.TextChoices):
+        POLICY = "policy", "policy"
+        INSPECT = "inspect", "read a file"
+        CAPTURE = "capture", "capture a step"
+        PROFILE = "profile", "profile on a host"
+
+    class State(models.TextChoices):
+        QUEUED = "queued", "queued"
+        RUNNING = "running", "running"
+        SUCCEEDED = "succeeded", "succeeded"
+        FAILED = "failed", "failed"
+        CANCELLED = "cancelled", "cancelled"
+        REJECTED = "rejected", "rejected"
+
+    FINAL = (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.REJECTED)
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="runs")
+    experiment = models.ForeignKey(
+        Experiment, on_delete=models.CASCADE, null=True, blank=True, related_name="runs"
+    )
+    artifact = models.ForeignKey(
+        Artifact, on_delete=models.CASCADE, null=True, blank=True, related_name="runs"
+    )
+    owner = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True, related_name="runs")
+    kind = models.CharField(max_length=10, choices=Kind, default=Kind.POLICY)
+
+    # What is asked for. ``spec`` has the artifact's id as its workload source; the worker puts the file's place in.
+    spec = models.JSONField(default=dict)
+    spec_id = models.CharField(max_length=64, blank=True, db_index=True)
+    family = models.CharField(max_length=20, blank=True)
+    policy = models.CharField(max_length=80, blank=True)
+    hardware = models.CharField(max_length=120, blank=True)
+    mode = models.CharField(max_length=10, blank=True)
+    seed = models.BigIntegerField(default=0)
+    needs = models.CharField(
+        max_length=40, blank=True, help_text="device kind a host must have; empty: any host"
+    )
+    priority = models.SmallIntegerField(default=0)
+    after = models.ForeignKey(
+        "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="followers"
+    )
+
+    # Its life.
+    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    attempt = models.PositiveIntegerField(default=0)
+    host = models.ForeignKey(Host, on_delete=models.SET_NULL, null=True, blank=True, related_name="runs")
+    lease_until = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    infrastructure_losses = models.PositiveIntegerField(default=0)
+    crashes = models.PositiveIntegerField(default=0)
+    cancel_requested = models.BooleanField(default=False)
+    progress = models.FloatField(default=0.0)
+    progress_step = models.CharField(max_length=120, blank=True)
+    progress_at = models.DateTimeField(null=True, blank=True)
+    queued_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    # How it ended. ``outcome_status`` is the Outcome's: an infeasible plan is an answer, so such a run succeeded.
+    outcome_status = models.CharField(max_length=12, blank=True)
+    reason = models.TextField(blank=True)
+    exit_code = models.IntegerField(null=True, blank=True)
+    signal = models.CharField(max_length=20, blank=True)
+    peak_rss_bytes = models.BigIntegerField(null=True, blank=True)
+    sandbox_tier = models.CharField(max_length=40, blank=True)
+    log_tail = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-queued_at", "-id"]
+        indexes = [
+            models.Index(
+                fields=["-priority", "queued_at"], name="run_queue", condition=models.Q(state="queued")
+            ),
+            models.Index(fields=["lease_until"], name="run_leases", condition=models.Q(state="running")),
+            models.Index(fields=["experiment", "queued_at"], name="run_of_experiment"),
+            models.Index(fields=["project", "-queued_at", "-id"], name="run_history"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.policy or self.kind} {self.id}"
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in self.FINAL
+
+
+class RunMetric(models.Model):
+    """One figure of a run, narrow and indexed; unit and direction come from ``experiments.core.metrics``."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="metrics")
+    name = models.CharField(max_length=60)
+    value = models.FloatField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "name"], name="one_value_per_run_and_metric")]
+        indexes = [models.Index(fields=["name", "value"], name="metric_by_value")]
+
+
+class RunDocument(models.Model):
+    """What is long about a run: the whole Outcome with series and plan, apart from the row."""
+
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="document", primary_key=True)
+    outcome = models.JSONField()

@@ -1,0 +1,1 @@
+"""Settings: ``base`` for all, ``local`` for ``./lab up``, ``test`` for the tests, ``deployment`` for a team."""

@@ -1,0 +1,20 @@
+"""The tests: a real Postgres and Valkey, given by ``./lab test``."""
+
+import os
+
+from webapp.settings.base import *  # noqa: F403
+from webapp.settings.base import database
+
+SECRET_KEY = "only for tests: nothing outside a test run is signed with it"
+DEBUG = False
+ALLOWED_HOSTS = ["testserver", "localhost", "127.0.0.1"]
+DATABASES = {
+    "default": database(os.environ.get("DATABASE_URL", "postgresql://postgres@127.0.0.1:5432/postgres"))
+}
+CELERY_BROKER_URL = REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+AXES_ENABLED = False

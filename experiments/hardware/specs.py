@@ -12,9 +12,9 @@ from experiments.hardware import library, local
 from experiments.hardware.parts import Hardware, Link, Node, NodeGroup, Peaks
 
 WHERE = "spec.hardware"
-MOST_NODES, MOST_DEVICES_PER_NODE = 100_000, 4_096
+MOST_NODES, MOST_DEVICES_PER_NODE, MOST_NICS = 100_000, 4_096, 64
 DEVICE_FIELDS = {"device", "overrides", "host", "storage"}
-CLUSTER_FIELDS = DEVICE_FIELDS | {"nodes", "devices_per_node", "node_link", "network"}
+CLUSTER_FIELDS = DEVICE_FIELDS | {"nodes", "devices_per_node", "node_link", "network", "nics_per_node"}
 
 
 def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
@@ -22,8 +22,9 @@ def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
 
     ``spec`` is a sheet name or alias; ``"local"`` for this host; ``{"device", "overrides"}``;
     ``{"cluster": {"nodes", "devices_per_node", "device", "node_link", "network"}}``; or a list of such cluster
-    objects for a mixed cluster. A device and a cluster may also name ``host`` and ``storage`` sheets. What a
-    spec leaves out comes from the device's sheet. ``BadInput`` names the value and the nearest names.
+    objects for a mixed cluster. A device and a cluster may also name ``host`` and ``storage`` sheets, a cluster
+    ``nics_per_node`` (1) network links per node. What a spec leaves out comes from the device's sheet.
+    ``BadInput`` names the value and the nearest names.
     """
     if spec == "local":
         return local.this_host()
@@ -59,16 +60,23 @@ def _cluster(rows: Sequence[Any], places: Sequence[str]) -> Hardware:
 
 def _network(rows: Sequence[Mapping[str, Any]], places: Sequence[str]) -> Link:
     """The one network that the groups name; where none does, the slowest of their devices' usual ones."""
-    named = [
-        library.link(row["network"], f"{w}.network")
-        for row, w in zip(rows, places, strict=True)
-        if "network" in row
-    ]
-    if len(set(named)) > 1:
-        both = ", ".join(sorted({link.name for link in named}))
+    pairs = list(zip(rows, places, strict=True))
+    named = {
+        _nics(row, library.link(row["network"], f"{w}.network"), w) for row, w in pairs if "network" in row
+    }
+    if len(named) > 1:
+        both = ", ".join(sorted(link.name for link in named))
         raise BadInput(f"the groups name different networks: {both}", WHERE, 'the same "network" in all')
-    usual = [library.device(row["device"], w).network for row, w in zip(rows, places, strict=True)]
-    return named[0] if named else min(usual, key=lambda link: (link.bandwidth, link.name))
+    usual = [_nics(row, library.device(row["device"], w).network, w) for row, w in pairs]
+    return named.pop() if named else min(usual, key=lambda link: (link.bandwidth, link.name))
+
+
+def _nics(row: Mapping[str, Any], link: Link, where: str) -> Link:
+    """``link`` as many times as the node has network adapters."""
+    nics = _count(row, "nics_per_node", MOST_NICS, where)
+    if nics == 1:
+        return link
+    return dataclasses.replace(link, name=f"{nics} x {link.name}", bandwidth=nics * link.bandwidth)
 
 
 def _node(row: Mapping[str, Any], where: str) -> Node:

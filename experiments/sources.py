@@ -14,7 +14,8 @@ from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, silent
 from experiments.core.spec import Workload
-from experiments.hardware.sheets import Device
+from experiments.hardware.parts import Device
+from experiments.hardware.roofline import op_times
 from experiments.readers.base import open_file
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.layers import LayerGraph
@@ -69,17 +70,8 @@ def step_of(workload: Workload, device: Device | None, progress: Progress = sile
 
 def roofline_timed(step: Step, device: Device) -> Step:
     """``step`` with each op at its roofline time on ``device``; views take no time."""
-    from experiments.hardware.roofline import op_time
-
-    seconds = np.array(
-        [
-            0.0 if view else op_time(device, flops, moved, dtype)
-            for view, flops, moved, dtype in zip(
-                step.ops.view, step.ops.flops, step.ops.bytes_moved, step.ops.dtype, strict=True
-            )
-        ]
-    )
-    return step.timed(seconds, "roofline", device.name)
+    seconds = op_times(device, step.ops.flops, step.ops.bytes_moved, step.ops.dtype)
+    return step.timed(np.where(step.ops.view, 0.0, seconds), "roofline", device.name)
 
 
 def layers_of(

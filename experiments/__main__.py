@@ -1,0 +1,35 @@
+"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture, advise."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from experiments.commands import advise, catalogue, claims, inspect, model, run, suite
+from experiments.core.errors import LabError
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    verbs = top.add_subparsers(required=True, metavar="COMMAND")
+    for module in (run, catalogue, claims, inspect, model, suite, advise):
+        module.add(verbs)
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code: 0 done, 2 bad input, 3 infeasible, 1 anything else; errors are one line on stderr."""
+    chosen = parser().parse_args(arguments)
+    try:
+        return int(chosen.call(chosen) or 0)
+    except LabError as error:
+        print(f"error: {error}".replace("\n", " "), file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""``inspect FILE``: what a file is, what is in it, what was assumed and what looks implausible."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from experiments.commands.output import json_option, write_json
+from experiments.core.spec import Workload
+from experiments.core.units import human
+from experiments.sources import load
+from experiments.summaries import summary
+
+
+def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser("inspect", help="what a file is and what is in it")
+    parser.add_argument("file", help="a file, or zoo:NAME")
+    parser.add_argument("--format", default="auto")
+    json_option(parser)
+    parser.set_defaults(call=call)
+
+
+def inspection(workload: Workload) -> dict[str, Any]:
+    """Format, kind, hash, summary, assumptions and warnings, as JSON."""
+    loaded = load(workload)
+    return {
+        "format": loaded.format,
+        "kind": loaded.kind,
+        "sha256": loaded.sha256,
+        "summary": summary(loaded.value),
+        "assumed": list(loaded.assumed),
+        "warnings": list(loaded.warnings),
+    }
+
+
+def call(arguments: argparse.Namespace) -> None:
+    found = inspection(Workload(arguments.file, arguments.format))
+    if arguments.json:
+        return write_json(found)
+    print(f"{arguments.file}: {found['kind']} ({found['format']})")
+    for row in found["summary"]["cards"] + found["summary"]["estimates"]:
+        value = row["value"] if isinstance(row["value"], str) else human(row["value"], row["unit"])
+        print(f"  {row.get('label', row.get('name'))}: {value}")
+    for title in ("assumed", "warnings"):
+        for line in found[title]:
+            print(f"  {title}: {line}")
+    return None

@@ -1,0 +1,72 @@
+"""``profile`` and ``capture``: a model's Step, timed on this host or not."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+from experiments.commands.output import json_option, progress_of, progress_option, write_json
+from experiments.commands.run import read_text
+from experiments.core import jsonio, knobs
+from experiments.core.errors import BadInput
+from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.units import human
+from experiments.sources import load
+from experiments.workloads import storage
+from experiments.workloads.model import ModelSource
+from experiments.workloads.step import Step
+
+
+def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    capture = verbs.add_parser("capture", help="capture a model's step under fake tensors")
+    profile = verbs.add_parser("profile", help="time a model's step on this host")
+    profile.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda when there is one")
+    for parser, call in ((capture, call_capture), (profile, call_profile)):
+        parser.add_argument("model", help="zoo:NAME or a model file")
+        parser.add_argument("--format", default="auto")
+        parser.add_argument(
+            "--options", default="{}", help='workload options as JSON, or @FILE, e.g. {"batch": 8}'
+        )
+        parser.add_argument("--out", type=Path, help="store the step here")
+        json_option(parser)
+        progress_option(parser)
+        parser.set_defaults(call=call)
+
+
+def options_of(text: str) -> WorkloadOptions:
+    given = jsonio.loads(read_text(text[1:]) if text.startswith("@") else text, "options")
+    if not isinstance(given, dict):
+        raise BadInput(f"{given!r:.80} is not an object", "options", "a JSON object")
+    options: WorkloadOptions = knobs.load(WorkloadOptions, given, "options")
+    return options
+
+
+def _model(arguments: argparse.Namespace) -> ModelSource:
+    loaded = load(Workload(arguments.model, arguments.format, options_of(arguments.options)))
+    if not isinstance(loaded.value, ModelSource):
+        raise BadInput(f"is {loaded.kind} ({loaded.format})", arguments.model, "a model")
+    return loaded.value
+
+
+def call_capture(arguments: argparse.Namespace) -> None:
+    profiling = importlib.import_module("experiments.profiling.cache")
+    _deliver(profiling.captured(_model(arguments), progress_of(arguments)), arguments)
+
+
+def call_profile(arguments: argparse.Namespace) -> None:
+    profiling = importlib.import_module("experiments.profiling.timing")
+    _deliver(profiling.profile(_model(arguments), arguments.device, progress_of(arguments)), arguments)
+
+
+def _deliver(step: Step, arguments: argparse.Namespace) -> None:
+    if arguments.out:
+        storage.save(step, arguments.out)
+    if arguments.json:
+        return write_json({"name": step.name, "timing": step.timing, "timed_on": step.timed_on, **step.facts})
+    print(
+        f"{step.name}: {len(step.ops)} ops, {len(step.tensors)} tensors, live peak {human(step.live_peak, 'bytes')}"
+    )
+    if step.timing != "none":
+        print(f"op times sum to {human(step.seconds, 's')} on {step.timed_on} ({step.timing})")
+    return None

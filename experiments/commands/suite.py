@@ -1,0 +1,58 @@
+"""``suite NAME``: every run of a named set, one JSON line per Outcome."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from experiments.commands.output import progress_of, progress_option, table, write_json
+from experiments.core.errors import LabError
+from experiments.core.progress import part
+from experiments.core.spec import Outcome
+from experiments.core.suites import Suite, load_suite, suite_names
+from experiments.core.units import human
+from experiments.run import run
+
+SHOWN = ("peak_memory", "step_time", "avg_jct", "makespan", "normalized_latency_p50", "latency", "mfu")
+
+
+def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser("suite", help="run a suite of experiments/suites")
+    parser.add_argument("name", help="one of " + ", ".join(suite_names()))
+    parser.add_argument("--out", type=Path, help="folder for one Outcome file per run")
+    parser.add_argument("--json", action="store_true", help="print one Outcome per line")
+    progress_option(parser)
+    parser.set_defaults(call=call)
+
+
+def call(arguments: argparse.Namespace) -> int:
+    suite = load_suite(arguments.name)
+    rows, failed = [], 0
+    for done, (title, spec) in enumerate(suite.specs()):
+        progress = part(progress_of(arguments), done / len(suite.runs), (done + 1) / len(suite.runs))
+        try:
+            outcome = run(spec, progress)
+        except LabError as error:
+            failed += 1
+            rows.append((title, "error", str(error)))
+            continue
+        rows.append((title, outcome.status, _figures(outcome)))
+        _keep(outcome, arguments, suite, done)
+    if not arguments.json:
+        print(table(("run", "status", "figures"), rows))
+    return 1 if failed else 0
+
+
+def _keep(outcome: Outcome, arguments: argparse.Namespace, suite: Suite, number: int) -> None:
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        write_json(outcome.to_json(), arguments.out / f"{suite.name}-{number:03}.json")
+    if arguments.json:
+        print(json.dumps(outcome.to_json(), allow_nan=False))
+
+
+def _figures(outcome: Outcome) -> str:
+    known = [(name, outcome.metrics[name]) for name in SHOWN if name in outcome.metrics]
+    figures = [f"{name} {human(entry['value'], entry['unit'])}" for name, entry in known]
+    return ", ".join(figures) or (outcome.reason or "")

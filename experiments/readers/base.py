@@ -6,17 +6,22 @@ import functools
 import hashlib
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions
+from experiments.readers import archive
+from experiments.readers.archive import Member
 
 #: What a file can be: a model to capture, a step, a layer graph, a job trace or a request trace.
 KINDS = ("model", "step", "layers", "jobs", "requests")
+
+#: Files that accompany data in an archive and are not data.
+DOCUMENTS = ("LICENSE", "LICENCE", "README", "NOTICE", "COPYING", "CHANGELOG")
 
 #: Bytes that a reader's ``recognises`` sees.
 HEAD = 65536
@@ -35,6 +40,7 @@ class Reading:
 class Reader:
     """``recognises(head, name)`` decides by content, given the first ``HEAD`` bytes (after any decompression) and the
     file's name; ``read(data, name, options)`` parses the whole. ``describe`` is one line for the formats page.
+    ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``: one file at a time.
     """
 
     format: str
@@ -42,6 +48,7 @@ class Reader:
     describe: str
     recognises: Callable[[bytes, str], bool]
     read: Callable[[bytes, str, WorkloadOptions], Reading]
+    merge: Callable[[Sequence[tuple[str, Reading]], str, WorkloadOptions], Reading] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,13 +92,33 @@ def reader_for(head: bytes, name: str, format: str = "auto") -> Reader:
 
 def open_file(path: Path, format: str, options: WorkloadOptions, name: str | None = None) -> Opened:
     """Read ``path``. Compressed files and archives are unpacked within caps (``readers.archive``)."""
-    from experiments.readers import archive
-
     shown = name or path.name
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise BadInput(error.strerror or str(error), shown, "a readable file") from None
-    data, inner = archive.unpack(raw, shown)
-    reader = reader_for(data[:HEAD], inner, format)
-    return Opened(reader.read(data, inner, options), reader, hashlib.sha256(raw).hexdigest())
+    members = archive.unpack(raw, shown)
+    reader, reading = _read_members(members, shown, format, options)
+    return Opened(reading, reader, hashlib.sha256(raw).hexdigest())
+
+
+def _read_members(
+    members: Sequence[Member], name: str, format: str, options: WorkloadOptions
+) -> tuple[Reader, Reading]:
+    """One file as it is; several of one format merged by their reader, licences and read-me files left out."""
+    if len(members) > 1:
+        members = [member for member in members if member.stem.upper() not in DOCUMENTS] or list(members)
+    found = [reader_for(member.data[:HEAD], member.name, format) for member in members]
+    reader = found[0]
+    if len(members) == 1:
+        return reader, reader.read(members[0].data, members[0].name, options)
+    for other, member in zip(found, members, strict=True):
+        if other is not reader:
+            raise BadInput(
+                f"is {other.format}, {members[0].name} is {reader.format}", member.name, "one format"
+            )
+    if reader.merge is None:
+        raise BadInput(f"holds {len(members)} files of format {reader.format}", name, "one file")
+    whole = replace(options, limit=None, rate=None)
+    readings = [(member.stem, reader.read(member.data, member.name, whole)) for member in members]
+    return reader, reader.merge(readings, name, options)

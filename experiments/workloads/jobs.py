@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from experiments.workloads.step import Floats
 
 @dataclass(frozen=True)
 class JobTrace:
-    """Columns over jobs, sorted by ``(submit, row in the file)``.
+    """Columns over jobs, sorted by ``(submit, job id)``: the order of rows in a file means nothing.
 
     ``submit`` seconds, ``gpus`` wanted, ``service`` seconds on those GPUs without waiting, ``deadline`` absolute
     seconds (NaN: none), ``model`` and ``tenant`` names ("" when the file has none). ``original`` keeps the file's
@@ -44,3 +44,34 @@ class JobTrace:
 
     def __len__(self) -> int:
         return len(self.job)
+
+    @classmethod
+    def ordered(cls, *, job: tuple[str, ...], submit: Floats, **columns: Any) -> JobTrace:
+        """A trace from columns in any order: sorted by submit time, equal times by id (numbers as numbers)."""
+        order = np.lexsort((_rank(job), submit))
+        sorted_ = {name: _picked(value, order) for name, value in columns.items() if name not in _WHOLE}
+        kept = {name: value for name, value in columns.items() if name in _WHOLE}
+        original = {name: _picked(cells, order) for name, cells in kept.pop("original", {}).items()}
+        return cls(job=_picked(job, order), submit=submit[order], original=original, **sorted_, **kept)
+
+    def first(self, count: int) -> JobTrace:
+        """The first ``count`` jobs."""
+        rows = {name: getattr(self, name)[:count] for name in _COLUMNS}
+        return replace(self, **rows, original={name: cells[:count] for name, cells in self.original.items()})
+
+
+_COLUMNS = ("job", "submit", "gpus", "service", "deadline", "model", "tenant")
+_WHOLE = ("name", "original", "facts")
+
+
+def _rank(job: Sequence[str]) -> Ints:
+    """The place of each id in their order: by value when all are whole numbers, else as text."""
+    numeric = all(name.isascii() and name.isdigit() for name in job)
+    keys: list[Any] = [int(name) for name in job] if numeric else list(job)
+    rank = np.empty(len(job), np.int64)
+    rank[sorted(range(len(job)), key=keys.__getitem__)] = np.arange(len(job))
+    return rank
+
+
+def _picked(column: Any, order: Ints) -> Any:
+    return column[order] if isinstance(column, np.ndarray) else tuple(column[row] for row in order.tolist())

@@ -1,0 +1,47 @@
+"""``elasticflow``: ElasticFlow's derived traces, with model, iterations, batch size and deadline.
+
+Two spellings exist: ``submission_time, num_iteration, deadline`` in the published traces and
+``submit_time, iteration, ddl`` in the artifact.
+"""
+
+from __future__ import annotations
+
+from experiments.core.spec import WorkloadOptions
+from experiments.readers.base import Reader, Reading
+from experiments.readers.csv_table import header_of, read_table
+from experiments.readers.job_rows import JobColumns, job_reading, merge_jobs
+
+COLUMNS = ("job_id", "num_gpu", "duration", "model_name", "batch_size")
+SUBMIT = ("submission_time", "submit_time")
+DEADLINE = ("deadline", "ddl")
+
+
+def _recognises(head: bytes, name: str) -> bool:
+    header = header_of(head)
+    return header.issuperset(COLUMNS) and not header.isdisjoint(SUBMIT) and not header.isdisjoint(DEADLINE)
+
+
+def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
+    table = read_table(data, name, COLUMNS)
+    columns = JobColumns(
+        submit=table.either(*SUBMIT),
+        gpus="num_gpu",
+        service="duration",
+        deadline=table.either(*DEADLINE),
+        model="model_name",
+    )
+    assumed = (
+        "duration is the time on num_gpu GPUs without waiting, in s",
+        f"{columns.deadline} is a point in time on the clock of {columns.submit}",
+    )
+    return job_reading(table, columns, options, assumed)
+
+
+READER = Reader(
+    "elasticflow",
+    "jobs",
+    "ElasticFlow's derived traces: jobs with model, iterations, batch size, GPUs and deadline (CSV)",
+    _recognises,
+    _read,
+    merge_jobs,
+)

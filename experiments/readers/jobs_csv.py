@@ -1,0 +1,34 @@
+"""``jobs-csv``: this lab's own plain job trace: ``submit,gpus,service`` and, optionally, ``job,deadline,model,tenant``."""
+
+from __future__ import annotations
+
+from experiments.core.spec import WorkloadOptions
+from experiments.readers.base import Reader, Reading
+from experiments.readers.csv_table import header_of, read_table
+from experiments.readers.job_rows import JobColumns, job_reading, merge_jobs
+
+COLUMNS = ("submit", "gpus", "service")
+
+
+def _recognises(head: bytes, name: str) -> bool:
+    return header_of(head).issuperset(COLUMNS)
+
+
+def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
+    table = read_table(data, name, COLUMNS)
+    optional = {
+        column: column for column in ("job", "deadline", "model", "tenant") if column in table.columns
+    }
+    columns = JobColumns("submit", "gpus", "service", **{"job": None, **optional})
+    numbered = () if columns.job else ("jobs are numbered by their row: the file has no column job",)
+    return job_reading(table, columns, options, numbered)
+
+
+READER = Reader(
+    "jobs-csv",
+    "jobs",
+    "a plain job trace: submit, gpus, service (s); optional job, deadline (s), model, tenant (CSV)",
+    _recognises,
+    _read,
+    merge_jobs,
+)

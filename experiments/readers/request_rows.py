@@ -1,0 +1,75 @@
+"""From columns of a request file to a RequestTrace: shared by all readers of serving traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from experiments.core.spec import WorkloadOptions
+from experiments.readers.base import Reading
+from experiments.readers.csv_table import Table
+from experiments.workloads.ragged import Ints
+from experiments.workloads.requests import RequestTrace
+from experiments.workloads.step import Floats
+
+#: Longer than any context of the public traces.
+MANY_TOKENS = 200_000
+
+
+def request_reading(
+    table: Table,
+    arrival: Floats,
+    prompt: str,
+    output: str,
+    options: WorkloadOptions,
+    assumed: tuple[str, ...],
+) -> Reading:
+    """Sort by arrival (ties in file order), start the clock at the first request, then cut and rescale.
+
+    ``arrival`` in seconds on any clock; ``prompt`` and ``output`` name the token columns.
+    """
+    order = np.argsort(arrival, kind="stable")
+    model = table.columns.get("model", ("",) * len(table))
+    trace = RequestTrace(
+        name=table.name,
+        arrival=(arrival - arrival.min())[order],
+        prompt=table.counts(prompt)[order],
+        output=table.counts(output)[order],
+        model=_picked(model, order),
+        original={name: _picked(cells, order) for name, cells in table.columns.items()},
+        facts={"requests": len(table)},
+    )
+    return Reading(options_applied(trace, options), assumed, implausible(trace))
+
+
+def _picked(cells: Sequence[Any], order: Ints) -> tuple[Any, ...]:
+    return tuple(cells[row] for row in order.tolist())
+
+
+def options_applied(trace: RequestTrace, options: WorkloadOptions) -> RequestTrace:
+    """The first ``limit`` requests, arriving at ``rate`` per second on average with the trace's own burstiness."""
+    if options.limit is not None:
+        trace = first(trace, options.limit)
+    span = float(trace.arrival[-1] - trace.arrival[0])
+    if options.rate is None or span == 0:
+        return trace
+    return replace(trace, arrival=trace.arrival * (len(trace) / span / options.rate))
+
+
+def first(trace: RequestTrace, count: int) -> RequestTrace:
+    rows = {name: getattr(trace, name)[:count] for name in ("arrival", "prompt", "output", "model")}
+    return replace(trace, **rows, original={name: cells[:count] for name, cells in trace.original.items()})
+
+
+def implausible(trace: RequestTrace) -> tuple[str, ...]:
+    """What a person should look at before believing a result on this trace."""
+    long = np.flatnonzero(trace.prompt + trace.output > MANY_TOKENS)
+    found = []
+    if len(long):
+        found.append(f"{len(long)} of {len(trace)} requests have more than {MANY_TOKENS} tokens")
+    if len(trace) > 1 and trace.arrival[-1] == 0:
+        found.append(f"all {len(trace)} requests arrive at the same time")
+    return tuple(found)

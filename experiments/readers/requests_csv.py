@@ -1,0 +1,28 @@
+"""``requests-csv``: this lab's own plain request trace: ``arrival,prompt,output`` and, optionally, ``model``."""
+
+from __future__ import annotations
+
+from experiments.core.spec import WorkloadOptions
+from experiments.readers.base import Reader, Reading
+from experiments.readers.csv_table import header_of, read_table
+from experiments.readers.request_rows import request_reading
+
+COLUMNS = ("arrival", "prompt", "output")
+
+
+def _recognises(head: bytes, name: str) -> bool:
+    return header_of(head).issuperset(COLUMNS)
+
+
+def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
+    table = read_table(data, name, COLUMNS)
+    return request_reading(table, table.numbers("arrival"), "prompt", "output", options, ())
+
+
+READER = Reader(
+    "requests-csv",
+    "requests",
+    "a plain request trace: arrival (s), prompt and output (tokens); optional model (CSV)",
+    _recognises,
+    _read,
+)

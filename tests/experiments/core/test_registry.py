@@ -1,0 +1,42 @@
+from dataclasses import dataclass
+from types import ModuleType
+from typing import ClassVar
+
+import pytest
+
+from experiments.core import registry
+from experiments.core.errors import BadInput
+from experiments.core.policy import Policy
+
+
+def module_with(name: str, *policy_names: str) -> ModuleType:
+    module = ModuleType(name)
+    for number, policy_name in enumerate(policy_names):
+        body = {"name": policy_name, "__module__": name, "__annotations__": {"name": ClassVar[str]}}
+        setattr(module, f"Policy{number}", dataclass(frozen=True)(type("Planted", (Policy,), body)))
+    return module
+
+
+def test_a_policy_is_found_by_being_there() -> None:
+    found = registry.collect([module_with("one", "alpha", "beta"), module_with("two", "gamma")])
+    assert sorted(found) == ["alpha", "beta", "gamma"]
+
+
+def test_an_imported_policy_or_a_base_without_a_name_is_not_registered_again() -> None:
+    first = module_with("one", "alpha")
+    second = module_with("two", "beta")
+    second.Borrowed = first.Policy0  # type: ignore[attr-defined]
+    second.Base = Policy  # type: ignore[attr-defined]
+    assert sorted(registry.collect([first, second])) == ["alpha", "beta"]
+
+
+def test_a_name_taken_twice_raises_and_names_both_places() -> None:
+    with pytest.raises(registry.DuplicatePolicy, match=r"'alpha' is used in one and two"):
+        registry.collect([module_with("one", "alpha"), module_with("two", "alpha")])
+
+
+def test_unknown_names_say_what_there_is() -> None:
+    with pytest.raises(BadInput, match="one of memory, parallel"):
+        registry.family_policies("cooking")
+    with pytest.raises(BadInput, match="unknown policy 'nope'"):
+        registry.policy_class("memory", "nope")

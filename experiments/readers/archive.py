@@ -78,7 +78,15 @@ class _Budget:
             raise BadInput("too many files in the archive", self.name, f"at most {MAX_MEMBERS}")
 
 
-def unpack(raw: bytes, name: str) -> tuple[Member, ...]:
+def unpack(raw: bytes, name: str) -> tuple[bytes, str]:
+    """The one plain file in ``raw`` and its name, for what must be a single file."""
+    found = members(raw, name)
+    if len(found) > 1:
+        raise BadInput(f"holds {len(found)} files", name, "one file")
+    return found[0].data, found[0].name
+
+
+def members(raw: bytes, name: str) -> tuple[Member, ...]:
     """The plain files in ``raw``: itself when it is not packed, else all members in the order of their names.
 
     ``BadInput`` names the member that is broken, too large or not a plain file.

@@ -97,8 +97,7 @@ def open_file(path: Path, format: str, options: WorkloadOptions, name: str | Non
         raw = path.read_bytes()
     except OSError as error:
         raise BadInput(error.strerror or str(error), shown, "a readable file") from None
-    members = archive.unpack(raw, shown)
-    reader, reading = _read_members(members, shown, format, options)
+    reader, reading = _read_members(archive.members(raw, shown), shown, format, options)
     return Opened(reading, reader, hashlib.sha256(raw).hexdigest())
 
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import math
 import tomllib
+import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from experiments.core.errors import BadInput
+from experiments.core.units import DTYPE_BYTES
 from experiments.hardware.parts import Device, Host, Link, Peaks, Storage
 
 SHEETS = Path(__file__).with_name("sheets")
@@ -107,7 +110,12 @@ def _row(sheets: Sheets, kind: str, name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def load(folder: Path = SHEETS) -> Sheets:
+def load() -> Sheets:
+    """The sheets of this package, read once."""
+    return read(SHEETS)
+
+
+def read(folder: Path) -> Sheets:
     """Read and check every sheet file of ``folder``. ``BadInput`` names file, table and field."""
     tables: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in KINDS}
     for path in sorted(folder.glob("*.toml")):
@@ -145,17 +153,43 @@ def _aliases(kind: str, rows: Mapping[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def _record(record: type, kind: str, name: str, row: Mapping[str, Any]) -> Any:
+    """``record(name=name, **row)`` once every field is known, present and of its declared type."""
     where = f"{kind}.{name}"
     fields = {field.name: field for field in dataclasses.fields(record) if field.name != "name"}
+    types = typing.get_type_hints(record)
     for key, value in row.items():
         if key not in fields:
             raise BadInput(f"unknown field {key!r}", where, "one of " + ", ".join(fields))
-        if isinstance(value, int | float) and not value > 0 and not isinstance(value, bool):
-            raise BadInput(f"{key} = {value!r} is not positive", where, "a positive number in SI units")
+        _check(value, types[key], key, where)
     for key, field in fields.items():
         if key not in row and field.default is dataclasses.MISSING:
             raise BadInput(f"field {key!r} is missing", where, "one of " + ", ".join(fields))
     return record(name=name, **row)
+
+
+def _check(value: Any, declared: type, key: str, where: str) -> None:
+    if declared in (int, float):
+        accepted = int if declared is int else int | float
+        if not isinstance(value, accepted) or isinstance(value, bool):
+            raise BadInput(f"{key} = {value!r} is not a number", where, f"{declared.__name__} in SI units")
+        if not 0 < value < math.inf:
+            raise BadInput(
+                f"{key} = {value!r} is not positive", where, "a positive finite number in SI units"
+            )
+    elif not isinstance(value, declared):
+        raise BadInput(f"{key} = {value!r} has the wrong type", where, declared.__name__)
+    elif value == "":
+        raise BadInput(f"{key} = '' is empty", where, "a text")
+
+
+def _peaks(row: Mapping[str, Any], where: str) -> Peaks:
+    if not row:
+        raise BadInput("no peaks", where, "a table of dtype names and FLOP/s")
+    for dtype, rate in row.items():
+        if dtype not in DTYPE_BYTES:
+            raise BadInput(f"unknown dtype {dtype!r}", where, nearest(dtype, DTYPE_BYTES))
+        _check(rate, float, dtype, where)
+    return Peaks(row)
 
 
 def _device_sheet(name: str, row: Mapping[str, Any], parts: Sheets) -> DeviceSheet:
@@ -164,7 +198,7 @@ def _device_sheet(name: str, row: Mapping[str, Any], parts: Sheets) -> DeviceShe
     machine = {key: figures.pop(key, None) for key in ("host", "storage", "network")}
     for key in ("host_link", "peer_link"):
         figures[key] = _named(parts.links, figures.get(key), f"{where}.{key}")
-    figures["peak_flops"] = Peaks(figures.get("peak_flops", {}))
+    figures["peak_flops"] = _peaks(figures.get("peak_flops", {}), f"{where}.peak_flops")
     return DeviceSheet(
         device=_record(Device, "device", name, figures),
         host=_named(parts.hosts, machine["host"], f"{where}.host"),

@@ -1,0 +1,80 @@
+"""``build(source)``: a model source as a torch module with its batch.
+
+Every model is built without dropout: a step is then a function of its tensors alone, and a captured graph, an eager
+run and a run with recomputed ops agree bit for bit (``docs/decisions``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from experiments.core.errors import BadInput
+from experiments.core.spec import WorkloadOptions
+from experiments.models.catalogue import ZooModel, zoo_model
+from experiments.models.model import Geometry, Model
+from experiments.workloads.model import ModelSource
+
+DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16")}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The options of a step with every default filled in."""
+
+    geometry: Geometry
+    dtype: str
+    optimizer: str
+    training: bool
+    attention: str
+
+
+def chosen(source: ModelSource) -> Chosen:
+    """What ``source.options`` leave open, filled in from the model's own defaults."""
+    defaults = _defaults(source)
+    options = source.options
+    _refuse_foreign_sizes(source.name, options, defaults)
+    geometry = Geometry(
+        options.batch or defaults.batch,
+        options.sequence or defaults.sequence or 0,
+        options.image or defaults.image or 0,
+    )
+    dtype = options.dtype or "float32"
+    optimizer = options.optimizer or defaults.optimizer
+    return Chosen(geometry, dtype, optimizer, options.training, options.attention)
+
+
+def _defaults(source: ModelSource) -> ZooModel:
+    if source.zoo:
+        return zoo_model(source.zoo)
+    from experiments.models.from_config import defaults
+
+    return defaults(source.config)
+
+
+def _refuse_foreign_sizes(name: str, options: WorkloadOptions, defaults: ZooModel) -> None:
+    for size in ("sequence", "image"):
+        if getattr(options, size) is not None and getattr(defaults, size) is None:
+            raise BadInput(f"{name} has no {size}", f"options.{size}", "the option left out")
+
+
+def build(source: ModelSource) -> Model:
+    """The model in float32, in training or evaluation mode. Seed torch first for repeatable weights."""
+    model = _build(source, chosen(source).geometry)
+    model.module.train(source.options.training)
+    return model
+
+
+def _build(source: ModelSource, geometry: Geometry) -> Model:
+    if not source.zoo:
+        from experiments.models.from_config import from_config
+
+        return from_config(source.config, geometry)
+    entry = zoo_model(source.zoo)
+    module_name, function = entry.builder.split(":")
+    builder: Any = getattr(importlib.import_module(f"experiments.models.{module_name}"), function)
+    model: Model = builder(geometry, **entry.arguments)
+    return model

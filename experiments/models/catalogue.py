@@ -1,0 +1,65 @@
+"""The zoo: names, defaults and known sizes. No torch here, so that pages and simulated runs can read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from experiments.core.errors import BadInput
+
+
+@dataclass(frozen=True)
+class ZooModel:
+    """One model of the zoo.
+
+    ``builder`` is ``module:function`` in ``experiments.models``, called with ``arguments`` and the geometry.
+    ``batch``, ``sequence`` (tokens) and ``image`` (pixels per side) are the defaults of its step, ``None`` where the
+    model has no such size; ``optimizer`` is what the model's paper trains with, or its closest kin that we have.
+    """
+
+    name: str
+    describe: str
+    builder: str
+    arguments: Mapping[str, int] = field(default_factory=dict)
+    batch: int = 32
+    sequence: int | None = None
+    image: int | None = None
+    optimizer: str = "momentum"
+
+
+def _gpt(name: str, describe: str, **sizes: int) -> ZooModel:
+    return ZooModel(name, describe, "gpt:gpt", sizes, batch=8, sequence=sizes["positions"], optimizer="adamw")
+
+
+def _image(name: str, describe: str, builder: str, image: int = 224, **arguments: int) -> ZooModel:
+    return ZooModel(name, describe, builder, arguments, batch=64, image=image)
+
+
+_MODELS = (
+    ZooModel("mlp", "perceptron 784-512-512-10", "mlp:mlp", {"inputs": 784, "width": 512, "depth": 2}),
+    ZooModel(
+        "deep-mlp",
+        "perceptron of 32 layers, 1024 wide",
+        "mlp:mlp",
+        {"inputs": 1024, "width": 1024, "depth": 31},
+    ),
+    _gpt(
+        "gpt2-tiny", "GPT-2 cut to 2 layers of 64", layers=2, width=64, heads=4, vocabulary=256, positions=64
+    ),
+    _gpt("gpt2", "GPT-2 124M", layers=12, width=768, heads=12, vocabulary=50257, positions=1024),
+    _gpt("gpt2-medium", "GPT-2 355M", layers=24, width=1024, heads=16, vocabulary=50257, positions=1024),
+    _gpt("gpt2-large", "GPT-2 774M", layers=36, width=1280, heads=20, vocabulary=50257, positions=1024),
+    _gpt("gpt2-xl", "GPT-2 1.5B", layers=48, width=1600, heads=25, vocabulary=50257, positions=1024),
+    _image("resnet18", "ResNet-18", "resnet:resnet", depth=18),
+    _image("resnet50", "ResNet-50", "resnet:resnet", depth=50),
+    _image("resnet152", "ResNet-152", "resnet:resnet", depth=152),
+)
+
+ZOO: Mapping[str, ZooModel] = MappingProxyType({model.name: model for model in _MODELS})
+
+
+def zoo_model(name: str) -> ZooModel:
+    if name not in ZOO:
+        raise BadInput(f"unknown model {name!r}", "zoo", "one of " + ", ".join(ZOO))
+    return ZOO[name]

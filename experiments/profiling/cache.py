@@ -1,0 +1,59 @@
+"""Captured steps on disk: each is made once per model, options and torch version, then shared by all runs.
+
+Reading a cached step imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from experiments.core import jsonio
+from experiments.core.errors import BadInput
+from experiments.core.progress import Progress, silent
+from experiments.workloads import storage
+from experiments.workloads.model import ModelSource
+from experiments.workloads.step import Step
+
+#: Raise when a capture of the same model would give another Step.
+CAPTURE_VERSION = 1
+#: Options that say nothing about the step itself.
+UNRELATED = ("steps", "limit", "rate", "model", "extra")
+
+
+def folder() -> Path:
+    """``$LAB_CACHE``, or ``~/.cache/mlsys-policy-lab``."""
+    return Path(os.environ.get("LAB_CACHE") or Path.home() / ".cache" / "mlsys-policy-lab")
+
+
+def key(source: ModelSource) -> str:
+    """SHA-256 of everything that decides the step."""
+    identity = asdict(source)
+    identity["options"] = {k: v for k, v in identity["options"].items() if k not in UNRELATED}
+    return jsonio.digest({"source": identity, "torch": version("torch"), "capture": CAPTURE_VERSION})
+
+
+def captured(source: ModelSource, progress: Progress = silent) -> Step:
+    """The Step of ``source``, from the cache or captured now. A damaged cache file is captured again."""
+    path = folder() / "steps" / f"{key(source)}.npz"
+    if path.is_file():
+        try:
+            return storage.load(path)
+        except BadInput:
+            path.unlink(missing_ok=True)
+    from experiments.profiling.capture import capture
+
+    step = capture(source, progress=progress)
+    store(step, path)
+    return step
+
+
+def store(step: Step, path: Path) -> None:
+    """Write ``path`` in one move, so that a reader sees a whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
+        part.write(storage.dumps(step))
+    Path(part.name).replace(path)

@@ -1,0 +1,122 @@
+"""Capture of a whole training step: parameters, optimizer state, buffers and batch in, loss out, as one graph.
+
+How a caller uses it::
+
+    traced = trace(ModelSource("zoo:gpt2", zoo="gpt2"))         # fake tensors: no memory of the model's size
+    traced.step                                                 # the Step: ops, tensors, who reads what
+    inputs = traced.make_inputs(seed=0)                         # real tensors, in the order of traced.leaves
+    with torch.no_grad():
+        loss = traced.graph_module(*inputs)                     # one step; updates the inputs in place
+    expected = traced.eager(*traced.make_inputs(seed=0))        # the same step by autograd: bitwise equal
+
+``graph_module`` takes one positional tensor for each of ``leaves`` (parameters, optimizer state, buffers, batch) and
+returns the loss (training) or the output. Parameters, optimizer state and running statistics are updated in place by
+mutating ops, so the memory a run needs is an eager step's. Op ``i`` of ``step`` is the node named
+``step.ops.name[i]``; ``tensor_of[node name]`` gives the tensor ids that the node's value lies in, one for each tensor
+of a multi-output op, so that a view's id is its base's. ``getitem`` nodes are no ops; they have a ``tensor_of`` too.
+``detach`` is taken out of the graph: without autograd it does nothing. To change the graph, copy it first
+(``copy.deepcopy(traced.graph_module)``); nodes keep ``meta["val"]``, their fake value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from experiments.core.progress import Progress, silent
+from experiments.profiling.lowering import Lowering, lower
+from experiments.profiling.program import Leaf, Program, fake_program, real_inputs
+from experiments.profiling.recorder import Recorder
+from experiments.workloads.model import ModelSource
+from experiments.workloads.step import Step
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A step's graph, its arguments and its Step; see the module's docstring."""
+
+    source: ModelSource
+    device: str
+    graph_module: fx.GraphModule
+    leaves: tuple[Leaf, ...]
+    step: Step
+    tensor_of: dict[str, tuple[int, ...]]
+    _program: Program
+
+    def make_inputs(self, seed: int = 0) -> list[Tensor]:
+        """Real arguments for ``graph_module``, the same for the same seed."""
+        return real_inputs(self.source, seed, self.device)
+
+    def eager(self, *inputs: Tensor) -> Tensor:
+        """The step without the graph: forward, ``torch.autograd``, optimizer. Updates ``inputs`` in place."""
+        return self._program(*inputs)
+
+
+def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent) -> Traced:
+    """The step of ``source`` as it runs on ``device``, which must be there unless it is a CPU."""
+    progress(0.0, "building the model")
+    program, arguments = fake_program(source, device)
+    progress(0.2, "tracing the step")
+    recorder = Recorder()
+
+    def step(*tensors: Tensor) -> Tensor:
+        out = program(*tensors, observer=recorder)
+        recorder.finish()
+        return out
+
+    with torch.autograd.set_multithreading_enabled(False):
+        graph_module = make_fx(step, tracing_mode="fake")(*arguments)
+    _drop_detaches(graph_module)
+    progress(0.8, "reading the graph")
+    lowering = lower(source.name, graph_module.graph, program.leaves, recorder)
+    lowered = lowering.step(_facts(source, program, lowering))
+    progress(1.0, "captured")
+    return Traced(source, device, graph_module, program.leaves, lowered, lowering.tensor_of, program)
+
+
+def capture(source: ModelSource, device: str = "cpu", progress: Progress = silent) -> Step:
+    """The Step alone, untimed."""
+    return trace(source, device, progress).step
+
+
+def _drop_detaches(module: fx.GraphModule) -> None:
+    for node in module.graph.nodes:
+        if node.target is torch.ops.aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+    module.recompile()
+
+
+def _facts(source: ModelSource, program: Program, lowering: Lowering) -> dict[str, Any]:
+    options, geometry = program.options, program.options.geometry
+    targets = [row["target"] for row in lowering.rows]
+    return {
+        "parameters": sum(value.numel() for value in program.parameters.values()),
+        "batch": geometry.batch,
+        "sequence": geometry.sequence or None,
+        "image": geometry.image or None,
+        "tokens": geometry.batch * geometry.sequence or None,
+        "dtype": options.dtype,
+        "optimizer": options.optimizer if options.training else None,
+        "training": options.training,
+        "attention": attention_backend(targets),
+        "dropout": 0.0,
+        "model_flops": lowering.model_flops,
+        "torch": torch.__version__,
+        **program.model.facts,
+    }
+
+
+def attention_backend(targets: list[str]) -> str:
+    """``flash``, ``efficient`` or ``cudnn`` by the fused op that was traced, ``math`` for a softmax, else ``none``."""
+    fused = [target for target in targets if "_scaled_dot_product_" in target]
+    for name in ("flash", "efficient", "cudnn"):
+        if any(name in target for target in fused):
+            return name
+    return (
+        "math" if any("softmax" in target and "log_softmax" not in target for target in targets) else "none"
+    )

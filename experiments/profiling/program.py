@@ -1,0 +1,180 @@
+"""A whole training (or inference) step as one function of tensors: the thing that is traced, replayed and timed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from experiments.models.build import DTYPES, Chosen, build, chosen
+from experiments.models.model import Model
+from experiments.profiling.optimizers import OPTIMIZERS, Optimizer, initial_state
+from experiments.workloads.model import ModelSource
+
+ATTENTION = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
+
+
+class Observer(Protocol):
+    """Told what part of the step runs next (see ``recorder``)."""
+
+    def phase(self, name: str) -> None: ...
+    def watch(self, module: nn.Module) -> contextlib.AbstractContextManager[None]: ...
+    def loss(self, loss: Tensor) -> None: ...
+    def gradients(self, gradients: Sequence[Tensor | None]) -> None: ...
+    def parameter(self, name: str) -> None: ...
+
+
+class Unobserved:
+    """The observer of a plain eager run."""
+
+    def phase(self, name: str) -> None: ...
+    def watch(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def loss(self, loss: Tensor) -> None: ...
+    def gradients(self, gradients: Sequence[Tensor | None]) -> None: ...
+    def parameter(self, name: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One tensor argument of the step; ``kind`` is parameter, optimizer_state, buffer or input."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Program:
+    """``program(*tensors)`` runs the step on tensors in the order of ``leaves`` and returns loss or output.
+
+    Parameters, optimizer state and buffers are updated in place, as an eager step does.
+    """
+
+    model: Model
+    options: Chosen
+    optimizer: Optimizer
+    parameters: dict[str, Tensor]
+    state: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+    def __call__(self, *tensors: Tensor, observer: Observer | None = None) -> Tensor:
+        watcher = observer or Unobserved()
+        parameters, state, buffers, batch = self._split(tensors)
+        if not self.options.training:
+            with torch.no_grad():
+                return self._forward(parameters, buffers, batch, watcher)
+        leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        loss = self._forward(leaves, buffers, batch, watcher)
+        watcher.loss(loss)
+        gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        watcher.gradients(gradients)
+        del leaves
+        self._update(parameters, gradients, state, watcher)
+        return loss.detach()
+
+    def _split(
+        self, tensors: Sequence[Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor], list[Tensor]]:
+        rest = iter(tensors)
+        parameters, state, buffers = (
+            {name: next(rest) for name in names} for names in (self.parameters, self.state, self.buffers)
+        )
+        return parameters, state, buffers, list(rest)
+
+    def _forward(
+        self,
+        parameters: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+        batch: Sequence[Tensor],
+        watcher: Observer,
+    ) -> Tensor:
+        watcher.phase("forward")
+        kernel = ATTENTION.get(self.options.attention)
+        with sdpa_kernel(kernel) if kernel else contextlib.nullcontext(), watcher.watch(self.model.module):
+            values = {**parameters, **buffers}
+            out: Tensor = torch.func.functional_call(self.model.module, values, tuple(batch))
+        return out
+
+    @torch.no_grad()
+    def _update(
+        self,
+        parameters: Mapping[str, Tensor],
+        gradients: Sequence[Tensor | None],
+        state: Mapping[str, Tensor],
+        watcher: Observer,
+    ) -> None:
+        """A parameter without a gradient (an unused head) is left alone, as ``torch.optim`` does."""
+        watcher.phase("optimizer")
+        prepared = self.optimizer.prepare({name: state[name] for name in self.optimizer.shared})
+        for (name, value), gradient in zip(parameters.items(), gradients, strict=True):
+            if gradient is None:
+                continue
+            watcher.parameter(name)
+            slots = {slot: state[f"{name}.{slot}"] for slot in self.optimizer.slots}
+            self.optimizer.update(value, gradient, slots, prepared)
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The arguments in order: parameters, optimizer state, buffers, batch."""
+        groups = (("parameter", self.parameters), ("optimizer_state", self.state), ("buffer", self.buffers))
+        held = [
+            Leaf(name, kind, tuple(value.shape), value.dtype)
+            for kind, group in groups
+            for name, value in group.items()
+        ]
+        specs = self.model.batch(self.options.training)
+        dtype = DTYPES[self.options.dtype]
+        return (
+            *held,
+            *(Leaf(spec.name, "input", spec.shape, torch.int64 if spec.high else dtype) for spec in specs),
+        )
+
+
+def program(source: ModelSource, device: str = "cpu") -> Program:
+    """The step of ``source`` with its tensors on ``device``; fake ones when a fake mode is active."""
+    options = chosen(source)
+    model = build(source)
+    dtype = DTYPES[options.dtype]
+    parameters = {name: _moved(value, device, dtype) for name, value in model.module.named_parameters()}
+    buffers = {name: _moved(value, device, dtype) for name, value in model.module.named_buffers()}
+    optimizer = OPTIMIZERS[options.optimizer]
+    state = initial_state(optimizer, parameters) if options.training else {}
+    return Program(model, options, optimizer, parameters, state, buffers)
+
+
+def _moved(value: Tensor, device: str, dtype: torch.dtype) -> Tensor:
+    """On ``device``, and in ``dtype`` where it holds real numbers. ``Module.to`` cannot do this to fake tensors."""
+    return value.detach().to(device, dtype if value.is_floating_point() else None)
+
+
+def fake_program(source: ModelSource, device: str = "cpu") -> tuple[Program, list[Tensor]]:
+    """The step and its arguments as fake tensors: shapes without memory, for a model of any size."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        made = program(source, device)
+        batch = [
+            spec.empty(DTYPES[made.options.dtype], device) for spec in made.model.batch(made.options.training)
+        ]
+    return made, [*made.parameters.values(), *made.state.values(), *made.buffers.values(), *batch]
+
+
+def real_inputs(source: ModelSource, seed: int, device: str = "cpu") -> list[Tensor]:
+    """Arguments of the step with real values: weights as the model initialises them, zeroed optimizer state and a
+    random batch, all a function of ``seed`` and the same on every device.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = program(source)
+    generator = torch.Generator().manual_seed(seed)
+    dtype = DTYPES[made.options.dtype]
+    batch = [spec.sample(dtype, generator) for spec in made.model.batch(made.options.training)]
+    values = [*made.parameters.values(), *made.state.values(), *made.buffers.values(), *batch]
+    return [value.to(device) for value in values]

@@ -1,0 +1,128 @@
+"""The commands of `./lab`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from labtools import control, doctor, installation, remote, testing, up
+from labtools.layout import Layout
+from labtools.problems import Interrupted, Problem, from_operating_system
+
+DEFAULT_PORT = 8000
+MOST_WORKERS = 8
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code of the command; a Problem is told in two lines and gives 1."""
+    options, extra = parser().parse_known_args(arguments)
+    if extra and options.command != "test":
+        parser().error(f"unknown argument: {extra[0]}")
+    _interrupt_on_signals()
+    try:
+        return dispatch(options, extra, arguments)
+    except Interrupted as interruption:
+        print("\nlab: interrupted", file=sys.stderr)
+        return interruption.exit_code
+    except Problem as problem:
+        print(f"lab: {problem}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        problem_behind = from_operating_system(error)
+        if problem_behind is None:
+            raise
+        print(f"lab: {problem_behind}", file=sys.stderr)
+        return 1
+
+
+def dispatch(options: argparse.Namespace, extra: Sequence[str], arguments: Sequence[str]) -> int:
+    layout = Layout.here()
+    match options.command:
+        case "up":
+            return up.up(layout, options, arguments)
+        case "test":
+            return testing.run(layout, options.fast, extra, arguments)
+        case "status":
+            return control.status(layout)
+        case "stop":
+            return control.stop(layout)
+        case "doctor":
+            if installation.environment_works(layout):
+                installation.continue_inside(layout, arguments)
+            return doctor.doctor(layout, options.port)
+        case "run":
+            return remote.run(options.file, options.server)
+        case _:
+            return remote.import_outcome(options.file, options.server)
+
+
+def parser() -> argparse.ArgumentParser:
+    lab = argparse.ArgumentParser(prog="lab", description="Set up, start and test MLSys Policy Lab.")
+    commands = lab.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_up(commands.add_parser("up", help="set everything up and start it; Ctrl-C ends it"))
+    test = commands.add_parser("test", help="run all checks and tests; further arguments go to pytest")
+    test.add_argument("--fast", action="store_true", help="leave out the tests marked slow")
+    commands.add_parser("status", help="what runs; exit code 3 where nothing does")
+    commands.add_parser("stop", help="end the lab that runs in this checkout")
+    check = commands.add_parser("doctor", help="look for what would stop a start")
+    check.add_argument("--port", type=port_number, default=DEFAULT_PORT)
+    submit = commands.add_parser("run", help="submit a run to a server, follow it, print its outcome")
+    submit.add_argument("file", type=Path, metavar="SPEC.json")
+    hand_in = commands.add_parser("import", help="upload an outcome computed elsewhere")
+    hand_in.add_argument("file", type=Path, metavar="OUTCOME.json")
+    for command in (submit, hand_in):
+        command.add_argument("--server", required=True, metavar="URL")
+    return lab
+
+
+def _add_up(command: argparse.ArgumentParser) -> None:
+    workers = min(os.cpu_count() or 1, MOST_WORKERS)
+    command.add_argument(
+        "--port", type=port_number, default=DEFAULT_PORT, help="of the web page [%(default)s]"
+    )
+    command.add_argument(
+        "--workers",
+        type=worker_count,
+        default=workers,
+        metavar="N",
+        help="runs carried out at once [%(default)s]",
+    )
+    command.add_argument(
+        "--no-demo", dest="demo", action="store_false", help="start without the demo project"
+    )
+    command.add_argument(
+        "--torch-index",
+        metavar="URL",
+        default=os.environ.get("LAB_TORCH_INDEX"),
+        help="package index to take torch from, such as that of the CPU-only builds",
+    )
+
+
+def port_number(text: str) -> int:
+    return _integer(text, 1, 65535, "a port")
+
+
+def worker_count(text: str) -> int:
+    return _integer(text, 1, 256, "a number of workers")
+
+
+def _integer(text: str, low: int, high: int, what: str) -> int:
+    if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what} ({low} to {high})")
+    return int(text)
+
+
+def _interrupt_on_signals() -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(number)
+
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
+    # Under nohup the hang-up is ignored on purpose.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, interrupt)

@@ -1,0 +1,49 @@
+"""Where things are: the checkout, its environment, and the folder that holds everything made at run time."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    root: Path
+    var: Path
+
+    @classmethod
+    def here(cls) -> Layout:
+        root = Path(__file__).resolve().parents[1]
+        return cls(root, Path(os.environ.get("LAB_VAR", root / "var")).resolve())
+
+    @property
+    def environment(self) -> Path:
+        return self.root / ".venv"
+
+    @property
+    def python(self) -> Path:
+        return self.environment / "bin" / "python"
+
+    @property
+    def logs(self) -> Path:
+        return self.var / "log"
+
+    @property
+    def record(self) -> Path:
+        return self.var / "lab.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.var / "lab.lock"
+
+    @property
+    def secret_key(self) -> Path:
+        return self.var / "secret-key"
+
+    def login(self, database_is_embedded: bool) -> Path:
+        """The first administrator's login; another database has another administrator."""
+        return self.var / ("login.txt" if database_is_embedded else "login-external.txt")
+
+    def make(self) -> None:
+        self.logs.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,41 @@
+"""Errors a person can act on: one line that says what is wrong, one that says what to do."""
+
+from __future__ import annotations
+
+import errno
+
+
+class Problem(Exception):
+    """Something outside the program is in the way; `remedy` says what to do about it."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}\n  -> {self.remedy}"
+
+
+class Interrupted(BaseException):
+    """Ctrl-C, SIGTERM or a closed terminal; not an Exception, so that no handler of errors swallows it."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
+        self.exit_code = 128 + signal_number
+
+
+FULL_DISK_REMEDY = "free some space (./lab doctor says how much is needed) and start again"
+
+
+def from_operating_system(error: OSError) -> Problem | None:
+    """The Problem behind an OSError that is about the machine, not about this program."""
+    where = f": {error.filename}" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Problem(f"the disk is full{where}", FULL_DISK_REMEDY)
+    if error.errno == errno.EROFS:
+        return Problem(
+            f"the file system is read-only{where}", "put the checkout on a disk that can be written"
+        )
+    if isinstance(error, PermissionError):
+        return Problem(f"no permission{where}", "start ./lab as the user who owns the checkout and its var/")
+    return None

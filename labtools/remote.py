@@ -1,0 +1,117 @@
+"""`./lab run` and `./lab import`: hand a spec or an outcome to a server over its REST API.
+
+The team's token comes from the environment variable LAB_TOKEN, so that it stands in no shell history.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labtools.problems import Problem
+from labtools.progress import ProgressLine
+
+ASK_EVERY = 1.0  # seconds
+ENDED = ("succeeded", "failed", "cancelled", "rejected")
+# The exit codes of `python -m experiments run`, for a run that was carried out elsewhere.
+EXIT_CODES = {"succeeded": 0, "rejected": 2}
+
+
+@dataclass(frozen=True)
+class Server:
+    """A lab's REST API, spoken to with a team's token."""
+
+    url: str
+    token: str
+
+    @classmethod
+    def at(cls, url: str) -> Server:
+        token = os.environ.get("LAB_TOKEN", "")
+        if not token:
+            raise Problem("LAB_TOKEN is not set", "make a token on the team's page and export LAB_TOKEN=...")
+        if not url.startswith(("http://", "https://")):
+            raise Problem(f"{url!r} is not a server's address", "--server https://lab.example.org")
+        return cls(url.rstrip("/"), token)
+
+    def get(self, path: str) -> Any:
+        return self._ask(urllib.request.Request(f"{self.url}{path}"))
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        headers = {"Content-Type": "application/json"}
+        data = json.dumps(body).encode()
+        return self._ask(urllib.request.Request(f"{self.url}{path}", data, headers, method="POST"))
+
+    def _ask(self, request: urllib.request.Request) -> Any:
+        request.add_header("Authorization", f"Bearer {self.token}")
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            raise _refused(error) from error
+        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+            reason = getattr(error, "reason", error)
+            raise Problem(
+                f"{self.url} does not answer: {reason}", "check --server and the network"
+            ) from error
+        except json.JSONDecodeError as error:
+            raise Problem(f"{self.url} did not answer with JSON", "is this the address of a lab?") from error
+
+
+def run(spec_file: Path, url: str) -> int:
+    """Submit the spec, follow the run, print its outcome; exit code 0 where it succeeded."""
+    server = Server.at(url)
+    submitted = server.post("/api/v1/runs", read_json(spec_file))
+    line = ProgressLine()
+    while (current := server.get(f"/api/v1/runs/{submitted['id']}"))["state"] not in ENDED:
+        line.show(describe(current))
+        time.sleep(ASK_EVERY)
+    line.close(describe(current))
+    print(json.dumps(current.get("outcome"), indent=1))
+    return EXIT_CODES.get(current["state"], 1)
+
+
+def import_outcome(outcome_file: Path, url: str) -> int:
+    """Upload an outcome that was computed where the server's database cannot be reached."""
+    stored = Server.at(url).post("/api/v1/outcomes", read_json(outcome_file))
+    print(f"stored as run {stored['id']}")
+    return 0
+
+
+def describe(current: Mapping[str, Any]) -> str:
+    progress = current.get("progress")
+    share = f" {progress:.0%}" if isinstance(progress, (int, float)) else ""
+    return f"run {current['id']}: {current['state']}{share}"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise Problem(f"there is no file {path}", "give the path of a JSON file") from error
+    except ValueError as error:
+        raise Problem(
+            f"{path} is not JSON: {error}", "make it with: python -m experiments run --out"
+        ) from error
+    if not isinstance(content, dict):
+        raise Problem(f"{path} does not hold a JSON object", "see the contracts in docs/operations.md")
+    return content
+
+
+def _refused(error: urllib.error.HTTPError) -> Problem:
+    text = error.read(2000).decode(errors="replace")
+    try:
+        reason = json.loads(text).get("detail", text)
+    except (ValueError, AttributeError):
+        reason = error.reason
+    remedies = {401: "check LAB_TOKEN", 403: "this token may not do that: ask a team admin for another"}
+    return Problem(
+        f"the server refused ({error.code}): {reason}",
+        remedies.get(error.code, "correct the file and try again"),
+    )

@@ -1,0 +1,148 @@
+"""Start programs, keep them running, and end all of them and all of their descendants."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from labtools import processes
+from labtools.problems import FULL_DISK_REMEDY, Problem
+
+LOOK_EVERY = 0.5  # seconds
+START_SECONDS = 60
+# So many unexpected ends of one program within a minute mean that it cannot run here.
+ENDS_PER_MINUTE = 4
+LOG_KEPT_BYTES = 10 * 2**20
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program to keep running. Servers are stopped after the others, which use them."""
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    ready: Callable[[], bool] = lambda: True
+    environment: Mapping[str, str] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    is_server: bool = False
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_seconds: float = 10
+
+
+class Supervisor:
+    """Runs programs; as a context manager it leaves no process behind, however the block ends."""
+
+    def __init__(self, changed: Callable[[dict[str, int]], None]) -> None:
+        """`changed` is told the process numbers whenever one is new."""
+        self._changed = changed
+        self._running: dict[str, tuple[Program, subprocess.Popen[bytes]]] = {}
+        self._ends: dict[str, deque[float]] = {}
+
+    def __enter__(self) -> Supervisor:
+        processes.adopt_orphans()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop_all()
+
+    def start(self, program: Program) -> None:
+        _shorten(program.log)
+        with program.log.open("ab") as log:
+            process = subprocess.Popen(
+                program.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=program.environment,
+                # Ctrl-C in a terminal must reach only us: we know the order in which to stop.
+                start_new_session=True,
+                **program.options,
+            )
+        self._running[program.name] = (program, process)
+        self._changed({name: started.pid for name, (_, started) in self._running.items()})
+
+    def wait_until_ready(self, *names: str) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        waiting = list(names)
+        while waiting := [name for name in waiting if not self._running[name][0].ready()]:
+            for program, process in [self._running[name] for name in waiting]:
+                if process.poll() is not None:
+                    raise ended_unexpectedly(program, process.returncode)
+                if time.monotonic() > deadline:
+                    raise Problem(
+                        f"{program.name} was not ready after {START_SECONDS} s", f"read {program.log}"
+                    )
+            time.sleep(0.05)
+
+    def watch(self) -> None:
+        """Restart what ends unexpectedly, until a signal interrupts or a program cannot be kept running."""
+        while True:
+            time.sleep(LOOK_EVERY)
+            for program, process in list(self._running.values()):
+                if process.poll() is not None:
+                    self._restart(program, process.returncode)
+            processes.reap(known=[process.pid for _, process in self._running.values()])
+
+    def stop_all(self) -> None:
+        """End the programs, then whatever they left behind, then the servers."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        servers = [pair for pair in self._running.values() if pair[0].is_server]
+        _stop([pair for pair in self._running.values() if not pair[0].is_server])
+        processes.end_descendants(spare=[process.pid for _, process in servers])
+        _stop(servers)
+        processes.end_descendants()
+        self._running.clear()
+
+    def _restart(self, program: Program, code: int) -> None:
+        ends = self._ends.setdefault(program.name, deque())
+        ends.append(time.monotonic())
+        while ends[0] < time.monotonic() - 60:
+            ends.popleft()
+        if len(ends) >= ENDS_PER_MINUTE:
+            raise ended_unexpectedly(program, code)
+        print(f"{program.name} {how_it_ended(code)}; starting it again (log: {program.log})", flush=True)
+        self.start(program)
+
+
+def how_it_ended(code: int) -> str:
+    """A Popen return code in words: a negative one is the signal that ended the process."""
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def ended_unexpectedly(program: Program, code: int) -> Problem:
+    text = program.log.read_text(errors="replace")[-4000:]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    what = f"{program.name} {how_it_ended(code)}: {lines[-1] if lines else 'it printed nothing'}"
+    if "No space left on device" in text:
+        return Problem(what, FULL_DISK_REMEDY)
+    return Problem(what, f"read {program.log}")
+
+
+def _stop(running: Sequence[tuple[Program, subprocess.Popen[bytes]]]) -> None:
+    """Ask all at once, wait for each, kill the ones that do not obey in time."""
+    for program, process in running:
+        process.send_signal(program.stop_signal)
+    began = time.monotonic()
+    for program, process in running:
+        try:
+            process.wait(max(0.1, began + program.stop_seconds - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _shorten(log: Path) -> None:
+    """Keep one older log of limited size, so that a lab left running for months does not fill the disk."""
+    if log.exists() and log.stat().st_size > LOG_KEPT_BYTES:
+        log.replace(log.with_suffix(".old.log"))

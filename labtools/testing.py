@@ -1,0 +1,135 @@
+"""`./lab test`: style, types, walls and tests, against a Postgres and a Valkey of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from labtools import installation, processes
+from labtools.layout import Layout
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+    seconds: float
+    code: int
+    closing_line: str = ""
+
+
+def run(layout: Layout, fast: bool, pytest_arguments: Sequence[str], arguments: Sequence[str]) -> int:
+    layout.make()
+    installation.ensure(layout, installation.RUNTIME_AND_TESTS, torch_index=os.environ.get("LAB_TORCH_INDEX"))
+    installation.continue_inside(layout, arguments)
+    processes.adopt_orphans()
+    try:
+        results = [_carry_out(layout, step, os.environ) for step in static_steps(layout)]
+        results.append(_tests(layout, fast, pytest_arguments))
+    finally:
+        processes.end_descendants()
+    return report(results)
+
+
+def static_steps(layout: Layout) -> list[Step]:
+    """The checks that need no server. What each looks at stands in pyproject.toml."""
+    python = str(layout.python)
+    return [
+        Step("ruff check", (python, "-m", "ruff", "check", ".")),
+        Step("ruff format", (python, "-m", "ruff", "format", "--check", ".")),
+        Step("mypy", (python, "-m", "mypy", "experiments", "webapp", "workers", "labtools")),
+        # By module: the installed script names the folder it was installed in.
+        Step("lint-imports", (python, "-c", "from importlinter.cli import lint_imports_command as m; m()")),
+    ]
+
+
+def report(results: Sequence[Result]) -> int:
+    """Print what happened, pytest's own closing line last; 1 where anything failed."""
+    print("\nstep           seconds  result")
+    for result in results:
+        outcome = "ok" if result.code == 0 else f"FAILED (exit code {result.code})"
+        print(f"{result.name:<14} {result.seconds:>7.1f}  {outcome}")
+    failed = [result.name for result in results if result.code]
+    print(f"total          {sum(result.seconds for result in results):>7.1f}  ", end="")
+    print(f"FAILED: {', '.join(failed)}" if failed else "ok")
+    print("\n".join(result.closing_line for result in results if result.closing_line), flush=True)
+    return 1 if failed else 0
+
+
+def _tests(layout: Layout, fast: bool, extra: Sequence[str]) -> Result:
+    from workers.services import temporary_servers
+
+    command = [str(layout.python), "-m", "pytest", "--durations=15"]
+    command += ["-m", "not slow"] if fast else []
+    command += ["--color=yes"] if sys.stdout.isatty() else []
+    with scratch_folder() as folder, temporary_servers(folder) as servers:
+        found = {"DATABASE_URL": servers.database_url, "REDIS_URL": servers.redis_url}
+        own = {"LAB_VAR": str(folder / "var"), "DJANGO_SETTINGS_MODULE": "webapp.settings.test"}
+        return _carry_out(layout, Step("pytest", (*command, *extra)), os.environ | found | own)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder in memory where there is room, else on disk; the database's account may pass through it."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > GIB
+    folder = Path(tempfile.mkdtemp(prefix="lab-test-", dir=memory if roomy else None))
+    folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _carry_out(layout: Layout, step: Step, environment: Mapping[str, str]) -> Result:
+    """Run a step, its output passed on as it comes."""
+    print(f"\n=== {step.name}", flush=True)
+    began = time.monotonic()
+    tail = b""
+    with subprocess.Popen(
+        step.command,
+        cwd=layout.root,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            while chunk := os.read(process.stdout.fileno(), 65536):
+                sys.stdout.buffer.write(chunk)
+                sys.stdout.buffer.flush()
+                tail = (tail + chunk)[-4000:]
+        except BaseException:
+            process.kill()
+            raise
+    closing = closing_line(tail.decode(errors="replace")) if step.name == "pytest" else ""
+    return Result(step.name, time.monotonic() - began, process.returncode, closing)
+
+
+def closing_line(output: str) -> str:
+    """pytest's last word, as `12 passed, 1 skipped in 3.21s` with or without its frame and colours."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in output.splitlines()]
+    closing = [
+        line
+        for line in lines
+        if re.search(r"\b(passed|failed|errors?|skipped|no tests ran)\b.* in [\d.]+s", line)
+    ]
+    return closing[-1] if closing else ""

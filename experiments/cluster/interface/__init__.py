@@ -1,0 +1,27 @@
+"""What a cluster policy sees, answers and is checked by: the only thing policies and the simulator share."""
+
+from experiments.cluster.interface.allocation import NOTHING, Allocation, ClusterPlan, Gang, Stint
+from experiments.cluster.interface.check import violations
+from experiments.cluster.interface.jobs import HIDEABLE, HiddenColumn, VisibleJobs
+from experiments.cluster.interface.placement import PLACEMENTS, Pool
+from experiments.cluster.interface.policy import ClusterPolicy, Decider
+from experiments.cluster.interface.view import ClusterView
+from experiments.cluster.interface.waiting import WaitingJobs
+
+__all__ = [
+    "HIDEABLE",
+    "NOTHING",
+    "PLACEMENTS",
+    "Allocation",
+    "ClusterPlan",
+    "ClusterPolicy",
+    "ClusterView",
+    "Decider",
+    "Gang",
+    "HiddenColumn",
+    "Pool",
+    "Stint",
+    "VisibleJobs",
+    "WaitingJobs",
+    "violations",
+]

@@ -1,0 +1,73 @@
+"""The one checker of cluster plans: contract tests, stored results and the run page all use it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from experiments.cluster.interface.allocation import ClusterPlan, Stint
+from experiments.workloads.jobs import JobTrace
+
+#: Complaints listed in full; the rest are counted.
+LISTED = 20
+TOLERANCE = 1e-6
+
+
+def violations(
+    plan: ClusterPlan, trace: JobTrace, capacity: Sequence[int], *, rigid: bool = True
+) -> list[str]:
+    """What is impossible about ``plan`` on nodes with ``capacity`` devices each; empty when nothing is.
+
+    Every job completes exactly once or is reported as rejected or unfinished; nothing runs before it is submitted,
+    twice at a time, or on devices that others hold; completed jobs made exactly their service in progress.
+    """
+    by_job: dict[int, list[Stint]] = {}
+    for stint in plan.stints:
+        by_job.setdefault(stint.gang.job, []).append(stint)
+    found = [*_accounts(plan, trace), *_stays(by_job, trace, rigid), *_overloads(plan, capacity)]
+    more = len(found) - LISTED
+    return found if more <= 0 else [*found[:LISTED], f"and {more} more"]
+
+
+def _accounts(plan: ClusterPlan, trace: JobTrace) -> Iterator[str]:
+    ended = Counter(stint.gang.job for stint in plan.stints if stint.completed)
+    ended.update(plan.rejected)
+    ended.update(plan.unfinished)
+    for job, name in enumerate(trace.job):
+        if ended[job] != 1:
+            yield f"job {name} is completed, rejected or unfinished {ended[job]} times instead of once"
+
+
+def _stays(by_job: dict[int, list[Stint]], trace: JobTrace, rigid: bool) -> Iterator[str]:
+    for job, stints in sorted(by_job.items()):
+        name, free_from = trace.job[job], float(trace.submit[job])
+        for stint in sorted(stints, key=lambda stint: stint.start):
+            if stint.start < free_from - TOLERANCE:
+                yield f"job {name} starts at {stint.start:g} s, before {free_from:g} s"
+            if rigid and stint.gang.size != trace.gpus[job]:
+                yield f"job {name} runs on {stint.gang.size} GPUs and wants {trace.gpus[job]}"
+            free_from = stint.end
+        done, service = sum(stint.useful for stint in stints), float(trace.service[job])
+        if rigid and stints[-1].completed and abs(done - service) > TOLERANCE * max(1.0, service):
+            yield f"job {name} completes after {done:g} s of progress instead of {service:g} s"
+
+
+def _overloads(plan: ClusterPlan, capacity: Sequence[int]) -> Iterator[str]:
+    """Nodes that hand out more devices than they have, by a sweep over starts and ends (ends first)."""
+    rows = [
+        (node, time, sign * count * stint.gang.share)
+        for stint in plan.stints
+        for node, count in stint.gang.devices
+        for time, sign in ((stint.start, 1), (stint.end, -1))
+    ]
+    if not rows:
+        return
+    node, time, change = np.array(rows).T
+    order = np.lexsort((change, time, node))
+    used = np.cumsum(change[order])
+    limit = np.asarray(capacity)[node[order].astype(np.int64)]
+    for row in np.flatnonzero(used > limit + TOLERANCE)[:LISTED]:
+        which = int(node[order][row])
+        yield f"node {which} gives out {used[row]:g} devices at {time[order][row]:g} s and has {capacity[which]}"

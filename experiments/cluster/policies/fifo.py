@@ -1,0 +1,80 @@
+"""First in, first out: the baseline of every cluster scheduler.
+
+Jobs start in the order of submission and run to their end. Strict order means head-of-line blocking: nothing starts
+before the first waiting job does. Backfilling lets later jobs use what the head leaves idle; EASY (Lifka, JSSPP'95)
+does so only as far as the head's reserved start is not delayed, for which it must know how long jobs run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar
+
+from experiments.cluster.interface import NOTHING, Allocation, ClusterPolicy, ClusterView, Decider, Gang
+from experiments.core.knobs import knob
+
+
+@dataclass(frozen=True)
+class Fifo(ClusterPolicy):
+    """Starts jobs in the order of submission and never preempts."""
+
+    name: ClassVar[str] = "fifo"
+
+    backfill: str = knob(
+        "none",
+        "jobs behind a head that does not fit: wait, or start if they fit",
+        choices=("none", "first-fit"),
+    )
+
+    def begin(self) -> Decider:
+        return self
+
+    def allocate(self, view: ClusterView) -> Allocation:
+        if not view.waiting or view.pool.total < 1:
+            return NOTHING
+        started = self.fill(view.pool.copy(), view.waiting, view, block=self.backfill == "none")
+        return Allocation(start=tuple(started)) if started else NOTHING
+
+
+@dataclass(frozen=True)
+class FifoEasy(ClusterPolicy):
+    """Backfills only what does not delay the start reserved for the first waiting job (EASY)."""
+
+    name: ClassVar[str] = "fifo-easy"
+    sees: ClassVar[frozenset[str]] = frozenset({"service"})
+
+    def begin(self) -> Decider:
+        return self
+
+    def allocate(self, view: ClusterView) -> Allocation:
+        if not view.waiting or view.pool.total < 1:
+            return NOTHING
+        pool = view.pool.copy()
+        started = self.fill(pool, view.waiting, view, block=True)
+        waiting = list(islice(view.waiting, len(started), None))
+        if waiting:
+            start, spare = self._reservation(waiting[0], pool.total, started, view)
+            for job in waiting[1:]:
+                if pool.total < 1:
+                    break
+                gpus = view.jobs.gpus[job]
+                ends_before = view.now + view.jobs.service[job] <= start
+                if not ends_before and gpus > spare:
+                    continue
+                backfilled = self.fill(pool, [job], view)
+                started += backfilled
+                spare -= gpus if backfilled and not ends_before else 0
+        return Allocation(start=tuple(started))
+
+    def _reservation(
+        self, head: int, free: float, started: list[Gang], view: ClusterView
+    ) -> tuple[float, float]:
+        """When the head can start at the latest, and the devices that it then leaves free."""
+        ends = [(view.now + view.remaining(job), gang.size) for job, gang in view.running.items()]
+        ends += [(view.now + view.jobs.service[gang.job], gang.size) for gang in started]
+        for end, size in sorted(ends):
+            free += size
+            if free >= view.jobs.gpus[head]:
+                return end, free - view.jobs.gpus[head]
+        return float("inf"), 0.0

@@ -1,0 +1,154 @@
+"""Tiresias, NSDI'19: discretised two-dimensional least attained service (section 3.3).
+
+A job's service is GPUs x executed time. It enters the first queue and is demoted when its service reaches the queue's
+limit; queues are strict, inside a queue jobs keep their order and running ones stay before pending ones. All queues
+are walked at each arrival, completion and demotion; a job that does not fit is skipped, one not reached is preempted.
+PROMOTEKNOB puts a job that has waited ``promote`` times as long as it ran back into the first queue.
+
+The paper gives no universal limits; the defaults are those of the authors' simulator. Left out: the Gittins index and
+the profile of tensor skew for placement (``placement`` is set by the user instead).
+
+``tiresias-artifact`` keeps two habits of that simulator that decide its figures: the next demotion is awaited at
+``ceil((limit - executed) / GPUs)`` from now (the whole difference divided, too late for a job that ran before), and a
+job falls by one queue at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar
+
+from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider
+from experiments.core.errors import BadInput
+from experiments.core.knobs import knob
+
+#: Service within this of a limit has reached it: sums of floating-point times are not exact.
+SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class Tiresias(ClusterPolicy):
+    """Runs the jobs that had least GPU time so far, in a few queues so that equals do not take turns."""
+
+    name: ClassVar[str] = "tiresias"
+    late_demotion: ClassVar[bool] = False
+
+    queues: int = knob(3, "number of queues; the last has no limit", low=1, high=4)
+    limit_1: float = knob(3250.0, "service that leaves the first queue", low=1e-3, high=1e12, unit="GPU s")
+    limit_2: float = knob(7200.0, "service that leaves the second queue", low=1e-3, high=1e12, unit="GPU s")
+    limit_3: float = knob(
+        18000.0, "service that leaves the third of four queues", low=1e-3, high=1e12, unit="GPU s"
+    )
+    promote: float | None = knob(
+        None, "PROMOTEKNOB: waiting / executed time that promotes", low=1e-6, high=1e9
+    )
+
+    def __post_init__(self) -> None:
+        for number, (lower, upper) in enumerate(pairwise(self.limits[:-1]), 2):
+            if upper <= lower:
+                raise BadInput(
+                    f"{upper:g} is not above {lower:g}", f"knobs.limit_{number}", "ascending limits"
+                )
+
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """The limits of all queues; that of the last is infinite."""
+        return (*(self.limit_1, self.limit_2, self.limit_3)[: self.queues - 1], math.inf)
+
+    def begin(self) -> Decider:
+        return _Queues(self)
+
+
+@dataclass(frozen=True)
+class TiresiasArtifact(Tiresias):
+    """Tiresias with the late demotions of the authors' simulator, to repeat its figures exactly."""
+
+    name: ClassVar[str] = "tiresias-artifact"
+    late_demotion: ClassVar[bool] = True
+
+
+@dataclass
+class _Counters:
+    """Of one job: its queue, and attained time, attained service and clock when it last entered the first queue."""
+
+    queue: int
+    seconds: float
+    service: float
+    entered: float
+
+
+@dataclass
+class _Queues:
+    """The jobs of each queue in order, running before pending."""
+
+    policy: Tiresias
+    queues: list[list[int]] = field(init=False)
+    counters: dict[int, _Counters] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.queues = [[] for _ in self.policy.limits]
+
+    def allocate(self, view: ClusterView) -> Allocation:
+        for job in view.ended:
+            self.queues[self.counters.pop(job).queue].remove(job)
+        for job in view.arrived:
+            self._enter(job, view)
+        for job in sorted(view.running):
+            self._demote(job, view)
+        if self.policy.promote is not None:
+            self._promote(view)
+        decision = self.policy.favour((job for queue in self.queues for job in queue), view)
+        running = (set(view.running) - set(decision.preempt)) | {gang.job for gang in decision.start}
+        for queue in self.queues:
+            queue.sort(key=lambda job: job not in running)
+        return Allocation(decision.start, decision.preempt, wake_at=self._wake_at(running, view))
+
+    def _enter(self, job: int, view: ClusterView) -> None:
+        self.counters[job] = _Counters(0, view.attained_time(job), view.attained_service(job), view.now)
+        self.queues[0].append(job)
+
+    def _service(self, job: int, view: ClusterView) -> float:
+        """Service since the job last entered the first queue."""
+        return view.attained_service(job) - self.counters[job].service
+
+    def _demote(self, job: int, view: ClusterView) -> None:
+        counters, limits = self.counters[job], self.policy.limits
+        service, before = self._service(job, view) + SLACK, counters.queue
+        while service >= limits[counters.queue]:
+            counters.queue += 1
+            if self.policy.late_demotion:
+                break
+        if counters.queue != before:
+            self.queues[before].remove(job)
+            self.queues[counters.queue].append(job)
+
+    def _promote(self, view: ClusterView) -> None:
+        for job in [job for queue in self.queues[1:] for job in queue if job in view.waiting]:
+            if view.now + SLACK >= self._promotion(job, view):
+                self.queues[self.counters[job].queue].remove(job)
+                self._enter(job, view)
+
+    def _promotion(self, job: int, view: ClusterView) -> float:
+        """When a waiting job has waited ``promote`` times as long as it ran, both since it entered the first queue."""
+        assert self.policy.promote is not None
+        counters = self.counters[job]
+        executed = view.attained_time(job) - counters.seconds
+        return counters.entered + executed * (1 + self.policy.promote)
+
+    def _wake_at(self, running: set[int], view: ClusterView) -> float | None:
+        """The next demotion or promotion."""
+        times = [view.now + self._until_demotion(job, view) for job in running]
+        if self.policy.promote is not None:
+            lower = [job for queue in self.queues[1:] for job in queue if job not in running]
+            times += [self._promotion(job, view) for job in lower]
+        times = [time for time in times if view.now < time < math.inf]
+        return min(times, default=None)
+
+    def _until_demotion(self, job: int, view: ClusterView) -> float:
+        limit, gpus = self.policy.limits[self.counters[job].queue], view.jobs.gpus[job]
+        service = self._service(job, view)
+        if not self.policy.late_demotion or limit == math.inf:
+            return (limit - service) / gpus
+        return math.ceil((limit - service / gpus) / gpus)

@@ -1,0 +1,196 @@
+"""Event-driven simulation of a cluster: arrivals, completions, rounds, wake-ups; the policy decides, this carries out.
+
+At each time all completions are applied first, then all arrivals, then the policy is asked once. Nothing depends on
+the order of rows in the trace: jobs are numbered by (submit, id), and the event queue breaks ties by that number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from experiments.cluster.interface import (
+    Allocation,
+    ClusterPlan,
+    ClusterPolicy,
+    ClusterView,
+    Gang,
+    Pool,
+    Stint,
+    VisibleJobs,
+)
+from experiments.cluster.interface.view import Attained
+from experiments.core.errors import Infeasible
+from experiments.core.events import EventQueue
+from experiments.core.progress import Progress, silent
+from experiments.workloads.jobs import JobTrace
+
+END, ARRIVAL, DECISION = 0, 1, 2
+
+
+class Event(NamedTuple):
+    """``stamp`` tells a stale end or wake-up from one that still holds."""
+
+    kind: int
+    job: int
+    stamp: int
+
+
+@dataclass
+class _Stint:
+    """A running job's present stay on its devices."""
+
+    gang: Gang
+    start: float
+    progress: float
+    stamp: int
+
+
+def simulate(
+    trace: JobTrace, capacity: Sequence[int], policy: ClusterPolicy, progress: Progress = silent
+) -> ClusterPlan:
+    """Run all jobs of ``trace`` on nodes with ``capacity`` devices each, and return the log of what ran where."""
+    return Simulation(trace, capacity, policy, progress).run()
+
+
+class Simulation:
+    """The state of one run. ``service`` is the truth that policies may not see unless they declare it."""
+
+    def __init__(
+        self, trace: JobTrace, capacity: Sequence[int], policy: ClusterPolicy, progress: Progress = silent
+    ) -> None:
+        _refuse_oversized(trace, sum(capacity))
+        self.trace, self.policy, self.progress = trace, policy, progress
+        self.decider = policy.begin()
+        self.service: list[float] = trace.service.tolist()
+        self.attained = Attained.none_of(len(trace))
+        self.view = ClusterView(VisibleJobs(trace, policy.sees), Pool(capacity), self.attained)
+        self.stints: dict[int, _Stint] = {}
+        self.log: list[Stint] = []
+        self.rejected: list[int] = []
+        self.events: EventQueue[Event] = EventQueue()
+        self.stamps = 0
+        self.decision_due = -1
+        self.unfinished = len(trace)
+
+    def run(self) -> ClusterPlan:
+        for job, submit in enumerate(self.view.jobs.submit):
+            self.events.push(submit, Event(ARRIVAL, job, 0), ARRIVAL)
+        while self.events:
+            if self._advance():
+                self._decide()
+        unfinished = (*sorted(self.view.waiting), *sorted(self.view.running))
+        return ClusterPlan(tuple(self.log), tuple(self.rejected), unfinished)
+
+    def _advance(self) -> bool:
+        """Apply everything that happens at the next time; false when all of it was stale."""
+        now, view = self.events.peek(), self.view
+        ended: list[int] = []
+        arrived: list[int] = []
+        due = False
+        while self.events.peek() == now:
+            _, event = self.events.pop()
+            if event.kind == ARRIVAL:
+                view.waiting[event.job] = None
+                arrived.append(event.job)
+            elif event.kind == DECISION:
+                due = due or event.stamp == self.decision_due
+            elif self._is_current(event):
+                ended.append(event.job)
+        if not (ended or arrived or due):
+            return False
+        view.now = self.events.now
+        for job in ended:
+            self._stop(job, completed=True)
+        view.arrived, view.ended = tuple(arrived), tuple(ended)
+        return True
+
+    def _is_current(self, event: Event) -> bool:
+        stint = self.stints.get(event.job)
+        return stint is not None and stint.stamp == event.stamp
+
+    def _decide(self) -> None:
+        beat = self.policy.beat
+        self.view.round_ended = beat is not None and self._on_beat(beat)
+        decision = self.decider.allocate(self.view)
+        self._carry_out(decision)
+        self._call_again(decision.wake_at, beat)
+
+    def _on_beat(self, beat: float) -> bool:
+        rounds = (self.view.now - self.view.jobs.submit[0]) / beat
+        return abs(rounds - round(rounds)) < 1e-9
+
+    def _carry_out(self, decision: Allocation) -> None:
+        for job in decision.preempt:
+            self._stop(job, completed=False)
+        for gang in decision.start:
+            if gang.job in self.stints:
+                self._stop(gang.job, completed=False)
+            self._start(gang)
+        for job in decision.reject:
+            del self.view.waiting[job]
+            self.rejected.append(job)
+            self.unfinished -= 1
+
+    def _start(self, gang: Gang) -> None:
+        """Raises ``ValueError`` naming the job for devices that are not free or a job that does not wait."""
+        job, view = gang.job, self.view
+        if job not in view.waiting:
+            raise ValueError(f"job {self.trace.job[job]} is started but does not wait")
+        view.pool.take(gang)
+        del view.waiting[job]
+        resumes = self.attained.seconds[job] > 0
+        begins = view.now + (self.policy.restart_cost if resumes else 0.0)
+        self.stamps += 1
+        self.stints[job] = _Stint(gang, view.now, begins, self.stamps)
+        view.running[job] = gang
+        self.attained.started[job], self.attained.progress[job] = view.now, begins
+        left = self.service[job] - self.attained.done[job]
+        self.events.push(begins + left / gang.share, Event(END, job, self.stamps), END)
+
+    def _stop(self, job: int, *, completed: bool) -> None:
+        stint, view, attained = self.stints.pop(job), self.view, self.attained
+        gang, now = stint.gang, view.now
+        useful = max(0.0, now - stint.progress) * gang.share
+        attained.seconds[job] += now - stint.start
+        attained.service[job] += (now - stint.start) * gang.size * gang.share
+        attained.done[job] = self.service[job] if completed else attained.done[job] + useful
+        self.log.append(Stint(gang, stint.start, now, useful, completed))
+        view.pool.give_back(gang)
+        del view.running[job]
+        if not completed:
+            view.waiting[job] = None
+            return
+        self.unfinished -= 1
+        done = 1 - self.unfinished / len(self.trace)
+        if self.unfinished % 512 == 0:
+            self.progress(done, f"{len(self.trace) - self.unfinished} of {len(self.trace)} jobs")
+
+    def _call_again(self, wake_at: float | None, beat: float | None) -> None:
+        """The next decision without an event: the policy's wake-up or the next beat, whichever is first.
+
+        There is no beat while nothing runs: without an arrival the same question would be asked forever.
+        """
+        view = self.view
+        times = [] if wake_at is None else [wake_at]
+        if wake_at is not None and not wake_at > view.now:
+            raise ValueError(f"wake-up at {wake_at}, which is not after now = {view.now}")
+        if beat is not None and view.running:
+            first = view.jobs.submit[0]
+            times.append(first + (math.floor((view.now - first) / beat + 1e-9) + 1) * beat)
+        self.decision_due = -1
+        if times:
+            self.stamps += 1
+            self.decision_due = self.stamps
+            self.events.push(min(times), Event(DECISION, -1, self.stamps), DECISION)
+
+
+def _refuse_oversized(trace: JobTrace, devices: int) -> None:
+    largest = int(trace.gpus.argmax())
+    wanted = int(trace.gpus[largest])
+    if wanted > devices:
+        missing = wanted - devices
+        what = f"wants {wanted} GPUs, the cluster has {devices}: {missing} are missing"
+        raise Infeasible(what, f"job {trace.job[largest]}", missing)

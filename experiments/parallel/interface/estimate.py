@@ -1,0 +1,91 @@
+"""Estimate: what a planner may ask about times, bytes and whole plans before it decides."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.core.errors import BadInput
+from experiments.core.units import DTYPE_BYTES
+from experiments.hardware import Device, Hardware
+from experiments.parallel.interface.plan import ParallelPlan, Sharding, Stage
+from experiments.parallel.interface.states import StateBytes, state_bytes
+from experiments.workloads.layers import LayerGraph
+from experiments.workloads.step import Floats
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a simulator says of a plan: seconds a step, bytes on the fullest device, idle share, exposed seconds."""
+
+    step_time: float
+    peak_memory: float
+    bubble_fraction: float
+    exposed_communication_time: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Layer times, FLOPs and bytes scale linearly with the samples; states follow ``dtype`` and ``optimizer``.
+
+    ``evaluate`` carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for planners that
+    search.
+    """
+
+    model: LayerGraph
+    cluster: Hardware
+    dtype: str
+    states: StateBytes
+    evaluate: Callable[[ParallelPlan], Evaluation]
+
+    @property
+    def layer_seconds(self) -> Floats:
+        """Forward plus backward seconds of each layer, for one sample. Shape: (layers,)."""
+        return (self.model.forward_seconds + self.model.backward_seconds) / self.model.batch
+
+    @property
+    def layer_parameters(self) -> Floats:
+        """Parameters (a count) of each layer. Shape: (layers,)."""
+        return self.model.parameter_bytes / DTYPE_BYTES[self.dtype]
+
+    @functools.cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """Every device of the cluster, node by node."""
+        return tuple(node.device for node in self.cluster.nodes for _ in range(node.device_count))
+
+    def slowdown(self, device: int) -> float:
+        """How much longer ``device`` computes than the cluster's first, for which the layers were timed."""
+        rates = [d.peak(self.dtype) * d.compute_efficiency for d in (self.devices[0], self.devices[device])]
+        return rates[0] / rates[1]
+
+
+def model_estimate(
+    model: LayerGraph,
+    cluster: Hardware,
+    evaluate: Callable[[ParallelPlan, Estimate], Evaluation],
+    dtype: str | None = None,
+    optimizer: str | None = None,
+) -> Estimate:
+    """The estimate for a model; ``dtype`` and ``optimizer`` default to the model's own facts, then float32 and adam."""
+    dtype = dtype or str(model.facts.get("dtype", "float32"))
+    optimizer = optimizer or str(model.facts.get("optimizer") or "adam")
+    if dtype not in DTYPE_BYTES:
+        raise BadInput(f"unknown dtype {dtype!r}", model.name, "one of " + ", ".join(DTYPE_BYTES))
+    estimate = Estimate(
+        model, cluster, dtype, state_bytes(dtype, optimizer), lambda plan: evaluate(plan, estimate)
+    )
+    return estimate
+
+
+def shardings_by_layer(plan: ParallelPlan) -> dict[int, Sharding]:
+    return {sharding.layer: sharding for sharding in plan.shardings}
+
+
+def stage_parameters(plan: ParallelPlan, stage: Stage, estimate: Estimate) -> Floats:
+    """Parameters of each layer of ``stage`` on one device of a worker, before ZeRO. Shape: (layers of the stage,)."""
+    sharded = shardings_by_layer(plan)
+    parts = [sharded[layer].parameters if layer in sharded else 1 for layer in range(stage.begin, stage.end)]
+    return estimate.layer_parameters[stage.begin : stage.end] / np.array(parts, np.float64)

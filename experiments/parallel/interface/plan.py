@@ -1,0 +1,161 @@
+"""ParallelPlan: who computes which layers when, and what is replicated, sharded or synchronised. Plain data.
+
+A *worker* is a group of devices that execute the same slots together (one device, or a tensor-parallel group).
+A *stage* is a run of consecutive layers, hosted by one or more workers (its replicas). Micro-batches are numbered
+over the whole step, so which replica handles one follows from whose slots name it. This spells plain data
+parallelism (one stage, many workers), pipelines with any number of replicas per stage, several stages on one
+worker (interleaved) and two replicas in opposite directions (Chimera) without a case for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+FORWARD, BACKWARD, WEIGHT = "F", "B", "W"
+SLOT_KINDS = (FORWARD, BACKWARD, WEIGHT)
+
+
+class Slot(NamedTuple):
+    """One pass of one micro-batch through one stage: F forward, B backward, W weight gradient apart from B.
+
+    In a plan with W slots a B slot computes the input gradient only; without them B does both.
+    """
+
+    kind: str
+    micro_batch: int
+    stage: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.micro_batch}.{self.stage}"
+
+    @classmethod
+    def parse(cls, text: str) -> Slot:
+        micro_batch, stage = text[1:].split(".")
+        return cls(text[0], int(micro_batch), int(stage))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Layers ``begin`` to ``end`` (exclusive) and the workers that host a replica of them.
+
+    ``weight_versions`` are the copies of the weights kept at once: 1 unless the pipeline is asynchronous.
+    """
+
+    begin: int
+    end: int
+    workers: tuple[int, ...]
+    weight_versions: int = 1
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Devices (numbered over the cluster, node by node) and the slots that they execute, in this order."""
+
+    devices: tuple[int, ...]
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective among a worker's devices, on the critical path of a layer: ``bytes`` per sample of the batch."""
+
+    kind: str
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How a layer is divided among a worker's devices.
+
+    ``axis`` names what is cut (``column``, ``row``, ``heads``, ``sequence``, ``expert`` ...); compute, parameters
+    and kept activations are divided by their own counts, since schemes differ in what they replicate.
+    """
+
+    layer: int
+    axis: str
+    compute: int
+    parameters: int
+    activations: int
+    forward: tuple[Collective, ...] = ()
+    backward: tuple[Collective, ...] = ()
+
+
+@dataclass(frozen=True)
+class Synchronisation:
+    """How the replicas of a stage agree on their weights.
+
+    ``kind`` is ``all_reduce`` or ``parameter_server``; ``staleness`` is how many iterations a worker may run ahead
+    of the slowest: 0 is BSP, n is SSP, ``None`` is ASP. Gradients travel in buckets of at least ``bucket_bytes``
+    (the last may be smaller), by ``algorithm``. ``servers`` are the devices that hold the parameters, if any.
+    """
+
+    kind: str = "all_reduce"
+    algorithm: str = "ring"
+    bucket_bytes: float = 25 * 2**20
+    staleness: int | None = 0
+    servers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ParallelPlan:
+    """``batch`` samples a step in ``micro_batches`` equal parts; ``mesh`` names the axes and sizes for people.
+
+    ``recompute`` lists the layers whose activations are dropped after the forward pass and computed again before
+    their backward pass. ``zero`` is the ZeRO stage (0: everything replicated). Layers without a sharding are whole
+    on every device of their workers.
+    """
+
+    batch: int
+    micro_batches: int
+    mesh: tuple[tuple[str, int], ...]
+    stages: tuple[Stage, ...]
+    workers: tuple[Worker, ...]
+    zero: int = 0
+    recompute: tuple[int, ...] = ()
+    shardings: tuple[Sharding, ...] = ()
+    synchronisation: Synchronisation = Synchronisation()
+
+    @property
+    def micro_batch_samples(self) -> int:
+        return self.batch // self.micro_batches
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        return tuple(device for worker in self.workers for device in worker.devices)
+
+    def to_json(self) -> dict[str, Any]:
+        """Slots are spelled ``F3.0``: kind, micro-batch, stage."""
+        plain = asdict(self)
+        plain["mesh"] = dict(self.mesh)
+        plain["workers"] = [
+            {"devices": list(worker.devices), "slots": [str(slot) for slot in worker.slots]}
+            for worker in self.workers
+        ]
+        return plain
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ParallelPlan:
+        """The plan that ``to_json`` wrote; other keys (an outcome's ``timeline``) are left alone."""
+        return cls(
+            batch=data["batch"],
+            micro_batches=data["micro_batches"],
+            mesh=tuple(data["mesh"].items()),
+            stages=tuple(Stage(**{**row, "workers": tuple(row["workers"])}) for row in data["stages"]),
+            workers=tuple(
+                Worker(tuple(row["devices"]), tuple(Slot.parse(text) for text in row["slots"]))
+                for row in data["workers"]
+            ),
+            zero=data["zero"],
+            recompute=tuple(data["recompute"]),
+            shardings=tuple(_sharding(row) for row in data["shardings"]),
+            synchronisation=Synchronisation(
+                **{**data["synchronisation"], "servers": tuple(data["synchronisation"]["servers"])}
+            ),
+        )
+
+
+def _sharding(row: Mapping[str, Any]) -> Sharding:
+    passes = {name: tuple(Collective(**entry) for entry in row[name]) for name in ("forward", "backward")}
+    return Sharding(**{**row, **passes})

@@ -1,0 +1,162 @@
+"""What is asked of a parallel policy, and the plain functions with which most of them build their plan."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.errors import BadInput
+from experiments.core.knobs import knob
+from experiments.core.policy import Policy
+from experiments.hardware import Hardware
+from experiments.parallel.interface.estimate import Estimate
+from experiments.parallel.interface.plan import (
+    BACKWARD,
+    FORWARD,
+    ParallelPlan,
+    Slot,
+    Stage,
+    Synchronisation,
+    Worker,
+)
+from experiments.workloads.layers import LayerGraph
+
+
+@dataclass(frozen=True)
+class ParallelPolicy(Policy):
+    """Places a model on a cluster. ``batch`` is the samples of one step over all devices."""
+
+    family: ClassVar[str] = "parallel"
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        """The plan; ``BadInput`` when batch, layers or devices do not divide as the policy needs."""
+        raise NotImplementedError
+
+    def sync(self) -> Synchronisation:
+        """How replicas synchronise: an all-reduce with a barrier unless a policy says otherwise."""
+        return Synchronisation()
+
+
+@dataclass(frozen=True)
+class LivePolicy(ParallelPolicy):
+    """A policy whose plans ``live`` can carry out in several processes of this host."""
+
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    processes: int = knob(2, "processes of a measured run (a simulated one uses the cluster)", low=1, high=64)
+
+
+@dataclass(frozen=True)
+class PipelineSchedule(LivePolicy):
+    """A synchronous pipeline: the policy gives each stage's order of slots, the rest follows.
+
+    Layers are cut so that the slowest stage is as fast as can be; devices that the stages leave over replicate the
+    whole pipeline.
+    """
+
+    stages: int | None = knob(None, "pipeline stages; empty: one for every device", low=1, high=4096)
+    micro_batches: int = knob(8, "micro-batches of each pipeline in a step", low=1, high=65536)
+    recompute: bool = knob(False, "keep a stage's input only and recompute its activations before backward")
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
+        """The slots of ``stage`` (0-based) of one pipeline, in execution order."""
+        raise NotImplementedError
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        stages = min(cluster.device_count, len(model)) if self.stages is None else self.stages
+        bounds = balanced_cut(estimate.layer_seconds.tolist(), stages, model.name)
+        pipelines = whole_share(cluster.device_count, stages, "devices", "knobs.stages")
+        orders = [self.order(stage, stages, self.micro_batches) for stage in range(stages)]
+        whole_share(batch, pipelines * self.micro_batches, "samples", "knobs.micro_batches")
+        return ParallelPlan(
+            batch=batch,
+            micro_batches=pipelines * self.micro_batches,
+            mesh=(("pipeline", stages), ("data", pipelines)),
+            stages=replicated_stages(bounds, pipelines),
+            workers=replicated_pipelines(orders, pipelines, self.micro_batches),
+            recompute=tuple(range(len(model))) if self.recompute else (),
+            synchronisation=self.sync(),
+        )
+
+
+def whole_share(total: int, parts: int, what: str, where: str) -> int:
+    """``total / parts`` when that is a whole number of at least one; ``BadInput`` otherwise."""
+    if total % parts or total < parts:
+        raise BadInput(
+            f"{total} {what} do not divide into {parts} equal parts", where, f"a multiple of {parts} {what}"
+        )
+    return total // parts
+
+
+def replicated_stages(bounds: Sequence[tuple[int, int]], replicas: int) -> tuple[Stage, ...]:
+    """Stage ``s`` on workers ``s * replicas`` onwards: replicas are neighbours, so that they share fast links."""
+    return tuple(
+        Stage(begin, end, tuple(range(s * replicas, (s + 1) * replicas)))
+        for s, (begin, end) in enumerate(bounds)
+    )
+
+
+def replicated_pipelines(
+    orders: Sequence[Sequence[Slot]], replicas: int, micro_batches: int
+) -> tuple[Worker, ...]:
+    """One single-device worker for each stage and replica; replica ``r`` takes micro-batches from ``r * micro_batches``."""
+    return tuple(
+        Worker(
+            (stage * replicas + replica,),
+            tuple(slot._replace(micro_batch=slot.micro_batch + replica * micro_batches) for slot in order),
+        )
+        for stage, order in enumerate(orders)
+        for replica in range(replicas)
+    )
+
+
+def data_parallel_plan(
+    model: LayerGraph,
+    cluster: Hardware,
+    batch: int,
+    micro_batches: int,
+    synchronisation: Synchronisation,
+    zero: int = 0,
+) -> ParallelPlan:
+    """The whole model on every device; each runs ``micro_batches`` forward and backward passes, one after another."""
+    devices = cluster.device_count
+    whole_share(batch, devices * micro_batches, "samples", "knobs.micro_batches")
+    order = [Slot(kind, index, 0) for index in range(micro_batches) for kind in (FORWARD, BACKWARD)]
+    return ParallelPlan(
+        batch=batch,
+        micro_batches=devices * micro_batches,
+        mesh=(("data", devices),),
+        stages=replicated_stages([(0, len(model))], devices),
+        workers=replicated_pipelines([order], devices, micro_batches),
+        zero=zero,
+        synchronisation=synchronisation,
+    )
+
+
+def balanced_cut(costs: Sequence[float], parts: int, where: str) -> list[tuple[int, int]]:
+    """Consecutive non-empty ranges of ``costs`` whose dearest is as cheap as possible.
+
+    Linear partition by dynamic programming over (parts, prefix); ties go to the later border.
+    """
+    count = len(costs)
+    if parts > count:
+        raise BadInput(f"{count} layers cannot make {parts} stages", where, f"at most {count} stages")
+    total = [0.0]
+    for cost in costs:
+        total.append(total[-1] + float(cost))
+    best = [total]
+    for made in range(1, parts):
+        best.append([_best_border(best[-1], total, made, end)[0] for end in range(count + 1)])
+    borders = [count]
+    for made in range(parts - 1, 0, -1):
+        borders.append(_best_border(best[made - 1], total, made, borders[-1])[1])
+    borders = [0, *reversed(borders)]
+    return list(itertools.pairwise(borders))
+
+
+def _best_border(before: Sequence[float], total: Sequence[float], made: int, end: int) -> tuple[float, int]:
+    """The dearest part and the border when a last part up to ``end`` follows ``made`` earlier ones."""
+    choices = ((max(before[cut], total[end] - total[cut]), -cut) for cut in range(made, end))
+    cost, cut = min(choices, default=(float("inf"), 0))
+    return cost, -cut

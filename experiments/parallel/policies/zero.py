@@ -1,0 +1,42 @@
+"""ZeRO (Rajbhandari et al., SC'20): data parallelism without the redundancy of replicated model states.
+
+"P_os", "P_os+g" and "P_os+g+p" of the paper are stages 1, 2 and 3. Gradients are reduced and parameters gathered in
+buckets; stage 3 gathers one bucket ahead of the compute (the paper says pipelined, not how far). From stage 2 on each
+micro-batch reduces, since no device keeps whole gradients. Not reproduced: ZeRO-R (activation partitioning, constant
+buffers, defragmentation).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware
+from experiments.parallel.interface import (
+    Estimate,
+    LivePolicy,
+    ParallelPlan,
+    Synchronisation,
+    data_parallel_plan,
+)
+from experiments.workloads.layers import LayerGraph
+
+
+@dataclass(frozen=True)
+class Zero(LivePolicy):
+    """Data parallelism with optimizer state (1), gradients (2) and parameters (3) divided among the devices."""
+
+    name: ClassVar[str] = "zero"
+
+    stage: int = knob(1, "ZeRO stage; 0 is plain data parallelism", choices=(0, 1, 2, 3))
+    micro_batches: int = knob(
+        1, "micro-batches accumulated on each device before the update", low=1, high=65536
+    )
+    bucket_bytes: float = knob(25 * 2**20, "reduce and gather bucket", low=1, high=1e12, unit="bytes")
+
+    def sync(self) -> Synchronisation:
+        return Synchronisation(bucket_bytes=self.bucket_bytes)
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        return data_parallel_plan(model, cluster, batch, self.micro_batches, self.sync(), zero=self.stage)

@@ -1,0 +1,131 @@
+"""One memory run: the step, the plan, its check, and the plan carried out by the simulator or by torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from experiments.core import registry
+from experiments.core.errors import Infeasible
+from experiments.core.policy import Policy
+from experiments.core.progress import Progress
+from experiments.core.spec import Result, RunSpec
+from experiments.hardware import Hardware, resolve
+from experiments.memory.interface import (
+    DeviceView,
+    Machine,
+    MemoryPlan,
+    MemoryPolicy,
+    ReactiveMemoryPolicy,
+    machine_of,
+    violations,
+)
+from experiments.memory.simulator import Simulation, Simulator, curves
+from experiments.sources import step_of
+from experiments.workloads.step import Step
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A checked plan with the simulation of it, or the reason why it does not fit."""
+
+    plan: MemoryPlan
+    simulation: Simulation | None
+    faults: tuple[str, ...]
+    reason: Infeasible | None = None
+
+
+def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
+    """Plan and carry out one step; ``Infeasible`` names the op that does not fit."""
+    assert isinstance(policy, MemoryPolicy)
+    if spec.mode == "measured":
+        result: Result = registry.load_module("memory", "live").carry_out(spec, policy, progress)
+        return result
+    hardware = resolve(spec.hardware)
+    step, loaded = step_of(spec.workload, hardware.device, progress)
+    progress(0.5, "planning")
+    machine = machine_of(hardware)
+    plan = make_plan(step, machine, policy, spec.seed)
+    faults = violations(plan, step, machine)
+    if faults:
+        return Result(status="rejected", reason=faults[0], plan=plan.to_json(), violations=tuple(faults))
+    progress(0.8, "simulating")
+    reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
+    simulation = Simulator(step, machine).run(plan, reactive)
+    return Result(
+        metrics=metrics_of(simulation, step, hardware, spec.workload.options.steps),
+        series=curves(simulation, machine.capacity),
+        plan=plan.to_json(),
+        workload_sha256=loaded.sha256,
+        notes=notes_of(simulation, step),
+    )
+
+
+def make_plan(step: Step, machine: Machine, policy: MemoryPolicy, seed: int) -> MemoryPlan:
+    """The policy's plan; ``Infeasible`` at once where some op's own tensors exceed the device."""
+    need = step.op_need
+    if len(need) and int(need.max()) > machine.capacity:
+        op = int(need.argmax())
+        missing = int(need[op]) - machine.capacity
+        where = f"op {op} ({step.ops.name[op]}, {step.phase_of(op)})"
+        what = f"its own tensors need {need[op]} bytes: {missing} bytes are missing of {machine.capacity}"
+        raise Infeasible(what, where, missing)
+    view = DeviceView(machine, Simulator(step, machine).estimate, np.random.default_rng(seed))
+    return policy.plan(step, view)
+
+
+def metrics_of(simulation: Simulation, step: Step, hardware: Hardware, steps: int | None) -> dict[str, float]:
+    """Every figure of a simulated step that this step has the facts for."""
+    time = simulation.step_time
+    metrics = {
+        "peak_memory": simulation.peak_bytes,
+        "host_peak_memory": simulation.host_peak,
+        "persistent_bytes": step.persistent_bytes,
+        "step_time": time,
+        "ideal_step_time": simulation.ideal_time,
+        "stall_time": simulation.stall_time,
+        "overlap_time": simulation.overlap_time,
+        "recompute_time": simulation.recompute_time,
+        "offloaded_bytes": simulation.moved["out"],
+        "prefetched_bytes": simulation.moved["back"],
+    }
+    return metrics | rates(step, time, steps) | utilization(simulation, step, hardware)
+
+
+def rates(step: Step, time: float, steps: int | None) -> dict[str, float]:
+    """Samples and tokens per second, and the job's completion time at ``steps`` steps."""
+    found: dict[str, float] = {}
+    batch, sequence = step.facts.get("batch"), step.facts.get("sequence")
+    if time > 0 and batch:
+        found["samples_per_second"] = batch / time
+        if sequence:
+            found["tokens_per_second"] = batch * sequence / time
+    if steps is not None:
+        found["jct"] = steps * time
+    return found
+
+
+def utilization(simulation: Simulation, step: Step, hardware: Hardware) -> dict[str, float]:
+    """MFU counts the step's FLOPs once; HFU counts recomputed ones too. Peak rate of the dtype with most FLOPs."""
+    flops = step.flops
+    if not np.isfinite(flops) or flops <= 0 or simulation.step_time <= 0:
+        return {}
+    by_dtype: dict[str, float] = {}
+    for dtype, amount in zip(step.ops.dtype, step.ops.flops.tolist(), strict=True):
+        by_dtype[dtype] = by_dtype.get(dtype, 0.0) + amount
+    peak = hardware.device.peak(max(by_dtype, key=lambda dtype: by_dtype[dtype])) * simulation.step_time
+    return {"mfu": flops / peak, "hfu": (flops + simulation.recompute_flops) / peak}
+
+
+def notes_of(simulation: Simulation, step: Step) -> dict[str, Any]:
+    return {
+        "timing": step.timing,
+        "timed_on": step.timed_on,
+        "stall_by_cause": simulation.stalls,
+        "bytes_by_channel": simulation.moved,
+        "codec_time": simulation.codec_time,
+        "live_peak": step.live_peak,
+        "largest_op_need": int(step.op_need.max(initial=0)),
+    }

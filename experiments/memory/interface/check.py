@@ -1,0 +1,209 @@
+"""``violations``: the one checker of memory plans, used by tests, before a result is stored, and on the run page.
+
+It walks ops and moves in order and follows where each tensor's content is, without times: what can be wrong with a
+plan whatever the speed of the hardware. Whether the plan fits in time and space is the simulator's answer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from experiments.memory.interface import plan as moves
+from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.plan import DEVICE, TIERS, MemoryPlan, Move
+from experiments.memory.interface.rerun import Lineage
+from experiments.workloads.step import Step
+
+#: The walk stops after so many complaints: one early mistake makes many later ones.
+MOST = 20
+#: States of a tensor besides ``DEVICE`` and the tiers.
+UNBORN, GONE, DEAD, ENCODED = "not yet produced", "dropped", "dead", "compressed"
+
+
+def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
+    """Every reason why ``plan`` cannot be carried out on ``step``, at most ``MOST``, in step order."""
+    return _Walk(plan, step, machine).run()[:MOST]
+
+
+class _Walk:
+    """``where[t]`` is DEVICE, a tier or one of the states above; ``copy[t]`` the tier that holds a copy, if any."""
+
+    def __init__(self, plan: MemoryPlan, step: Step, machine: Machine) -> None:
+        self.plan, self.step, self.machine = plan, step, machine
+        self.lineage = Lineage(step)
+        self.complaints: list[str] = []
+        persistent = step.persistent
+        self.where = [DEVICE if persistent[t] else UNBORN for t in range(len(step.tensors))]
+        self.start = dict(enumerate(self.where))
+        self.copy: dict[int, str] = {}
+        self.until: dict[int, int] = {}
+        self.stored = dict.fromkeys(TIERS, 0)
+        self.encoded: set[int] = set()
+        self.last = last = self.lineage.last_need(plan)
+        self.dying = defaultdict(list)
+        for tensor in np.nonzero(~persistent)[0].tolist():
+            self.dying[int(last[tensor])].append(tensor)
+        self.carry: Mapping[str, Callable[..., None]] = {
+            "offload": self._offload,
+            "prefetch": self._prefetch,
+            "wait": self._wait,
+            "drop": self._drop,
+            "recompute": self._recompute,
+            "compress": self._compress,
+            "decompress": self._decompress,
+            "place": self._place,
+            "algorithm": self._algorithm,
+        }
+
+    def run(self) -> list[str]:
+        by_op: dict[int, list[Move]] = defaultdict(list)
+        for move in self.plan.moves:
+            if not 0 <= move.at <= len(self.step.ops):
+                return [f"{move.action} at op {move.at} of {len(self.step.ops)}"]
+            if not 0 <= getattr(move, "tensor", 0) < len(self.step.tensors):
+                return [f"{move.action} at op {move.at} names tensor {getattr(move, 'tensor', 0)}"]
+            by_op[move.at].append(move)
+        for op in range(len(self.step.ops) + 1):
+            for move in by_op[op]:
+                self.carry[move.action](move)
+            if op < len(self.step.ops) and len(self.complaints) < MOST:
+                self._op(op)
+        self._end()
+        return self.complaints
+
+    def _say(self, move: Move, complaint: str) -> None:
+        self.complaints.append(f"{move.action} before op {move.at}: {complaint}")
+
+    def _name(self, tensor: int) -> str:
+        return f"tensor {tensor} ({self.step.tensors.name[tensor]})"
+
+    def _op(self, op: int) -> None:
+        for tensor in self.step.touched[op].tolist():
+            state = self.where[tensor]
+            if state == UNBORN:
+                self.where[tensor] = DEVICE
+            elif state in TIERS and self.plan.reactive:
+                self._arrive(tensor)
+            elif state != DEVICE:
+                self.complaints.append(
+                    f"op {op} ({self.step.ops.name[op]}) needs {self._name(tensor)}, which is {state}"
+                )
+            if op > self.until.get(tensor, op) or (tensor in self.until and tensor in self.step.outputs[op]):
+                self.complaints.append(
+                    f"op {op} ({self.step.ops.name[op]}) uses {self._name(tensor)} while it leaves"
+                )
+        self._leave(op)
+        for tensor in self.dying[2 * op + 1]:
+            self._forget(tensor)
+
+    def _leave(self, op: int) -> None:
+        for tensor in [t for t, until in self.until.items() if until <= op]:
+            self.where[tensor] = self.copy[tensor]
+            del self.until[tensor]
+
+    def _forget(self, tensor: int) -> None:
+        self.where[tensor] = DEAD
+        self.until.pop(tensor, None)
+        self._free_copy(tensor)
+
+    def _free_copy(self, tensor: int) -> None:
+        tier = self.copy.pop(tensor, None)
+        if tier:
+            self.stored[tier] -= int(self.step.tensors.bytes[tensor])
+
+    def _arrive(self, tensor: int) -> None:
+        self.where[tensor] = ENCODED if tensor in self.encoded else DEVICE
+        self._free_copy(tensor)
+
+    def _offload(self, move: moves.Offload) -> None:
+        if self.where[move.tensor] not in (DEVICE, ENCODED) or move.tensor in self.until:
+            self._say(move, f"{self._name(move.tensor)} is {self._state(move.tensor)}")
+            return
+        if self.last[move.tensor] < 2 * move.at and not self.step.persistent[move.tensor]:
+            self._say(move, f"{self._name(move.tensor)} is not needed any more")
+            return
+        if move.tier not in TIERS or move.ratio < 1 or move.until < move.at - 1:
+            self._say(move, f"tier {move.tier!r}, ratio {move.ratio}, until {move.until}")
+            return
+        self._store(move.tensor, move.tier, move)
+        self.until[move.tensor] = move.until
+        self._leave(move.at - 1)
+
+    def _state(self, tensor: int) -> str:
+        return "leaving already" if tensor in self.until else self.where[tensor]
+
+    def _store(self, tensor: int, tier: str, move: Move) -> None:
+        room = self.machine.host_bytes if tier == "host" else self.machine.storage_bytes
+        self.copy[tensor] = tier
+        self.stored[tier] += int(self.step.tensors.bytes[tensor])
+        ratio = getattr(move, "ratio", 1.0)
+        if self.stored[tier] / ratio > room:
+            self._say(move, f"{tier} would hold {self.stored[tier]} bytes of {room}")
+
+    def _prefetch(self, move: moves.Prefetch) -> None:
+        if self.where[move.tensor] not in TIERS:
+            self._say(move, f"{self._name(move.tensor)} is {self._state(move.tensor)}, not on a tier")
+            return
+        self._arrive(move.tensor)
+
+    def _wait(self, move: moves.Wait) -> None:
+        return None  # waiting for a copy that has ended, or for none, costs nothing and breaks nothing
+
+    def _drop(self, move: moves.Drop) -> None:
+        if self.where[move.tensor] != DEVICE:
+            self._say(move, f"{self._name(move.tensor)} is {self.where[move.tensor]}")
+            return
+        self.where[move.tensor] = self.copy.get(move.tensor, GONE)
+        self.until.pop(move.tensor, None)
+
+    def _recompute(self, move: moves.Recompute) -> None:
+        if any(not 0 <= op < move.at for op in move.ops):
+            self._say(move, "an op that has not run yet")
+            return
+        here = [tensor for tensor, state in enumerate(self.where) if state == DEVICE]
+        self.complaints += [
+            f"recompute before op {move.at}: {text}" for text in self.lineage.faults(move, set(here))
+        ]
+        for tensor in move.keep:
+            self.where[tensor] = DEVICE
+        for tensor in self.dying[2 * move.at]:
+            self._forget(tensor)
+
+    def _compress(self, move: moves.Compress) -> None:
+        if self.where[move.tensor] != DEVICE or move.ratio < 1 or move.seconds < 0:
+            self._say(move, f"{self._name(move.tensor)} is {self.where[move.tensor]}, ratio {move.ratio}")
+            return
+        self.where[move.tensor] = ENCODED
+        self.encoded.add(move.tensor)
+
+    def _decompress(self, move: moves.Decompress) -> None:
+        if self.where[move.tensor] != ENCODED:
+            self._say(move, f"{self._name(move.tensor)} is {self.where[move.tensor]}")
+            return
+        self.where[move.tensor] = DEVICE
+        self.encoded.discard(move.tensor)
+
+    def _place(self, move: moves.Place) -> None:
+        if move.at != 0 or move.tier not in TIERS or not self.step.persistent[move.tensor]:
+            self._say(
+                move, f"{self._name(move.tensor)} on {move.tier!r}: only persistent tensors, before op 0"
+            )
+            return
+        self.where[move.tensor] = self.start[move.tensor] = move.tier
+        self._store(move.tensor, move.tier, move)
+
+    def _algorithm(self, move: moves.Algorithm) -> None:
+        if move.at >= len(self.step.ops) or move.seconds < 0 or move.workspace < 0:
+            self._say(move, f"{move.seconds} s and {move.workspace} bytes")
+
+    def _end(self) -> None:
+        """A step must be repeatable: persistent tensors end where they began."""
+        self._leave(len(self.step.ops))
+        for tensor in np.nonzero(self.step.persistent)[0].tolist():
+            if self.where[tensor] != self.start[tensor]:
+                self.complaints.append(
+                    f"{self._name(tensor)} begins on {self.start[tensor]} and ends {self.where[tensor]}"
+                )

@@ -1,0 +1,90 @@
+"""What a memory plan is made for: capacities and channels, as policies and the simulator see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.hardware import Hardware
+from experiments.memory.interface.plan import MemoryPlan
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One direction of a channel: a transfer of ``size`` bytes takes ``latency + size / bandwidth`` seconds."""
+
+    bandwidth: float
+    latency: float = 0.0
+
+    def time(self, size: float) -> float:
+        return self.latency + size / self.bandwidth
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Bytes and channels of one device with its host and storage.
+
+    ``out`` and ``back`` are device-to-host and host-to-device; where the link is not ``duplex`` they take turns.
+    ``write`` and ``read`` are the storage's.
+    """
+
+    capacity: int
+    out: Rate
+    back: Rate
+    duplex: bool
+    host_bytes: int
+    write: Rate
+    read: Rate
+    storage_bytes: int
+
+    def out_time(self, size: float, tier: str = "host") -> float:
+        """Seconds to move ``size`` bytes from the device to ``tier`` when nothing else moves."""
+        time = self.out.time(size)
+        return time if tier == "host" else max(time, self.write.time(size))
+
+    def back_time(self, size: float, tier: str = "host") -> float:
+        """Seconds to move ``size`` bytes from ``tier`` to the device when nothing else moves."""
+        time = self.back.time(size)
+        return time if tier == "host" else max(time, self.read.time(size))
+
+
+def machine_of(hardware: Hardware) -> Machine:
+    """The first device of ``hardware`` and its share of the node's host memory and storage."""
+    node, link = hardware.node, hardware.device.host_link
+    rate = Rate(link.bandwidth, link.latency)
+    storage = node.storage
+    return Machine(
+        capacity=hardware.device.memory_bytes,
+        out=rate,
+        back=rate,
+        duplex=link.duplex,
+        host_bytes=node.host.memory_bytes // node.device_count,
+        write=Rate(storage.write_bandwidth, storage.latency),
+        read=Rate(storage.read_bandwidth, storage.latency),
+        storage_bytes=storage.capacity_bytes // node.device_count,
+    )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a plan would do: ``fits``, and then its peak and time; otherwise ``reason``."""
+
+    fits: bool
+    peak_memory: int = 0
+    step_time: float = float("inf")
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class DeviceView:
+    """What planning may see: the machine, a trial of a plan (one simulated step), and a seeded generator."""
+
+    machine: Machine
+    estimate: Callable[[MemoryPlan], Estimate]
+    random: np.random.Generator
+
+    @property
+    def capacity(self) -> int:
+        return self.machine.capacity

@@ -1,0 +1,54 @@
+"""What is asked of a memory policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.policy import Policy
+from experiments.memory.interface.machine import DeviceView
+from experiments.memory.interface.plan import MemoryPlan
+from experiments.workloads.step import Step
+
+
+@dataclass(frozen=True)
+class MemoryPolicy(Policy):
+    """Plans ahead: sees the whole step and the machine, answers with every move."""
+
+    family: ClassVar[str] = "memory"
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        """The moves of one step, the same in every step. ``Infeasible`` where no plan of this kind exists."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A tensor that could leave now: its bytes, when it was last used and produced (seconds), and what it cost."""
+
+    tensor: int
+    bytes: int
+    last_use: float
+    produced: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """Send ``tensor`` to ``tier``."""
+
+    tensor: int
+    tier: str = "host"
+
+
+@dataclass(frozen=True)
+class ReactiveMemoryPolicy(MemoryPolicy):
+    """Decides when memory is short, without looking ahead; ``plan`` may still place and prefetch."""
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        return MemoryPlan(reactive=True)
+
+    def evict(self, needed: int, resident: Sequence[Resident], now: float) -> Sequence[Eviction]:
+        """Which of ``resident`` (by tensor id, none in use by the running op) leave so that ``needed`` bytes come free."""
+        raise NotImplementedError

@@ -1,0 +1,116 @@
+"""Lineage: which ops must run again to have a tensor again, and whether they would give the same bytes.
+
+A tensor's *version* before op ``k`` is the number of ops before ``k`` that wrote it. A rerun is right when every op
+reads the versions it read the first time; then running it again gives the same content.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection
+
+import numpy as np
+
+from experiments.memory.interface.plan import MemoryPlan, Recompute
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Step
+
+#: Ops whose results in training do not depend on the persistent tensors they update (running statistics).
+#: A rerun updates a scratch copy instead.
+IGNORES_STATE = ("batch_norm",)
+
+
+class Lineage:
+    """Writers and readers of a step's tensors. View ops write nothing: their output is their input's memory."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.persistent: list[bool] = step.persistent.tolist()
+        self.views: list[bool] = step.ops.view.tolist()
+        self.reads: list[list[int]] = [row.tolist() for row in step.inputs]
+        self.writes = [
+            [] if view else row.tolist() for row, view in zip(step.outputs, self.views, strict=True)
+        ]
+        self.writers: list[list[int]] = [[] for _ in range(len(step.tensors))]
+        for op, written in enumerate(self.writes):
+            for tensor in dict.fromkeys(written):
+                self.writers[tensor].append(op)
+
+    def version(self, tensor: int, op: int) -> int:
+        """How often ``tensor`` was written before ``op``."""
+        return bisect_left(self.writers[tensor], op)
+
+    def ignores_state(self, op: int) -> bool:
+        return any(part in self.step.ops.target[op] for part in IGNORES_STATE)
+
+    def repeatable(self, op: int) -> bool:
+        """False for ops that change a persistent tensor which they depend on: those must run once."""
+        return self.ignores_state(op) or not any(self.persistent[tensor] for tensor in self.writes[op])
+
+    def external(self, ops: Collection[int]) -> list[int]:
+        """Tensors that ``ops``, run in ascending order, read without any of them having written it before."""
+        made: set[int] = set()
+        found: dict[int, None] = {}
+        for op in sorted(ops):
+            fresh = [tensor for tensor in self.reads[op] if tensor not in made]
+            found.update(dict.fromkeys(t for t in fresh if not self._starts(op, t)))
+            made.update(self.writes[op])
+        return list(found)
+
+    def _starts(self, op: int, tensor: int) -> bool:
+        """An op that lists a tensor of its own making as read and written, before any other wrote it."""
+        return tensor in self.writes[op] and not self.version(tensor, op) and not self.persistent[tensor]
+
+    def chain(self, wanted: Collection[int], available: Collection[int], at: int) -> tuple[int, ...] | None:
+        """Ops (ascending) that make ``wanted`` again before op ``at`` from ``available`` and persistent tensors.
+
+        ``None`` when some op of the chain cannot be repeated or a source has changed since.
+        """
+        ops: set[int] = set()
+        todo, seen = list(wanted), set(wanted)
+        while todo:
+            tensor = todo.pop()
+            makers = [op for op in self.writers[tensor] if op < at]
+            if not makers or not all(self.repeatable(op) for op in makers):
+                return None
+            for source in self.external(set(makers) - ops):
+                if source in seen or self.persistent[source] or source in available:
+                    continue
+                seen.add(source)
+                todo.append(source)
+            ops.update(makers)
+        chain = tuple(sorted(ops))
+        move = Recompute(at, chain, tuple(wanted))
+        here = set(available) | {t for t, kept in enumerate(self.persistent) if kept}
+        return None if self.faults(move, here - set(wanted)) else chain
+
+    def faults(self, move: Recompute, here: Collection[int]) -> list[str]:
+        """Why ``move`` would not give the content of the first run, given the tensors ``here`` on the device."""
+        made: dict[int, int] = {}
+        found = []
+        for op in move.ops:
+            label = f"op {op} ({self.step.ops.name[op]})"
+            if not self.repeatable(op):
+                found.append(f"{label} changes a persistent tensor")
+            for tensor in self.reads[op]:
+                if self._starts(op, tensor) or (self.ignores_state(op) and self.persistent[tensor]):
+                    continue
+                have = made.get(tensor, self.version(tensor, move.at) if tensor in here else -1)
+                if have != self.version(tensor, op):
+                    found.append(
+                        f"{label} reads tensor {tensor}, which is {'changed' if have >= 0 else 'absent'}"
+                    )
+            made.update(
+                {tensor: self.version(tensor, op) + 1 for tensor in self.writes[op] if tensor not in here}
+            )
+        missing = [t for t in move.keep if t not in here and made.get(t) != self.version(t, move.at)]
+        return found + [f"tensor {tensor} would not be restored" for tensor in missing]
+
+    def last_need(self, plan: MemoryPlan) -> Ints:
+        """When each tensor is needed last, reruns counted: ``2 * op + 1`` for an op, ``2 * at`` for a move, -1 never."""
+        last = np.where(self.step.last_use >= 0, 2 * self.step.last_use + 1, -1)
+        for move in plan.moves:
+            if isinstance(move, Recompute):
+                for tensor in self.external(move.ops):
+                    last[tensor] = max(last[tensor], 2 * move.at)
+        return last

@@ -1,0 +1,6 @@
+"""Carries out a memory plan on a model of the hardware: event-driven over ops, no clock, no chance."""
+
+from experiments.memory.simulator.engine import Simulator
+from experiments.memory.simulator.report import CAUSES, Simulation, curves
+
+__all__ = ["CAUSES", "Simulation", "Simulator", "curves"]

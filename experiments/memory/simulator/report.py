@@ -1,0 +1,103 @@
+"""What a simulated step reports, and the curves drawn from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.core.spec import Series
+from experiments.memory.interface.machine import Estimate
+from experiments.workloads.step import KINDS, Floats
+
+Spans = list[tuple[float, float]]
+#: Kinds of the device timeline: those of tensors, scratch of running ops, and encoded tensors.
+TIMELINE = (*KINDS, "workspace")
+#: Why compute stands still: an input is still coming, an allocation waits for a copy to leave, a policy asked for
+#: synchronisation, or the last copies of the step are under way.
+CAUSES = ("transfer", "space", "synchronization", "drain")
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One simulated step. Times are seconds, sizes bytes.
+
+    ``stalls`` by cause, ``moved`` bytes by channel (``out``, ``back``, ``write``, ``read``), ``transfers`` the spans
+    in which each channel was busy, ``idle`` the spans in which compute stood still, ``log`` of device bytes as
+    (time, index in ``TIMELINE``, change).
+    """
+
+    peak_bytes: int
+    host_peak: int
+    step_time: float
+    ideal_time: float
+    recompute_time: float
+    recompute_flops: float
+    codec_time: float
+    stalls: dict[str, float]
+    moved: dict[str, float]
+    transfers: dict[str, Spans]
+    idle: Spans
+    log: list[tuple[float, int, int]]
+
+    @property
+    def stall_time(self) -> float:
+        return sum(self.stalls.values())
+
+    @property
+    def overlap_time(self) -> float:
+        """Time in which some channel is busy while compute runs."""
+        busy = merged([span for spans in self.transfers.values() for span in spans])
+        return max(0.0, length(busy) - length(common(busy, merged(self.idle))))
+
+    @property
+    def estimate(self) -> Estimate:
+        return Estimate(True, self.peak_bytes, self.step_time)
+
+
+def merged(spans: Spans) -> npt.NDArray[np.float64]:
+    """The union of ``spans`` as rows (start, end), disjoint and ascending."""
+    rows: list[list[float]] = []
+    for start, end in sorted(spans):
+        if rows and start <= rows[-1][1]:
+            rows[-1][1] = max(rows[-1][1], end)
+        else:
+            rows.append([start, end])
+    return np.array(rows).reshape(-1, 2)
+
+
+def length(spans: npt.NDArray[np.float64]) -> float:
+    return float((spans[:, 1] - spans[:, 0]).sum())
+
+
+def common(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The intersection of two unions as ``merged`` gives them."""
+    found, i, j = [], 0, 0
+    while i < len(first) and j < len(second):
+        start, end = max(first[i, 0], second[j, 0]), min(first[i, 1], second[j, 1])
+        if start < end:
+            found.append((start, end))
+        if first[i, 1] < second[j, 1]:
+            i += 1
+        else:
+            j += 1
+    return np.array(found).reshape(-1, 2)
+
+
+def curves(simulation: Simulation, capacity: int) -> dict[str, Series]:
+    """Device bytes over time: the whole, each kind that occurs, and the capacity. One point per instant."""
+    times = np.array([time for time, _, _ in simulation.log])
+    kinds = np.array([kind for _, kind, _ in simulation.log], np.int64)
+    changes = np.array([change for _, _, change in simulation.log], np.int64)
+    last = np.append(times[1:] != times[:-1], True) if len(times) else np.zeros(0, np.bool_)
+    series = {"device_bytes": _curve(times, changes, last)}
+    for kind in np.unique(kinds).tolist():
+        series[f"device_bytes.{TIMELINE[kind]}"] = _curve(times, np.where(kinds == kind, changes, 0), last)
+    series["capacity"] = Series("bytes", (0.0, simulation.step_time), (float(capacity), float(capacity)))
+    return series
+
+
+def _curve(times: Floats, changes: npt.NDArray[np.int64], last: npt.NDArray[np.bool_]) -> Series:
+    heights = np.cumsum(changes)[last].astype(float)
+    return Series("bytes", tuple(times[last].tolist()), tuple(heights.tolist()))

@@ -17,7 +17,10 @@ class Schedule(models.Model):
     hour = models.PositiveSmallIntegerField(default=2)
     minute = models.PositiveSmallIntegerField(default=0)
     enabled = models.BooleanField(default=True)
-    task = models.OneToOneField(PeriodicTask, on_delete=models.SET_NULL, null=True, blank=True)
+    # Named, because the default name would hide PeriodicTask.schedule, which beat reads, and beat would end.
+    task = models.OneToOneField(
+        PeriodicTask, on_delete=models.SET_NULL, null=True, blank=True, related_name="nightly_schedule"
+    )
     created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

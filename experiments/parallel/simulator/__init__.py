@@ -1,0 +1,35 @@
+"""The parallel simulator: one synchronous training step of a plan on a cluster, event by event."""
+
+from __future__ import annotations
+
+from experiments.core.errors import BadInput
+from experiments.parallel.interface import Estimate, Evaluation, ParallelPlan, violations
+from experiments.parallel.simulator.build import Builder
+from experiments.parallel.simulator.memory import check_fits, usages
+from experiments.parallel.simulator.report import Lane, Simulation, report
+from experiments.parallel.simulator.tasks import replay
+
+__all__ = ["Lane", "Simulation", "evaluate", "simulate"]
+
+
+def simulate(plan: ParallelPlan, estimate: Estimate) -> Simulation:
+    """Carry out ``plan``.
+
+    ``BadInput`` for a plan that cannot be carried out; ``Infeasible`` when its schedule deadlocks (names the slot) or
+    a device lacks memory (names the stage, the device and the missing bytes).
+    """
+    wrong = violations(plan, estimate.model, estimate.cluster)
+    if wrong:
+        raise BadInput(wrong[0], "plan", "a plan without violations")
+    if plan.synchronisation.kind != "all_reduce" or plan.synchronisation.staleness != 0:
+        raise BadInput("only synchronous all-reduce is simulated", "plan.synchronisation", "all_reduce, 0")
+    built = Builder(plan, estimate).build()
+    times = replay(built.graph)
+    memory = usages(built, times)
+    check_fits(built, memory)
+    return report(built, times, replay(built.graph, free_messages=True), memory)
+
+
+def evaluate(plan: ParallelPlan, estimate: Estimate) -> Evaluation:
+    """The figures that a planner asks for."""
+    return simulate(plan, estimate).evaluation

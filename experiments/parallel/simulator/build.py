@@ -1,0 +1,196 @@
+"""From a plan to tasks: slots become computations, edges between stages and gradient exchange become messages."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from experiments.hardware.roofline import memory_rate
+from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Estimate, ParallelPlan, Slot
+from experiments.parallel.simulator.network import Message, Network
+from experiments.parallel.simulator.stages import StageFigures
+from experiments.parallel.simulator.tasks import TaskGraph
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Bytes on each device of a worker from the start of one task to the end of another."""
+
+    worker: int
+    bytes: float
+    first: int
+    last: int
+
+
+class Builder:
+    """Tasks of one step. ``first`` and ``last`` are a slot's outer tasks; ``holdings`` what ZeRO keeps for a while."""
+
+    def __init__(self, plan: ParallelPlan, estimate: Estimate) -> None:
+        self.plan, self.estimate = plan, estimate
+        self.figures = StageFigures(plan, estimate)
+        self.network = Network(estimate.cluster)
+        self.graph = TaskGraph()
+        self.first: dict[Slot, int] = {}
+        self.last: dict[Slot, int] = {}
+        self.worker_of: dict[Slot, int] = {}
+        self.updates: dict[tuple[int, int], int] = {}
+        self.holdings: list[Holding] = []
+        # (stage, kind, how often before, bucket) -> (worker, task) of every replica: they meet in one collective.
+        self._meetings: dict[tuple[int, str, int, int], list[tuple[int, int]]] = defaultdict(list)
+        self._reduced: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._before: dict[int, int] = {}
+        self._pieces: dict[tuple[int, int], list[int]] = defaultdict(list)
+
+    def build(self) -> Builder:
+        for worker in range(len(self.plan.workers)):
+            self._lane(worker)
+        self._cross_stages()
+        for key, members in sorted(self._meetings.items()):
+            self._meet(key, members)
+        self._update()
+        return self
+
+    # --- computations ---------------------------------------------------------------------------------------
+
+    def _lane(self, worker: int) -> None:
+        slots = self.plan.workers[worker].slots
+        final = {slot.stage: slot for slot in slots if slot.kind == self.figures.gradient_kind}
+        counts: dict[tuple[int, str], int] = defaultdict(int)
+        for slot in slots:
+            occurrence = counts[slot.stage, slot.kind]
+            counts[slot.stage, slot.kind] += 1
+            self._slot(worker, slot, occurrence, final[slot.stage] == slot)
+
+    def _slot(self, worker: int, slot: Slot, occurrence: int, final: bool) -> None:
+        buckets = self.figures.buckets[slot.stage]
+        replicated = len(self.plan.stages[slot.stage].workers) > 1
+        gathers = replicated and self.plan.zero == 3 and slot.kind != WEIGHT
+        is_gradient = slot.kind == self.figures.gradient_kind
+        reduces = replicated and is_gradient and (final or self.plan.zero >= 2)
+        whole = range(self.plan.stages[slot.stage].begin, self.plan.stages[slot.stage].end)
+        numbers = list(range(len(buckets))) if gathers or reduces else [-1]
+        for number in reversed(numbers) if slot.kind == FORWARD else numbers:
+            first, last = self._piece(worker, slot, buckets[number] if number >= 0 else whole)
+            self.first.setdefault(slot, first)
+            self.last[slot] = last
+            if gathers:
+                self._before_gather(worker, slot, occurrence, number, first)
+            if reduces:
+                key = (slot.stage, "reduce", occurrence if self.plan.zero >= 2 else 0, number)
+                self._meetings[key].append((worker, last))
+        self.worker_of[slot] = worker
+
+    def _piece(self, worker: int, slot: Slot, layers: range) -> tuple[int, int]:
+        """Compute over ``layers``, then the collectives that their shardings ask for."""
+        devices = self.plan.workers[worker].devices
+        slowdown = max(self.estimate.slowdown(device) for device in devices)
+        seconds = self.figures.seconds(slot.kind, layers) * slowdown
+        first = last = self.graph.compute(str(slot), seconds, worker)
+        for collective in self.figures.collectives(slot.kind, layers):
+            size = collective.bytes * self.plan.micro_batch_samples
+            message = self.network.collective(collective.kind, devices, size)
+            last = self.graph.blocking(f"{collective.kind} {slot}", message, worker)
+        return first, last
+
+    # --- messages between stages ----------------------------------------------------------------------------
+
+    def _cross_stages(self) -> None:
+        for (source, target), size in self.figures.crossings.items():
+            for micro_batch in range(self.plan.micro_batches):
+                self._cross(FORWARD, micro_batch, source, target, size)
+                self._cross(BACKWARD, micro_batch, target, source, size)
+
+    def _cross(self, kind: str, micro_batch: int, source: int, target: int, size: float) -> None:
+        before, after = Slot(kind, micro_batch, source), Slot(kind, micro_batch, target)
+        sender, receiver = self.worker_of[before], self.worker_of[after]
+        if size == 0 or sender == receiver:
+            self.graph.edge(self.last[before], self.first[after])
+            return
+        message = self._between_workers(sender, receiver, size)
+        task = self.graph.send(f"{before}>{target}", message, [self.last[before]])
+        self.graph.edge(task, self.first[after])
+
+    def _between_workers(self, sender: int, receiver: int, size: float) -> Message:
+        """Each of the sender's devices sends an equal part; parts travel at once."""
+        senders, receivers = self.plan.workers[sender].devices, self.plan.workers[receiver].devices
+        part = size / len(senders)
+        parts = [
+            self.network.point_to_point(device, receivers[i % len(receivers)], part)
+            for i, device in enumerate(senders)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        channels = tuple(sorted({channel for message in parts for channel in message.channels}))
+        return Message(channels, max(message.seconds for message in parts), senders, part)
+
+    # --- messages among the replicas of a stage -------------------------------------------------------------
+
+    def _before_gather(self, worker: int, slot: Slot, occurrence: int, bucket: int, piece: int) -> None:
+        """Stage 3: the bucket's weights are gathered while the piece before computes, so after the one before that."""
+        self._meetings[slot.stage, f"gather {slot.kind}", occurrence, bucket].append((worker, piece))
+        self._pieces[worker, slot.stage].append(piece)
+        pieces = self._pieces[worker, slot.stage]
+        if len(pieces) > 2:
+            self._before[piece] = pieces[-3]
+
+    def _meet(self, key: tuple[int, str, int, int], members: list[tuple[int, int]]) -> None:
+        stage, what, _, bucket = key
+        parameters = self.figures.bucket_parameters(stage, self.figures.buckets[stage][bucket])
+        if parameters == 0:
+            return
+        if what == "reduce":
+            self._reduce(stage, bucket, parameters, members)
+            return
+        size = parameters * self.estimate.states.weight
+        message = self._among(stage, "all_gather", size)
+        after = [self._before[piece] for _, piece in members if piece in self._before]
+        task = self.graph.send(f"all_gather {stage}.{bucket}", message, after)
+        for worker, piece in members:
+            self.graph.edge(task, piece)
+            self.holdings.append(Holding(worker, size, task, piece))
+
+    def _reduce(self, stage: int, bucket: int, parameters: float, members: list[tuple[int, int]]) -> None:
+        size = parameters * self.estimate.states.gradient
+        kind = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
+        task = self.graph.send(
+            f"{kind} {stage}.{bucket}", self._among(stage, kind, size), [piece for _, piece in members]
+        )
+        for worker, piece in members:
+            self._reduced[stage, worker].append(task)
+            if self.plan.zero >= 2:
+                self.holdings.append(Holding(worker, size, piece, task))
+
+    def _among(self, stage: int, kind: str, size: float) -> Message:
+        """A collective over the replicas of a stage; the devices of a tensor-parallel group do theirs at once."""
+        groups = [self.plan.workers[worker].devices for worker in self.plan.stages[stage].workers]
+        ranks = [devices[0] for devices in groups]
+        message = self.network.collective(kind, ranks, size, self.plan.synchronisation.algorithm)
+        everybody = tuple(device for devices in groups for device in devices)
+        if len(everybody) == len(ranks):
+            return message
+        channels = self.network.collective(kind, everybody, 0.0).channels
+        return Message(channels, message.seconds, everybody, message.sent)
+
+    # --- the optimizer --------------------------------------------------------------------------------------
+
+    def _update(self) -> None:
+        for number, stage in enumerate(self.plan.stages):
+            parameters = float(self.figures.parameters[number].sum())
+            if parameters == 0:
+                continue
+            owned = parameters / (len(stage.workers) if self.plan.zero else 1)
+            tasks = [self._update_of(number, worker, owned) for worker in stage.workers]
+            if self.plan.zero in (1, 2) and len(stage.workers) > 1:
+                size = parameters * self.estimate.states.weight
+                self.graph.send(f"all_gather {number}", self._among(number, "all_gather", size), tasks)
+
+    def _update_of(self, stage: int, worker: int, parameters: float) -> int:
+        """Bound by memory: states are read and written once, gradients read."""
+        states = self.estimate.states
+        traffic = parameters * (2 * (states.weight + states.optimizer) + states.gradient)
+        device = self.estimate.devices[self.plan.workers[worker].devices[0]]
+        task = self.graph.compute(f"U.{stage}", traffic / memory_rate(device), worker)
+        for message in self._reduced[stage, worker]:
+            self.graph.edge(message, task)
+        self.updates[stage, worker] = task
+        return task

@@ -1,0 +1,98 @@
+"""Bytes on each device over a step: model states for the whole step, activations and gathered weights while they live.
+
+Not counted: workspace inside an op, communication buffers beyond the buckets, fragmentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.core.errors import Infeasible
+from experiments.core.units import human
+from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT
+from experiments.parallel.simulator.build import Builder
+from experiments.parallel.simulator.tasks import Times
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A device of one worker: ``persistent`` bytes of model states, total bytes from each of ``times`` on, and the
+    most micro-batches whose activations were held at once.
+    """
+
+    persistent: float
+    times: list[float]
+    bytes: list[float]
+    live_micro_batches: int
+
+    @property
+    def peak(self) -> float:
+        return max(self.bytes)
+
+
+def usages(built: Builder, times: Times) -> list[Usage]:
+    """One for each worker; its devices are alike."""
+    held: list[list[tuple[float, float]]] = [[] for _ in built.plan.workers]
+    for holding in built.holdings:
+        held[holding.worker].append((times.start[holding.first], holding.bytes))
+        held[holding.worker].append((times.end[holding.last], -holding.bytes))
+    return [_usage(built, times, worker, changes) for worker, changes in enumerate(held)]
+
+
+def _usage(built: Builder, times: Times, worker: int, changes: list[tuple[float, float]]) -> Usage:
+    live: list[tuple[float, float]] = []
+    for slot in built.plan.workers[worker].slots:
+        start, end = times.start[built.first[slot]], times.end[built.last[slot]]
+        if slot.kind == FORWARD:
+            live.append((start, 1.0))
+            changes.append((start, built.figures.kept_bytes(slot.stage)))
+        if slot.kind == (WEIGHT if built.figures.has_weight_slots else BACKWARD):
+            live.append((end, -1.0))
+            changes.append((end, -built.figures.kept_bytes(slot.stage)))
+        if slot.kind == BACKWARD:
+            again = built.figures.recomputed_bytes(slot.stage)
+            changes += [(start, again), (end, -again)]
+    persistent = persistent_bytes(built, worker)
+    moments, totals = _running(changes)
+    _, counts = _running(live)
+    return Usage(persistent, moments, [persistent + total for total in totals], round(max(counts)))
+
+
+def persistent_bytes(built: Builder, worker: int) -> float:
+    """Weights, gradients and optimizer state of every stage that the worker hosts, as the ZeRO stage divides them."""
+    states, total = built.estimate.states, 0.0
+    for number, stage in enumerate(built.plan.stages):
+        if worker in stage.workers:
+            parameters = float(built.figures.parameters[number].sum())
+            total += states.on_device(parameters, built.plan.zero, len(stage.workers))
+            total += (stage.weight_versions - 1) * states.weight * parameters
+    return total
+
+
+def _running(changes: Iterable[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Running totals from time 0 on. At equal times what ends is freed before what starts is added."""
+    ordered = sorted(changes)
+    moments = [0.0, *(moment for moment, _ in ordered)]
+    totals = np.cumsum([0.0, *(change for _, change in ordered)])
+    return moments, totals.tolist()
+
+
+def check_fits(built: Builder, found: list[Usage]) -> None:
+    """``Infeasible`` for the device that lacks most: names its stages and the bytes that are missing."""
+    lacking = []
+    for worker, usage in enumerate(found):
+        for device in built.plan.workers[worker].devices:
+            capacity = built.estimate.devices[device].memory_bytes
+            lacking.append((usage.peak - capacity, -worker, device, usage.peak, capacity))
+    missing, negative, device, peak, capacity = max(lacking)
+    if missing > 0:
+        hosted = [str(n) for n, stage in enumerate(built.plan.stages) if -negative in stage.workers]
+        name = built.estimate.devices[device].name
+        raise Infeasible(
+            f"needs {human(peak, 'bytes')} of {human(capacity, 'bytes')}: {missing:.0f} bytes missing",
+            f"stage {', '.join(hosted)} on device {device} ({name})",
+            missing,
+        )

@@ -1,0 +1,126 @@
+"""What a replay says: times, shares, bytes, lanes.
+
+Of each device's time in a step, ``busy`` is spent computing, ``bubble`` is idle time that the schedule has even if
+messages took no time, and the rest is exposed communication:
+step_time = busy + bubble + exposed. ``bubble_fraction`` is the mean bubble of the devices over the step time, so that
+for equal stages and no communication it is (p-1)/(m+p-1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.parallel.interface import Evaluation, Slot
+from experiments.parallel.simulator.build import Builder
+from experiments.parallel.simulator.memory import Usage
+from experiments.parallel.simulator.tasks import Times
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What a worker's devices do: ``(start, end, slot)``, with ``U.stage`` for an update of weights."""
+
+    devices: tuple[int, ...]
+    events: tuple[tuple[float, float, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"devices": list(self.devices), "events": [list(event) for event in self.events]}
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One step. Times in seconds, sizes in bytes; lists have one entry for each worker unless said otherwise.
+
+    ``communication_bytes`` is what the device that sends most sends, ``communication_time`` the time its messages
+    take, hidden or not. ``model_flops`` counts the step's FLOPs once, ``hardware_flops`` recomputed ones again.
+    """
+
+    step_time: float
+    bubble_fraction: float
+    bubble_by_worker: tuple[float, ...]
+    exposed_communication_time: float
+    communication_bytes: float
+    communication_time: float
+    model_flops: float
+    hardware_flops: float
+    mfu: float
+    hfu: float
+    samples_per_second: float
+    memory: tuple[Usage, ...]
+    lanes: tuple[Lane, ...]
+
+    @property
+    def peak_memory(self) -> float:
+        return max(usage.peak for usage in self.memory)
+
+    @property
+    def evaluation(self) -> Evaluation:
+        return Evaluation(
+            self.step_time, self.peak_memory, self.bubble_fraction, self.exposed_communication_time
+        )
+
+
+def report(built: Builder, times: Times, free: Times, memory: list[Usage]) -> Simulation:
+    """``free`` is the replay in which messages take no time."""
+    span, workers = times.span, len(built.plan.workers)
+    busy = _busy(built)
+    bubbles = tuple((free.span - seconds) / span if span else 0.0 for seconds in busy)
+    weights = [len(worker.devices) for worker in built.plan.workers]
+    bubble = sum(b * w for b, w in zip(bubbles, weights, strict=True)) / sum(weights)
+    sent, seconds = _busiest_sender(built)
+    model_flops, hardware_flops = _flops(built)
+    peak = sum(built.estimate.devices[d].peak(built.estimate.dtype) for d in built.plan.devices) * span
+    return Simulation(
+        step_time=span,
+        bubble_fraction=bubble,
+        bubble_by_worker=bubbles,
+        exposed_communication_time=max(0.0, span - free.span),
+        communication_bytes=sent,
+        communication_time=seconds,
+        model_flops=model_flops,
+        hardware_flops=hardware_flops,
+        mfu=model_flops / peak if peak else 0.0,
+        hfu=hardware_flops / peak if peak else 0.0,
+        samples_per_second=built.plan.batch / span if span else 0.0,
+        memory=tuple(memory),
+        lanes=tuple(_lane(built, times, worker) for worker in range(workers)),
+    )
+
+
+def _busy(built: Builder) -> list[float]:
+    busy = [0.0] * len(built.plan.workers)
+    for lane, seconds in zip(built.graph.lane, built.graph.seconds, strict=True):
+        if lane >= 0:
+            busy[lane] += seconds
+    return busy
+
+
+def _busiest_sender(built: Builder) -> tuple[float, float]:
+    """Bytes and seconds of the messages of the device that sends most (the first of equals)."""
+    sent = dict.fromkeys(built.plan.devices, 0.0)
+    seconds = dict.fromkeys(built.plan.devices, 0.0)
+    for message in built.graph.message:
+        for device in message.senders if message else ():
+            assert message is not None
+            sent[device] += message.sent
+            seconds[device] += message.seconds
+    busiest = max(sent, key=lambda device: (sent[device], -device))
+    return sent[busiest], seconds[busiest]
+
+
+def _flops(built: Builder) -> tuple[float, float]:
+    model, scale = built.estimate.model, built.plan.batch / built.estimate.model.batch
+    again = float((model.forward_flops * built.figures.again).sum())
+    return model.flops * scale, (model.flops + again) * scale
+
+
+def _lane(built: Builder, times: Times, worker: int) -> Lane:
+    slots: tuple[Slot, ...] = built.plan.workers[worker].slots
+    events = [(times.start[built.first[s]], times.end[built.last[s]], str(s)) for s in slots]
+    updates = [
+        (times.start[task], times.end[task], f"U.{stage}")
+        for (stage, owner), task in sorted(built.updates.items())
+        if owner == worker
+    ]
+    return Lane(built.plan.workers[worker].devices, (*events, *updates))

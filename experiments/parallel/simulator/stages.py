@@ -1,0 +1,127 @@
+"""Figures of a stage for one micro-batch: pass times, buckets, what crosses to other stages, what is kept."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+
+from experiments.parallel.interface import (
+    BACKWARD,
+    FORWARD,
+    WEIGHT,
+    Collective,
+    Estimate,
+    ParallelPlan,
+    shardings_by_layer,
+    stage_parameters,
+)
+from experiments.workloads.step import Floats
+
+#: Of a backward pass, what the weight gradient takes when it is a slot of its own: both matmuls are equal in FLOPs.
+WEIGHT_SHARE = 0.5
+
+
+class StageFigures:
+    """Everything per layer of the whole model, scaled to one micro-batch; columns have shape (layers,)."""
+
+    def __init__(self, plan: ParallelPlan, estimate: Estimate) -> None:
+        model = estimate.model
+        self.plan, self.estimate = plan, estimate
+        scale = plan.micro_batch_samples / model.batch
+        self._sharded = shardings_by_layer(plan)
+        compute = self._parts("compute")
+        self.again = np.zeros(len(model))
+        self.again[list(plan.recompute)] = 1.0
+        self.forward = model.forward_seconds * scale / compute
+        self.backward = model.backward_seconds * scale / compute
+        self.output_bytes = model.output_bytes * scale
+        self.stash_bytes = model.stash_bytes * scale / self._parts("activations")
+        self.has_weight_slots = any(slot.kind == WEIGHT for worker in plan.workers for slot in worker.slots)
+
+    def _parts(self, what: str) -> Floats:
+        count = len(self.estimate.model)
+        rows = (getattr(self._sharded[i], what) if i in self._sharded else 1 for i in range(count))
+        return np.fromiter(rows, np.float64, count)
+
+    @functools.cached_property
+    def pass_seconds(self) -> dict[str, Floats]:
+        """Seconds of each layer by kind of slot; a backward pass includes computing again what was dropped."""
+        split = WEIGHT_SHARE if self.has_weight_slots else 0.0
+        again = self.forward * self.again
+        return {
+            FORWARD: self.forward,
+            BACKWARD: self.backward * (1 - split) + again,
+            WEIGHT: self.backward * split,
+        }
+
+    @property
+    def gradient_kind(self) -> str:
+        """The kind of slot that completes a layer's weight gradient."""
+        return WEIGHT if self.has_weight_slots else BACKWARD
+
+    def seconds(self, kind: str, layers: range) -> float:
+        return float(self.pass_seconds[kind][layers.start : layers.stop].sum())
+
+    def collectives(self, kind: str, layers: range) -> Iterable[Collective]:
+        """Those among a worker's devices in a pass over ``layers``; a weight-gradient pass has none."""
+        for layer in layers:
+            if layer in self._sharded and kind != WEIGHT:
+                yield from getattr(self._sharded[layer], "forward" if kind == FORWARD else "backward")
+
+    @functools.cached_property
+    def parameters(self) -> list[Floats]:
+        """For each stage the parameters of its layers on one device, before ZeRO."""
+        return [stage_parameters(self.plan, stage, self.estimate) for stage in self.plan.stages]
+
+    @functools.cached_property
+    def buckets(self) -> list[list[range]]:
+        """For each stage its layers in buckets, last layers first: a bucket closes when it is large enough."""
+        return [self._buckets(number) for number in range(len(self.plan.stages))]
+
+    def _buckets(self, number: int) -> list[range]:
+        stage = self.plan.stages[number]
+        sizes = self.parameters[number] * self.estimate.states.gradient
+        found, end, filled = [], stage.end, 0.0
+        for layer in reversed(range(stage.begin, stage.end)):
+            filled += sizes[layer - stage.begin]
+            if filled >= self.plan.synchronisation.bucket_bytes or layer == stage.begin:
+                found.append(range(layer, end))
+                end, filled = layer, 0.0
+        return found
+
+    def bucket_parameters(self, number: int, layers: range) -> float:
+        begin = self.plan.stages[number].begin
+        return float(self.parameters[number][layers.start - begin : layers.stop - begin].sum())
+
+    @functools.cached_property
+    def crossings(self) -> dict[tuple[int, int], float]:
+        """Bytes from stage to later stage for one micro-batch; 0.0 where a dependency moves no bytes.
+
+        An output goes straight to each stage that reads it, once, however many layers there read it.
+        """
+        stage_of = [number for number, s in enumerate(self.plan.stages) for _ in range(s.begin, s.end)]
+        read: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for layer, inputs in enumerate(self.estimate.model.predecessors):
+            for source in inputs:
+                if stage_of[source] != stage_of[layer]:
+                    read[stage_of[source], stage_of[layer]].add(int(source))
+        return {pair: float(self.output_bytes[sorted(layers)].sum()) for pair, layers in sorted(read.items())}
+
+    def kept_bytes(self, number: int) -> float:
+        """Activation bytes kept between a micro-batch's forward and backward pass.
+
+        Where layers recompute, each run of them keeps its input only: the output of the layer before the run.
+        """
+        stage = self.plan.stages[number]
+        layers = range(stage.begin, stage.end)
+        kept = sum(float(self.stash_bytes[layer]) for layer in layers if not self.again[layer])
+        starts = [i for i in layers if self.again[i] and i and not (i > stage.begin and self.again[i - 1])]
+        return kept + sum(float(self.output_bytes[layer - 1]) for layer in starts)
+
+    def recomputed_bytes(self, number: int) -> float:
+        """Activation bytes that exist only while the backward pass of a micro-batch runs."""
+        stage = self.plan.stages[number]
+        return float((self.stash_bytes * self.again)[stage.begin : stage.end].sum())

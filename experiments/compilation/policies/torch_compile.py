@@ -1,0 +1,32 @@
+"""torch.compile (Ansel et al., ASPLOS 2024): TorchDynamo captures graphs, TorchInductor generates fused kernels.
+
+The policy chooses Inductor's mode; the mechanism is torch's own. On a CPU the modes differ little and a speed-up is
+reported, never promised. Freezing turns parameters into constants, so it is for inference only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from experiments.compilation.interface import CompilationPolicy, Graph, Recipe
+from experiments.core.knobs import knob
+
+
+@dataclass(frozen=True)
+class TorchCompile(CompilationPolicy):
+    """Compiles the captured graphs with Inductor in the chosen mode."""
+
+    name: ClassVar[str] = "torch-compile"
+
+    mode: str = knob(
+        "default",
+        "Inductor's mode",
+        choices=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+    )
+    dynamic: bool = knob(False, "compile for any size instead of these sizes")
+    freezing: bool = knob(False, "turn parameters into constants")
+
+    def recipe(self, graph: Graph) -> Recipe:
+        options: dict[str, Any] = {"mode": self.mode, "dynamic": self.dynamic, "freezing": self.freezing}
+        return Recipe(backend="inductor", options=options)

@@ -58,7 +58,10 @@ class Prefetch(Move):
 
 @dataclass(frozen=True)
 class Wait(Move):
-    """Compute stands still until the copy of ``tensor`` that is under way, out or in, has ended."""
+    """Compute stands still until the copy of ``tensor`` that is under way, out or in, has ended.
+
+    A prefetch that has found no space yet is not under way.
+    """
 
     action: ClassVar[str] = "wait"
     tensor: int

@@ -360,12 +360,10 @@ class _Run:
         self._push(end, 0, size, tensor)
 
     def _wait(self, move: moves.Wait) -> None:
-        tensor = move.tensor
-        if self.state[tensor] == QUEUED:
-            self._obtain(self.size[tensor], ())
-            self._fetch(tensor)
-        end = self.arrival[tensor] if self.state[tensor] == COMING else self.copied[tensor]
-        if end > self.now:
+        """Only for a copy under way: a prefetch that still lacks space is not waited for, it could wait for ever."""
+        state = self.state[move.tensor]
+        end = self.arrival[move.tensor] if state == COMING else self.copied[move.tensor]
+        if state != QUEUED and end > self.now:
             self._stand_still(end, "synchronization")
         else:
             self._settle(self.now)

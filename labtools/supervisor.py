@@ -111,6 +111,8 @@ class Supervisor:
             ends.popleft()
         if len(ends) >= ENDS_PER_MINUTE:
             raise ended_unexpectedly(program, code)
+        # What the dead program had started is ours now, and nobody watches over it any more.
+        processes.end_descendants(spare=[process.pid for _, process in self._running.values()])
         print(f"{program.name} {how_it_ended(code)}; starting it again (log: {program.log})", flush=True)
         self.start(program)
 

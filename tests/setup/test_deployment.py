@@ -1,0 +1,110 @@
+"""The team's deployment: valid by the compose schema, no default for a secret, nobody is root."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRETS = {
+    "SECRET_KEY": "s",
+    "ALLOWED_HOSTS": "lab.example.org",
+    "POSTGRES_PASSWORD": "p",
+    "REDIS_PASSWORD": "r",
+}
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return loaded
+
+
+def check_schema(file: Path) -> subprocess.CompletedProcess[str]:
+    # The package carries the schema of the Compose specification, so nothing is fetched.
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_compose_file_follows_the_compose_schema() -> None:
+    checked = check_schema(ROOT / "docker-compose.yml")
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_schema_check_notices_a_misspelt_key(tmp_path: Path) -> None:
+    broken = (ROOT / "docker-compose.yml").read_text().replace("depends_on", "depend_on")
+    (tmp_path / "docker-compose.yml").write_text(broken)
+    assert check_schema(tmp_path / "docker-compose.yml").returncode == 1
+
+
+def test_every_part_of_the_lab_is_there_with_its_health_check(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert set(services) == {"postgres", "redis", "migrate", "web", "beat", "cpu-worker", "gpu-worker"}
+    assert [name for name in services if "healthcheck" not in services[name]] == ["migrate"]
+    assert set(compose["volumes"]) == {"postgres", "files"}
+
+
+def test_the_gpu_worker_reserves_an_nvidia_device(compose: dict[str, Any]) -> None:
+    [device] = compose["services"]["gpu-worker"]["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
+
+
+def test_no_secret_has_a_default_and_no_server_is_open_to_the_network(compose: dict[str, Any]) -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    for name in SECRETS:
+        uses = re.findall(rf"\$\{{{name}([^}}]*)", text)
+        assert uses
+        assert all(use.startswith(":?") for use in uses)
+    published = {
+        name: service["ports"] for name, service in compose["services"].items() if "ports" in service
+    }
+    assert published == {"web": ["127.0.0.1:${WEB_PORT:-8000}:8000"]}
+
+
+def test_the_image_runs_as_an_ordinary_user() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    assert [line for line in lines if line.startswith("USER")] == ["USER lab"]
+    assert lines.index("USER lab") < next(i for i, line in enumerate(lines) if line.startswith("CMD"))
+
+
+@pytest.mark.parametrize("module", ["workers.app", "webapp.asgi"])
+def test_the_modules_that_the_containers_start_exist_and_are_copied(module: str) -> None:
+    assert (ROOT / (module.replace(".", "/") + ".py")).exists()
+    assert f"COPY {module.split('.')[0]} " in (ROOT / "Dockerfile").read_text()
+
+
+def compose_command() -> list[str] | None:
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if (
+            shutil.which(command[0])
+            and subprocess.run([*command, "version"], capture_output=True).returncode == 0
+        ):
+            return command
+    return None
+
+
+def test_docker_compose_itself_accepts_the_file_only_with_all_secrets() -> None:
+    command = compose_command()
+    if command is None:
+        pytest.skip("docker compose is not installed here")
+    command += ["--file", str(ROOT / "docker-compose.yml"), "--profile", "gpu", "config", "--quiet"]
+    complete = os.environ | SECRETS
+    assert subprocess.run(command, env=complete, capture_output=True).returncode == 0
+    for name in SECRETS:
+        lacking = {key: value for key, value in complete.items() if key != name}
+        assert subprocess.run(command, env=lacking, capture_output=True).returncode != 0
+
+
+def test_requirements_are_pinned_exactly_and_name_no_index() -> None:
+    for name in ("requirements.txt", "requirements-dev.txt", "constraints.txt"):
+        for line in (ROOT / name).read_text().splitlines():
+            if line and not line.startswith(("#", "-c constraints.txt")):
+                assert re.fullmatch(r"[A-Za-z0-9_.-]+(\[[a-z,]+\])?==[\w.]+", line), line

@@ -136,8 +136,9 @@ def _step(value: Step) -> dict[str, Any]:
         card("live peak", value.live_peak, "bytes"),
         card("persistent", value.persistent_bytes, "bytes"),
         card("largest single-op need", int(value.op_need.max(initial=0)), "bytes"),
-        card("FLOPs of a step", value.flops, "FLOP"),
     ]
+    if np.isfinite(value.flops):
+        cards.append(card("FLOPs of a step", value.flops, "FLOP"))
     if value.timing != "none":
         cards.append(card(f"sum of op times ({value.timing})", value.seconds, "s"))
         cards.append(card("timed on", value.timed_on))

@@ -38,7 +38,7 @@ def call(arguments: argparse.Namespace) -> None:
     if arguments.json:
         return write_json(found)
     print(f"{arguments.file}: {found['kind']} ({found['format']})")
-    for row in found["summary"]["cards"] + found["summary"]["estimates"]:
+    for row in [*found["summary"]["cards"], *found["summary"]["estimates"]]:
         value = row["value"] if isinstance(row["value"], str) else human(row["value"], row["unit"])
         print(f"  {row.get('label', row.get('name'))}: {value}")
     for title in ("assumed", "warnings"):

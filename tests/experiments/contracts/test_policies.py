@@ -1,0 +1,95 @@
+"""What must hold of every registered policy, whoever wrote it."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from experiments.commands.catalogue import policy_row
+from experiments.commands.claims import chosen_claims, claim_specs
+from experiments.core import jsonio, knobs, registry
+from experiments.core.errors import BadInput
+from experiments.core.metrics import METRICS
+from experiments.core.paper import names_in
+from experiments.core.policy import FAMILIES, MODES, Policy
+
+POLICIES = registry.all_policies()
+CLAIMS = chosen_claims(None, None)
+
+
+def title(policy: type[Policy]) -> str:
+    return f"{policy.family}/{policy.name}"
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=title)
+class TestEveryPolicy:
+    def test_it_says_what_it_is(self, policy: type[Policy]) -> None:
+        assert policy.family in FAMILIES
+        assert policy.modes
+        assert set(policy.modes) <= set(MODES)
+        assert policy.name == policy.name.lower().replace("_", "-").strip()
+        assert len(policy.summary()) > 20, "the docstring's first line is what people read in the catalogue"
+        assert (sys.modules[policy.__module__].__doc__ or "").strip(), (
+            "the module says what the paper leaves open"
+        )
+
+    def test_its_defaults_are_accepted_and_survive_json(self, policy: type[Policy]) -> None:
+        made = registry.create(policy.family, policy.name, {})
+        values = jsonio.loads(jsonio.canonical(made.knob_values()), "knobs")
+        assert registry.create(policy.family, policy.name, values) == made
+
+    def test_every_knob_is_explained_and_its_bounds_are_enforced(self, policy: type[Policy]) -> None:
+        for knob in knobs.describe(policy):
+            assert len(knob.help) > 5, knob.name
+            for bad in _outside(knob):
+                with pytest.raises(BadInput, match=f"knobs.{knob.name}"):
+                    registry.create(policy.family, policy.name, {knob.name: bad})
+        with pytest.raises(BadInput, match="no_such_knob"):
+            registry.create(policy.family, policy.name, {"no_such_knob": 1})
+
+    def test_its_sheet_is_complete(self, policy: type[Policy]) -> None:
+        sheet = registry.sheet(policy)
+        if sheet.paper is None:
+            assert not sheet.claims, "a claim needs a paper"
+            return
+        assert sheet.paper.title
+        assert sheet.paper.authors
+        assert 1960 <= sheet.paper.year <= 2030
+        assert len(sheet.paper.decides) > 20
+        assert sheet.paper.key in sheet.paper.bibtex()
+
+    def test_its_row_in_the_catalogue_is_json(self, policy: type[Policy]) -> None:
+        jsonio.canonical(policy_row(policy))
+
+
+def _outside(knob: knobs.Knob) -> list[Any]:
+    bad: list[Any] = [object()]
+    if knob.type in ("int", "float"):
+        bad += [] if knob.low is None else [knob.low - 1]
+        bad += [] if knob.high is None else [knob.high + 1]
+    if knob.choices is not None:
+        bad.append("no such choice")
+    return bad
+
+
+@pytest.mark.parametrize(("policy", "paper", "claim"), CLAIMS, ids=[f"{p.name}/{c.id}" for p, _, c in CLAIMS])
+def test_every_claim_can_be_carried_out_or_says_why_not(policy: type[Policy], paper: Any, claim: Any) -> None:
+    assert claim.text
+    assert claim.where, "a claim names the figure, table or section it comes from"
+    if claim.not_run:
+        assert len(claim.not_run) > 15
+        return
+    assert 0 <= claim.tolerance <= 0.5
+    specs = claim_specs(policy, claim)
+    for run, metric in names_in(claim.figure):
+        assert run in specs
+        assert metric == "feasible" or metric in METRICS, metric
+    for spec in specs.values():
+        registry.create(spec.family, spec.policy, spec.knobs)
+
+
+def test_listing_every_policy_does_not_load_torch() -> None:
+    code = "import sys; from experiments.core import registry; registry.all_policies(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -32,6 +32,10 @@ def main(arguments: Sequence[str]) -> int:
     except Problem as problem:
         print(f"lab: {problem}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        # Whoever read our output has left (`./lab doctor | head`); Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:
         problem_behind = from_operating_system(error)
         if problem_behind is None:

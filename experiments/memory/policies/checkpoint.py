@@ -98,7 +98,7 @@ def plan_for(forward: Forward, lineage: Lineage, kept: Sequence[Candidate], keep
     segments: dict[int, list[Saved]] = {}
     for saved in forward.saved:
         segment = sum(end < saved.produced for end in ends)
-        inside = (
+        droppable = (
             saved.tensor not in borders and saved.bytes > 0 and saved.first_backward > saved.last_forward + 1
         )
         if droppable and not (keep_last and segment == len(ends)):

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.__main__ import main
 
-JOBS = "job_id,submit_time,gpus,duration\na,0,1,10\nb,0,1,5\n"
+JOBS = "job,submit,gpus,service\na,0,1,10\nb,0,1,5\n"
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ class Builder:
         for worker in range(len(self.plan.workers)):
             self._lane(worker)
         self._cross_stages()
-        for key, members in sorted(self._meetings.items()):
+        for key, members in self._meetings.items():
             self._meet(key, members)
         self._update()
         return self
@@ -74,7 +74,7 @@ class Builder:
             self.first.setdefault(slot, first)
             self.last[slot] = last
             if gathers:
-                self._before_gather(worker, slot, occurrence, number, first)
+                self._before_gather(worker, slot, occurrence, number, (first, last))
             if reduces:
                 key = (slot.stage, "reduce", occurrence if self.plan.zero >= 2 else 0, number)
                 self._meetings[key].append((worker, last))
@@ -125,11 +125,14 @@ class Builder:
 
     # --- messages among the replicas of a stage -------------------------------------------------------------
 
-    def _before_gather(self, worker: int, slot: Slot, occurrence: int, bucket: int, piece: int) -> None:
+    def _before_gather(
+        self, worker: int, slot: Slot, occurrence: int, bucket: int, tasks: tuple[int, int]
+    ) -> None:
         """Stage 3: the bucket's weights are gathered while the piece before computes, so after the one before that."""
+        piece, last = tasks
         self._meetings[slot.stage, f"gather {slot.kind}", occurrence, bucket].append((worker, piece))
-        self._pieces[worker, slot.stage].append(piece)
         pieces = self._pieces[worker, slot.stage]
+        pieces.append(last)
         if len(pieces) > 2:
             self._before[piece] = pieces[-3]
 

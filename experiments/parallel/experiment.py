@@ -1,0 +1,146 @@
+"""One run of the parallel family: a policy places the model, the simulator or torch carries the plan out."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import Any, cast
+
+from experiments.core.errors import BadInput
+from experiments.core.policy import Policy
+from experiments.core.progress import Progress, part
+from experiments.core.spec import Result, RunSpec, Series
+from experiments.hardware import Hardware, NodeGroup, resolve
+from experiments.parallel.interface import (
+    Estimate,
+    LivePolicy,
+    ParallelPlan,
+    ParallelPolicy,
+    model_estimate,
+    violations,
+)
+from experiments.parallel.simulator import Lane, Simulation, evaluate, simulate
+from experiments.sources import Loaded, layers_of
+from experiments.workloads.model import ModelSource
+
+#: Workers whose memory curve is drawn, points of a curve, and slots of a timeline that are kept in an outcome.
+MOST_CURVES, MOST_POINTS, MOST_EVENTS = 16, 2000, 20000
+
+
+def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
+    """Simulate on the named cluster, or measure with ``policy.processes`` processes on this host."""
+    placer = cast(ParallelPolicy, policy)
+    cluster = _cluster(spec, placer)
+    model, loaded = layers_of(spec.workload, cluster.device, part(progress, 0.0, 0.5))
+    options = spec.workload.options
+    estimate = model_estimate(model, cluster, evaluate, options.dtype, options.optimizer)
+    plan = placer.place(model, cluster, options.batch or model.batch, estimate)
+    progress(0.6, "placed")
+    if spec.mode == "measured":
+        result = _measured(spec, plan, loaded, estimate, part(progress, 0.6, 1.0))
+    else:
+        result = _simulated(spec, plan, estimate)
+    return replace(
+        result,
+        violations=tuple(violations(plan, model, cluster)),
+        workload_sha256=loaded.sha256,
+        notes={
+            "hardware": cluster.to_json(),
+            "assumed": list(loaded.assumed),
+            "warnings": list(loaded.warnings),
+        },
+    )
+
+
+def _cluster(spec: RunSpec, policy: ParallelPolicy) -> Hardware:
+    hardware = resolve(spec.hardware)
+    if spec.mode == "simulated":
+        return hardware
+    node = replace(hardware.node, device_count=cast(LivePolicy, policy).processes)
+    return replace(hardware, groups=(NodeGroup(1, node),))
+
+
+def _simulated(spec: RunSpec, plan: ParallelPlan, estimate: Estimate) -> Result:
+    found = simulate(plan, estimate)
+    return Result(
+        metrics=simulated_metrics(spec, plan, estimate, found),
+        series={**_memory_curves(plan, found), **_bubbles(found)},
+        plan={**plan.to_json(), "timeline": _timeline(found.lanes), **_per_worker(found)},
+    )
+
+
+def simulated_metrics(
+    spec: RunSpec, plan: ParallelPlan, estimate: Estimate, found: Simulation
+) -> dict[str, float]:
+    """Every figure of a simulated step by its name in the catalogue. ``persistent_bytes`` is of the fullest device."""
+    metrics = {
+        "step_time": found.step_time,
+        "bubble_fraction": found.bubble_fraction,
+        "exposed_communication_time": found.exposed_communication_time,
+        "communication_time": found.communication_time,
+        "communication_bytes": found.communication_bytes,
+        "peak_memory_per_device": found.peak_memory,
+        "persistent_bytes": max(usage.persistent for usage in found.memory),
+        "samples_per_second": found.samples_per_second,
+        "mfu": found.mfu,
+        "hfu": found.hfu,
+        "flops": found.model_flops,
+        "devices": float(len(plan.devices)),
+    }
+    sequence = estimate.model.facts.get("sequence")
+    if sequence:
+        metrics["tokens_per_second"] = found.samples_per_second * sequence
+    steps = spec.workload.options.steps
+    if steps is not None:
+        metrics["jct"] = found.step_time * steps
+    return metrics
+
+
+def _memory_curves(plan: ParallelPlan, found: Simulation) -> dict[str, Series]:
+    """The first replica of each stage."""
+    workers = list(dict.fromkeys(stage.workers[0] for stage in plan.stages))[:MOST_CURVES]
+    curves = {}
+    for worker in workers:
+        usage, device = found.memory[worker], plan.workers[worker].devices[0]
+        width = -(-len(usage.times) // MOST_POINTS)
+        starts = range(0, len(usage.times), width)
+        curves[f"memory_device_{device}"] = Series(
+            "bytes",
+            [usage.times[i] for i in starts],
+            [max(usage.bytes[i : i + width]) for i in starts],
+        )
+    return curves
+
+
+def _bubbles(found: Simulation) -> dict[str, Series]:
+    devices = [float(lane.devices[0]) for lane in found.lanes]
+    return {"bubble_by_device": Series("fraction", devices, found.bubble_by_worker, x_unit="device")}
+
+
+def _timeline(lanes: tuple[Lane, ...]) -> dict[str, Any]:
+    """Whole lanes, first workers first, as many as ``MOST_EVENTS`` events allow."""
+    kept: list[dict[str, Any]] = []
+    events = 0
+    for lane in lanes:
+        events += len(lane.events)
+        if kept and events > MOST_EVENTS:
+            break
+        kept.append(lane.to_json())
+    return {"lanes": kept, "truncated": len(kept) < len(lanes)}
+
+
+def _per_worker(found: Simulation) -> dict[str, Any]:
+    return {
+        "live_micro_batches": [usage.live_micro_batches for usage in found.memory],
+        "peak_memory_by_worker": [usage.peak for usage in found.memory],
+    }
+
+
+def _measured(
+    spec: RunSpec, plan: ParallelPlan, loaded: Loaded, estimate: Estimate, progress: Progress
+) -> Result:
+    if not isinstance(loaded.value, ModelSource):
+        raise BadInput(f"is {loaded.kind}", spec.workload.source, "a model, to be measured")
+    live = importlib.import_module("experiments.parallel.live")
+    result: Result = live.measure(plan, estimate.model, loaded.value, spec.seed, progress)
+    return result

@@ -39,7 +39,7 @@ def require_database(url: str) -> None:
     except psycopg.Error as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         remedy = "check DATABASE_URL, or unset it to use the embedded server"
-        raise Problem(f"DATABASE_URL ({shown(url)}): {lines[-1].strip()}", remedy) from error
+        raise Problem(f"DATABASE_URL ({shown(url)}): {lines[0].strip()}", remedy) from error
 
 
 def require_redis(url: str) -> None:

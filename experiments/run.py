@@ -40,7 +40,7 @@ def complete(spec: RunSpec) -> tuple[RunSpec, Policy]:
             "spec.hardware",
             "local if and only if measured",
         )
-    return replace(spec, knobs=policy.knob_values()), policy
+    return replace(spec, policy=policy.name, knobs=policy.knob_values()), policy
 
 
 def run(spec: RunSpec, progress: Progress = silent) -> Outcome:

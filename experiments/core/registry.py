@@ -48,8 +48,11 @@ def collect(modules: Iterable[ModuleType]) -> dict[str, type[Policy]]:
     found: dict[str, type[Policy]] = {}
     for module in modules:
         for policy in policies_in(module):
-            if policy.name in found:
-                places = f"{found[policy.name].__module__} and {policy.__module__}"
+            taken = next(
+                (name for name in found if name.replace("-", "_") == policy.name.replace("-", "_")), None
+            )
+            if taken:
+                places = f"{found[taken].__module__} and {policy.__module__}"
                 raise DuplicatePolicy(f"policy name {policy.name!r} is used in {places}")
             found[policy.name] = policy
     return found
@@ -68,10 +71,12 @@ def all_policies() -> list[type[Policy]]:
 
 
 def policy_class(family: str, name: str) -> type[Policy]:
+    """The policy called ``name``; ``-`` and ``_`` are one, because papers and Python disagree about them."""
     found = family_policies(family)
-    if name not in found:
-        raise BadInput(f"unknown policy {name!r}", "policy", f"one of {', '.join(sorted(found))}")
-    return found[name]
+    for known, policy in found.items():
+        if known.replace("-", "_") == name.replace("-", "_"):
+            return policy
+    raise BadInput(f"unknown policy {name!r}", "policy", f"one of {', '.join(sorted(found))}")
 
 
 def create(family: str, name: str, values: Mapping[str, Any]) -> Policy:

@@ -18,7 +18,7 @@ from experiments.core.knobs import knob
 class ConstantFolding(CompilationPolicy):
     """Evaluates ops of constants once; random ops, mutations and results that would be too large stay."""
 
-    name: ClassVar[str] = "constant-folding"
+    name: ClassVar[str] = "constant_folding"
 
     freeze: bool = knob(True, "parameters and buffers are constants")
     most_bytes: int = knob(

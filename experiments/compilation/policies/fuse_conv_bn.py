@@ -34,7 +34,7 @@ def obstacle(convolution: Node, norm: Node, graph: Graph) -> str:
 class FuseConvBn(CompilationPolicy):
     """Folds each batch norm in evaluation mode into the convolution before it."""
 
-    name: ClassVar[str] = "fuse-conv-bn"
+    name: ClassVar[str] = "fuse_conv_bn"
 
     def recipe(self, graph: Graph) -> Recipe:
         pairs: list[tuple[str, str]] = []

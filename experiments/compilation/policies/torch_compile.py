@@ -17,7 +17,7 @@ from experiments.core.knobs import knob
 class TorchCompile(CompilationPolicy):
     """Compiles the captured graphs with Inductor in the chosen mode."""
 
-    name: ClassVar[str] = "torch-compile"
+    name: ClassVar[str] = "torch_compile"
 
     mode: str = knob(
         "default",

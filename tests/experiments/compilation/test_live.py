@@ -57,7 +57,7 @@ def targets(graph_module: Any) -> list[str]:
 
 
 def test_resnet18_loses_its_twenty_batch_norms_and_keeps_its_output() -> None:
-    before, after = outcome("eager"), outcome("fuse-conv-bn")
+    before, after = outcome("eager"), outcome("fuse_conv_bn")
     assert after.status == "ok", after.reason
     assert after.metrics["rewrites"]["value"] == 20
     # A norm in the functional graph is two nodes: the op and the selection of its first result.
@@ -157,11 +157,7 @@ def test_a_wrong_rewrite_ends_rejected_and_untimed() -> None:
 
     def wrong(graph: Any) -> Recipe:
         """Claims that the last two additions compute the same."""
-        sums = [
-            n.name
-            for n in graph.ops
-            if n.target == "aten.add.Tensor" and n.shape[-1:] == (64,)
-        ]
+        sums = [n.name for n in graph.ops if n.target == "aten.add.Tensor" and n.shape[-1:] == (64,)]
         return Recipe(passes=(Pass("cse", ((sums[0], sums[-1]),)),))
 
     measured = carry_out_live(load(source).value, wrong, 0, silent)
@@ -170,14 +166,14 @@ def test_a_wrong_rewrite_ends_rejected_and_untimed() -> None:
 
 
 def test_a_small_gpt_goes_through_every_pass() -> None:
-    for policy in ("cse", "constant-folding"):
+    for policy in ("cse", "constant_folding"):
         found = outcome(policy, "zoo:gpt2-tiny", batch=1)
         assert found.status == "ok", found.reason
 
 
 @pytest.mark.slow
 def test_torch_compile_reports_kernels_breaks_and_compile_time() -> None:
-    found = outcome("torch-compile", "zoo:mlp", batch=4)
+    found = outcome("torch_compile", "zoo:mlp", batch=4)
     assert found.status == "ok", found.reason
     assert found.metrics["kernels"]["value"] >= 1
     assert found.metrics["graph_breaks"]["value"] == 0

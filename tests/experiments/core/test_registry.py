@@ -40,3 +40,11 @@ def test_unknown_names_say_what_there_is() -> None:
         registry.family_policies("cooking")
     with pytest.raises(BadInput, match="unknown policy 'nope'"):
         registry.policy_class("memory", "nope")
+
+
+def test_hyphen_and_underscore_are_one() -> None:
+    assert registry.policy_class("compilation", "torch-compile") is registry.policy_class(
+        "compilation", "torch_compile"
+    )
+    with pytest.raises(registry.DuplicatePolicy, match="'swap-all' is used in one and two"):
+        registry.collect([module_with("one", "swap_all"), module_with("two", "swap-all")])

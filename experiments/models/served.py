@@ -1,0 +1,110 @@
+"""What a serving simulator must know of a language model: its sizes. From a table, the zoo or an HF configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.core.errors import BadInput
+from experiments.models.catalogue import zoo_model
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A decoder-only transformer. ``kv_heads`` < ``heads`` for grouped queries; ``parameters`` embeddings included."""
+
+    name: str
+    parameters: float
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    context: int
+    source: str
+
+    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
+        """Keys and values of one token in all layers: 2 x layers x KV heads x head size x element."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * dtype_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def _gpt3(name: str, parameters: float, layers: int, hidden: int, heads: int) -> ServedModel:
+    source = "Yu et al., Orca, OSDI 2022, table 1"
+    return ServedModel(name, parameters, layers, hidden, heads, heads, hidden // heads, 2048, source)
+
+
+def _llama(name: str, parameters: float, layers: int, hidden: int, heads: int, kv_heads: int) -> ServedModel:
+    source = "Touvron et al., Llama 2, 2023, and the published configurations"
+    return ServedModel(name, parameters, layers, hidden, heads, kv_heads, 128, 4096, source)
+
+
+SERVED: Mapping[str, ServedModel] = {
+    model.name: model
+    for model in (
+        _llama("llama2-7b", 6.738e9, 32, 4096, 32, 32),
+        _llama("llama2-13b", 13.016e9, 40, 5120, 40, 40),
+        _llama("llama2-70b", 68.977e9, 80, 8192, 64, 8),
+        _gpt3("gpt3-13b", 13e9, 40, 5120, 40),
+        _gpt3("gpt3-101b", 101e9, 80, 10240, 80),
+        _gpt3("gpt3-175b", 175e9, 96, 12288, 96),
+    )
+}
+
+DEFAULT = "llama2-7b"
+
+
+def served_model(source: str, config: Mapping[str, Any] | None = None) -> ServedModel:
+    """The model called ``source``: in the table, ``zoo:gpt2...``, or described by a parsed HF ``config``."""
+    if config is not None:
+        return _from_config(source, config)
+    if source in SERVED:
+        return SERVED[source]
+    if source.startswith("zoo:"):
+        return _from_zoo(source)
+    raise BadInput(f"{source!r:.80} is not a model to serve", "spec.workload.options.model", known())
+
+
+def known() -> str:
+    return "one of " + ", ".join(SERVED) + ", zoo:gpt2..., or an HF config.json"
+
+
+def _from_zoo(source: str) -> ServedModel:
+    sizes = zoo_model(source.removeprefix("zoo:")).arguments
+    if not {"layers", "width", "heads", "vocabulary", "positions"} <= set(sizes):
+        raise BadInput(f"{source!r} generates no text", "spec.workload.options.model", known())
+    layers, hidden, heads = sizes["layers"], sizes["width"], sizes["heads"]
+    parameters = _parameters(
+        layers, hidden, 4 * hidden, sizes["vocabulary"] + sizes["positions"], gated=False
+    )
+    name, context = source.removeprefix("zoo:"), sizes["positions"]
+    return ServedModel(name, parameters, layers, hidden, heads, heads, hidden // heads, context, "the zoo")
+
+
+def _from_config(source: str, config: Mapping[str, Any]) -> ServedModel:
+    """Reads the names that GPT-2 and Llama-like configurations use; ``BadInput`` names what is missing."""
+
+    def size(*names: str, default: int | None = None) -> int:
+        value = next((config[name] for name in names if config.get(name) is not None), default)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9:
+            return value
+        raise BadInput(f"{names[0]} = {value!r:.40}", source, "a decoder-only language model's config.json")
+
+    layers, hidden = size("num_hidden_layers", "n_layer"), size("hidden_size", "n_embd")
+    heads = size("num_attention_heads", "n_head")
+    gated = "hidden_act" in config
+    inner = size("intermediate_size", "n_inner", default=4 * hidden)
+    context = size("max_position_embeddings", "n_positions", "n_ctx")
+    parameters = _parameters(layers, hidden, inner, size("vocab_size"), gated=gated)
+    kv_heads, head_dim = size("num_key_value_heads", default=heads), size("head_dim", default=hidden // heads)
+    return ServedModel(
+        source, parameters, layers, hidden, heads, kv_heads, head_dim, context, "its config.json"
+    )
+
+
+def _parameters(layers: int, hidden: int, inner: int, rows: int, *, gated: bool) -> float:
+    """Attention 4 h^2, two or three (gated) h x inner matrices, embeddings; biases and norms left out (below 1 %)."""
+    return layers * (4 * hidden**2 + (3 if gated else 2) * hidden * inner) + rows * hidden

@@ -1,0 +1,137 @@
+"""Carries out one serving run: trace, model, hardware and policy in; figures, curves and what became of requests out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.core.errors import BadInput, Infeasible
+from experiments.core.policy import Policy
+from experiments.core.progress import Progress, part
+from experiments.core.spec import Result, RunSpec, Workload, WorkloadOptions
+from experiments.core.units import DTYPE_BYTES, human
+from experiments.hardware import Hardware, resolve
+from experiments.models.served import DEFAULT, ServedModel, served_model
+from experiments.serving.interface import Engine, RooflineCost, ServingPlan, ServingPolicy, violations
+from experiments.serving.simulator import Objective, curves, figures, simulate
+from experiments.sources import load, requests_of
+from experiments.workloads.model import ModelSource
+from experiments.workloads.requests import RequestTrace
+
+#: Rows of the request table that an outcome carries.
+MAX_ROWS = 4000
+
+#: Share of device memory for weights and KV together; the rest is workspace (vLLM's default is 0.9 as well).
+USABLE_MEMORY = 0.9
+
+
+def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
+    """Simulate ``policy`` on the request trace of ``spec``: nodes are pipeline stages, devices of a node share a layer."""
+    if not isinstance(policy, ServingPolicy):
+        raise BadInput(f"{policy.name} is not a serving policy", "spec.policy", "a serving policy")
+    trace, loaded = requests_of(spec.workload)
+    deployment = deploy(spec, trace, policy.split_cost)
+    plan = simulate(trace, deployment.engine, policy, part(progress, 0.05, 0.9))
+    return Result(
+        metrics=figures(plan, trace, Objective(policy.slo_ttft, policy.slo_tpot)),
+        series=curves(plan, trace),
+        plan=plan_json(plan, trace),
+        violations=tuple(violations(plan, trace, deployment.engine.kv_slots)),
+        workload_sha256=loaded.sha256,
+        notes={
+            "hardware": deployment.hardware.to_json(),
+            "served": deployment.to_json(),
+            "trace": {
+                "format": loaded.format,
+                "requests": len(trace),
+                "assumed": list(loaded.assumed),
+                "warnings": list(loaded.warnings),
+            },
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A model on hardware, and the engine that it makes."""
+
+    model: ServedModel
+    hardware: Hardware
+    dtype: str
+    engine: Engine
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "model": self.model.to_json(),
+            "dtype": self.dtype,
+            "stages": self.engine.stages,
+            "tensor_parallel": self.hardware.node.device_count,
+            "kv_slots": self.engine.kv_slots,
+            "max_output": self.engine.max_output,
+            "cost": "roofline of the spec sheet",
+        }
+
+
+def deploy(spec: RunSpec, trace: RequestTrace, split_cost: float) -> Deployment:
+    """The engine of ``spec``. ``Infeasible`` says by how much the weights do not fit."""
+    options = spec.workload.options
+    model, dtype = _model(options), options.dtype or "float16"
+    hardware = resolve(spec.hardware)
+    if len(hardware.groups) > 1:
+        raise BadInput(f"{hardware.name} mixes nodes", "spec.hardware", "equal nodes, one for each stage")
+    node, stages = hardware.node, hardware.node_count
+    cost = RooflineCost(
+        model,
+        node.device,
+        dtype,
+        DTYPE_BYTES[dtype],
+        ranks=node.device_count,
+        stages=stages,
+        rank_link=node.link,
+        stage_link=hardware.network,
+        per_request_layer=split_cost,
+    )
+    engine = Engine(cost, _kv_slots(model, hardware, DTYPE_BYTES[dtype]), int(trace.output.max()), stages)
+    return Deployment(model, hardware, dtype, engine)
+
+
+def _model(options: WorkloadOptions) -> ServedModel:
+    """``options.model``: a known name, a zoo name, or the path of an HF configuration."""
+    source = options.model or DEFAULT
+    if not source.endswith(".json"):
+        return served_model(source)
+    value = load(Workload(source)).value
+    if not isinstance(value, ModelSource) or not value.config:
+        raise BadInput("is not an HF configuration", source, "a decoder-only language model's config.json")
+    return served_model(Path(source).stem, value.config)
+
+
+def _kv_slots(model: ServedModel, hardware: Hardware, element: int) -> int:
+    """Tokens whose keys and values fit beside the weights, on all devices together."""
+    memory = USABLE_MEMORY * hardware.device.memory_bytes * hardware.device_count
+    weights = model.parameters * element
+    slots = int((memory - weights) / model.kv_bytes_per_token(element))
+    if slots < 1:
+        missing = weights + model.kv_bytes_per_token(element) - memory
+        room = f"{human(memory, 'bytes')} usable on {hardware.device_count} devices"
+        what = f"weights of {human(weights, 'bytes')} and one token do not fit in {room}"
+        raise Infeasible(f"{what}: {human(missing, 'bytes')} are missing", f"model {model.name}", missing)
+    return slots
+
+
+def plan_json(plan: ServingPlan, trace: RequestTrace) -> Mapping[str, Any]:
+    """What became of the requests as a table; a long one is thinned evenly, and says so."""
+    step = -(-len(plan.served) // MAX_ROWS) or 1
+    rows = []
+    for served in plan.served[::step]:
+        row = served.request
+        times = (served.admitted, served.first_token, served.last_token, served.answered)
+        sizes = (int(trace.prompt[row]), int(trace.output[row]), served.slots)
+        arrival = float(trace.arrival[row])
+        rows.append([row, arrival, *(None if math.isnan(t) else t for t in times), *sizes, served.rejected])
+    columns = "request arrival admitted first_token last_token answered prompt output kv_slots rejected"
+    sampling = "every request" if step == 1 else f"every {step}th of {len(plan.served)} requests"
+    return {"columns": columns.split(), "rows": rows, "sampling": sampling}

@@ -1,0 +1,28 @@
+"""What a serving policy sees, answers and is checked by: the only thing policies and the simulator share."""
+
+from experiments.serving.interface.batch import Admission, Batch, Wait, decoding
+from experiments.serving.interface.check import violations
+from experiments.serving.interface.engine import CostModel, Engine, LinearCost, Load, RooflineCost
+from experiments.serving.interface.plan import Iteration, Served, ServingPlan
+from experiments.serving.interface.policy import Scheduler, ServingPolicy
+from experiments.serving.interface.view import HiddenColumn, ServingView
+
+__all__ = [
+    "Admission",
+    "Batch",
+    "CostModel",
+    "Engine",
+    "HiddenColumn",
+    "Iteration",
+    "LinearCost",
+    "Load",
+    "RooflineCost",
+    "Scheduler",
+    "Served",
+    "ServingPlan",
+    "ServingPolicy",
+    "ServingView",
+    "Wait",
+    "decoding",
+    "violations",
+]

@@ -1,0 +1,60 @@
+"""The one checker of serving plans: contract tests, stored results and the run page all use it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from experiments.serving.interface.plan import Served, ServingPlan
+from experiments.workloads.requests import RequestTrace
+
+#: Complaints listed in full; the rest are counted.
+LISTED = 20
+TOLERANCE = 1e-9
+
+
+def violations(plan: ServingPlan, trace: RequestTrace, kv_slots: int) -> list[str]:
+    """What is impossible about ``plan`` on an engine with ``kv_slots``; empty when nothing is."""
+    found = [*_fates(plan, trace), *_reservations(plan, kv_slots)]
+    more = len(found) - LISTED
+    return found if more <= 0 else [*found[:LISTED], f"and {more} more"]
+
+
+def _fates(plan: ServingPlan, trace: RequestTrace) -> Iterator[str]:
+    requests = [served.request for served in plan.served]
+    if requests != list(range(len(trace))):
+        yield f"{len(requests)} fates are reported for {len(trace)} requests"
+        return
+    for served, arrival in zip(plan.served, trace.arrival.tolist(), strict=True):
+        if served.rejected and not math.isnan(served.admitted):
+            yield f"request {served.request} is rejected and admitted"
+        times = [arrival, served.admitted, served.first_token, served.last_token, served.answered]
+        happened = [time for time in times if not math.isnan(time)]
+        if any(later < earlier - TOLERANCE for earlier, later in pairwise(happened)):
+            yield f"request {served.request} goes back in time: {', '.join(f'{t:g}' for t in happened)} s"
+        yield from _token_count(served, trace)
+
+
+def _token_count(served: Served, trace: RequestTrace) -> Iterator[str]:
+    """All of the prompt and all of the output but its last token, which is never fed back."""
+    wanted = int(trace.prompt[served.request] + trace.output[served.request]) - 1
+    if not math.isnan(served.answered) and served.computed != wanted:
+        yield f"request {served.request} is answered after {served.computed} tokens instead of {wanted}"
+
+
+def _reservations(plan: ServingPlan, kv_slots: int) -> Iterator[str]:
+    """Slots held from admission to answer never exceed the engine's."""
+    held = [(s.admitted, s.answered, s.slots) for s in plan.served if not math.isnan(s.admitted)]
+    if not held:
+        return
+    start, end, slots = np.array(held, np.float64).T
+    closed = ~np.isnan(end)
+    times = np.concatenate((start, end[closed]))
+    change = np.concatenate((slots, -slots[closed]))
+    order = np.lexsort((change, times))
+    used = np.cumsum(change[order])
+    for row in np.flatnonzero(used > kv_slots)[:1]:
+        yield f"{used[row]:g} KV slots are reserved at {times[order][row]:g} s, the engine has {kv_slots}"

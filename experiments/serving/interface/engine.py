@@ -1,0 +1,118 @@
+"""The engine that carries out batches: its pipeline stages, its KV memory and what a pass costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import mul
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.hardware.collectives import ring_all_reduce
+from experiments.hardware.parts import Device, Link
+from experiments.hardware.roofline import compute_rate, memory_rate
+from experiments.models.served import ServedModel
+
+Floats = npt.NDArray[np.float64]
+
+
+class Load(NamedTuple):
+    """What a pass costs by: ``tokens`` computed, ``sequences``, ``pairs`` of a new token and one it attends to,
+    ``kv`` tokens whose keys and values are read. Arrays hold one entry for each of several passes in a row.
+    """
+
+    tokens: float
+    sequences: float
+    pairs: float | Floats
+    kv: float | Floats
+
+    @classmethod
+    def of(cls, tokens: Sequence[int], contexts: Sequence[int]) -> Load:
+        """Causal attention: token i of n new ones after c attends to c + i (i from 1)."""
+        own = sum(map(mul, tokens, tokens)) + len(tokens) if max(tokens) > 1 else 2 * len(tokens)
+        total = sum(tokens)
+        return cls(
+            total,
+            len(tokens),
+            sum(map(mul, tokens, contexts)) + own / 2,
+            total + sum(contexts),
+        )
+
+    def repeated(self, steps: int) -> Load:
+        """This decode pass (one token each) and the ``steps - 1`` after it, contexts growing by one each."""
+        grown: Floats = np.arange(steps, dtype=np.float64) * self.sequences
+        pairs, kv = np.add(self.pairs, grown), np.add(self.kv, grown)
+        return Load(self.tokens, self.sequences, pairs.astype(np.float64), kv.astype(np.float64))
+
+
+class CostModel(Protocol):
+    """Seconds of one pass through one pipeline stage; elementwise over a repeated load."""
+
+    def stage_time(self, load: Load) -> float | Floats: ...
+
+
+@dataclass(frozen=True)
+class LinearCost:
+    """``fixed`` + ``per_token`` x tokens: for tests and for measured engines described by two numbers (s)."""
+
+    fixed: float
+    per_token: float
+
+    def stage_time(self, load: Load) -> float | Floats:
+        return self.fixed + self.per_token * load.tokens + 0.0 * load.kv
+
+
+@dataclass(frozen=True)
+class RooflineCost:
+    """A transformer on ``ranks`` devices per stage, ``stages`` stages, from spec sheets alone.
+
+    Dense operators: max(2 P T / FLOP rate, weight bytes / byte rate). Attention: max(4 h pairs / FLOP rate,
+    KV bytes / byte rate). Two ring all-reduces per layer among the ranks, one transfer to the next stage, and
+    ``per_request_layer`` s for each request in each layer (attention runs apart for each, Orca section 3.2).
+    """
+
+    model: ServedModel
+    device: Device
+    dtype: str
+    dtype_bytes: int
+    ranks: int = 1
+    stages: int = 1
+    rank_link: Link | None = None
+    stage_link: Link | None = None
+    per_request_layer: float = 0.0
+
+    def stage_time(self, load: Load) -> float | Floats:
+        model, share = self.model, 1 / (self.ranks * self.stages)
+        flops, bandwidth = compute_rate(self.device, self.dtype), memory_rate(self.device)
+        weights = model.parameters * share
+        dense = max(2 * weights * load.tokens / flops, weights * self.dtype_bytes / bandwidth)
+        width = model.heads * model.head_dim
+        attention = np.maximum(
+            4 * width * model.layers * share * load.pairs / flops,
+            model.kv_bytes_per_token(self.dtype_bytes) * share * load.kv / bandwidth,
+        )
+        split = self.per_request_layer * model.layers / self.stages * load.sequences
+        time: float | Floats = dense + attention + split + self._communication(load.tokens)
+        return time
+
+    def _communication(self, tokens: float) -> float:
+        size = tokens * self.model.hidden * self.dtype_bytes
+        time = 0.0
+        if self.ranks > 1 and self.rank_link is not None:
+            layers = self.model.layers / self.stages
+            time += 2 * layers * ring_all_reduce(self.rank_link, self.ranks, size)
+        if self.stages > 1 and self.stage_link is not None:
+            time += self.stage_link.time(size)
+        return time
+
+
+@dataclass(frozen=True)
+class Engine:
+    """``stages`` of a pipeline, ``kv_slots`` tokens of KV memory in all, and the longest output it allows."""
+
+    cost: CostModel
+    kv_slots: int
+    max_output: int
+    stages: int = 1

@@ -1,0 +1,50 @@
+"""The questions asked of a serving policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from experiments.core.knobs import knob
+from experiments.core.policy import Policy
+from experiments.serving.interface.batch import Batch, Wait
+from experiments.serving.interface.engine import Engine
+from experiments.serving.interface.view import ServingView
+
+
+class Scheduler(Protocol):
+    """Asked whenever the engine can take another batch and something happened since."""
+
+    def next_batch(self, view: ServingView) -> Batch | Wait: ...
+
+
+@dataclass(frozen=True)
+class ServingPolicy(Policy):
+    """Which requests run in the next pass. ``sees`` may name ``output``: the true output lengths (an oracle)."""
+
+    family: ClassVar[str] = "serving"
+    sees: ClassVar[frozenset[str]] = frozenset()
+
+    split_cost: float = knob(
+        0.0, "per request and layer, for attention run apart", low=0.0, high=1.0, unit="s"
+    )
+
+    slo_ttft: float | None = knob(
+        None, "objective: time to the first token at most", low=1e-6, high=1e6, unit="s"
+    )
+    slo_tpot: float | None = knob(
+        None, "objective: time per later token at most", low=1e-6, high=1e6, unit="s"
+    )
+
+    def begin(self, engine: Engine) -> Scheduler:
+        """What decides during one run: a fresh object, which may remember what it decided before."""
+        raise NotImplementedError(type(self).__name__)
+
+    @property
+    def holds_answers(self) -> bool:
+        """A finished request stays until the policy answers it; else it leaves at its last token."""
+        return False
+
+    def batches_in_flight(self, engine: Engine) -> int:
+        """How many batches may be inside the pipeline at once."""
+        return 1

@@ -1,0 +1,240 @@
+"""Iteration-level simulation: arrivals, passes through a pipeline of stages, tokens put out, memory given back.
+
+At each time all passes that end are applied first, then all arrivals, then the policy is asked until the engine is
+full or the policy waits. Equal arrivals keep the order of the trace.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.core.events import EventQueue
+from experiments.core.progress import Progress, silent
+from experiments.serving.interface import (
+    Batch,
+    Engine,
+    Iteration,
+    Load,
+    Served,
+    ServingPlan,
+    ServingPolicy,
+    ServingView,
+    Wait,
+)
+from experiments.workloads.requests import RequestTrace
+from experiments.workloads.step import Floats
+
+END, ARRIVAL, ASK = 0, 1, 2
+
+
+class Event(NamedTuple):
+    """A request for an arrival; the batch and the end of each of its passes for an end."""
+
+    kind: int
+    request: int = -1
+    batch: Batch | None = None
+    ends: tuple[float, ...] = ()
+
+
+def simulate(
+    trace: RequestTrace, engine: Engine, policy: ServingPolicy, progress: Progress = silent
+) -> ServingPlan:
+    """Serve all requests of ``trace`` and return what became of each."""
+    return Simulation(trace, engine, policy, progress).run()
+
+
+class Simulation:
+    """The state of one run. ``output`` is the truth that policies may not see unless they declare it."""
+
+    def __init__(
+        self, trace: RequestTrace, engine: Engine, policy: ServingPolicy, progress: Progress = silent
+    ) -> None:
+        count = len(trace)
+        self.engine, self.progress = engine, progress
+        self.scheduler = policy.begin(engine)
+        self.capacity, self.holds = policy.batches_in_flight(engine), policy.holds_answers
+        self.view = ServingView.of(trace, policy.sees)
+        self.output: list[int] = trace.output.tolist()
+        self.admitted, self.first, self.last, self.answered = ([math.nan] * count for _ in range(4))
+        self.slots = [0] * count
+        self.rejected: set[int] = set()
+        self.stage_free = [float("-inf")] * engine.stages
+        self.flying = 0
+        self.passes = 0
+        self.iterations: list[Iteration] = []
+        self.gaps = array("d")
+        self.events: EventQueue[Event] = EventQueue()
+        self.left = count
+
+    def run(self) -> ServingPlan:
+        for request, arrival in enumerate(self.view.arrival):
+            self.events.push(arrival, Event(ARRIVAL, request), ARRIVAL)
+        while self.events:
+            self._advance()
+            self._ask()
+        served = tuple(self._fate(request) for request in range(len(self.output)))
+        return ServingPlan(served, tuple(self.iterations), memoryview(self.gaps), self.passes)
+
+    def _fate(self, request: int) -> Served:
+        return Served(
+            request,
+            self.admitted[request],
+            self.first[request],
+            self.last[request],
+            self.answered[request],
+            self.slots[request],
+            self.view.computed[request],
+            request in self.rejected,
+        )
+
+    def _advance(self) -> None:
+        now, view = self.events.peek(), self.view
+        arrived = []
+        while self.events.peek() == now:
+            view.now, event = self.events.pop()
+            if event.kind == ARRIVAL:
+                view.waiting[event.request] = None
+                arrived.append(event.request)
+            elif event.batch is not None:
+                self._finish(event.batch, event.ends)
+        view.arrived = tuple(arrived)
+        if arrived and arrived[-1] == len(self.output) - 1:
+            view.no_more_arrivals = True
+
+    def _ask(self) -> None:
+        """Fill the engine: one question for each batch that it can still take."""
+        while self.flying < self.capacity:
+            decision = self.scheduler.next_batch(self.view)
+            self._settle(decision)
+            self.view.arrived = ()
+            if isinstance(decision, Wait):
+                if decision.until is not None and decision.until > self.view.now:
+                    self.events.push(decision.until, Event(ASK), ASK)
+                return
+            self._launch(decision)
+
+    def _settle(self, decision: Batch | Wait) -> None:
+        """Answers and refusals, then admissions. ``ValueError`` names a request that cannot be what is said of it."""
+        for request in decision.answer:
+            self._answer(request)
+        for request in decision.reject:
+            del self.view.waiting[request]
+            self.rejected.add(request)
+            self.left -= 1
+        for request, slots in decision.admit if isinstance(decision, Batch) else ():
+            self._admit(request, slots)
+
+    def _admit(self, request: int, slots: int) -> None:
+        view = self.view
+        if request not in view.waiting:
+            raise ValueError(f"request {request} is admitted but does not wait")
+        view.kv_reserved += slots
+        if view.kv_reserved > self.engine.kv_slots:
+            over = f"{view.kv_reserved} of {self.engine.kv_slots} KV slots"
+            raise ValueError(f"request {request} is admitted with {slots} slots: {over} would be reserved")
+        del view.waiting[request]
+        view.running[request] = slots
+        self.slots[request], self.admitted[request] = slots, view.now
+
+    def _answer(self, request: int) -> None:
+        self.view.kv_reserved -= self.view.running.pop(request)
+        self.answered[request] = self.view.now
+        self.left -= 1
+        if self.left % 256 == 0:
+            count = len(self.output)
+            self.progress(1 - self.left / count, f"{count - self.left} of {count} requests")
+
+    def _launch(self, batch: Batch) -> None:
+        view = self.view
+        for request in batch.requests:
+            if request not in view.running or request in view.in_flight:
+                raise ValueError(f"request {request} cannot run: not admitted, or inside a batch already")
+        if batch.repeat and self.capacity == 1:
+            batch = replace(batch, steps=self._steps_until_change(batch))
+        ends = self._pass_ends(batch)
+        view.in_flight.update(batch.requests)
+        self.flying += 1
+        self.passes += len(ends)
+        log = (view.now, ends[-1], len(batch.requests), sum(batch.tokens), len(ends), view.kv_reserved)
+        self.iterations.append(Iteration(*log))
+        self.events.push(ends[-1], Event(END, batch=batch, ends=ends), END)
+
+    def _pass_ends(self, batch: Batch) -> tuple[float, ...]:
+        """When each pass of ``batch`` leaves the last stage (s)."""
+        now, engine = self.view.now, self.engine
+        if batch.steps == 1 and not batch.micro_batch:
+            seconds = float(engine.cost.stage_time(Load.of(batch.tokens, batch.contexts)))
+            for stage, free in enumerate(self.stage_free):
+                now = self.stage_free[stage] = max(now, free) + seconds
+            return (now,)
+        ends = now + np.cumsum(self._pass_times(batch))
+        if batch.repeat:
+            ends = ends[: int(np.searchsorted(ends, self._next_event())) + 1]
+        self.stage_free = [float(ends[-1])] * engine.stages
+        return tuple(ends.tolist())
+
+    def _next_event(self) -> float:
+        time = self.events.peek()
+        return math.inf if time is None else time
+
+    def _steps_until_change(self, batch: Batch) -> int:
+        """Passes until the first of the requests ends, or so many that the next event falls into them."""
+        steps = min(self.output[request] - self.view.generated[request] for request in batch.requests)
+        first = self.engine.stages * float(self.engine.cost.stage_time(Load.of(batch.tokens, batch.contexts)))
+        passes = (self._next_event() - self.view.now) / first if first > 0 else math.inf
+        return max(1, min(steps, math.ceil(passes) + 1 if passes < steps else steps))
+
+    def _pass_times(self, batch: Batch) -> Floats:
+        """A pass split into m micro-batches fills and drains the pipeline: (stages + m - 1) x the slowest stage."""
+        size = batch.micro_batch or len(batch.requests)
+        starts = range(0, len(batch.requests), size)
+        slowest = np.zeros(batch.steps)
+        for start in starts:
+            load = Load.of(batch.tokens[start : start + size], batch.contexts[start : start + size])
+            if batch.steps > 1:
+                load = load.repeated(batch.steps)
+            slowest = np.maximum(slowest, self.engine.cost.stage_time(load))
+        times: Floats = (self.engine.stages + len(starts) - 1) * slowest
+        return times
+
+    def _finish(self, batch: Batch, ends: tuple[float, ...]) -> None:
+        self.flying -= 1
+        self.view.in_flight.difference_update(batch.requests)
+        for request, tokens in zip(batch.requests, batch.tokens, strict=True):
+            if not self.view.finished[request]:
+                self._progress_request(request, tokens, ends)
+
+    def _progress_request(self, request: int, tokens: int, ends: tuple[float, ...]) -> None:
+        """Tokens computed are those that exist: padding is not progress. The last one known gives the next one."""
+        view = self.view
+        known = view.prompt[request] + view.generated[request]
+        view.computed[request] = min(view.computed[request] + tokens, known)
+        if view.computed[request] < known:
+            return
+        made = min(len(ends), self.output[request] - view.generated[request])
+        view.computed[request] += made - 1
+        self._note_tokens(request, ends[:made])
+        view.generated[request] += made
+        if view.generated[request] == self.output[request]:
+            view.finished[request] = True
+            if not self.holds:
+                self._answer_at_last_token(request)
+
+    def _answer_at_last_token(self, request: int) -> None:
+        """The answer went out with the last token, also where several passes were made in a row."""
+        self._answer(request)
+        self.answered[request] = self.last[request]
+
+    def _note_tokens(self, request: int, times: tuple[float, ...]) -> None:
+        if self.view.generated[request] == 0:
+            self.first[request] = times[0]
+        else:
+            self.gaps.append(times[0] - self.last[request])
+        if len(times) > 1:
+            self.gaps.extend(np.diff(times).tolist())
+        self.last[request] = times[-1]

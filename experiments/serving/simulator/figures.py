@@ -1,0 +1,136 @@
+"""The figures and curves of a serving plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.core.spec import Series
+from experiments.serving.interface import ServingPlan
+from experiments.workloads.requests import RequestTrace
+from experiments.workloads.step import Floats
+
+#: Points of a curve over time; more iterations are averaged over as many equal stretches.
+MAX_POINTS = 1000
+
+
+@dataclass(frozen=True)
+class _Times:
+    """By answered request, in s: to the first token, per later token (NaN for one-token answers), to the answer."""
+
+    ttft: Floats
+    tpot: Floats
+    latency: Floats
+    normalized: Floats
+
+    @classmethod
+    def of(cls, plan: ServingPlan, trace: RequestTrace) -> _Times:
+        rows = [(s.request, s.first_token, s.last_token, s.answered) for s in plan.served]
+        request, first, last, answered = np.array(rows).reshape(-1, 4).T
+        kept = ~np.isnan(answered)
+        chosen = request[kept].astype(np.int64)
+        arrival, output = trace.arrival[chosen], trace.output[chosen]
+        tpot = np.full(len(chosen), np.nan)
+        long = output > 1
+        tpot[long] = (last[kept] - first[kept])[long] / (output[long] - 1)
+        latency = answered[kept] - arrival
+        return cls(first[kept] - arrival, tpot, latency, latency / output)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Largest time to the first token and per later token (s) that a request may take; ``None``: no limit."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+
+    def met(self, times: _Times) -> int:
+        good = np.ones(len(times.ttft), bool)
+        if self.ttft is not None:
+            good &= times.ttft <= self.ttft
+        if self.tpot is not None:
+            good &= ~(times.tpot > self.tpot)
+        return int(good.sum())
+
+
+def figures(plan: ServingPlan, trace: RequestTrace, objective: Objective = Objective()) -> dict[str, float]:
+    """The metrics of ``plan``. Times are over answered requests; rejected and unfinished ones miss the objective.
+
+    Normalised latency is (answer - arrival) / output tokens. The span of rates is first arrival to last answer.
+    """
+    times = _Times.of(plan, trace)
+    rejected = sum(served.rejected for served in plan.served)
+    answered = len(times.latency)
+    out = {
+        "requests": float(len(trace)),
+        "rejected_requests": float(rejected),
+        "unfinished_requests": float(len(trace) - answered - rejected),
+        "iterations": float(plan.passes),
+        "peak_kv_tokens": float(max((row.kv_reserved for row in plan.iterations), default=0)),
+    }
+    if not answered:
+        return out
+    for name, values in (("ttft", times.ttft), ("tpot", times.tpot), ("latency", times.latency)):
+        out |= _summary(name, values[~np.isnan(values)])
+    out["normalized_latency_p50"] = float(np.median(times.normalized))
+    if len(plan.gaps):
+        out["tbt_p99"] = float(np.percentile(np.frombuffer(plan.gaps), 99))
+    return out | _rates(plan, trace, objective, times)
+
+
+def _summary(name: str, values: Floats) -> dict[str, float]:
+    if not len(values):
+        return {}
+    middle, tail = np.percentile(values, (50, 99))
+    return {f"{name}_mean": float(values.mean()), f"{name}_p50": float(middle), f"{name}_p99": float(tail)}
+
+
+def _rates(plan: ServingPlan, trace: RequestTrace, objective: Objective, times: _Times) -> dict[str, float]:
+    span = max(served.answered for served in plan.served if served.answered == served.answered)
+    span -= float(trace.arrival[0])
+    tokens = sum(int(trace.output[s.request]) for s in plan.served if s.answered == s.answered)
+    out = {"throughput": len(times.latency) / span, "tokens_per_second": tokens / span}
+    if objective != Objective():
+        met = objective.met(times)
+        out |= {"slo_attainment": met / len(trace), "goodput": met / span}
+    return out
+
+
+def curves(plan: ServingPlan, trace: RequestTrace) -> Mapping[str, Series]:
+    """Requests in the engine, KV slots reserved and requests waiting over time; the distributions of latencies."""
+    if not plan.iterations:
+        return {}
+    rows = np.array([(row.start, row.requests, row.kv_reserved) for row in plan.iterations])
+    times = _Times.of(plan, trace)
+    grid, batch, reserved = _thinned(rows)
+    out = {
+        "batch_size": Series("requests", grid, batch),
+        "kv_reserved": Series("tokens", grid, reserved),
+        "queue_length": Series("requests", grid, _waiting(plan, trace, grid)),
+        "normalized_latency_distribution": _distribution(times.normalized),
+        "ttft_distribution": _distribution(times.ttft),
+    }
+    return {name: series for name, series in out.items() if len(series.x)}
+
+
+def _thinned(rows: Floats) -> tuple[list[float], list[float], list[float]]:
+    """Every n-th iteration, so that at most ``MAX_POINTS`` are left."""
+    kept = rows[:: -(-len(rows) // MAX_POINTS)]
+    return kept[:, 0].tolist(), kept[:, 1].tolist(), kept[:, 2].tolist()
+
+
+def _waiting(plan: ServingPlan, trace: RequestTrace, grid: list[float]) -> list[float]:
+    """Requests that arrived and were neither admitted nor rejected, at each time of ``grid``."""
+    taken = np.array([trace.arrival[s.request] if s.rejected else s.admitted for s in plan.served])
+    gone = np.searchsorted(np.sort(taken[~np.isnan(taken)]), grid, side="right")
+    here = np.searchsorted(trace.arrival, grid, side="right")
+    waiting: list[float] = (here - gone).astype(np.float64).tolist()
+    return waiting
+
+
+def _distribution(values: Floats) -> Series:
+    quantiles = np.linspace(0, 1, min(len(values), 200)) if len(values) else np.empty(0)
+    points = np.quantile(values, quantiles).tolist() if len(values) else []
+    return Series("fraction", points, quantiles.tolist())

@@ -54,7 +54,7 @@ class Recorder:
         self._switch(name, "")
 
     def parameter(self, name: str) -> None:
-        self._switch("optimizer", _shown(name.rpartition(".")[0]))
+        self._switch("optimizer", _shown(name.rpartition(".")[0] or "body"))
 
     @contextlib.contextmanager
     def watch(self, module: nn.Module) -> Iterator[None]:
@@ -101,8 +101,8 @@ class Recorder:
 
 
 def _shown(path: str) -> str:
-    """Module paths without the wrapper that adds the loss."""
-    return path.removeprefix("body").removeprefix(".")
+    """Module paths without the wrapper that adds the loss, whose own ops are "loss"."""
+    return path.removeprefix("body").removeprefix(".") if path else "loss"
 
 
 def _next_sequence_number() -> int:

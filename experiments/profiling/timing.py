@@ -1,0 +1,178 @@
+"""Op times on this host: the traced step is run for real with a clock tick after each op.
+
+On a CPU the ticks are wall-clock readings, on CUDA events of the stream, so an op's time includes the wait for its
+launch when the device is ahead of Python; the times of one pass sum to that pass. Each op gets its median over
+several passes. Every pass starts from the same parameters: training on would drive gradients into denormal numbers,
+which a CPU multiplies slowly. The facts say how the sum compares with plain eager steps timed on the same tensors.
+"""
+
+from __future__ import annotations
+
+import copy
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+from experiments.core.errors import BadInput
+from experiments.core.progress import Progress, part, silent
+from experiments.hardware.local import cpu_field
+from experiments.profiling.capture import Traced, trace
+from experiments.workloads.model import ModelSource
+from experiments.workloads.step import Floats, Step
+
+#: Passes after the warm-up: at least the first, and until the budget is spent at most the second.
+FEWEST_PASSES, MOST_PASSES = 3, 9
+BUDGET_SECONDS = 30.0
+
+
+class Clock(Protocol):
+    """``tick`` marks a moment; ``intervals`` gives the seconds between marks once all work is done."""
+
+    def tick(self) -> None: ...
+    def intervals(self) -> Floats: ...
+
+
+class WallClock:
+    def __init__(self) -> None:
+        self._marks: list[float] = []
+
+    def tick(self) -> None:
+        self._marks.append(time.perf_counter())
+
+    def intervals(self) -> Floats:
+        return np.diff(np.array(self._marks))
+
+
+class DeviceClock:
+    """CUDA events on the current stream."""
+
+    def __init__(self) -> None:
+        self._marks: list[torch.cuda.Event] = []
+
+    def tick(self) -> None:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        self._marks.append(event)
+
+    def intervals(self) -> Floats:
+        torch.cuda.synchronize()
+        pairs = zip(self._marks[:-1], self._marks[1:], strict=True)
+        return np.array([first.elapsed_time(second) / 1e3 for first, second in pairs])
+
+
+def new_clock(device: str) -> Clock:
+    return DeviceClock() if torch.device(device).type == "cuda" else WallClock()
+
+
+def default_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def device_name(device: str) -> str:
+    """The name that goes with measured times: the GPU's, or ``cpu:`` and the processor's."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu:{cpu_field('model name') or platform.machine()}"
+
+
+def profile(source: ModelSource, device: str | None = None, progress: Progress = silent) -> Step:
+    """The Step of ``source`` with its ops timed on ``device`` (default: CUDA when there is one)."""
+    device = device or default_device()
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise BadInput("no CUDA device on this host", "device", "cpu")
+    traced = trace(source, device, part(progress, 0.0, 0.2))
+    progress(0.2, "making inputs")
+    inputs = traced.make_inputs(seed=0)
+    seconds, passes = time_ops(traced, inputs, part(progress, 0.25, 0.7))
+    eager = median_seconds(traced.eager, inputs, device, part(progress, 0.7, 1.0))
+    step = traced.step.timed(seconds, "measured", device_name(device))
+    total = float(seconds.sum())
+    measured = {"eager_step_seconds": eager, "sum_over_eager": total / eager, "passes": passes}
+    return replace(step, facts={**step.facts, **measured, "threads": torch.get_num_threads()})
+
+
+def time_ops(traced: Traced, inputs: Sequence[Tensor], progress: Progress = silent) -> tuple[Floats, int]:
+    """Median seconds of each op of ``traced.step``, and over how many passes. Leaves ``inputs`` as they were."""
+    rows: list[Floats] = []
+    clocks: list[Clock] = []
+    ticking = with_ticks(traced, lambda: clocks[-1].tick())
+
+    def one_pass() -> None:
+        clocks[:] = [new_clock(traced.device)]
+        with torch.no_grad():
+            ticking(*inputs)
+        rows.append(clocks[-1].intervals())
+
+    passes = _repeat(one_pass, inputs, progress, "timing ops")
+    return np.median(np.array(rows[1:]), axis=0), passes
+
+
+def with_ticks(traced: Traced, tick: Callable[[], None]) -> fx.GraphModule:
+    """A copy of the graph that calls ``tick`` before its first op and after each op."""
+
+    def mark() -> None:
+        tick()
+
+    module = copy.deepcopy(traced.graph_module)
+    graph = module.graph
+    ops = set(traced.step.ops.name)
+    first = True
+    for node in list(graph.nodes):
+        if node.name not in ops:
+            continue
+        if first:
+            with graph.inserting_before(node):
+                graph.call_function(mark)
+            first = False
+        with graph.inserting_after(node):
+            graph.call_function(mark)
+    module.recompile()
+    return module
+
+
+def median_seconds(
+    run: Callable[..., object], inputs: Sequence[Tensor], device: str, progress: Progress = silent
+) -> float:
+    """Median seconds of ``run(*inputs)`` after one warm-up, synchronised; leaves ``inputs`` as they were."""
+    taken: list[float] = []
+
+    def one_pass() -> None:
+        _synchronise(device)
+        start = time.perf_counter()
+        run(*inputs)
+        _synchronise(device)
+        taken.append(time.perf_counter() - start)
+
+    _repeat(one_pass, inputs, progress, "timing whole steps")
+    return statistics.median(taken[1:])
+
+
+def _repeat(one_pass: Callable[[], None], inputs: Sequence[Tensor], progress: Progress, what: str) -> int:
+    """A warm-up and then passes until there are enough; how many came after the warm-up."""
+    pristine = [value.clone() for value in inputs]
+
+    def fresh_pass() -> None:
+        one_pass()
+        for value, start_value in zip(inputs, pristine, strict=True):
+            value.copy_(start_value)
+
+    fresh_pass()
+    start = time.perf_counter()
+    for count in range(1, MOST_PASSES + 1):
+        fresh_pass()
+        progress(count / MOST_PASSES, what)
+        if count >= FEWEST_PASSES and time.perf_counter() - start > BUDGET_SECONDS:
+            return count
+    return MOST_PASSES
+
+
+def _synchronise(device: str) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""All addresses."""
+"""All addresses. Whatever belongs to a project lives under ``/t/<team>/<project>/``."""
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
@@ -9,7 +9,13 @@ def healthz(request: HttpRequest) -> HttpResponse:
     return HttpResponse("ok", content_type="text/plain")
 
 
+PROJECT = "t/<slug:team>/<slug:project>/"
+
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("accounts/", include("allauth.urls")),
+    path("", include("webapp.accounts.urls")),
+    path(f"{PROJECT}artifacts/", include("webapp.artifacts.urls")),
+    path(f"{PROJECT}", include("webapp.runs.urls")),
+    path(f"{PROJECT}hosts/", include("webapp.hosts.urls")),
 ]

@@ -19,6 +19,10 @@ class Team(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def get_additional_data(self) -> dict[str, int]:
+        """For the audit log: whose log an entry belongs to."""
+        return {"team": self.pk}
+
 
 class Role(models.TextChoices):
     VIEWER = "viewer", "viewer: sees everything of the team"
@@ -35,6 +39,12 @@ class Membership(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["team", "user"], name="one_membership_per_team_and_user")
         ]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.team}"
+
+    def get_additional_data(self) -> dict[str, int]:
+        return {"team": self.team_id}
 
 
 class ProjectQuerySet(models.QuerySet["Project"]):
@@ -60,3 +70,6 @@ class Project(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def get_additional_data(self) -> dict[str, int]:
+        return {"team": self.team_id}

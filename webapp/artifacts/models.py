@@ -20,6 +20,20 @@ class Blob(models.Model):
         return f"blobs/{self.sha256[:2]}/{self.sha256}"
 
 
+class ArtifactQuerySet(models.QuerySet["Artifact"]):
+    def of(self, project: Project) -> ArtifactQuerySet:
+        """Those of the project that are not in the trash."""
+        return self.filter(project=project, trashed_at=None)
+
+    def ready(self) -> ArtifactQuerySet:
+        return self.filter(state=Artifact.State.READY)
+
+    def for_list(self) -> ArtifactQuerySet:
+        """With what a row of the list shows: blob, uploader and number of policy runs."""
+        runs = models.Count("runs", filter=models.Q(runs__kind="policy"))
+        return self.select_related("blob", "created_by").annotate(run_count=runs)
+
+
 class Artifact(models.Model):
     """A model, step or trace of a project. Parsed by a worker's sandboxed child, never by a page.
 
@@ -57,6 +71,8 @@ class Artifact(models.Model):
     created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     trashed_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ArtifactQuerySet.as_manager()
 
     class Meta:
         ordering = ["-id"]

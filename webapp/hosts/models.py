@@ -11,6 +11,12 @@ from django.utils import timezone
 AWAY_AFTER = timedelta(seconds=60)
 
 
+class HostQuerySet(models.QuerySet["Host"]):
+    def with_load(self) -> HostQuerySet:
+        """Adds ``busy``: how many of its slots carry out a run now."""
+        return self.annotate(busy=models.Count("runs", filter=models.Q(runs__state="running")))
+
+
 class Host(models.Model):
     """A machine with a worker. ``device_kinds`` are what measured runs may ask for (``cpu``, ``cuda``)."""
 
@@ -24,6 +30,8 @@ class Host(models.Model):
     slots = models.PositiveIntegerField(default=1)
     registered_at = models.DateTimeField(auto_now_add=True)
     heartbeat_at = models.DateTimeField(default=timezone.now)
+
+    objects = HostQuerySet.as_manager()
 
     def __str__(self) -> str:
         return self.name

@@ -11,6 +11,18 @@ from webapp.artifacts.models import Artifact
 from webapp.hosts.models import Host
 
 
+class ExperimentQuerySet(models.QuerySet["Experiment"]):
+    def kept(self) -> ExperimentQuerySet:
+        return self.filter(trashed_at=None)
+
+    def with_counts(self) -> ExperimentQuerySet:
+        """Adds how many runs there are, by state: ``total``, ``queued``, ``running``, ``succeeded`` ..."""
+        by_state = {
+            state: models.Count("runs", filter=models.Q(runs__state=state)) for state in Run.State.values
+        }
+        return self.annotate(total=models.Count("runs"), done=models.Avg("runs__progress"), **by_state)
+
+
 class Experiment(models.Model):
     """A set of runs launched together: a grid of workloads x hardware x policies x knobs."""
 
@@ -25,12 +37,22 @@ class Experiment(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     trashed_at = models.DateTimeField(null=True, blank=True)
 
+    objects = ExperimentQuerySet.as_manager()
+
     class Meta:
         ordering = ["-created_at", "-id"]
         indexes = [models.Index(fields=["project", "-created_at"])]
 
     def __str__(self) -> str:
         return self.name
+
+
+class RunQuerySet(models.QuerySet["Run"]):
+    def queue_lengths(self) -> dict[str, int]:
+        """How many runs wait: ``total``, and those that ask for ``anywhere``, ``cpu`` or ``cuda``."""
+        needs = {"anywhere": "", "cpu": "cpu", "cuda": "cuda"}
+        counts = {name: models.Count("id", filter=models.Q(needs=need)) for name, need in needs.items()}
+        return self.filter(state=Run.State.QUEUED).aggregate(total=models.Count("id"), **counts)
 
 
 class Run(models.Model):
@@ -107,6 +129,8 @@ class Run(models.Model):
     peak_rss_bytes = models.BigIntegerField(null=True, blank=True)
     sandbox_tier = models.CharField(max_length=40, blank=True)
     log_tail = models.TextField(blank=True)
+
+    objects = RunQuerySet.as_manager()
 
     class Meta:
         ordering = ["-queued_at", "-id"]

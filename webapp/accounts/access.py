@@ -1,0 +1,107 @@
+"""Who may see and do what: the one door through which every page of a team or a project is entered.
+
+A stranger's project does not exist for them (404); a role that is too low is told so (403).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django_htmx.middleware import HtmxDetails
+
+from webapp.accounts.models import Membership, Project, Role, Team, User
+
+#: What each role may do includes what those before it may do.
+RANKS: tuple[str, ...] = (Role.VIEWER, Role.MEMBER, Role.ADMIN)
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+class TeamRequest(HttpRequest):
+    """A request that has been let in: ``team`` is the user's own, ``role`` the user's role there."""
+
+    user: User
+    htmx: HtmxDetails
+    team: Team
+    role: str
+
+    def may(self, role: str) -> bool:
+        return allows(self.role, role)
+
+
+class ProjectRequest(TeamRequest):
+    project: Project
+
+
+View = Callable[..., HttpResponseBase]
+
+
+def allows(have: str, need: str) -> bool:
+    """``member`` allows what a ``viewer`` may do, ``admin`` everything."""
+    return RANKS.index(have) >= RANKS.index(need)
+
+
+def membership(user: Any, team: str) -> Membership:
+    """The user's membership in the team of that slug, or 404."""
+    found = Membership.objects.select_related("team").filter(user=user, team__slug=team).first()
+    if found is None:
+        raise Http404("no such team")
+    return found
+
+
+def project_of(member: Membership, slug: str) -> Project:
+    """A project of the member's team, or 404; one in the trash is gone."""
+    found = Project.objects.filter(team=member.team, slug=slug, trashed_at=None).first()
+    if found is None:
+        raise Http404("no such project")
+    found.team = member.team
+    return found
+
+
+def _enter(request: HttpRequest, team: str, read: str, write: str) -> Membership:
+    """Puts team and role on the request; ``PermissionDenied`` names the role that is needed."""
+    member = membership(request.user, team)
+    need = read if request.method in SAFE_METHODS else write
+    if not allows(member.role, need):
+        raise PermissionDenied(f"this needs the role {need}; yours is {member.role}")
+    request.team, request.role = member.team, member.role  # type: ignore[attr-defined]
+    request.may = functools.partial(allows, member.role)  # type: ignore[attr-defined]
+    return member
+
+
+def in_team(read: str = Role.VIEWER, write: str = Role.ADMIN) -> Callable[[View], View]:
+    """For views at ``/t/<team>/...``: ``view(request: TeamRequest, ...)``. Changing a team takes an admin."""
+
+    def decorate(view: View) -> View:
+        @login_required
+        @functools.wraps(view)
+        def entered(request: HttpRequest, team: str, **rest: Any) -> HttpResponseBase:
+            _enter(request, team, read, write)
+            return view(request, **rest)
+
+        return entered
+
+    return decorate
+
+
+def in_project(read: str = Role.VIEWER, write: str = Role.MEMBER) -> Callable[[View], View]:
+    """For views at ``/t/<team>/<project>/...``: ``view(request: ProjectRequest, ...)``.
+
+    Safe methods need the role ``read``, all others ``write``.
+    """
+
+    def decorate(view: View) -> View:
+        @login_required
+        @functools.wraps(view)
+        def entered(request: HttpRequest, team: str, project: str, **rest: Any) -> HttpResponseBase:
+            member = _enter(request, team, read, write)
+            request.project = project_of(member, project)  # type: ignore[attr-defined]
+            return view(request, **rest)
+
+        return entered
+
+    return decorate

@@ -1,0 +1,13 @@
+"""Sign-up is closed; only the bearer of an invitation gets an account."""
+
+from __future__ import annotations
+
+from allauth.account.adapter import DefaultAccountAdapter
+from django.http import HttpRequest
+
+from webapp.accounts import invitations
+
+
+class InvitedOnly(DefaultAccountAdapter):
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        return invitations.remembered(request) is not None

@@ -1,0 +1,132 @@
+"""Home, teams, members and projects."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from webapp.accounts import audit, invitations, services
+from webapp.accounts.access import ProjectRequest, TeamRequest, in_project, in_team
+from webapp.accounts.forms import ProjectForm, RoleForm, TeamForm
+from webapp.accounts.home import doors, last_night
+from webapp.accounts.models import Membership, Project, User
+from webapp.hosts.models import Host
+from webapp.navigation import project_url
+from webapp.runs.models import Experiment
+
+
+@login_required
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    """The user's first project, or the page that says how to get one."""
+    assert isinstance(request.user, User)
+    found = Project.objects.visible_to(request.user).select_related("team").order_by("created_at").first()
+    if found is not None:
+        return redirect(project_url(found, "project"))
+    teams = request.user.teams.order_by("name")
+    return render(request, "accounts/no_project.html", {"teams": teams, "form": TeamForm()})
+
+
+@login_required
+@require_POST
+def create_team(request: HttpRequest) -> HttpResponse:
+    """Only an administrator of the installation makes teams; everybody else is invited into one."""
+    assert isinstance(request.user, User)
+    if not request.user.is_superuser:
+        raise Http404("no such page")
+    form = TeamForm(request.POST)
+    if not form.is_valid():
+        return render(request, "accounts/no_project.html", {"form": form}, status=422)
+    team = services.create_team(form.cleaned_data["name"], request.user)
+    return redirect("team", team=team.slug)
+
+
+@require_safe
+@in_project()
+def project(request: ProjectRequest) -> HttpResponse:
+    page = {
+        "doors": doors(request.project),
+        "experiments": Experiment.objects.filter(project=request.project).kept().with_counts()[:8],
+        "last_night": last_night(request.project),
+        "hosts": Host.objects.order_by("name"),
+    }
+    return render(request, "accounts/project.html", page)
+
+
+@require_safe
+@in_team()
+def team(request: TeamRequest) -> HttpResponse:
+    members = request.team.memberships.select_related("user").order_by("user__username")
+    projects = request.team.projects.filter(trashed_at=None).order_by("name")
+    page = {"members": members, "projects": projects, "form": ProjectForm(), "invite": RoleForm()}
+    return render(request, "accounts/team.html", {**page, "entries": audit.entries(request.team)[:50]})
+
+
+@require_POST
+@in_team()
+def create_project(request: TeamRequest) -> HttpResponse:
+    form = ProjectForm(request.POST)
+    if not form.is_valid():
+        return render(request, "accounts/new_project.html", {"form": form}, status=422)
+    made = services.create_project(request.team, **form.cleaned_data)
+    return redirect(project_url(made, "project"))
+
+
+@require_POST
+@in_team()
+def invite(request: TeamRequest) -> HttpResponse:
+    """Shows the link to send; it is not kept anywhere."""
+    form = RoleForm(request.POST)
+    if not form.is_valid():
+        raise Http404("no such role")
+    token = invitations.token(request.team, request.user, form.cleaned_data["role"])
+    link = request.build_absolute_uri(reverse("invitation", kwargs={"token": token}))
+    page = {"link": link, "invited_as": form.cleaned_data["role"], "days": invitations.LASTS.days}
+    return render(request, "accounts/invitation_made.html", page)
+
+
+@require_POST
+@in_team()
+def set_role(request: TeamRequest, member: int) -> HttpResponse:
+    found = get_object_or_404(Membership, pk=member, team=request.team)
+    form = RoleForm(request.POST)
+    if not form.is_valid():
+        raise Http404("no such role")
+    return _try(request, lambda: services.set_role(found, form.cleaned_data["role"]))
+
+
+@require_POST
+@in_team()
+def remove_member(request: TeamRequest, member: int) -> HttpResponse:
+    found = get_object_or_404(Membership, pk=member, team=request.team)
+    return _try(request, lambda: services.remove_member(found))
+
+
+def _try(request: TeamRequest, change: object) -> HttpResponse:
+    """Makes a change that may be refused and says why when it is."""
+    assert callable(change)
+    try:
+        change()
+    except ValidationError as error:
+        messages.error(request, error.message)
+    return redirect("team", team=request.team.slug)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def invitation(request: HttpRequest, token: str) -> HttpResponse:
+    """Joins the bearer into the team; who has no account signs up first."""
+    found = invitations.read(token)
+    if found is None:
+        raise Http404("this invitation has ended or was taken back")
+    if not isinstance(request.user, User):
+        invitations.remember(request, token)
+        return redirect("account_signup")
+    if request.method == "POST":
+        joined = invitations.accept(found, request.user)
+        return redirect("team", team=joined.team.slug)
+    return render(request, "accounts/invitation.html", {"invitation": found, "token": token})

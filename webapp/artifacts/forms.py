@@ -1,0 +1,71 @@
+"""Forms of artifacts: upload, zoo, samples, profiling, and the filter of the list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import django_filters
+from django import forms
+from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
+
+from experiments.core.units import human
+from experiments.models.catalogue import ZOO
+from experiments.readers.base import KINDS
+from webapp.artifacts.models import Artifact
+from webapp.artifacts.samples import SAMPLES
+
+
+class ManyFilesInput(forms.ClearableFileInput):
+    allow_multiple_selected = True
+
+
+class ManyFilesField(forms.FileField):
+    """Several files, each held to the size cap."""
+
+    widget = ManyFilesInput
+
+    def clean(self, data: Any, initial: Any = None) -> list[UploadedFile]:
+        given = data if isinstance(data, list | tuple) else [data]
+        return [self._one(entry, initial) for entry in given]
+
+    def _one(self, entry: Any, initial: Any) -> UploadedFile:
+        found: UploadedFile = super().clean(entry, initial)
+        if (found.size or 0) > settings.UPLOAD_MAX_BYTES:
+            cap = human(settings.UPLOAD_MAX_BYTES, "bytes")
+            raise forms.ValidationError(
+                f"{found.name} has {human(found.size or 0, 'bytes')}; at most {cap} are taken"
+            )
+        return found
+
+
+class UploadForm(forms.Form):
+    files = ManyFilesField(label="Files", allow_empty_file=True)
+
+
+class ZooForm(forms.Form):
+    zoo = forms.ChoiceField(label="Model of the zoo", choices=())
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["zoo"].choices = [(name, name) for name in ZOO]  # type: ignore[attr-defined]
+
+
+class SampleForm(forms.Form):
+    sample = forms.ChoiceField(choices=[(sample.name, sample.title) for sample in SAMPLES.values()])
+
+
+class ProfileForm(forms.Form):
+    device = forms.ChoiceField(label="Device", choices=(("cpu", "CPU"), ("cuda", "CUDA GPU")), initial="cpu")
+
+
+class ArtifactFilter(django_filters.FilterSet):
+    """What the address of the list may ask for: ``?q=gpt&kind=model&state=ready``."""
+
+    q = django_filters.CharFilter(field_name="name", lookup_expr="icontains", label="Name contains")
+    kind = django_filters.ChoiceFilter(choices=[(kind, kind) for kind in KINDS], empty_label="any kind")
+    state = django_filters.ChoiceFilter(choices=Artifact.State.choices, empty_label="any state")
+
+    class Meta:
+        model = Artifact
+        fields: list[str] = []

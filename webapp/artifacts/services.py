@@ -1,0 +1,84 @@
+"""Changes of artifacts: storing bytes under their hash, adding models of the zoo, profiling, the trash."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import IO, Any
+
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+from django.db import transaction
+from django.utils import timezone
+
+from webapp.accounts.models import Project, User
+from webapp.artifacts.models import Artifact, Blob
+from webapp.runs.models import Run
+
+
+def _sha256(file: Any) -> str:
+    digest = hashlib.sha256()
+    for chunk in file.chunks():
+        digest.update(chunk)
+    file.seek(0)
+    return digest.hexdigest()
+
+
+def _store(file: Any) -> Blob:
+    """The file's bytes under their hash; equal bytes are kept once."""
+    blob = Blob(sha256=_sha256(file), size=file.size)
+    if not default_storage.exists(blob.path):
+        default_storage.save(blob.path, file)
+    return Blob.objects.get_or_create(sha256=blob.sha256, defaults={"size": blob.size})[0]
+
+
+def _shown(name: str) -> str:
+    """A file's name as it may be stored and shown: no NUL, no lone surrogate, not longer than the column."""
+    return name.encode("utf-8", "replace").decode().replace("\0", "")[:255] or "unnamed"
+
+
+@transaction.atomic
+def store_upload(
+    project: Project, user: User, name: str, file: Any, source: str = Artifact.Source.UPLOAD
+) -> Artifact:
+    """Stores the bytes and asks a worker to read them; what they are is decided there."""
+    made = Artifact.objects.create(
+        project=project, name=_shown(name), source=source, blob=_store(file), created_by=user
+    )
+    Run.objects.create(project=project, artifact=made, owner=user, kind=Run.Kind.INSPECT, priority=10)
+    return made
+
+
+def add_sample(project: Project, user: User, name: str, content: bytes) -> Artifact:
+    return store_upload(project, user, name, ContentFile(content, name), Artifact.Source.SAMPLE)
+
+
+@transaction.atomic
+def add_zoo(project: Project, user: User, zoo: str) -> Artifact:
+    """A model of the zoo; one that the project already has is not added twice."""
+    had = Artifact.objects.of(project).filter(source=Artifact.Source.ZOO, zoo=zoo).first()
+    if had is not None:
+        return had
+    made = Artifact.objects.create(
+        project=project, name=zoo, zoo=zoo, source=Artifact.Source.ZOO, created_by=user
+    )
+    Run.objects.create(project=project, artifact=made, owner=user, kind=Run.Kind.INSPECT, priority=10)
+    return made
+
+
+def open_blob(blob: Blob) -> IO[bytes]:
+    found: IO[bytes] = default_storage.open(blob.path, "rb")
+    return found
+
+
+@transaction.atomic
+def profile(artifact: Artifact, user: User, device: str) -> Run:
+    """Asks a host with ``device`` to time the ops of the model's step."""
+    return Run.objects.create(
+        project=artifact.project, artifact=artifact, owner=user, kind=Run.Kind.PROFILE, needs=device
+    )
+
+
+@transaction.atomic
+def trash(artifact: Artifact) -> None:
+    artifact.trashed_at = timezone.now()
+    artifact.save(update_fields=["trashed_at"])

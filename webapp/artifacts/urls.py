@@ -1,0 +1,18 @@
+"""Addresses of artifacts, below the project."""
+
+from django.urls import path
+
+from webapp.artifacts import views
+
+app_name = "artifacts"
+urlpatterns = [
+    path("", views.index, name="index"),
+    path("upload", views.upload, name="upload"),
+    path("zoo", views.add_zoo, name="add_zoo"),
+    path("sample", views.add_sample, name="add_sample"),
+    path("<int:artifact>/", views.artifact, name="artifact"),
+    path("<int:artifact>/fate", views.fate, name="fate"),
+    path("<int:artifact>/download", views.download, name="download"),
+    path("<int:artifact>/profile", views.profile, name="profile"),
+    path("<int:artifact>/trash", views.trash, name="trash"),
+]

@@ -1,0 +1,126 @@
+"""Pages of artifacts: the list, uploading, one artifact."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import FileResponse, Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django_tables2 import RequestConfig
+
+from webapp.accounts.access import ProjectRequest, in_project
+from webapp.artifacts import cards, services
+from webapp.artifacts.forms import ArtifactFilter, ProfileForm, SampleForm, UploadForm, ZooForm
+from webapp.artifacts.models import Artifact
+from webapp.artifacts.samples import SAMPLES
+from webapp.artifacts.tables import ArtifactTable
+from webapp.navigation import project_url
+
+PER_PAGE = 50
+
+
+def _artifact(request: ProjectRequest, artifact: int) -> Artifact:
+    return get_object_or_404(Artifact.objects.of(request.project).select_related("blob"), pk=artifact)
+
+
+@require_safe
+@in_project()
+def index(request: ProjectRequest) -> HttpResponse:
+    chosen = ArtifactFilter(request.GET, Artifact.objects.of(request.project).for_list())
+    table = ArtifactTable(chosen.qs, request=request)
+    RequestConfig(request, paginate={"per_page": PER_PAGE, "silent": True}).configure(table)
+    return render(request, "artifacts/index.html", {"table": table, "filter": chosen})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@in_project()
+def upload(request: ProjectRequest) -> HttpResponse:
+    """The drop zone; a POST stores files. With htmx's header the answer is one row for each."""
+    form = UploadForm(request.POST or None, request.FILES or None)
+    if request.method == "POST" and form.is_valid():
+        files = form.cleaned_data["files"]
+        stored = [services.store_upload(request.project, request.user, file.name, file) for file in files]
+        if request.htmx:
+            return render(request, "artifacts/fates.html", {"artifacts": stored}, status=201)
+        return redirect(project_url(request.project, "artifacts:index"))
+    if request.method == "POST" and request.htmx:
+        return render(request, "artifacts/upload_errors.html", {"form": form}, status=422)
+    page = {"form": form, "zoo": ZooForm(), "samples": SAMPLES.values(), "cap": settings.UPLOAD_MAX_BYTES}
+    return render(request, "artifacts/upload.html", page, status=422 if request.method == "POST" else 200)
+
+
+@require_safe
+@in_project()
+def fate(request: ProjectRequest, artifact: int) -> HttpResponse:
+    """One row of the upload list, asked for again until the file is ready or rejected."""
+    return render(request, "artifacts/fates.html", {"artifacts": [_artifact(request, artifact)]})
+
+
+@require_POST
+@in_project()
+def add_zoo(request: ProjectRequest) -> HttpResponse:
+    form = ZooForm(request.POST)
+    if not form.is_valid():
+        raise Http404("no such model in the zoo")
+    made = services.add_zoo(request.project, request.user, form.cleaned_data["zoo"])
+    return redirect(project_url(request.project, "artifacts:artifact", artifact=made.pk))
+
+
+@require_POST
+@in_project()
+def add_sample(request: ProjectRequest) -> HttpResponse:
+    form = SampleForm(request.POST)
+    if not form.is_valid():
+        raise Http404("no such sample")
+    sample = SAMPLES[form.cleaned_data["sample"]]
+    made = services.add_sample(request.project, request.user, sample.file_name, sample.content())
+    return redirect(project_url(request.project, "artifacts:artifact", artifact=made.pk))
+
+
+@require_safe
+@in_project()
+def artifact(request: ProjectRequest, artifact: int) -> HttpResponse:
+    found = _artifact(request, artifact)
+    page = {
+        "artifact": found,
+        "card": cards.card_of(found),
+        "runs": found.runs.filter(kind="policy").select_related("experiment", "host")[:20],
+        "derived": found.derived.filter(trashed_at=None),
+        "pending": found.runs.exclude(kind="policy").exclude(state__in=("succeeded", "cancelled")),
+        "profile": ProfileForm(),
+    }
+    return render(request, "artifacts/artifact.html", page)
+
+
+@require_safe
+@in_project()
+def download(request: ProjectRequest, artifact: int) -> FileResponse:
+    """The bytes as they came, always as an attachment: a browser must not open what somebody uploaded."""
+    found = _artifact(request, artifact)
+    if found.blob is None:
+        raise Http404("a model of the zoo has no file")
+    content = services.open_blob(found.blob)
+    return FileResponse(
+        content, as_attachment=True, filename=found.name, content_type="application/octet-stream"
+    )
+
+
+@require_POST
+@in_project()
+def profile(request: ProjectRequest, artifact: int) -> HttpResponse:
+    """Times the ops of the model's step on a host; its runs use the result from then on."""
+    found, form = _artifact(request, artifact), ProfileForm(request.POST)
+    if not form.is_valid() or found.state != Artifact.State.READY:
+        raise Http404("only a ready model is profiled, on cpu or cuda")
+    run = services.profile(found, request.user, form.cleaned_data["device"])
+    return redirect(project_url(request.project, "runs:run", run=run.pk))
+
+
+@require_POST
+@in_project()
+def trash(request: ProjectRequest, artifact: int) -> HttpResponse:
+    found = _artifact(request, artifact)
+    services.trash(found)
+    messages.success(request, f"{found.name} is in the trash. Its runs stay.")
+    return redirect(project_url(request.project, "artifacts:index"))

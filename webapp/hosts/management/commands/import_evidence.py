@@ -1,0 +1,49 @@
+"""``manage.py import_evidence FILE...``: puts evidence files of ``experiments.validate`` on the Hosts page."""
+
+from __future__ import annotations
+
+import hashlib
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from experiments.core import jsonio
+from experiments.core.errors import BadInput
+from webapp.hosts.models import Validation
+
+
+class Command(BaseCommand):
+    help = (
+        "Puts evidence files of experiments.validate on the Hosts page; a file already there is left alone."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("files", nargs="+", type=Path)
+
+    def handle(self, *args: Any, files: list[Path], **options: Any) -> None:
+        for path in files:
+            self.stdout.write(f"{path.name}: {'imported' if self._import(path) else 'already there'}")
+
+    def _import(self, path: Path) -> bool:
+        try:
+            content = path.read_bytes()
+            evidence = jsonio.loads(content, path.name)
+            device, moment = evidence["device"], evidence["measured_at"]
+        except (OSError, BadInput) as error:
+            raise CommandError(str(error)) from None
+        except (KeyError, TypeError):
+            raise CommandError(f"{path.name}: no evidence file: device and measured_at are missing") from None
+        measured_at = parse_datetime(str(moment))
+        if measured_at is None:
+            raise CommandError(f"{path.name}: measured_at {moment!r} is not a time")
+        if timezone.is_naive(measured_at):
+            measured_at = timezone.make_aware(measured_at)
+        _, made = Validation.objects.get_or_create(
+            sha256=hashlib.sha256(content).hexdigest(),
+            defaults={"device": str(device)[:120], "measured_at": measured_at, "evidence": evidence},
+        )
+        return made

@@ -1,0 +1,8 @@
+"""Addresses of hosts, below the project."""
+
+from django.urls import path
+
+from webapp.hosts import views
+
+app_name = "hosts"
+urlpatterns = [path("", views.index, name="index")]

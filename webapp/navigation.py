@@ -1,0 +1,69 @@
+"""The menu, the switcher and the crumbs: what ``base.html`` shows around every page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+
+from webapp.accounts.models import Project, Team, User
+
+#: url name, label, and the url namespaces (or names) under which the entry counts as the current one.
+MENU: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("project", "Home", ("project",)),
+    ("artifacts:index", "Artifacts", ("artifacts",)),
+    ("runs:experiments", "Experiments", ("runs", "compare")),
+    ("papers:systems", "Systems", ("papers",)),
+    ("nightly:index", "Nightly", ("nightly",)),
+    ("hosts:index", "Hosts", ("hosts",)),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    label: str
+    url: str
+    current: bool
+
+
+def context(request: HttpRequest) -> Mapping[str, Any]:
+    """Context processor: nothing for strangers, the switcher for members, the menu inside a project."""
+    user = getattr(request, "user", None)
+    if not isinstance(user, User):
+        return {}
+    project: Project | None = getattr(request, "project", None)
+    team: Team | None = getattr(request, "team", None)
+    return {
+        "project": project,
+        "team": team,
+        "role": getattr(request, "role", None),
+        "can_write": getattr(request, "role", "viewer") != "viewer",
+        "menu": menu(request, project) if project else (),
+        "switcher": Project.objects.visible_to(user).select_related("team").order_by("team__name", "name"),
+    }
+
+
+def menu(request: HttpRequest, project: Project) -> tuple[Entry, ...]:
+    match = request.resolver_match
+    here = {*match.namespaces, match.url_name} if match else set()
+    return tuple(
+        Entry(label, project_url(project, name), bool(here.intersection(areas)))
+        for name, label, areas in MENU
+        if _exists(project, name)
+    )
+
+
+def _exists(project: Project, name: str) -> bool:
+    try:
+        project_url(project, name)
+    except NoReverseMatch:
+        return False
+    return True
+
+
+def project_url(project: Project, name: str, **more: Any) -> str:
+    """The address of a page of ``project``: ``project_url(project, "runs:run", run=run.id)``."""
+    return reverse(name, kwargs={"team": project.team.slug, "project": project.slug, **more})

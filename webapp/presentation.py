@@ -1,0 +1,196 @@
+"""Template filters and tags, built into every template: figures, badges, times and links inside the project."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from experiments.core.metrics import METRICS
+from experiments.core.units import human
+
+register = template.Library()
+
+#: Unitless words after a figure that ``human`` prints as they are.
+STATE_MARKS: Mapping[str, str] = {
+    "queued": "○",
+    "running": "◐",
+    "succeeded": "✓",
+    "ready": "✓",
+    "failed": "✕",
+    "rejected": "⊘",
+    "cancelled": "–",
+    "waiting": "○",
+    "infeasible": "▽",
+    "up": "✓",
+    "away": "✕",
+    "reproduced": "✓",
+    "direction only": "◐",
+    "not reproduced": "✕",
+    "not run": "○",
+}
+
+
+@register.filter
+def figure(value: Any, unit: str = "") -> Any:
+    """``{{ 2**30|figure:"bytes" }}``: as people read it, with the exact value on hover; a dash for nothing."""
+    if value is None or value == "":
+        return mark_safe('<span class="none">–</span>')
+    if isinstance(value, bool | str):
+        return value
+    shown = human(float(value), unit)
+    return format_html('<span class="num" title="{} {}">{}</span>', exact(value), unit, shown)
+
+
+@register.filter
+def exact(value: Any) -> str:
+    """All digits: ``124439808`` -> ``124,439,808``, ``0.1`` -> ``0.1``."""
+    if isinstance(value, float) and not value.is_integer():
+        return repr(value)
+    return f"{int(value):,}"
+
+
+@register.filter
+def metric(value: Any, name: str) -> Any:
+    """A run's figure in its metric's unit."""
+    return figure(value, METRICS[name].unit if name in METRICS else "")
+
+
+@register.filter
+def metric_label(name: str) -> str:
+    return METRICS[name].label if name in METRICS else name.replace("_", " ")
+
+
+@register.filter
+def direction(name: str) -> SafeString:
+    """Whether up or down is better, from the metric itself."""
+    better = METRICS[name].lower_is_better if name in METRICS else None
+    if better is None:
+        return mark_safe("")
+    mark, words = ("↓", "lower is better") if better else ("↑", "higher is better")
+    return format_html('<span class="direction" title="{}" aria-label="{}">{}</span>', words, words, mark)
+
+
+@register.filter
+def percent(fraction: float | None) -> str:
+    return f"{100 * (fraction or 0):.0f} %"
+
+
+@register.filter
+def pretty(value: Any) -> str:
+    """A value of a knob, option or plan as text: JSON for what has structure."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str | int | float):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+@register.filter
+def item(mapping: Mapping[Any, Any], key: Any) -> Any:
+    return mapping.get(key)
+
+
+@register.simple_tag
+def when(moment: datetime | None) -> SafeString:
+    """A moment in the reader's own time zone (set by ``page.js``), UTC on hover."""
+    if moment is None:
+        return mark_safe('<span class="none">–</span>')
+    utc = moment.astimezone(UTC)
+    text = f"{utc:%Y-%m-%d %H:%M:%S} UTC"
+    return format_html(
+        '<time datetime="{}" title="{}" data-local>{}</time>',
+        utc.isoformat(timespec="seconds"),
+        text,
+        f"{utc:%d %b %H:%M} UTC",
+    )
+
+
+@register.filter
+def lasted(run: Any) -> float | None:
+    """Seconds from start to end, or to now while it runs."""
+    if run.started_at is None:
+        return None
+    return ((run.finished_at or timezone.now()) - run.started_at).total_seconds()
+
+
+@register.simple_tag
+def state_badge(state: str, words: str = "") -> SafeString:
+    """A state in words with a mark of its own: colour is never the only sign."""
+    return format_html(
+        '<span class="badge state-{}"><span aria-hidden="true">{}</span> {}</span>',
+        state.replace(" ", "-"),
+        STATE_MARKS.get(state, "○"),
+        words or state,
+    )
+
+
+@register.simple_tag
+def mode_badge(mode: str, error: str = "") -> SafeString:
+    """``measured`` or ``simulated``; the latter with its simulator's validation error where known."""
+    if not mode:
+        return mark_safe("")
+    title = {"measured": "carried out by torch on the named host"}.get(
+        mode, "carried out by the simulator on named hardware"
+    )
+    return format_html(
+        '<span class="badge mode-{}" title="{}">{}</span>',
+        mode,
+        f"{title}; validation error {error}" if error else title,
+        f"{mode} ({error})" if error else mode,
+    )
+
+
+@register.simple_tag(takes_context=True)
+def here(context: template.Context, name: str, **more: Any) -> str:
+    """The address of a page of the current project: ``{% here "runs:run" run=run.id %}``."""
+    request = context["request"]
+    return reverse(name, kwargs={"team": request.team.slug, "project": request.project.slug, **more})
+
+
+@register.simple_tag(takes_context=True)
+def query(context: template.Context, **changes: Any) -> str:
+    """The current query string with some parameters changed; ``None`` takes one out."""
+    values = context["request"].GET.copy()
+    for name, value in changes.items():
+        if value is None:
+            values.pop(name, None)
+        else:
+            values[name] = value
+    return f"?{values.urlencode()}"
+
+
+@register.inclusion_tag("parts/plot.html")
+def plot(id: str, data: Mapping[str, Any], height: int = 320) -> dict[str, Any]:
+    """A plot (the JSON of ``experiments.summaries``) drawn by ``plots.js``; ``id`` is unique on the page."""
+    return {"id": id, "plot": data, "height": height}
+
+
+@register.inclusion_tag("parts/field.html")
+def field(bound: Any) -> dict[str, Any]:
+    """A form field with its label, help and errors."""
+    return {"field": bound}
+
+
+@register.inclusion_tag("parts/bar.html")
+def bar(fraction: float, label: str = "progress") -> dict[str, Any]:
+    return {"fraction": fraction, "label": label}
+
+
+@register.simple_tag(takes_context=True)
+def compare_link(context: template.Context, experiment: Any) -> SafeString:
+    """The way from an ended experiment to its comparison."""
+    try:
+        url = here(context, "compare:experiment", experiment=experiment.pk)
+    except NoReverseMatch:  # the comparison pages are an app of their own
+        return mark_safe("")
+    return format_html('<a class="button primary slim" href="{}">Compare the runs</a>', url)

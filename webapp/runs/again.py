@@ -1,0 +1,44 @@
+"""What fills the form of "again with changes": an experiment's request, or one run's spec turned back into fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from webapp.runs.grid_fields import prefill
+from webapp.runs.models import Run
+
+
+def from_run(run: Run) -> dict[str, Any]:
+    """The fields that would give exactly this run."""
+    spec = run.spec
+    key = f"{run.family}/{run.policy}"
+    fields: dict[str, Any] = {
+        "artifacts": [run.artifact_id],
+        "policies": [key],
+        "modes": [run.mode],
+        "needs": run.needs or "cpu",
+        "seeds": str(run.seed),
+    }
+    fields |= {f"knob:{key}:{name}": prefill(value) for name, value in spec.get("knobs", {}).items()}
+    options = spec.get("workload", {}).get("options", {})
+    fields |= {f"option:{name}": prefill(value) for name, value in options.items() if value is not None}
+    return fields | _hardware_fields(spec.get("hardware"))
+
+
+def _hardware_fields(hardware: Any) -> dict[str, Any]:
+    if isinstance(hardware, str):
+        return {} if hardware == "local" else {"devices": [hardware]}
+    if not isinstance(hardware, Mapping):
+        return {}
+    if "cluster" not in hardware:
+        return {"devices": [hardware["device"]], **_override_fields(hardware)}
+    cluster = hardware["cluster"]
+    names = {"nodes": "nodes", "devices_per_node": "devices_per_node", "device": "cluster_device",
+             "node_link": "node_link", "network": "network"}  # fmt: skip
+    fields = {field: cluster[name] for name, field in names.items() if name in cluster}
+    return fields | _override_fields(cluster)
+
+
+def _override_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"override:{name}": repr(value) for name, value in row.get("overrides", {}).items()}

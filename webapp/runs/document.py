@@ -1,0 +1,110 @@
+"""A run's stored outcome as the run page shows it: headline figures, series, plan tables, provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404
+
+from experiments.core.metrics import METRICS
+from webapp.runs.models import Run, RunDocument
+
+#: Points of one curve that are sent to a browser.
+MOST_POINTS = 50_000
+
+
+@dataclass(frozen=True)
+class PlanTable:
+    """A list of the plan: its records as rows under the columns that any of them has."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class RunView:
+    metrics: tuple[tuple[str, float], ...]
+    plots: tuple[Mapping[str, Any], ...]
+    tables: tuple[PlanTable, ...]
+    plan_facts: tuple[tuple[str, Any], ...]
+    violations: tuple[str, ...]
+    provenance: tuple[tuple[str, Any], ...]
+
+    def plan_table(self, name: str) -> PlanTable:
+        """The table of that name, or 404."""
+        found = next((table for table in self.tables if table.name == name), None)
+        if found is None:
+            raise Http404(f"the plan has no table {name!r:.60}")
+        return found
+
+
+def view_of(run: Run) -> RunView:
+    outcome = _outcome(run)
+    plan: Mapping[str, Any] = outcome.get("plan") or {}
+    values = {row.name: row.value for row in run.metrics.all()}
+    return RunView(
+        metrics=tuple((name, values[name]) for name in METRICS if name in values),
+        plots=tuple(plot_of(name, series) for name, series in (outcome.get("series") or {}).items()),
+        tables=tuple(_table(name, rows) for name, rows in plan.items() if _is_table(rows)),
+        plan_facts=tuple((name, value) for name, value in plan.items() if not _is_table(value)),
+        violations=tuple(outcome.get("violations") or ()),
+        provenance=tuple(_flat(outcome.get("provenance") or {})),
+    )
+
+
+def _outcome(run: Run) -> Mapping[str, Any]:
+    try:
+        found: Mapping[str, Any] = run.document.outcome
+    except RunDocument.DoesNotExist:
+        return {}
+    return found
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value)
+
+
+def _table(name: str, rows: list[Any]) -> PlanTable:
+    records = [row if isinstance(row, dict) else {"value": row} for row in rows]
+    columns = tuple(dict.fromkeys(key for row in records for key in row))
+    return PlanTable(name, columns, tuple(records))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested provenance as lines: ``versions.torch``, ``host.name``."""
+    lines: list[tuple[str, Any]] = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            lines += _flat(value, f"{prefix}{name}.")
+        else:
+            lines.append((f"{prefix}{name}", value))
+    return lines
+
+
+def plot_of(name: str, series: Mapping[str, Any]) -> dict[str, Any]:
+    """An outcome's series in the JSON that ``plots.js`` draws, sampled when it is long (and said so)."""
+    x, y = series.get("x") or [], series.get("y") or []
+    stride = -(-len(x) // MOST_POINTS) or 1
+    return {
+        "title": name.replace("_", " "),
+        "kind": "line",
+        "x_label": "time" if series.get("x_unit", "s") == "s" else "",
+        "x_unit": series.get("x_unit", "s"),
+        "y_label": name.replace("_", " "),
+        "y_unit": series.get("unit", ""),
+        "log": "",
+        "sampled": len(x) if stride > 1 else None,
+        "series": [{"name": name, "x": x[::stride], "y": y[::stride]}],
+    }
+
+
+def repeatable_spec(run: Run) -> dict[str, Any]:
+    """The spec with a source that a reader can put in place: the zoo's name, or the artifact's file name."""
+    spec = dict(run.spec)
+    workload = dict(spec.get("workload") or {})
+    if run.artifact is not None:
+        workload["source"] = f"zoo:{run.artifact.zoo}" if run.artifact.zoo else run.artifact.name
+    return {**spec, "workload": workload} if workload else spec

@@ -1,0 +1,211 @@
+"""The form of a new experiment, made from the registry: policies by family, knobs with their meaning and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+
+from experiments import hardware
+from experiments.core import knobs, registry
+from experiments.core.errors import BadInput
+from experiments.core.policy import FAMILIES, MODES, Policy
+from experiments.core.spec import WorkloadOptions
+from webapp.accounts.models import Project
+from webapp.artifacts.models import Artifact
+from webapp.runs.grid import MOST_RUNS, ON_CLUSTERS, Expansion, Grid, expand
+from webapp.runs.grid_fields import GridField, QuantitiesField, SeedsField
+
+#: Options shown at once; the others are under "more".
+USUAL_OPTIONS = ("batch", "sequence", "dtype", "optimizer")
+OVERRIDE_HELP = {
+    "bytes": "for example 12 GiB",
+    "bandwidth": "for example 12 GB/s",
+    "latency": "for example 10 us",
+}
+
+
+@dataclass(frozen=True)
+class PolicyRow:
+    """One policy with its knobs, as the template walks through them."""
+
+    key: str
+    policy: type[Policy]
+    checked: bool
+    fields: tuple[forms.BoundField, ...]
+
+
+@dataclass(frozen=True)
+class FamilyRows:
+    family: str
+    rows: tuple[PolicyRow, ...]
+
+
+class ArtifactsField(forms.ModelMultipleChoiceField):
+    def label_from_instance(self, obj: Any) -> str:
+        return f"{obj.name} · {obj.kind} ({obj.format})"
+
+
+class ExperimentForm(forms.Form):
+    """Cleans to an ``Expansion`` under ``expansion``; every error stands at its field."""
+
+    name = forms.CharField(
+        required=False, max_length=160, label="Name", help_text="empty: named after what it runs"
+    )
+    artifacts = ArtifactsField(
+        queryset=Artifact.objects.none(), label="Workloads", help_text="one or several"
+    )
+    policies = forms.MultipleChoiceField(label="Policies", widget=forms.CheckboxSelectMultiple)
+    devices = forms.MultipleChoiceField(required=False, label="Devices", help_text="for one device each")
+    modes = forms.MultipleChoiceField(
+        label="Mode",
+        choices=[(mode, mode) for mode in MODES],
+        initial=["simulated"],
+        widget=forms.CheckboxSelectMultiple,
+    )
+    needs = forms.ChoiceField(
+        label="Measured on a host with", choices=(("cpu", "CPU"), ("cuda", "CUDA GPU")), required=False
+    )
+    seeds = SeedsField(label="Seeds", initial="0", help_text="0, or 0, 1, 2, or 0-4: repeats of every run")
+    nodes = forms.IntegerField(required=False, min_value=1, max_value=100_000, initial=4, label="Nodes")
+    devices_per_node = forms.IntegerField(
+        required=False, min_value=1, max_value=4096, initial=4, label="Devices per node"
+    )
+    cluster_device = forms.ChoiceField(required=False, label="Device", initial="a100-40g")
+    node_link = forms.ChoiceField(required=False, label="Link inside a node")
+    network = forms.ChoiceField(required=False, label="Network between nodes")
+
+    def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        artifacts = Artifact.objects.of(project).ready().exclude(source=Artifact.Source.DERIVED)
+        self.fields["artifacts"].queryset = artifacts  # type: ignore[attr-defined]
+        self._choices("policies", [f"{p.family}/{p.name}" for p in registry.all_policies()])
+        self._choices("devices", hardware.names())
+        self._choices("cluster_device", hardware.names())
+        links = hardware.names("link")
+        for name in ("node_link", "network"):
+            self.fields[name].choices = [("", "the device's usual"), *((n, n) for n in links)]  # type: ignore[attr-defined]
+        self._grid_fields()
+
+    def _choices(self, name: str, values: Any) -> None:
+        self.fields[name].choices = [(value, value) for value in values]  # type: ignore[attr-defined]
+
+    def _grid_fields(self) -> None:
+        for option in knobs.describe(WorkloadOptions):
+            self.fields[f"option:{option.name}"] = GridField(option)
+        for name in hardware.OVERRIDES:
+            help = next(
+                (text for end, text in OVERRIDE_HELP.items() if end in name), "for example 100 TFLOP/s"
+            )
+            self.fields[f"override:{name}"] = QuantitiesField(label=name.replace("_", " "), help_text=help)
+        for policy in registry.all_policies():
+            for knob in knobs.describe(policy):
+                self.fields[f"knob:{policy.family}/{policy.name}:{knob.name}"] = GridField(knob)
+
+    # How the template walks through the fields.
+
+    def bound(self, prefix: str) -> Iterator[forms.BoundField]:
+        return (self[name] for name in self.fields if name.startswith(prefix))
+
+    def usual_options(self) -> list[forms.BoundField]:
+        return [self[f"option:{name}"] for name in USUAL_OPTIONS]
+
+    def more_options(self) -> list[forms.BoundField]:
+        usual = {f"option:{name}" for name in USUAL_OPTIONS}
+        return [field for field in self.bound("option:") if field.name not in usual]
+
+    def overrides(self) -> list[forms.BoundField]:
+        return list(self.bound("override:"))
+
+    def cluster(self) -> list[forms.BoundField]:
+        return [self[n] for n in ("nodes", "devices_per_node", "cluster_device", "node_link", "network")]
+
+    def families(self) -> list[FamilyRows]:
+        chosen = set(self["policies"].value() or ())
+        rows = [FamilyRows(family, tuple(self._rows(family, chosen))) for family in FAMILIES]
+        return [family for family in rows if family.rows]
+
+    def _rows(self, family: str, chosen: set[str]) -> Iterator[PolicyRow]:
+        for policy in registry.family_policies(family).values():
+            key = f"{family}/{policy.name}"
+            yield PolicyRow(key, policy, key in chosen, tuple(self.bound(f"knob:{key}:")))
+
+    # What was asked for.
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        policies = data.get("policies", [])
+        families = {policy.split("/")[0] for policy in policies}
+        simulated = "simulated" in data.get("modes", ())
+        if simulated and families - set(ON_CLUSTERS) and not data.get("devices"):
+            self.add_error("devices", "Choose at least one device: the chosen policies are simulated on one.")
+        if simulated and families & set(ON_CLUSTERS):
+            self._check_cluster(data)
+        if not self.errors:
+            data["expansion"] = self._expansion(data)
+        return data
+
+    def _check_cluster(self, data: Mapping[str, Any]) -> None:
+        for name in ("nodes", "devices_per_node", "cluster_device"):
+            if name not in self.errors and not data.get(name):
+                self.add_error(name, "Needed: the chosen policies run on a cluster.")
+
+    def _expansion(self, data: Mapping[str, Any]) -> Expansion:
+        found = expand(self._grid(data))
+        if not found.trials:
+            self.add_error("policies", "No combination makes sense: " + "; ".join(found.left_out))
+        elif len(found.trials) > MOST_RUNS:
+            self.add_error(None, f"More than {MOST_RUNS} runs: take some values out of the grid.")
+        else:
+            self._check_hardware(found)
+        return found
+
+    def _check_hardware(self, found: Expansion) -> None:
+        """What the sheets refuse is said here, not by a worker later."""
+        try:
+            for trial in found.trials:
+                if trial.spec["mode"] == "simulated":
+                    hardware.resolve(trial.spec["hardware"])
+        except BadInput as error:
+            self.add_error("devices", str(error))
+
+    def _grid(self, data: Mapping[str, Any]) -> Grid:
+        return Grid(
+            artifacts=list(data["artifacts"]),
+            policies=data["policies"],
+            devices=data["devices"],
+            overrides=_under(data, "override:"),
+            cluster=_cluster(data),
+            knobs={policy: _under(data, f"knob:{policy}:") for policy in data["policies"]},
+            options=_under(data, "option:"),
+            modes=data["modes"],
+            needs=data["needs"] or "cpu",
+            seeds=data["seeds"],
+        )
+
+    def request_json(self) -> dict[str, Any]:
+        """What was typed, for "again with changes"."""
+        return {name: value for name in self.fields if (value := self[name].value()) not in (None, "", [])}
+
+
+def _under(data: Mapping[str, Any], prefix: str) -> dict[str, list[Any]]:
+    found = {name.removeprefix(prefix): value for name, value in data.items() if name.startswith(prefix)}
+    return {name: value for name, value in found.items() if value}
+
+
+def _cluster(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A cluster object of the RunSpec; what was left empty is the device's usual."""
+    fields = {
+        "nodes": data.get("nodes"),
+        "devices_per_node": data.get("devices_per_node"),
+        "device": data.get("cluster_device"),
+        "node_link": data.get("node_link"),
+        "network": data.get("network"),
+    }
+    overrides = {name: values[0] for name, values in _under(data, "override:").items()}
+    return {
+        **{name: value for name, value in fields.items() if value},
+        **({"overrides": overrides} if overrides else {}),
+    }

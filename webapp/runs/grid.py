@@ -1,0 +1,116 @@
+"""From what the form asks for to the list of runs: artifacts x hardware x policies x knobs x modes x seeds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiments.core import registry
+from webapp.artifacts.models import Artifact
+
+#: What each family can work on.
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "memory": ("model", "step"),
+    "parallel": ("model", "step", "layers"),
+    "compilation": ("model",),
+    "cluster": ("jobs",),
+    "serving": ("requests",),
+}
+#: Families whose hardware is a cluster of nodes; the others take one device.
+ON_CLUSTERS = ("parallel", "cluster")
+MOST_RUNS = 2000
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The axes. ``knobs`` gives the chosen values by policy (``family/name``) and knob; empty axes mean defaults.
+
+    ``devices`` are sheet names, ``overrides`` values by override name, ``cluster`` the cluster object or ``None``.
+    """
+
+    artifacts: Sequence[Artifact]
+    policies: Sequence[str]
+    devices: Sequence[str] = ()
+    overrides: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    cluster: Mapping[str, Any] | None = None
+    knobs: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+    options: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    modes: Sequence[str] = ("simulated",)
+    needs: str = "cpu"
+    seeds: Sequence[int] = (0,)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run to be: its artifact, its spec (workload source left to the submission) and the device kind it needs."""
+
+    artifact: Artifact
+    spec: Mapping[str, Any]
+    needs: str
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The runs, and in words which combinations make no sense and were left out."""
+
+    trials: tuple[Trial, ...]
+    left_out: tuple[str, ...]
+
+
+def combinations(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Every choice of one value per axis; an empty axis is left out."""
+    filled = {name: values for name, values in axes.items() if values}
+    for values in itertools.product(*filled.values()):
+        yield dict(zip(filled, values, strict=True))
+
+
+def expand(grid: Grid) -> Expansion:
+    trials: list[Trial] = []
+    left_out: list[str] = []
+    for artifact, policy in itertools.product(grid.artifacts, grid.policies):
+        family, name = policy.split("/", 1)
+        if artifact.kind not in KINDS[family]:
+            left_out.append(f"{name} on {artifact}: {family} policies work on {' or '.join(KINDS[family])}")
+            continue
+        for mode in grid.modes:
+            if mode not in registry.policy_class(family, name).modes:
+                left_out.append(f"{name} cannot be {mode}")
+                continue
+            trials.extend(_trials(grid, artifact, family, name, mode))
+            if len(trials) > MOST_RUNS:
+                return Expansion(tuple(trials), tuple(dict.fromkeys(left_out)))
+    return Expansion(tuple(trials), tuple(dict.fromkeys(left_out)))
+
+
+def _trials(grid: Grid, artifact: Artifact, family: str, name: str, mode: str) -> Iterator[Trial]:
+    axes = itertools.product(
+        _hardware(grid, family, mode),
+        combinations(grid.options),
+        combinations(grid.knobs.get(f"{family}/{name}", {})),
+        grid.seeds,
+    )
+    for hardware, options, knobs, seed in axes:
+        spec = {
+            "family": family,
+            "policy": name,
+            "knobs": knobs,
+            "workload": {"format": "auto", "options": options},
+            "hardware": hardware,
+            "mode": mode,
+            "seed": seed,
+        }
+        yield Trial(artifact, spec, grid.needs if mode == "measured" else "")
+
+
+def _hardware(grid: Grid, family: str, mode: str) -> Iterator[Any]:
+    """The hardware field of each run: ``local`` when measured, a cluster or devices with overrides when simulated."""
+    if mode == "measured":
+        yield "local"
+    elif family in ON_CLUSTERS:
+        yield {"cluster": dict(grid.cluster or {})}
+    else:
+        for device in grid.devices:
+            for overrides in combinations(grid.overrides):
+                yield {"device": device, "overrides": overrides} if overrides else device

@@ -1,0 +1,160 @@
+"""What moves while an experiment runs: its grid with times left and places in the queue, and the stream of changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Max, Q
+from django.http import StreamingHttpResponse
+from django.utils import timezone
+
+from webapp.runs.models import Experiment, Run
+
+#: How often the stream looks for changes, and how often it says that it lives (seconds).
+LOOK_EVERY, KEEP_ALIVE = 0.5, 15.0
+SILENT_AFTER = timedelta(minutes=2)
+FINAL = [str(state) for state in Run.FINAL]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run of the grid. ``left`` is the time left in seconds from measured progress, ``None`` when not known."""
+
+    run: Run
+    left: float | None
+    position: int | None
+    silent_minutes: int | None
+
+
+@dataclass(frozen=True)
+class Cells:
+    rows: tuple[Row, ...]
+    constant: tuple[tuple[str, Any], ...]
+    varying: tuple[str, ...]
+    counts: tuple[tuple[str, int], ...]
+    fraction: float
+    left: float | None
+    is_final: bool
+
+
+def seconds_left(run: Run, now: datetime) -> float | None:
+    """At the speed so far: elapsed x (1 - p) / p, once two per cent are done."""
+    if run.state != Run.State.RUNNING or run.started_at is None or run.progress < 0.02:
+        return None
+    return (now - run.started_at).total_seconds() * (1 - run.progress) / run.progress
+
+
+def position(run: Run) -> int | None:
+    """1 for the run that is claimed next; ``None`` when it does not wait."""
+    if run.state != Run.State.QUEUED:
+        return None
+    ahead = Q(priority__gt=run.priority) | Q(priority=run.priority, queued_at__lt=run.queued_at)
+    return Run.objects.filter(ahead, state=Run.State.QUEUED).count() + 1
+
+
+def _silent_minutes(run: Run, now: datetime) -> int | None:
+    last = run.progress_at or run.started_at
+    if run.state != Run.State.RUNNING or last is None or now - last < SILENT_AFTER:
+        return None
+    return int((now - last).total_seconds() // 60)
+
+
+def _row(run: Run, now: datetime, first_position: int | None, place: int) -> Row:
+    waiting = run.state == Run.State.QUEUED and first_position is not None
+    spot = first_position + place if waiting and first_position is not None else None
+    return Row(run, seconds_left(run, now), spot, _silent_minutes(run, now))
+
+
+def grid(experiment: Experiment) -> Cells:
+    """The runs in the order asked for, what is equal in all of them apart."""
+    runs = list(experiment.runs.select_related("artifact", "host").order_by("queued_at", "id"))
+    now = timezone.now()
+    queued = [run for run in runs if run.state == Run.State.QUEUED]
+    first = position(queued[0]) if queued else None
+    places = {run.pk: index for index, run in enumerate(queued)}
+    rows = tuple(_row(run, now, first, places.get(run.pk, 0)) for run in runs)
+    constant, varying = _differences(runs)
+    counts = [(state, sum(run.state == state for run in runs)) for state in Run.State.values]
+    return Cells(
+        rows,
+        constant,
+        varying,
+        tuple((state, count) for state, count in counts if count),
+        sum(1.0 if run.is_final else run.progress for run in runs) / max(len(runs), 1),
+        _experiment_left(runs, now),
+        all(run.is_final for run in runs),
+    )
+
+
+def _experiment_left(runs: Sequence[Run], now: datetime) -> float | None:
+    """Time left at the rate at which its runs have ended so far."""
+    ended = [run for run in runs if run.is_final and run.finished_at]
+    started = [run.started_at for run in runs if run.started_at]
+    if not ended or not started or len(ended) == len(runs):
+        return None
+    return (now - min(started)).total_seconds() / len(ended) * (len(runs) - len(ended))
+
+
+def columns_of(run: Run) -> dict[str, Any]:
+    """What a run may differ in."""
+    spec = run.spec
+    options = (spec.get("workload") or {}).get("options") or {}
+    return {
+        "workload": str(run.artifact) if run.artifact else "–",
+        "policy": run.policy,
+        "hardware": run.hardware,
+        "mode": run.mode,
+        "seed": run.seed,
+        **{name: value for name, value in options.items() if value is not None},
+        **(spec.get("knobs") or {}),
+    }
+
+
+def _differences(runs: Sequence[Run]) -> tuple[tuple[tuple[str, Any], ...], tuple[str, ...]]:
+    """Columns equal in every run with their value, and the names of those that differ (put on ``run.cells``)."""
+    tables = [columns_of(run) for run in runs]
+    names = list(dict.fromkeys(name for row in tables for name in row))
+    same = [n for n in names if len({repr(row.get(n)) for row in tables}) == 1]
+    varying = tuple(n for n in names if n not in same and n != "mode")
+    for run, row in zip(runs, tables, strict=True):
+        run.cells = [row.get(name, "") for name in varying]  # type: ignore[attr-defined]
+    return tuple((n, tables[0][n]) for n in same if tables[0][n] != ""), varying
+
+
+async def _pulse(experiment: UUID) -> tuple[Any, ...]:
+    """Changes whenever a run of the experiment has moved."""
+    runs = Run.objects.filter(experiment=experiment)
+    moved = await runs.aaggregate(a=Max("progress_at"), b=Max("started_at"), c=Max("finished_at"))
+    states = [state async for state in runs.order_by("id").values_list("state", flat=True)]
+    return (*moved.values(), tuple(states))
+
+
+async def changes(experiment: UUID) -> AsyncIterator[str]:
+    """One ``changed`` at once (so that a page that was away catches up), then one for each change, then ``ended``."""
+    seen: tuple[Any, ...] = ()
+    quiet = 0.0
+    while True:
+        now = await _pulse(experiment)
+        if now != seen:
+            seen, quiet = now, 0.0
+            yield "event: changed\ndata: \n\n"
+        if all(state in FINAL for state in now[-1]):
+            yield "event: ended\ndata: \n\n"
+            return
+        if quiet >= KEEP_ALIVE:
+            quiet = 0.0
+            yield ": still here\n\n"
+        await asyncio.sleep(LOOK_EVERY)
+        quiet += LOOK_EVERY
+
+
+def stream(experiment: UUID) -> StreamingHttpResponse:
+    answer = StreamingHttpResponse(changes(experiment), content_type="text/event-stream")
+    answer["Cache-Control"] = "no-cache"
+    answer["X-Accel-Buffering"] = "no"
+    return answer

@@ -1,0 +1,80 @@
+"""Changes of experiments and runs: submitting and cancelling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from webapp.accounts.models import Project, User
+from webapp.runs.grid import Trial
+from webapp.runs.models import Experiment, Run
+
+
+@transaction.atomic
+def submit_experiment(
+    project: Project, user: User, *, name: str, trials: Sequence[Trial], request: dict[str, Any]
+) -> Experiment:
+    """Writes the experiment and its runs as queued; workers are woken once that is committed."""
+    made = Experiment.objects.create(
+        project=project, name=name or name_of(trials), request=request, created_by=user
+    )
+    Run.objects.bulk_create([_run(made, user, trial) for trial in trials])
+    return made
+
+
+def name_of(trials: Sequence[Trial]) -> str:
+    """``vdnn-all and 4 more on gpt2``."""
+    policies = list(dict.fromkeys(trial.spec["policy"] for trial in trials))
+    artifacts = list(dict.fromkeys(trial.artifact.name for trial in trials))
+    return f"{_some(policies)} on {_some(artifacts)}"[:160]
+
+
+def _some(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _run(experiment: Experiment, user: User, trial: Trial) -> Run:
+    spec = {**trial.spec, "workload": {"source": f"artifact:{trial.artifact.pk}", **trial.spec["workload"]}}
+    return Run(
+        project=experiment.project,
+        experiment=experiment,
+        artifact=trial.artifact,
+        owner=user,
+        spec=spec,
+        family=spec["family"],
+        policy=spec["policy"],
+        hardware=hardware_label(spec["hardware"]),
+        mode=spec["mode"],
+        seed=spec["seed"],
+        needs=trial.needs,
+    )
+
+
+def hardware_label(hardware: Any) -> str:
+    """A spec's hardware in one line: ``a100-40g with memory_bytes=1.2e+10``, ``4x4 t4``."""
+    if isinstance(hardware, str):
+        return hardware
+    row = hardware.get("cluster", hardware)
+    changed = ", ".join(f"{name}={value:g}" for name, value in row.get("overrides", {}).items())
+    label = f"{row['nodes']}x{row['devices_per_node']} {row['device']}" if "nodes" in row else row["device"]
+    return f"{label} with {changed}"[:120] if changed else label
+
+
+@transaction.atomic
+def cancel(run: Run) -> None:
+    """A queued run is cancelled at once; a running one is asked to stop, and its worker ends it."""
+    found = Run.objects.select_for_update().get(pk=run.pk)
+    if found.is_final:
+        return
+    found.cancel_requested = True
+    if found.state == Run.State.QUEUED:
+        found.state, found.finished_at = Run.State.CANCELLED, timezone.now()
+    found.save(update_fields=["cancel_requested", "state", "finished_at"])
+
+
+def cancel_experiment(experiment: Experiment) -> None:
+    for run in experiment.runs.exclude(state__in=Run.FINAL):
+        cancel(run)

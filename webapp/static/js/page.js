@@ -1,0 +1,63 @@
+// What every page does: theme switch, local times, menus that close, copy buttons, questions before deleting.
+"use strict";
+
+function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function switchTheme() {
+  const theme = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem("theme", theme);
+  document.dispatchEvent(new CustomEvent("themechange"));
+}
+
+const localFormat = new Intl.DateTimeFormat(undefined, {
+  day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit",
+});
+
+function showLocalTimes(root) {
+  for (const time of root.querySelectorAll("time[data-local]")) {
+    const moment = new Date(time.dateTime);
+    time.textContent = localFormat.format(moment);
+    time.removeAttribute("data-local");
+  }
+}
+
+async function copy(button) {
+  const source = document.getElementById(button.dataset.copy);
+  await navigator.clipboard.writeText(source.textContent.trim());
+  const label = button.textContent;
+  button.textContent = "copied";
+  setTimeout(() => { button.textContent = label; }, 1500);
+}
+
+document.addEventListener("click", (event) => {
+  const target = event.target;
+  if (target.closest("[data-switch-theme]")) switchTheme();
+  const copier = target.closest("[data-copy]");
+  if (copier) copy(copier);
+  for (const open of document.querySelectorAll("details.drop[open]")) {
+    if (!open.contains(target)) open.open = false;
+  }
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const open of document.querySelectorAll("details.drop[open]")) {
+    open.open = false;
+    open.querySelector("summary").focus();
+  }
+});
+
+document.addEventListener("submit", (event) => {
+  const question = event.target.dataset.confirm;
+  if (question && !window.confirm(question)) event.preventDefault();
+});
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  document.dispatchEvent(new CustomEvent("themechange"));
+});
+document.addEventListener("DOMContentLoaded", () => showLocalTimes(document));
+document.addEventListener("htmx:afterSettle", (event) => showLocalTimes(event.target.parentElement || document));

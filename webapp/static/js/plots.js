@@ -1,0 +1,91 @@
+// Draws every [data-plot] from the JSON beside it (the form is that of experiments/summaries.py). Colours come from
+// the design tokens; a change of theme draws again.
+"use strict";
+
+const HUES = 8;
+
+function token(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// Bytes and seconds are scaled once for the whole axis, so that ticks read "12 GiB", "3 ms".
+function scaleOf(unit, series, axis) {
+  let most = 0;
+  for (const line of series) for (const value of line[axis]) if (typeof value === "number") most = Math.max(most, Math.abs(value));
+  const steps = {
+    bytes: [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]],
+    s: [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]],
+  }[unit] || [];
+  for (const [size, label] of steps) if (most >= size) return [size, label];
+  return [1, unit];
+}
+
+function scaled(values, size) {
+  return size === 1 ? values : values.map((value) => (typeof value === "number" ? value / size : value));
+}
+
+function trace(line, index, plot, xScale, yScale) {
+  const family = line.family && token(`--family-${line.family}`);
+  const colour = family || token(`--plot-${(index % HUES) + 1}`);
+  const unit = (scale) => (scale[1] ? ` ${scale[1]}` : "");
+  const base = {
+    name: line.name, x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, customdata: line.href,
+    hovertemplate: `${line.text ? "%{text}<br>" : ""}%{x:.4~g}${unit(xScale)}, %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`,
+  };
+  if (plot.x_label && typeof line.x[0] === "string") base.hovertemplate = `%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
+  if (plot.kind === "bar") return { ...base, type: "bar", marker: { color: colour } };
+  if (plot.kind === "scatter") {
+    const symbol = ["circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon"][index % HUES];
+    return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: line.mode || "markers", marker: { color: colour, size: 8, symbol }, line: { color: colour, shape: line.shape } };
+  }
+  return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: "lines", line: { color: colour, width: 1.5, shape: line.shape || "linear" } };
+}
+
+function escapeText(text) {
+  return String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" }[c]));
+}
+
+function axis(label, scale, log) {
+  return {
+    title: { text: escapeText(scale[1] ? `${label} (${scale[1]})` : label), standoff: 8 },
+    type: log ? "log" : undefined, gridcolor: token("--rule"), zerolinecolor: token("--rule"), linecolor: token("--rule-strong"),
+    automargin: true, exponentformat: "power",
+  };
+}
+
+function layout(plot, xScale, yScale) {
+  const log = plot.log || "";
+  return {
+    font: { family: token("--font"), size: 12, color: token("--ink") },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    margin: { l: 56, r: 12, t: 8, b: 44 }, barmode: "group", bargap: 0.08, hovermode: "closest",
+    xaxis: axis(plot.x_label || "", xScale, log.includes("x")), yaxis: axis(plot.y_label || "", yScale, log.includes("y")),
+    showlegend: plot.series.length > 1, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+    hoverlabel: { font: { family: token("--font") } }, shapes: plot.shapes || [],
+  };
+}
+
+function draw(canvas) {
+  const plot = JSON.parse(document.getElementById(canvas.dataset.plot).textContent);
+  const xScale = scaleOf(plot.x_unit || "", plot.series, "x");
+  const yScale = scaleOf(plot.y_unit || "", plot.series, "y");
+  const traces = plot.series.map((line, index) => trace(line, index, plot, xScale, yScale));
+  const options = {
+    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    modeBarButtonsToAdd: [{ name: "SVG", title: "Download as SVG", icon: Plotly.Icons.disk, click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: plot.title }) }],
+    toImageButtonOptions: { format: "png", scale: 2, filename: plot.title },
+  };
+  Plotly.react(canvas, traces, layout(plot, xScale, yScale), options);
+  if (!canvas.dataset.linked) {
+    canvas.dataset.linked = "yes";
+    canvas.on("plotly_click", (event) => { if (event.points[0].customdata) window.location.assign(event.points[0].customdata); });
+  }
+}
+
+function drawAll(root) {
+  for (const canvas of root.querySelectorAll("[data-plot]")) draw(canvas);
+}
+
+document.addEventListener("DOMContentLoaded", () => drawAll(document));
+document.addEventListener("htmx:afterSettle", (event) => drawAll(event.target));
+document.addEventListener("themechange", () => drawAll(document));

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.commands.output import json_option, progress_of, progress_option, table, write_json
-from experiments.core import registry
+from experiments.core.claims import OwnedClaim, chosen_claims, claim_specs, figure_metrics, judge_runs
 from experiments.core.errors import BadInput
-from experiments.core.paper import Claim, Paper, Verdict, evaluate, judge
+from experiments.core.paper import Claim, Verdict
 from experiments.core.policy import FAMILIES, Policy
 from experiments.core.progress import Progress, part
-from experiments.core.spec import Outcome, RunSpec, load_spec
 from experiments.core.units import significant
 from experiments.run import run
 
@@ -27,34 +26,6 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.set_defaults(call=call)
 
 
-def chosen_claims(family: str | None, policy: str | None) -> list[tuple[type[Policy], Paper | None, Claim]]:
-    """Every claim of the chosen policies; one that names no policy belongs to the first policy of its file."""
-    rows, seen = [], set()
-    for entry in registry.all_policies():
-        sheet = registry.sheet(entry)
-        for claim in sheet.claims:
-            first = (entry.__module__, claim.id)
-            if first in seen or family not in (None, entry.family) or policy not in (None, entry.name):
-                continue
-            seen.add(first)
-            rows.append((entry, sheet.paper, claim))
-    if policy is not None and not any(policy == entry.name for entry in registry.all_policies()):
-        raise BadInput(f"unknown policy {policy!r}", "--policy", "a name that `list` prints")
-    return rows
-
-
-def claim_specs(policy: type[Policy], claim: Claim) -> dict[str, RunSpec]:
-    """The RunSpecs of a claim's runs; family and policy are the claim's own unless a run names others."""
-    own = {"family": policy.family, "policy": policy.name}
-    return {name: load_spec({**own, **row}) for name, row in claim.runs.items()}
-
-
-def figure_metrics(outcome: Outcome) -> dict[str, float]:
-    """What a figure can name of a run: its metrics, and ``feasible`` (1 or 0)."""
-    values = {name: float(entry["value"]) for name, entry in outcome.metrics.items()}
-    return {**values, "feasible": float(outcome.status == "ok")}
-
-
 def check(policy: type[Policy], claim: Claim, progress: Progress) -> Verdict:
     """Carry out the claim's runs and judge our figure."""
     specs = claim_specs(policy, claim)
@@ -62,15 +33,7 @@ def check(policy: type[Policy], claim: Claim, progress: Progress) -> Verdict:
     for done, (name, spec) in enumerate(specs.items()):
         outcome = run(spec, part(progress, done / len(specs), (done + 1) / len(specs)))
         metrics[name] = figure_metrics(outcome)
-    try:
-        ours = evaluate(claim.figure, metrics)
-    except KeyError as error:
-        return Verdict(
-            "not reproduced", f"a run gave no {error.args[0]}: does not fit on the paper's hardware"
-        )
-    except ZeroDivisionError:
-        return Verdict("not reproduced", "the figure divides by zero")
-    return judge(claim, ours)
+    return judge_runs(claim, metrics)
 
 
 def verdict_of(policy: type[Policy], claim: Claim, carry_out: bool, progress: Progress) -> Verdict:
@@ -84,7 +47,8 @@ def verdict_of(policy: type[Policy], claim: Claim, carry_out: bool, progress: Pr
         return Verdict("not run", str(error))
 
 
-def row_of(policy: type[Policy], paper: Paper | None, claim: Claim, verdict: Verdict) -> dict[str, Any]:
+def row_of(owned: OwnedClaim, verdict: Verdict) -> dict[str, Any]:
+    policy, paper, claim = owned.policy, owned.paper, owned.claim
     return {
         "family": policy.family,
         "policy": claim.policy or policy.name,
@@ -104,9 +68,10 @@ def row_of(policy: type[Policy], paper: Paper | None, claim: Claim, verdict: Ver
 def call(arguments: argparse.Namespace) -> None:
     chosen = chosen_claims(arguments.family, arguments.policy)
     progress, rows = progress_of(arguments), []
-    for done, (policy, paper, claim) in enumerate(chosen):
+    for done, owned in enumerate(chosen):
         own = part(progress, done / len(chosen), (done + 1) / len(chosen))
-        rows.append(row_of(policy, paper, claim, verdict_of(policy, claim, arguments.run, own)))
+        verdict = verdict_of(owned.policy, owned.claim, arguments.run, own)
+        rows.append(row_of(owned, verdict))
     if arguments.json:
         return write_json(rows)
     cells = [

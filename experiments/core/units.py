@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 KB, MB, GB, TB = 1e3, 1e6, 1e9, 1e12
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 MICROSECOND, MILLISECOND = 1e-6, 1e-3
@@ -52,6 +54,15 @@ def _scaled(value: float, steps: tuple[tuple[float, str], ...], unit: str) -> st
         if abs(value) >= size:
             return f"{significant(value / size)} {label}{unit}"
     return f"{significant(value)} {unit}".rstrip()
+
+
+def common_scale(values: Iterable[float], unit: str) -> tuple[float, str]:
+    """One size and label for a column or an axis: the step of the largest value, ``(2**30, "GiB")``."""
+    steps = {"bytes": (*_BYTE_STEPS, (1.0, "B")), "s": _SECOND_STEPS}.get(unit, ())
+    if unit == "fraction":
+        return 0.01, "%"
+    largest = max((abs(value) for value in values), default=0.0)
+    return next(((size, label) for size, label in steps if largest >= size), (1.0, unit))
 
 
 def human(value: float, unit: str) -> str:

@@ -1,0 +1,65 @@
+"""Whose a claim is, which runs it needs, and the verdict on what those runs gave.
+
+Shared by the command line, which carries the runs out, and the web, which submits them and reads their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from experiments.core import registry
+from experiments.core.errors import BadInput
+from experiments.core.paper import Claim, Paper, Verdict, evaluate, judge
+from experiments.core.policy import Policy
+from experiments.core.spec import Outcome, RunSpec, load_spec
+
+
+class OwnedClaim(NamedTuple):
+    """A claim with the policy it is about; one that names no policy belongs to the first policy of its file."""
+
+    policy: type[Policy]
+    paper: Paper | None
+    claim: Claim
+
+
+def chosen_claims(family: str | None, policy: str | None) -> list[OwnedClaim]:
+    """Every claim of the chosen policies, each once. ``BadInput`` for a policy that does not exist."""
+    if policy is not None and not any(policy == entry.name for entry in registry.all_policies()):
+        raise BadInput(f"unknown policy {policy!r}", "--policy", "a name that `list` prints")
+    rows: list[OwnedClaim] = []
+    seen: set[tuple[str, str]] = set()
+    for entry in registry.all_policies():
+        sheet = registry.sheet(entry)
+        for claim in sheet.claims:
+            first = (entry.__module__, claim.id)
+            if first in seen or family not in (None, entry.family) or policy not in (None, entry.name):
+                continue
+            seen.add(first)
+            rows.append(OwnedClaim(entry, sheet.paper, claim))
+    return rows
+
+
+def claim_specs(policy: type[Policy], claim: Claim) -> dict[str, RunSpec]:
+    """The RunSpecs of a claim's runs; family and policy are the claim's own unless a run names others."""
+    own = {"family": policy.family, "policy": policy.name}
+    return {name: load_spec({**own, **row}) for name, row in claim.runs.items()}
+
+
+def figure_metrics(outcome: Outcome) -> dict[str, float]:
+    """What a figure can name of a run: its metrics, and ``feasible`` (1 or 0)."""
+    values = {name: float(entry["value"]) for name, entry in outcome.metrics.items()}
+    return {**values, "feasible": float(outcome.status == "ok")}
+
+
+def judge_runs(claim: Claim, metrics: Mapping[str, Mapping[str, float]]) -> Verdict:
+    """The verdict on what the claim's runs gave, by run name; a metric that a run lacks means it did not fit."""
+    try:
+        ours = evaluate(claim.figure, metrics)
+    except KeyError as error:
+        return Verdict(
+            "not reproduced", f"a run gave no {error.args[0]}: does not fit on the paper's hardware"
+        )
+    except ZeroDivisionError:
+        return Verdict("not reproduced", "the figure divides by zero")
+    return judge(claim, ours)

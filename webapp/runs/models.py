@@ -20,7 +20,8 @@ class ExperimentQuerySet(models.QuerySet["Experiment"]):
         by_state = {
             state: models.Count("runs", filter=models.Q(runs__state=state)) for state in Run.State.values
         }
-        return self.annotate(total=models.Count("runs"), done=models.Avg("runs__progress"), **by_state)
+        found = self.annotate(total=models.Count("runs"), **by_state)
+        return found.order_by(*Experiment._meta.ordering)
 
 
 class Experiment(models.Model):

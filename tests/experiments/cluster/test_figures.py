@@ -1,0 +1,83 @@
+"""Figures and outcomes of cluster runs whose numbers can be worked out on paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.cluster.simulator import curves, figures, simulate
+from experiments.core import jsonio, registry
+from experiments.core.spec import Outcome, load_spec
+from experiments.run import run
+from tests.experiments.cluster.traces import jobs
+
+TRACE = jobs((0, 2, 10), (1, 4, 5), (2, 1, 3))
+PLAN = simulate(TRACE, [4], registry.create("cluster", "fifo", {}))
+
+
+def test_figures_of_three_jobs() -> None:
+    found = figures(PLAN, TRACE, 4)
+    assert found["avg_jct"] == pytest.approx((10 + 14 + 16) / 3)
+    assert found["p50_jct"] == 14
+    assert found["avg_queueing_delay"] == pytest.approx((0 + 9 + 13) / 3)
+    assert found["makespan"] == 18
+    assert found["utilization"] == found["gpu_allocation_ratio"] == pytest.approx((20 + 20 + 3) / (4 * 18))
+    assert (found["preemptions"], found["unfinished_jobs"], found["jobs"]) == (0, 0, 3)
+
+
+def test_restart_cost_holds_devices_without_using_them() -> None:
+    trace = jobs((0, 1, 10), (2, 1, 3))
+    plan = simulate(trace, [1], registry.create("cluster", "srtf", {"restart_cost": 4.0}))
+    found = figures(plan, trace, 1)
+    assert (found["utilization"], found["gpu_allocation_ratio"]) == (pytest.approx(13 / 17), 1.0)
+    assert found["preemptions"] == 1
+
+
+def test_unfairness_is_against_an_equal_share() -> None:
+    """Two one-GPU jobs of 10 s share one GPU; the second waits 10 s and would have needed 15 s on its share.
+
+    While it was there (0 to 20 s) there were 1.5 jobs on average, so its share is 2/3 GPU; 20 / 15 = 1.333.
+    """
+    trace = jobs((0, 1, 10), (0, 1, 10))
+    plan = simulate(trace, [1], registry.create("cluster", "fifo", {}))
+    assert figures(plan, trace, 1)["finish_time_fairness_max"] == pytest.approx(20 / 15)
+
+
+def test_deadlines_count_over_the_jobs_that_have_one() -> None:
+    trace = replace(TRACE, deadline=np.array([10.0, 14.0, np.nan]))
+    assert figures(PLAN, trace, 4)["deadline_satisfaction"] == 0.5
+    assert "deadline_satisfaction" not in figures(PLAN, TRACE, 4)
+
+
+def test_curves_follow_the_schedule() -> None:
+    found = curves(PLAN, TRACE, 4)
+    assert found["queue_length"].x == [0, 1, 2, 10, 15]
+    assert found["queue_length"].y == [0, 1, 2, 1, 0]
+    assert found["utilization"].y == [0.5, 1.0, 0.25, 0.0]
+    assert found["demand"].y == [2, 6, 7, 5, 1, 0]
+
+
+def outcome(folder: Path, **changes: object) -> Outcome:
+    file = folder / "jobs.csv"
+    file.write_text("submit,gpus,service\n0,2,10\n1,4,5\n2,1,3\n")
+    hardware = {"cluster": {"nodes": 2, "devices_per_node": 2, "device": "t4"}}
+    spec = {"family": "cluster", "policy": "fifo", "workload": {"source": str(file)}, "hardware": hardware}
+    return run(load_spec({**spec, **changes}))
+
+
+def test_an_outcome_is_complete_and_the_same_each_time(tmp_path: Path) -> None:
+    first, second = outcome(tmp_path), outcome(tmp_path)
+    assert first.status == "ok" and first.violations == []
+    assert first.metrics["makespan"] == {"value": 18.0, "unit": "s", "lower_is_better": True}
+    assert first.plan["rows"][0] == ["0", 0.0, 10.0, 2, [[0, 2]], "completed"]
+    parts = ("metrics", "series", "plan")
+    assert all(jsonio.canonical(getattr(first, p)) == jsonio.canonical(getattr(second, p)) for p in parts)
+
+
+def test_a_cluster_too_small_is_infeasible(tmp_path: Path) -> None:
+    found = outcome(tmp_path, hardware={"cluster": {"nodes": 1, "devices_per_node": 3, "device": "t4"}})
+    assert found.status == "infeasible"
+    assert found.reason == "job 1: wants 4 GPUs, the cluster has 3: 1 are missing"

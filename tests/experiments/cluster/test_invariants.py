@@ -1,0 +1,157 @@
+"""What holds for every registered cluster policy on any jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.cluster.interface import (
+    HIDEABLE,
+    Allocation,
+    ClusterPlan,
+    ClusterPolicy,
+    ClusterView,
+    HiddenColumn,
+    VisibleJobs,
+    violations,
+)
+from experiments.cluster.simulator import Simulation, simulate
+from experiments.core import registry
+from experiments.workloads.jobs import JobTrace
+from tests.experiments.cluster.traces import jobs
+
+POLICIES = sorted(registry.family_policies("cluster"))
+CAPACITY = [3, 2, 3]
+
+rows = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 8), st.integers(0, 40)), min_size=1, max_size=25)
+every_policy = pytest.mark.parametrize("name", POLICIES)
+placements = st.sampled_from(["count", "pack", "consolidate", "spread"])
+
+
+def policy(name: str, **knobs: object) -> ClusterPolicy:
+    """The policy with limits and rounds as short as these jobs."""
+    short = {"las": {"round_length": 7.0}, "tiresias": {"limit_1": 20.0, "limit_2": 50.0, "promote": 3.0}}
+    made = registry.create("cluster", name, {**short.get(name, {}), **knobs})
+    assert isinstance(made, ClusterPolicy)
+    return made
+
+
+@every_policy
+@settings(max_examples=30, deadline=None)
+@given(rows=rows, placement=placements, restart=st.sampled_from([0.0, 2.5]))
+def test_every_job_completes_once_and_no_device_is_given_twice(
+    name: str, rows: list[tuple[int, int, int]], placement: str, restart: float
+) -> None:
+    trace = jobs(*rows)
+    plan = simulate(trace, CAPACITY, policy(name, placement=placement, restart_cost=restart))
+    assert violations(plan, trace, CAPACITY) == []
+    assert plan.unfinished == plan.rejected == ()
+
+
+@every_policy
+@settings(max_examples=15, deadline=None)
+@given(rows=rows, seed=st.randoms(use_true_random=False))
+def test_the_order_of_rows_means_nothing(name: str, rows: list[tuple[int, int, int]], seed: object) -> None:
+    shuffled = list(range(len(rows)))
+    seed.shuffle(shuffled)  # type: ignore[attr-defined]
+    trace = jobs(*rows)
+    columns = {column: getattr(trace, column) for column in ("submit", "gpus", "service", "deadline")}
+    mixed = JobTrace.ordered(
+        name="mixed",
+        job=tuple(trace.job[row] for row in shuffled),
+        model=trace.model,
+        tenant=trace.tenant,
+        **{column: values[shuffled] for column, values in columns.items()},
+    )
+    assert simulate(mixed, CAPACITY, policy(name)) == simulate(trace, CAPACITY, policy(name))
+
+
+class Recorder:
+    """Stands between simulator and policy and asks a second decider that is shown other hidden columns."""
+
+    def __init__(self, policy: ClusterPolicy, permuted: JobTrace) -> None:
+        self.real, self.other = policy.begin(), policy.begin()
+        self.other_jobs = VisibleJobs(permuted, policy.sees)
+        self.questions = 0
+
+    def allocate(self, view: ClusterView) -> Allocation:
+        self.questions += 1
+        answer = self.real.allocate(view)
+        assert self.other.allocate(replace(view, jobs=self.other_jobs)) == answer
+        return answer
+
+
+@every_policy
+@settings(max_examples=15, deadline=None)
+@given(rows=rows, seed=st.integers(0, 2**32 - 1))
+def test_hidden_columns_change_no_decision(name: str, rows: list[tuple[int, int, int]], seed: int) -> None:
+    """The same history, with what the policy may not see permuted, gets the same answers."""
+    trace, rng = jobs(*rows), np.random.default_rng(seed)
+    hidden = HIDEABLE - policy(name).sees
+    permuted = replace(trace, **{column: _permuted(getattr(trace, column), rng) for column in sorted(hidden)})
+    simulation = Simulation(trace, CAPACITY, policy(name))
+    recorder = simulation.decider = Recorder(policy(name), permuted)
+    simulation.run()
+    assert recorder.questions > 0
+
+
+def _permuted(column: object, rng: np.random.Generator) -> object:
+    if isinstance(column, np.ndarray):
+        return rng.permutation(column)
+    return tuple(rng.permutation(list(column)).tolist())  # type: ignore[call-overload]
+
+
+@every_policy
+def test_a_column_that_is_not_declared_is_not_there(name: str) -> None:
+    seen = VisibleJobs(jobs((0, 1, 5)), policy(name).sees)
+    for column in HIDEABLE - policy(name).sees:
+        with pytest.raises(HiddenColumn, match=f"{column} is hidden"):
+            getattr(seen, column)
+
+
+@pytest.mark.parametrize("name", ["fifo", "sjf"])
+@settings(max_examples=30, deadline=None)
+@given(rows=rows)
+def test_nothing_waits_that_the_policy_would_start(name: str, rows: list[tuple[int, int, int]]) -> None:
+    """Work conserving: while a one-GPU job waits, every device is held (skipping policies)."""
+    trace = jobs(*[(submit, 1, service) for submit, _, service in rows])
+    plan = simulate(trace, CAPACITY, policy(name))
+    first = {s.gang.job: s.start for s in plan.stints}
+    for job, start in first.items():
+        if start > trace.submit[job]:
+            before = sum(s.gang.size for s in plan.stints if s.start < start <= s.end)
+            assert before == sum(CAPACITY)
+
+
+class TestViolations:
+    """The checker sees what is wrong: a plan is falsified in one place each."""
+
+    trace = jobs((0, 2, 10), (1, 3, 5))
+    capacity = [3]
+
+    def plan(self) -> ClusterPlan:
+        return simulate(self.trace, self.capacity, registry.create("cluster", "fifo", {}))
+
+    def found(self, **change: object) -> str:
+        plan = self.plan()
+        stints = (plan.stints[0], replace(plan.stints[1], **change))  # type: ignore[arg-type]
+        return "; ".join(violations(ClusterPlan(stints), self.trace, self.capacity))
+
+    def test_a_good_plan_has_none(self) -> None:
+        assert violations(self.plan(), self.trace, self.capacity) == []
+
+    def test_started_before_submission(self) -> None:
+        assert "job 1 starts at 0.5 s, before 1 s" in self.found(start=0.5)
+
+    def test_devices_given_twice(self) -> None:
+        assert "node 0 gives out 5 devices at 5 s and has 3" in self.found(start=5.0)
+
+    def test_too_little_work(self) -> None:
+        assert "job 1 completes after 4 s of progress instead of 5 s" in self.found(useful=4.0)
+
+    def test_never_ended(self) -> None:
+        assert "job 1 is completed, rejected or unfinished 0 times" in self.found(completed=False)

@@ -1,0 +1,145 @@
+"""Each policy on a handful of jobs whose schedule can be worked out on paper."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.cluster.simulator import simulate
+from experiments.core import registry
+from experiments.core.errors import BadInput, Infeasible
+from experiments.workloads.jobs import JobTrace
+from tests.experiments.cluster.traces import jobs
+
+ONE_GPU, FOUR_GPUS = [1], [4]
+
+
+def stays(
+    trace: JobTrace, capacity: list[int], policy: str, **knobs: object
+) -> list[tuple[str, float, float]]:
+    """Who ran from when to when."""
+    plan = simulate(trace, capacity, registry.create("cluster", policy, knobs))
+    return sorted((trace.job[s.gang.job], s.start, s.end) for s in plan.stints)
+
+
+def ends(trace: JobTrace, capacity: list[int], policy: str, **knobs: object) -> list[float]:
+    plan = simulate(trace, capacity, registry.create("cluster", policy, knobs))
+    completed = {s.gang.job: s.end for s in plan.stints if s.completed}
+    return [completed[job] for job in range(len(trace))]
+
+
+class TestFifo:
+    trace = jobs((0, 2, 10), (1, 4, 5), (2, 1, 3))
+
+    def test_the_head_of_the_line_blocks(self) -> None:
+        assert stays(self.trace, FOUR_GPUS, "fifo") == [("0", 0, 10), ("1", 10, 15), ("2", 15, 18)]
+
+    def test_first_fit_backfills_what_fits(self) -> None:
+        found = stays(self.trace, FOUR_GPUS, "fifo", backfill="first-fit")
+        assert found == [("0", 0, 10), ("1", 10, 15), ("2", 2, 5)]
+
+    def test_easy_does_not_delay_the_head(self) -> None:
+        trace = jobs((0, 2, 10), (1, 4, 5), (2, 1, 30), (3, 1, 6))
+        assert stays(trace, FOUR_GPUS, "fifo-easy")[1:3] == [("1", 10, 15), ("2", 15, 45)]
+        assert ends(trace, FOUR_GPUS, "fifo-easy")[3] == 9
+
+    def test_easy_lets_a_long_job_use_what_the_head_will_leave(self) -> None:
+        trace = jobs((0, 2, 10), (1, 3, 5), (2, 1, 30))
+        assert stays(trace, FOUR_GPUS, "fifo-easy") == [("0", 0, 10), ("1", 10, 15), ("2", 2, 32)]
+
+    def test_a_job_larger_than_the_cluster_is_told_by_how_much(self) -> None:
+        with pytest.raises(Infeasible, match="job 1: wants 6 GPUs, the cluster has 4: 2 are missing"):
+            simulate(jobs((0, 2, 10), (1, 6, 5)), FOUR_GPUS, registry.create("cluster", "fifo", {}))
+
+    def test_a_job_of_no_length_ends_when_it_starts(self) -> None:
+        assert ends(jobs((3, 1, 0), (3, 1, 2)), ONE_GPU, "fifo") == [3, 5]
+
+
+class TestSjf:
+    def test_shortest_first(self) -> None:
+        assert ends(jobs((0, 1, 5), (0, 1, 1), (0, 1, 3)), ONE_GPU, "sjf") == [9, 1, 4]
+
+    def test_shortest_blocks_unless_told_to_skip(self) -> None:
+        trace = jobs((0, 2, 10), (1, 4, 2), (1, 2, 3))
+        assert ends(trace, FOUR_GPUS, "sjf") == [10, 12, 15]
+        assert ends(trace, FOUR_GPUS, "sjf", blocking=False) == [10, 12, 4]
+
+    def test_short_may_mean_little_gpu_time(self) -> None:
+        trace = jobs((0, 4, 1), (0, 4, 2), (0, 1, 3))
+        assert ends(trace, FOUR_GPUS, "sjf", key="service") == [4, 6, 3]
+
+
+class TestSrtf:
+    def test_a_shorter_job_preempts(self) -> None:
+        trace = jobs((0, 1, 10), (2, 1, 3))
+        assert stays(trace, ONE_GPU, "srtf") == [("0", 0, 2), ("0", 5, 13), ("1", 2, 5)]
+
+    def test_resuming_costs_what_the_knob_says(self) -> None:
+        assert ends(jobs((0, 1, 10), (2, 1, 3)), ONE_GPU, "srtf", restart_cost=4.0) == [17, 5]
+
+    def test_equals_do_not_take_turns(self) -> None:
+        assert stays(jobs((0, 1, 10), (4, 1, 6)), ONE_GPU, "srtf") == [("0", 0, 10), ("1", 10, 16)]
+
+
+class TestLas:
+    def test_equals_take_turns_in_rounds(self) -> None:
+        trace = jobs((0, 1, 2), (0, 1, 2))
+        found = stays(trace, ONE_GPU, "las", round_length=1.0)
+        assert found == [("0", 0, 1), ("0", 2, 3), ("1", 1, 2), ("1", 3, 4)]
+
+    def test_a_new_job_waits_for_the_round_to_end(self) -> None:
+        found = stays(jobs((0, 1, 20), (3, 1, 5)), ONE_GPU, "las", round_length=10.0)
+        assert found == [("0", 0, 10), ("0", 15, 25), ("1", 10, 15)]
+
+
+class TestTiresias:
+    """A reaches the limit of 100 GPU s at 25 s; B, which came at 10 s, then goes first."""
+
+    trace = jobs((0, 4, 50), (10, 2, 20))
+
+    def test_demotion_lets_the_newer_job_run(self) -> None:
+        found = stays(self.trace, FOUR_GPUS, "tiresias", queues=2, limit_1=100.0)
+        assert found == [("0", 0, 25), ("0", 45, 70), ("1", 25, 45)]
+
+    def test_the_artifact_demotes_late(self) -> None:
+        """At 10 s it looks next at 10 + ceil((100 - 10) / 4) = 33 s."""
+        found = stays(self.trace, FOUR_GPUS, "tiresias-artifact", queues=2, limit_1=100.0)
+        assert found == [("0", 0, 33), ("0", 53, 70), ("1", 33, 53)]
+
+    def test_a_starving_job_is_promoted(self) -> None:
+        """One GPU: A is demoted at 10 s and starves behind newcomers of 9 s until it has waited twice its 10 s."""
+        newcomers = [(9.0 * i, 1, 9.0) for i in range(1, 8)]
+        trace = jobs((0, 1, 12), *newcomers)
+        starved = ends(trace, ONE_GPU, "tiresias", queues=2, limit_1=10.0)[0]
+        promoted = stays(trace, ONE_GPU, "tiresias", queues=2, limit_1=10.0, promote=2.0)
+        resumed = [stay for stay in promoted if stay[0] == "0"][1]
+        assert starved == 12 + 7 * 9
+        assert resumed[1] < starved - 2
+
+    def test_limits_ascend(self) -> None:
+        with pytest.raises(BadInput, match=r"knobs.limit_2: 100 is not above 3250"):
+            registry.create("cluster", "tiresias", {"limit_2": 100.0})
+
+
+class TestPlacement:
+    two_nodes = [4, 4]
+
+    def devices(self, rule: str, *rows: tuple[float, int, float]) -> dict[str, tuple[tuple[int, int], ...]]:
+        trace = jobs(*rows)
+        plan = simulate(trace, self.two_nodes, registry.create("cluster", "fifo", {"placement": rule}))
+        return {trace.job[s.gang.job]: s.gang.devices for s in plan.stints}
+
+    def test_counting_takes_any_free_devices(self) -> None:
+        assert self.devices("count", (0, 3, 9), (1, 3, 9))["1"] == ((0, 1), (1, 2))
+
+    def test_packing_prefers_the_fullest_node_that_holds_all(self) -> None:
+        found = self.devices("pack", (0, 3, 9), (1, 3, 9), (2, 1, 9))
+        assert found == {"0": ((0, 3),), "1": ((1, 3),), "2": ((0, 1),)}
+
+    def test_packing_scatters_where_it_must_and_consolidation_waits(self) -> None:
+        rows = ((0, 3, 9), (1, 3, 9), (2, 2, 5))
+        assert self.devices("pack", *rows)["2"] == ((0, 1), (1, 1))
+        assert ends(jobs(*rows), self.two_nodes, "fifo", placement="consolidate") == [9, 10, 14]
+
+    def test_spreading_takes_the_emptiest_node(self) -> None:
+        found = self.devices("spread", (0, 1, 9), (1, 1, 9))
+        assert found == {"0": ((0, 1),), "1": ((1, 1),)}

@@ -1,0 +1,80 @@
+"""Real traces: figures measured with published simulators, repeated exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.cluster.interface import violations
+from experiments.cluster.simulator import figures, simulate
+from experiments.core import registry
+from experiments.core.spec import WorkloadOptions
+from experiments.readers.base import open_file
+from experiments.workloads.jobs import JobTrace
+
+SIXTY = "cluster/tiresias/60_job.csv"
+ITP01 = "cluster/tiresias/itp01_job_converted_from_elasticflow_raw_cluster01.csv"
+
+
+def read(path: Path) -> JobTrace:
+    trace: JobTrace = open_file(path, "auto", WorkloadOptions()).reading.value
+    return trace
+
+
+def measured(trace: JobTrace, nodes: int, policy: str) -> dict[str, float]:
+    capacity = [4] * nodes
+    plan = simulate(trace, capacity, registry.create("cluster", policy, {}))
+    assert violations(plan, trace, capacity) == []
+    return figures(plan, trace, 4 * nodes)
+
+
+@pytest.mark.parametrize(
+    ("file", "nodes", "policy", "expected"),
+    [
+        (
+            SIXTY,
+            4,
+            "fifo",
+            {"avg_jct": 200.817, "p50_jct": 149.5, "avg_queueing_delay": 22.4, "makespan": 3335},
+        ),
+        (
+            SIXTY,
+            4,
+            "tiresias",
+            {"avg_jct": 190.683, "p50_jct": 130, "avg_queueing_delay": 12.267, "makespan": 3271},
+        ),
+        (
+            SIXTY,
+            4,
+            "tiresias-artifact",
+            {"avg_jct": 190.683, "p50_jct": 130, "avg_queueing_delay": 12.267, "makespan": 3271},
+        ),
+        (
+            ITP01,
+            16,
+            "fifo",
+            {
+                "avg_jct": 144172.124,
+                "p50_jct": 170187,
+                "p99_jct": 237900.72,
+                "avg_queueing_delay": 131451.412,
+                "makespan": 2952852,
+            },
+        ),
+    ],
+)
+def test_figures_of_published_simulators(
+    shared_data: Path, file: str, nodes: int, policy: str, expected: dict[str, float]
+) -> None:
+    found = measured(read(shared_data / file), nodes, policy)
+    assert {name: round(found[name], 3) for name in expected} == expected
+    assert found["unfinished_jobs"] == 0
+
+
+def test_all_ten_clusters_merged_on_1024_gpus_end_exactly_once(shared_data: Path) -> None:
+    trace = read(shared_data / "cluster/elasticflow/raw-traces.tar.gz")
+    plan = simulate(trace, [8] * 128, registry.create("cluster", "fifo", {}))
+    assert len(trace) == 69_351
+    assert sorted(stint.gang.job for stint in plan.stints) == list(range(69_351))
+    assert violations(plan, trace, [8] * 128) == []

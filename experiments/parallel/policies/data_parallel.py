@@ -27,7 +27,7 @@ ALGORITHMS = ("ring", "tree", "doubling", "halving_doubling", "hierarchical")
 class DataParallel(LivePolicy):
     """The whole model on every device; gradients are all-reduced in buckets, overlapped with backward."""
 
-    name: ClassVar[str] = "data-parallel"
+    name: ClassVar[str] = "data_parallel"
 
     micro_batches: int = knob(
         1, "micro-batches accumulated on each device before the update", low=1, high=65536

@@ -16,7 +16,7 @@ from experiments.parallel.interface import BACKWARD, FORWARD, PipelineSchedule, 
 class OneForwardOneBackward(PipelineSchedule):
     """A few warm-up forwards, then one forward and one backward in turn, then the remaining backwards."""
 
-    name: ClassVar[str] = "1f1b"
+    name: ClassVar[str] = "one_f_one_b"
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
         warm_up = min(stages - 1 - stage, micro_batches)

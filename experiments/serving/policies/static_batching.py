@@ -4,9 +4,7 @@ A batch of requests runs until its longest answer is done. Prompts are padded to
 in every step, finished or not; all answers go out together (``early_return``: each at its own end). KV memory is
 reserved for the longest prompt and the longest answer allowed.
 
-*Static*: wait until ``max_batch`` requests are queued (what is left at the end of the trace runs as it is).
-*Dynamic*: as soon as the engine is idle run what is queued, up to ``max_batch``; wait for more until the oldest has
-waited ``timeout``. Over a pipeline, a batch is split into micro-batches of ``micro_batch`` requests.
+It waits until ``max_batch`` requests are queued; what is left at the end of the trace runs as it is. Over a pipeline, a batch is split into micro-batches of ``micro_batch`` requests.
 
 Sources: NVIDIA's FasterTransformer and Triton as described in Orca, OSDI'22, sections 2 and 6.
 """
@@ -34,7 +32,7 @@ from experiments.serving.interface import (
 class StaticBatching(ServingPolicy):
     """Waits for a full batch and runs it until its longest answer is done."""
 
-    name: ClassVar[str] = "static-batching"
+    name: ClassVar[str] = "static_batching"
     sees: ClassVar[frozenset[str]] = frozenset({"output"})
 
     max_batch: int = knob(8, "requests in a batch", low=1, high=4096)
@@ -48,7 +46,11 @@ class StaticBatching(ServingPolicy):
 
     @property
     def holds_answers(self) -> bool:
-        return not self.early_return
+        return True
+
+    @property
+    def early_answers(self) -> bool:
+        return self.early_return
 
     def begin(self, engine: Engine) -> Scheduler:
         return _RequestLevel(self, engine.kv_slots, self.max_output or engine.max_output)
@@ -56,19 +58,6 @@ class StaticBatching(ServingPolicy):
     def wait_for(self, oldest: float, queued: int, view: ServingView) -> float | None:
         """Until when to wait for more requests; ``None``: dispatch now."""
         return None if queued >= self.max_batch or view.no_more_arrivals else math.inf
-
-
-@dataclass(frozen=True)
-class DynamicBatching(StaticBatching):
-    """Runs what is queued once the oldest request has waited long enough, until its longest answer is done."""
-
-    name: ClassVar[str] = "dynamic-batching"
-
-    timeout: float = knob(0.0, "longest wait for more requests", low=0.0, high=3600.0, unit="s")
-
-    def wait_for(self, oldest: float, queued: int, view: ServingView) -> float | None:
-        due = oldest + self.timeout
-        return None if queued >= self.max_batch or view.now >= due else due
 
 
 @dataclass
@@ -87,22 +76,28 @@ class _RequestLevel:
 
     def next_batch(self, view: ServingView) -> Batch | Wait:
         steps = max((view.output[r] - view.generated[r] for r in self.batch), default=0)
+        rejected = tuple(r for r in view.arrived if view.prompt[r] + self.max_output > self.kv_slots)
         if steps:
-            return self._decode(steps)
-        answer = tuple(r for r in self.batch if r in view.running)
-        self.batch = []
-        return self._dispatch(answer, view)
+            return self._decode(steps, rejected)
+        answer, self.batch = tuple(self.batch), []
+        return self._dispatch(answer, rejected, view)
 
-    def _decode(self, steps: int) -> Batch:
+    def _decode(self, steps: int, rejected: tuple[int, ...]) -> Batch:
         contexts = (self.padded,) * len(self.batch)
         self.padded += steps
         requests = tuple(self.batch)
         return Batch(
-            requests, (1,) * len(requests), contexts, steps=steps, micro_batch=self.policy.micro_batch
+            requests=requests,
+            tokens=(1,) * len(requests),
+            contexts=contexts,
+            steps=steps,
+            micro_batch=self.policy.micro_batch,
+            reject=rejected,
         )
 
-    def _dispatch(self, answer: tuple[int, ...], view: ServingView) -> Batch | Wait:
-        rejected = tuple(r for r in view.arrived if view.prompt[r] + self.max_output > self.kv_slots)
+    def _dispatch(
+        self, answer: tuple[int, ...], rejected: tuple[int, ...], view: ServingView
+    ) -> Batch | Wait:
         queue = [r for r in view.waiting if r not in rejected]
         if not queue:
             return Wait(reject=rejected, answer=answer)

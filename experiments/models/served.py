@@ -98,8 +98,11 @@ def _from_config(source: str, config: Mapping[str, Any]) -> ServedModel:
     gated = "hidden_act" in config
     inner = size("intermediate_size", "n_inner", default=4 * hidden)
     context = size("max_position_embeddings", "n_positions", "n_ctx")
-    parameters = _parameters(layers, hidden, inner, size("vocab_size"), gated=gated)
     kv_heads, head_dim = size("num_key_value_heads", default=heads), size("head_dim", default=hidden // heads)
+    tied = config.get("tie_word_embeddings", not gated)
+    rows = size("vocab_size") * (1 if tied else 2)
+    saved = 2 * hidden * (heads - kv_heads) * head_dim * layers
+    parameters = _parameters(layers, hidden, inner, rows, gated=gated) - saved
     return ServedModel(
         source, parameters, layers, hidden, heads, kv_heads, head_dim, context, "its config.json"
     )

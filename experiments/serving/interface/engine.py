@@ -31,8 +31,8 @@ class Load(NamedTuple):
     @classmethod
     def of(cls, tokens: Sequence[int], contexts: Sequence[int]) -> Load:
         """Causal attention: token i of n new ones after c attends to c + i (i from 1)."""
-        own = sum(map(mul, tokens, tokens)) + len(tokens) if max(tokens) > 1 else 2 * len(tokens)
         total = sum(tokens)
+        own = sum(map(mul, tokens, tokens)) + total
         return cls(
             total,
             len(tokens),

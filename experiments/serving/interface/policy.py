@@ -42,8 +42,13 @@ class ServingPolicy(Policy):
 
     @property
     def holds_answers(self) -> bool:
-        """A finished request stays until the policy answers it; else it leaves at its last token."""
+        """A finished request keeps its memory until the policy lets it go; else it leaves at its last token."""
         return False
+
+    @property
+    def early_answers(self) -> bool:
+        """An answer goes out with its last token, even where the request is held longer."""
+        return not self.holds_answers
 
     def batches_in_flight(self, engine: Engine) -> int:
         """How many batches may be inside the pipeline at once."""

@@ -57,7 +57,8 @@ class Simulation:
         count = len(trace)
         self.engine, self.progress = engine, progress
         self.scheduler = policy.begin(engine)
-        self.capacity, self.holds = policy.batches_in_flight(engine), policy.holds_answers
+        self.capacity = policy.batches_in_flight(engine)
+        self.holds, self.early = policy.holds_answers, policy.early_answers
         self.view = ServingView.of(trace, policy.sees)
         self.output: list[int] = trace.output.tolist()
         self.admitted, self.first, self.last, self.answered = ([math.nan] * count for _ in range(4))
@@ -102,7 +103,7 @@ class Simulation:
                 arrived.append(event.request)
             elif event.batch is not None:
                 self._finish(event.batch, event.ends)
-        view.arrived = tuple(arrived)
+        view.arrived += tuple(arrived)
         if arrived and arrived[-1] == len(self.output) - 1:
             view.no_more_arrivals = True
 
@@ -143,7 +144,7 @@ class Simulation:
 
     def _answer(self, request: int) -> None:
         self.view.kv_reserved -= self.view.running.pop(request)
-        self.answered[request] = self.view.now
+        self.answered[request] = self.last[request] if self.early else self.view.now
         self.left -= 1
         if self.left % 256 == 0:
             count = len(self.output)
@@ -223,12 +224,7 @@ class Simulation:
         if view.generated[request] == self.output[request]:
             view.finished[request] = True
             if not self.holds:
-                self._answer_at_last_token(request)
-
-    def _answer_at_last_token(self, request: int) -> None:
-        """The answer went out with the last token, also where several passes were made in a row."""
-        self._answer(request)
-        self.answered[request] = self.last[request]
+                self._answer(request)
 
     def _note_tokens(self, request: int, times: tuple[float, ...]) -> None:
         if self.view.generated[request] == 0:

@@ -86,11 +86,13 @@ def percent(fraction: float | None) -> str:
 @register.filter
 def pretty(value: Any) -> str:
     """A value of a knob, option or plan as text: JSON for what has structure."""
-    if value is None:
+    if value is None or value in ([], {}):
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, str | int | float):
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, str | int):
         return str(value)
     return json.dumps(value, ensure_ascii=False)
 

@@ -18,4 +18,5 @@ urlpatterns = [
     path(f"{PROJECT}artifacts/", include("webapp.artifacts.urls")),
     path(f"{PROJECT}", include("webapp.runs.urls")),
     path(f"{PROJECT}hosts/", include("webapp.hosts.urls")),
+    path(f"{PROJECT}compare/", include("webapp.compare.urls")),
 ]

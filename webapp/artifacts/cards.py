@@ -23,6 +23,7 @@ class Card:
     cards: tuple[Mapping[str, Any], ...]
     estimates: tuple[Comparison, ...]
     plots: tuple[Mapping[str, Any], ...]
+    is_captured: bool
 
 
 #: Which captured figure of the card a rule of thumb estimates.
@@ -43,6 +44,7 @@ def card_of(artifact: Artifact) -> Card:
         (*summary.get("cards", ()), *captured.get("cards", ())),
         tuple(_beside(row, truth.get(CAPTURED_AS.get(row["name"], ""))) for row in estimates),
         (*summary.get("plots", ()), *captured.get("plots", ())),
+        bool(captured) or artifact.kind == "step",
     )
 
 

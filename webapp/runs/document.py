@@ -9,10 +9,8 @@ from typing import Any
 from django.http import Http404
 
 from experiments.core.metrics import METRICS
+from webapp.runs.figures import figures_of
 from webapp.runs.models import Run, RunDocument
-
-#: Points of one curve that are sent to a browser.
-MOST_POINTS = 50_000
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,9 @@ def view_of(run: Run) -> RunView:
     values = {row.name: row.value for row in run.metrics.all()}
     return RunView(
         metrics=tuple((name, values[name]) for name in METRICS if name in values),
-        plots=tuple(plot_of(name, series) for name, series in (outcome.get("series") or {}).items()),
-        tables=tuple(_table(name, rows) for name, rows in plan.items() if _is_table(rows)),
-        plan_facts=tuple((name, value) for name, value in plan.items() if not _is_table(value)),
+        plots=figures_of(outcome.get("series") or {}),
+        tables=_tables(plan),
+        plan_facts=() if _is_columns(plan) else tuple((n, v) for n, v in plan.items() if not _is_table(v)),
         violations=tuple(outcome.get("violations") or ()),
         provenance=tuple(_flat(outcome.get("provenance") or {})),
     )
@@ -67,6 +65,19 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list) and bool(value)
 
 
+def _is_columns(plan: Mapping[str, Any]) -> bool:
+    """A plan of many equal records is stored as its columns' names and rows of values."""
+    return set(plan) == {"columns", "rows"}
+
+
+def _tables(plan: Mapping[str, Any]) -> tuple[PlanTable, ...]:
+    if _is_columns(plan):
+        columns = tuple(plan["columns"])
+        records = tuple(dict(zip(columns, row, strict=True)) for row in plan["rows"])
+        return (PlanTable("rows", columns, records),)
+    return tuple(_table(name, rows) for name, rows in plan.items() if _is_table(rows))
+
+
 def _table(name: str, rows: list[Any]) -> PlanTable:
     records = [row if isinstance(row, dict) else {"value": row} for row in rows]
     columns = tuple(dict.fromkeys(key for row in records for key in row))
@@ -82,23 +93,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         else:
             lines.append((f"{prefix}{name}", value))
     return lines
-
-
-def plot_of(name: str, series: Mapping[str, Any]) -> dict[str, Any]:
-    """An outcome's series in the JSON that ``plots.js`` draws, sampled when it is long (and said so)."""
-    x, y = series.get("x") or [], series.get("y") or []
-    stride = -(-len(x) // MOST_POINTS) or 1
-    return {
-        "title": name.replace("_", " "),
-        "kind": "line",
-        "x_label": "time" if series.get("x_unit", "s") == "s" else "",
-        "x_unit": series.get("x_unit", "s"),
-        "y_label": name.replace("_", " "),
-        "y_unit": series.get("unit", ""),
-        "log": "",
-        "sampled": len(x) if stride > 1 else None,
-        "series": [{"name": name, "x": x[::stride], "y": y[::stride]}],
-    }
 
 
 def repeatable_spec(run: Run) -> dict[str, Any]:

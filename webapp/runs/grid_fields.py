@@ -88,12 +88,16 @@ def help_of(knob: Knob) -> str:
     elif knob.type == "bool":
         parts.append("yes or no")
     if knob.low is not None and knob.high is not None:
-        parts.append(f"{knob.low:g} to {knob.high:g}")
+        parts.append(f"{_bound(knob.low)} to {_bound(knob.high)}")
     elif knob.low is not None:
-        parts.append(f"at least {knob.low:g}")
+        parts.append(f"at least {_bound(knob.low)}")
     elif knob.high is not None:
-        parts.append(f"at most {knob.high:g}")
+        parts.append(f"at most {_bound(knob.high)}")
     return "; ".join(parts)
+
+
+def _bound(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 
 class QuantitiesField(forms.CharField):

@@ -26,19 +26,28 @@ function scaled(values, size) {
 
 function trace(line, index, plot, xScale, yScale) {
   const family = line.family && token(`--family-${line.family}`);
-  const colour = family || token(`--plot-${(index % HUES) + 1}`);
+  const colour = family || (line.colour ? token(`--${line.colour}`) : token(`--plot-${(index % HUES) + 1}`));
   const unit = (scale) => (scale[1] ? ` ${scale[1]}` : "");
   const base = {
-    name: line.name, x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, customdata: line.href,
+    name: escapeText(line.name), x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, customdata: line.href,
     hovertemplate: `${line.text ? "%{text}<br>" : ""}%{x:.4~g}${unit(xScale)}, %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`,
   };
   if (plot.x_label && typeof line.x[0] === "string") base.hovertemplate = `%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
-  if (plot.kind === "bar") return { ...base, type: "bar", marker: { color: colour } };
+  if (plot.kind === "bar") return { ...base, type: "bar", width: logWidths(base.x, plot), marker: { color: colour } };
   if (plot.kind === "scatter") {
     const symbol = ["circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon"][index % HUES];
     return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: line.mode || "markers", marker: { color: colour, size: 8, symbol }, line: { color: colour, shape: line.shape } };
   }
-  return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: "lines", line: { color: colour, width: 1.5, shape: line.shape || "linear" } };
+  const look = { color: colour, width: line.stack ? 0.5 : 1.5, shape: line.shape || "linear", dash: line.dash };
+  if (line.stack) return { ...base, type: "scatter", mode: "lines", stackgroup: line.stack, line: look, fillcolor: colour };
+  return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: "lines", line: look };
+}
+
+// On a logarithmic axis bars that are equally wide to the eye have widths in proportion to where they stand.
+function logWidths(x, plot) {
+  if (!(plot.log || "").includes("x") || x.length < 2) return undefined;
+  const root = Math.sqrt(x[1] / x[0]);
+  return x.map((value) => value * (root - 1 / root) * 0.92);
 }
 
 function escapeText(text) {

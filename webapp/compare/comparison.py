@@ -1,0 +1,249 @@
+"""Runs side by side: repeats folded, what is equal in all of them apart, what differs as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.core.metrics import METRICS
+from webapp.compare.choice import METRIC, Choice
+from webapp.compare.parameters import SEED, label_of, parameters_of
+from webapp.compare.statistics import Estimate, difference, estimate, is_better
+from webapp.runs.models import Run
+
+#: So many metrics are shown until the reader chooses; the catalogue's order says which come first.
+METRICS_AT_FIRST = 7
+#: Always said beside the name of a run, never as a column of its own.
+BESIDE_THE_NAME = ("policy", "mode")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the comparison: a run, or its repeats with other seeds folded into one."""
+
+    runs: tuple[Run, ...]
+    parameters: Mapping[str, Any]
+    estimates: Mapping[str, Estimate]
+
+    @property
+    def run(self) -> Run:
+        return self.runs[0]
+
+    @property
+    def name(self) -> str:
+        return self.run.policy or self.run.kind
+
+    @property
+    def mode(self) -> str:
+        return self.run.mode
+
+    @property
+    def statuses(self) -> tuple[str, ...]:
+        """How its runs ended, each once: ``ok``, ``infeasible``, or the state where there is no outcome."""
+        return tuple(dict.fromkeys(status_of(run) for run in self.runs))
+
+    @property
+    def reason(self) -> str:
+        return next((run.reason for run in self.runs if run.reason), "")
+
+
+def status_of(run: Run) -> str:
+    return run.outcome_status if run.state == Run.State.SUCCEEDED and run.outcome_status else run.state
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure of a line. ``change`` is relative to the baseline, ``better`` by the metric's own direction."""
+
+    metric: str
+    estimate: Estimate | None
+    change: float | None = None
+    better: bool | None = None
+
+
+@dataclass(frozen=True)
+class Parameter:
+    key: str
+    value: Any
+    differs: bool
+
+
+@dataclass(frozen=True)
+class Line:
+    entry: Entry
+    parameters: tuple[Parameter, ...]
+    cells: tuple[Cell, ...]
+    is_baseline: bool
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that can be shown; ``key`` is its name in the address."""
+
+    key: str
+    label: str
+    shown: bool
+
+    @property
+    def metric(self) -> str:
+        """The metric's name, empty for a parameter."""
+        return self.key.removeprefix(METRIC) if self.key.startswith(METRIC) else ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    lines: tuple[Line, ...]
+    columns: tuple[Column, ...]
+    constants: tuple[tuple[str, Any], ...]
+    mode: str
+    repeated: bool
+    baseline: Entry | None
+
+    @property
+    def shown(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if column.shown)
+
+    @property
+    def parameters(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.shown if not column.metric)
+
+    @property
+    def metrics(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.shown if column.metric)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """All metrics that any run reports, shown or not."""
+        return tuple(column.metric for column in self.columns if column.metric)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(line.entry for line in self.lines)
+
+
+def compare(runs: Sequence[Run], choice: Choice, pinned: str = "") -> Comparison:
+    """``runs`` with their metrics prefetched; ``pinned`` is the baseline where the address names none."""
+    entries = _entries(runs, choice.unfold)
+    constants, differing = _split(entries)
+    columns = _columns(entries, constants, differing, choice)
+    baseline = _baseline(entries, choice.baseline or pinned)
+    shown = [column for column in columns if column.shown]
+    lines = [_line(entry, shown, differing, baseline) for entry in _sorted(entries, choice)]
+    modes = {entry.mode for entry in entries}
+    return Comparison(
+        lines=tuple(lines),
+        columns=tuple(columns),
+        constants=tuple((label_of(key), value) for key, value in constants.items() if key != "mode"),
+        mode=modes.pop() if len(modes) == 1 else "",
+        repeated=len({run.seed for run in runs}) > 1,
+        baseline=baseline,
+    )
+
+
+def _entries(runs: Iterable[Run], unfold: bool) -> list[Entry]:
+    """One entry for all runs that differ in nothing but the seed; one for each run when unfolded."""
+    groups: dict[str, list[tuple[Run, dict[str, Any]]]] = {}
+    for run in runs:
+        parameters = parameters_of(run)
+        key = str(run.pk) if unfold else repr([(k, v) for k, v in sorted(parameters.items()) if k != SEED])
+        groups.setdefault(key, []).append((run, parameters))
+    return [_entry(group, unfold) for group in groups.values()]
+
+
+def _entry(group: Sequence[tuple[Run, dict[str, Any]]], unfold: bool) -> Entry:
+    parameters = dict(group[0][1])
+    if len(group) > 1 and not unfold:
+        del parameters[SEED]
+    values: dict[str, list[float]] = {}
+    for run, _ in group:
+        for row in run.metrics.all():
+            values.setdefault(row.name, []).append(row.value)
+    estimates = {name: estimate(found) for name, found in values.items()}
+    return Entry(tuple(run for run, _ in group), parameters, estimates)
+
+
+def _split(entries: Sequence[Entry]) -> tuple[dict[str, Any], list[str]]:
+    """Parameters equal wherever they exist, and those that differ.
+
+    A knob that only some policies have is no difference between policies; an option that only some runs set is one.
+    """
+    keys = list(dict.fromkeys(key for entry in entries for key in entry.parameters))
+    constants: dict[str, Any] = {}
+    differing: list[str] = []
+    for key in keys:
+        having = [entry.parameters[key] for entry in entries if key in entry.parameters]
+        everywhere = len(having) == len(entries) or key.startswith("knob.")
+        if everywhere and len({repr(value) for value in having}) == 1:
+            constants[key] = having[0]
+        else:
+            differing.append(key)
+    return constants, differing
+
+
+def _columns(
+    entries: Sequence[Entry], constants: Mapping[str, Any], differing: Sequence[str], choice: Choice
+) -> list[Column]:
+    keys = [key for key in (*differing, *constants) if key not in BESIDE_THE_NAME]
+    metrics = [f"{METRIC}{name}" for name in _metric_names(entries)]
+    chosen = set(choice.columns) & {*keys, *metrics}
+    shown = chosen or {*(key for key in differing), *metrics[:METRICS_AT_FIRST]}
+    labels = [(key, label_of(key)) for key in keys]
+    labels += [(key, METRICS[key.removeprefix(METRIC)].label) for key in metrics]
+    return [Column(key, label, key in shown) for key, label in labels]
+
+
+def _metric_names(entries: Sequence[Entry]) -> list[str]:
+    """In the catalogue's order, those with a direction before those that only describe."""
+    reported = {name for entry in entries for name in entry.estimates}
+    known = [metric for metric in METRICS.values() if metric.name in reported]
+    return [metric.name for metric in sorted(known, key=lambda metric: metric.lower_is_better is None)]
+
+
+def _baseline(entries: Sequence[Entry], run: str) -> Entry | None:
+    return next((entry for entry in entries if any(str(one.pk) == run for one in entry.runs)), None)
+
+
+def _line(entry: Entry, shown: Sequence[Column], differing: Sequence[str], baseline: Entry | None) -> Line:
+    parameters = [_parameter(entry, column.key, differing, baseline) for column in shown if not column.metric]
+    cells = [_cell(entry, column.metric, baseline) for column in shown if column.metric]
+    return Line(entry, tuple(parameters), tuple(cells), entry is baseline)
+
+
+def _parameter(entry: Entry, key: str, differing: Sequence[str], baseline: Entry | None) -> Parameter:
+    """Highlighted where it differs from the baseline's or, without one, wherever it is not the same in all."""
+    value = entry.parameters.get(key)
+    differs = key in differing if baseline is None else value != baseline.parameters.get(key)
+    return Parameter(key, value, differs)
+
+
+def _cell(entry: Entry, name: str, baseline: Entry | None) -> Cell:
+    own = entry.estimates.get(name)
+    reference = baseline.estimates.get(name) if baseline and entry is not baseline else None
+    if own is None or reference is None:
+        return Cell(name, own)
+    change = difference(own.mean, reference.mean)
+    better = None if change is None else is_better(change, METRICS[name].lower_is_better)
+    return Cell(name, own, change, better)
+
+
+def _sorted(entries: Sequence[Entry], choice: Choice) -> list[Entry]:
+    """By the chosen column, figures before words, and what has no value last in either direction."""
+    if not choice.sort:
+        return list(entries)
+    having = [entry for entry in entries if _sort_value(entry, choice.sort) is not None]
+    lacking = [entry for entry in entries if _sort_value(entry, choice.sort) is None]
+    ranked = sorted(having, key=lambda e: _rank(_sort_value(e, choice.sort)), reverse=choice.descending)
+    return ranked + lacking
+
+
+def _sort_value(entry: Entry, key: str) -> Any:
+    if key.startswith(METRIC):
+        found = entry.estimates.get(key.removeprefix(METRIC))
+        return found.mean if found else None
+    return entry.parameters.get(key)
+
+
+def _rank(value: Any) -> tuple[bool, float, str]:
+    is_number = isinstance(value, int | float)
+    return (not is_number, float(value) if is_number else 0.0, "" if is_number else str(value))

@@ -1,0 +1,231 @@
+"""Any table as CSV, Markdown or LaTeX (booktabs): one exporter, safe against what users put into names.
+
+CSV keeps every digit in SI units; Markdown and LaTeX round to three significant digits in one unit per column.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from django.http import Http404, HttpResponse
+from django.utils.text import slugify
+
+from experiments.core.units import common_scale, significant
+
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading and the SI unit of its figures; ``is_figure`` columns are aligned right."""
+
+    label: str
+    unit: str = ""
+    is_figure: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is exported: rows as long as ``columns``; ``title`` becomes caption and file name."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.columns) for row in self.rows)
+
+
+# CSV
+
+#: What makes a spreadsheet run a cell: = + - @ and their full-width forms, also behind white space.
+_FORMULA = re.compile(r"[\s\u0000-\u0020\ufeff]*[=+\-@＝＋－＠]|[\t\r\n]")
+
+
+def guarded(text: str) -> str:
+    """``text`` with an apostrophe in front where a spreadsheet could take it for a formula (or for guarded)."""
+    return f"'{text}" if text.startswith("'") or _FORMULA.match(text) else text
+
+
+def unguarded(text: str) -> str:
+    """The text that ``guarded`` was given."""
+    return text.removeprefix("'")
+
+
+def _csv_cell(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return guarded(cell) if isinstance(cell, str) else repr(cell)
+
+
+def to_csv(table: Table) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow([_csv_cell(_heading(column.label, column.unit)) for column in table.columns])
+    writer.writerows([_csv_cell(cell) for cell in row] for row in table.rows)
+    return out.getvalue()
+
+
+# What Markdown and LaTeX share: one unit per column.
+
+
+def _heading(label: str, unit: str) -> str:
+    return f"{label} ({unit})" if unit else label
+
+
+def _scales(table: Table) -> list[tuple[float, str]]:
+    return [
+        common_scale([float(cell) for cell in cells if _is_number(cell)], column.unit)  # type: ignore[arg-type]
+        for column, cells in zip(table.columns, _transposed(table), strict=True)
+    ]
+
+
+def _transposed(table: Table) -> list[list[Cell]]:
+    return [[row[index] for row in table.rows] for index in range(len(table.columns))]
+
+
+def _is_number(cell: Cell) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _number(cell: int | float, size: float) -> str:
+    if isinstance(cell, int) and size == 1:
+        return str(cell)
+    return significant(cell / size).replace(",", "")
+
+
+Escape = Callable[[str], str]
+
+
+def _texts(table: Table, escape: Escape, nothing: str) -> list[list[str]]:
+    """Heading and rows as escaped text."""
+    scales = _scales(table)
+    heading = [
+        escape(_heading(column.label, unit)) for column, (_, unit) in zip(table.columns, scales, strict=True)
+    ]
+    rows = [[_text(c, s[0], escape, nothing) for c, s in zip(row, scales, strict=True)] for row in table.rows]
+    return [heading, *rows]
+
+
+def _text(cell: Cell, size: float, escape: Escape, nothing: str) -> str:
+    if cell is None or cell == "":
+        return nothing
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return escape(cell) if isinstance(cell, str) else escape(_number(cell, size))
+
+
+# Markdown
+
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$!])")
+_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_BREAKS = re.compile(r"[\s\x00-\x1f\x7f\u2028\u2029]+")
+
+
+def markdown_escape(text: str) -> str:
+    """No markup, no HTML, no end of a cell or line."""
+    return _MARKDOWN_SPECIAL.sub(r"\\\1", _BREAKS.sub(" ", text).translate(_HTML))
+
+
+def to_markdown(table: Table) -> str:
+    heading, *rows = _texts(table, markdown_escape, "–")
+    rule = ["---:" if column.is_figure else "---" for column in table.columns]
+    lines = [f"| {' | '.join(cells)} |" for cells in (heading, rule, *rows)]
+    return f"**{markdown_escape(table.title)}**\n\n" + "\n".join(lines) + "\n"
+
+
+# LaTeX
+
+_LATEX: Mapping[str, str] = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+    # After a row's \\ these two would be read as its options.
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    # No ligature into a dash.
+    "-": "{-}",
+    "–": "--",
+    "±": r"\ensuremath{\pm}",
+    "×": r"\ensuremath{\times}",
+    "µ": r"\ensuremath{\mu}",
+}
+_POWER = re.compile(r"(-?[0-9.]+)e([+-][0-9]+)")
+
+
+def latex_escape(text: str) -> str:
+    """Every character stands for itself; a number with an exponent is set as one."""
+    if power := _POWER.fullmatch(text):
+        return rf"\ensuremath{{{power.group(1)}\times 10^{{{int(power.group(2))}}}}}"
+    if re.fullmatch(r"-[0-9.]+", text):
+        return rf"\ensuremath{{{text}}}"
+    return "".join(_LATEX.get(letter, letter) for letter in _BREAKS.sub(" ", text))
+
+
+def to_latex(table: Table) -> str:
+    """A table environment; wants ``\\usepackage{booktabs}`` and, for ``"``, T1 fonts."""
+    heading, *rows = (" & ".join(cells) + r" \\" for cells in _texts(table, latex_escape, "--"))
+    alignment = "".join("r" if column.is_figure else "l" for column in table.columns)
+    lines = [
+        r"% \usepackage{booktabs}",
+        r"\begin{table}",
+        r"  \centering",
+        rf"  \caption{{{latex_escape(table.title)}}}",
+        rf"  \begin{{tabular}}{{{alignment}}}",
+        r"    \toprule",
+        f"    {heading}",
+        r"    \midrule",
+        *(f"    {row}" for row in rows),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# Over HTTP
+
+
+@dataclass(frozen=True)
+class Format:
+    write: Callable[[Table], str]
+    content_type: str
+    suffix: str
+
+
+FORMATS: Mapping[str, Format] = {
+    "csv": Format(to_csv, "text/csv", "csv"),
+    "markdown": Format(to_markdown, "text/markdown", "md"),
+    "latex": Format(to_latex, "application/x-tex", "tex"),
+}
+
+
+def download(table: Table, name: str) -> HttpResponse:
+    """The table as a file; 404 for a format that does not exist."""
+    if name not in FORMATS:
+        raise Http404(f"no export format {name!r:.40}; there are {', '.join(FORMATS)}")
+    format = FORMATS[name]
+    answer = HttpResponse(format.write(table).encode("utf-8"), content_type=f"{format.content_type}; charset=utf-8")
+    file_name = f"{slugify(table.title)[:80] or 'table'}.{format.suffix}"
+    answer["Content-Disposition"] = f'attachment; filename="{file_name}"'
+    return answer

@@ -1,0 +1,51 @@
+"""What a run was asked for, flat: the columns in which the runs of a comparison may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from webapp.runs.models import Run
+
+#: What makes repeats of one run: they are folded over it.
+SEED = "seed"
+
+
+def parameters_of(run: Run) -> dict[str, Any]:
+    """Parameters by key: ``policy``, ``workload``, ``hardware``, ``mode``, ``seed``, ``knob.lookahead`` ...
+
+    An option that was left to its default is absent, as is a knob that the policy does not have.
+    """
+    spec = run.spec
+    options = (spec.get("workload") or {}).get("options") or {}
+    return {
+        "workload": str(run.artifact) if run.artifact else (spec.get("workload") or {}).get("source"),
+        "family": run.family,
+        "policy": run.policy,
+        **_hardware(run),
+        "mode": run.mode,
+        SEED: run.seed,
+        **{f"option.{name}": value for name, value in options.items() if value is not None},
+        **{f"knob.{name}": value for name, value in (spec.get("knobs") or {}).items()},
+    }
+
+
+def _hardware(run: Run) -> dict[str, Any]:
+    """A device with its overrides, or a cluster, one key per field; node groups stay one word."""
+    value = run.spec.get("hardware")
+    if isinstance(value, str):
+        return {"hardware": run.host.name if value == "local" and run.host else value}
+    if not isinstance(value, Mapping):
+        return {"hardware": run.hardware}
+    fields = value.get("cluster", value)
+    if not isinstance(fields, Mapping):
+        return {"hardware": run.hardware}
+    rest = {name: v for name, v in fields.items() if name not in ("device", "overrides")}
+    overrides = fields.get("overrides") or {}
+    named = {"hardware": fields.get("device", run.hardware)}
+    return named | {f"hardware.{name}": v for name, v in {**rest, **overrides}.items()}
+
+
+def label_of(key: str) -> str:
+    """``knob.swap_threshold`` -> ``swap threshold``."""
+    return key.rsplit(".", 1)[-1].replace("_", " ")

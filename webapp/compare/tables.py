@@ -1,0 +1,54 @@
+"""The comparison as an exportable table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from experiments.core.metrics import METRICS
+from webapp.compare.comparison import Comparison, Line
+from webapp.compare.export import Cell, Column, Table
+from webapp.presentation import pretty
+
+
+def exported(comparison: Comparison, title: str) -> Table:
+    """What is shown, mode and status always among it; repeats with their number and interval."""
+    columns = [Column("run"), Column("mode"), Column("status")]
+    columns += [Column(column.label) for column in comparison.parameters]
+    if _folded(comparison):
+        columns.append(Column("n", is_figure=True))
+    for column in comparison.metrics:
+        columns.extend(_metric_columns(comparison, column.metric))
+    rows = tuple(tuple(_row(comparison, line)) for line in comparison.lines)
+    return Table(title, tuple(columns), rows)
+
+
+def _folded(comparison: Comparison) -> bool:
+    return any(len(entry.runs) > 1 for entry in comparison.entries)
+
+
+def _metric_columns(comparison: Comparison, name: str) -> Iterator[Column]:
+    metric = METRICS[name]
+    yield Column(metric.label, metric.unit, is_figure=True)
+    if _folded(comparison):
+        yield Column(f"± {metric.label}", metric.unit, is_figure=True)
+    if comparison.baseline:
+        yield Column(f"change of {metric.label}", "fraction", is_figure=True)
+
+
+def _row(comparison: Comparison, line: Line) -> Iterator[Cell]:
+    entry = line.entry
+    yield entry.name
+    yield entry.mode
+    yield ", ".join(entry.statuses)
+    for parameter in line.parameters:
+        value = parameter.value
+        yield value if value is None or isinstance(value, str | int | float) else pretty(value)
+    if _folded(comparison):
+        yield len(entry.runs)
+    for cell in line.cells:
+        found = cell.estimate
+        yield found.mean if found else None
+        if _folded(comparison):
+            yield found.half_width if found else None
+        if comparison.baseline:
+            yield cell.change

@@ -1,0 +1,57 @@
+"""Tags of tables whose state is in the address: sorting, what a form keeps, what a link keeps."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from experiments.core.units import significant
+
+register = template.Library()
+
+#: Never carried over: another choice starts at the first page, and a link is no download.
+PASSING = ("page", "export")
+
+
+@register.simple_tag(takes_context=True)
+def sort_by(context: template.Context, key: str) -> str:
+    """The address that sorts by ``key``; in the other direction where it already does."""
+    values = context["request"].GET.copy()
+    values["sort"] = f"-{key}" if values.get("sort") == key else key
+    values.pop("page", None)
+    return f"?{values.urlencode()}"
+
+
+@register.simple_tag(takes_context=True)
+def sort_state(context: template.Context, key: str) -> SafeString:
+    """``aria-sort`` of a heading."""
+    sort = context["request"].GET.get("sort", "")
+    if sort.removeprefix("-") != key:
+        return mark_safe("")
+    return format_html(' aria-sort="{}"', "descending" if sort.startswith("-") else "ascending")
+
+
+@register.simple_tag(takes_context=True)
+def keep(context: template.Context, *dropped: str) -> SafeString:
+    """Hidden fields with everything of the address but ``dropped``, which the form itself sets."""
+    lists = context["request"].GET.lists()
+    pairs = ((name, value) for name, values in lists for value in values if name not in (*dropped, *PASSING))
+    return format_html_join("", '<input type="hidden" name="{}" value="{}">', pairs)
+
+
+@register.simple_tag(takes_context=True)
+def only(context: template.Context, *names: str) -> str:
+    """The current address with nothing but ``names``."""
+    request = context["request"]
+    values = request.GET.copy()
+    for name in list(values):
+        if name not in names:
+            del values[name]
+    return f"{request.path}?{values.urlencode()}" if values else request.path
+
+
+@register.filter
+def change(fraction: float) -> str:
+    """``0.123`` -> ``+12.3 %``."""
+    return f"{'+' if fraction > 0 else ''}{significant(fraction * 100)} %"

@@ -1,0 +1,68 @@
+"""The curves of an outcome gathered into figures: parts of a whole are stacked, numbered devices share one plot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+#: Points of one curve that are sent to a browser.
+MOST_POINTS = 50_000
+#: A limit is drawn into the figure of what it limits.
+LIMITS = {"capacity": "device_bytes"}
+NUMBERED = re.compile(r"(?P<stem>.+?)_(?P<number>\d+)")
+
+
+def stem_of(name: str) -> str:
+    """``device_bytes.gradient`` -> ``device_bytes``, ``memory_device_3`` -> ``memory_device``."""
+    found = NUMBERED.fullmatch(name)
+    return LIMITS.get(name, found["stem"] if found else name.split(".")[0])
+
+
+def figures_of(series: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Figures in the form that ``plots.js`` draws, the largest groups first."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(series, key=_by_number):
+        groups.setdefault(stem_of(name), []).append(name)
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+    return tuple(_figure(stem, names, series) for stem, names in ordered)
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    found = NUMBERED.fullmatch(name)
+    return (found["stem"], int(found["number"])) if found else (name, -1)
+
+
+def _figure(stem: str, names: list[str], series: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    first = series[names[0]]
+    x_unit = first.get("x_unit", "s")
+    longest = max(len(series[name].get("x") or ()) for name in names)
+    return {
+        "title": stem.replace("_", " "),
+        "kind": "bar" if x_unit not in ("s", "") and longest < 200 else "line",
+        "x_label": "time" if x_unit == "s" else x_unit,
+        "x_unit": x_unit if x_unit == "s" else "",
+        "y_label": stem.replace("_", " "),
+        "y_unit": first.get("unit", ""),
+        "log": "",
+        "sampled": longest if longest > MOST_POINTS else None,
+        "series": [_curve(stem, name, series[name]) for name in names],
+    }
+
+
+def _curve(stem: str, name: str, curve: Mapping[str, Any]) -> dict[str, Any]:
+    x, y = curve.get("x") or [], curve.get("y") or []
+    stride = -(-len(x) // MOST_POINTS) or 1
+    row = {"name": label_of(stem, name), "x": x[::stride], "y": y[::stride], "shape": "hv"}
+    if name in LIMITS:
+        return row | {"dash": "dash", "shape": "linear", "colour": "ink"}
+    if name.startswith(f"{stem}."):
+        return row | {"stack": stem}
+    return row | {"colour": "ink"} if name == stem else row
+
+
+def label_of(stem: str, name: str) -> str:
+    """What the legend says: the part's own name, or "total"."""
+    if name == stem:
+        return "total"
+    return name.removeprefix(stem).strip("._").replace("_", " ") if name.startswith(stem) else name

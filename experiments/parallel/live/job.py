@@ -1,0 +1,66 @@
+"""What the processes of a measured run share: the job in a folder, gradients and reports written beside it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from experiments.core.spec import WorkloadOptions
+from experiments.parallel.interface import ParallelPlan
+from experiments.workloads.model import ModelSource
+
+#: Steps after the first (whose gradients are compared) and the second (which is profiled).
+TIMED_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """``layers`` are the module paths that the plan's stages count; one rank carries out one worker."""
+
+    plan: ParallelPlan
+    layers: tuple[str, ...]
+    source: ModelSource
+    seed: int
+    folder: Path
+
+    @property
+    def ranks(self) -> int:
+        return len(self.plan.workers)
+
+    def save(self) -> None:
+        source = asdict(self.source)
+        row = {"plan": self.plan.to_json(), "layers": self.layers, "source": source, "seed": self.seed}
+        (self.folder / "job.json").write_text(json.dumps(row))
+
+    @classmethod
+    def load(cls, folder: Path) -> Job:
+        row = json.loads((folder / "job.json").read_text())
+        source = {**row["source"], "options": WorkloadOptions(**row["source"]["options"])}
+        return cls(
+            ParallelPlan.from_json(row["plan"]),
+            tuple(row["layers"]),
+            ModelSource(**source),
+            row["seed"],
+            folder,
+        )
+
+    def save_gradients(self, rank: int, gradients: dict[str, Tensor]) -> None:
+        kept = {name: value.detach().cpu() for name, value in gradients.items()}
+        torch.save(kept, self.folder / f"gradients-{rank}.pt")
+
+    def gradients(self, rank: int) -> dict[str, Tensor]:
+        """By parameter name: all of them, or those of the rank's stages."""
+        found: dict[str, Tensor] = torch.load(self.folder / f"gradients-{rank}.pt", weights_only=True)
+        return found
+
+    def save_report(self, rank: int, report: dict[str, Any]) -> None:
+        (self.folder / f"report-{rank}.json").write_text(json.dumps(report))
+
+    def report(self, rank: int) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / f"report-{rank}.json").read_text())
+        return found

@@ -1,0 +1,102 @@
+"""One process of a measured run: ``python -m experiments.parallel.live.rank FOLDER RANK``."""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from experiments.parallel.live.job import TIMED_STEPS, Job
+from experiments.parallel.live.model import Built, built
+from experiments.parallel.live.pipeline import PipelineRunner
+from experiments.parallel.live.profiled import bytes_by_collective, peak_bytes
+from experiments.parallel.live.replicas import ReplicaRunner, Runner
+
+TIMEOUT = datetime.timedelta(seconds=120)
+PROFILED = "profiled step"
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+def main(folder: str, rank: str) -> None:
+    _die_with_parent()
+    job = Job.load(Path(folder))
+    _rank(job, int(rank))
+
+
+def _die_with_parent() -> None:
+    """However the parent ends, no rank stays behind. Only Linux knows how; elsewhere the launcher's kill must do."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def _device(job: Job, rank: int) -> tuple[str, str]:
+    """A GPU each with NCCL where there are enough, else the CPU with gloo."""
+    if torch.cuda.is_available() and torch.cuda.device_count() >= job.ranks:
+        torch.cuda.set_device(rank)
+        return f"cuda:{rank}", "nccl"
+    return "cpu", "gloo"
+
+
+def _rank(job: Job, rank: int) -> None:
+    device, backend = _device(job, rank)
+    store = FileStore(str(job.folder / "store"), job.ranks)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=job.ranks, timeout=TIMEOUT)
+    try:
+        job.save_report(rank, {"device": device, "backend": backend, **_measured(job, rank, device)})
+    finally:
+        dist.destroy_process_group()
+
+
+def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
+    """The first step gives the gradients, the second is profiled, the others are timed."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device != "cpu" else [])]
+    with profile(activities=activities, profile_memory=True, record_shapes=True) as profiler:
+        made = built(job.source, job.seed, device)
+        runner = _runner(job, rank, made)
+        runner.gradients_of_step()
+        job.save_gradients(rank, runner.gradients())
+        runner.update()
+        if device != "cpu":
+            torch.cuda.reset_peak_memory_stats(device)
+        with record_function(PROFILED):
+            runner.step()
+    times = [_timed(runner, device) for _ in range(TIMED_STEPS)]
+    events = profiler.profiler.kineto_results.events()
+    return {
+        "step_times": times,
+        "peak_bytes": torch.cuda.max_memory_allocated(device)
+        if device != "cpu"
+        else peak_bytes(events, PROFILED),
+        "bytes_by_collective": bytes_by_collective(events, PROFILED),
+    }
+
+
+def _runner(job: Job, rank: int, made: Built) -> Runner:
+    if "pipeline" in dict(job.plan.mesh):
+        return PipelineRunner(job, rank, made)
+    return ReplicaRunner(job, rank, made)
+
+
+def _timed(runner: Runner, device: str) -> float:
+    dist.barrier()
+    start = time.perf_counter()
+    runner.step()
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    # Threads of the backend may outlive the interpreter's shutdown: everything is written, so leave at once.
+    os._exit(0)

@@ -39,7 +39,12 @@ def _number(text: str) -> float:
 
 
 def loads(text: str | bytes, where: str) -> Any:
-    """Parse JSON; ``BadInput`` names ``where`` and the position. Refuses NaN, Infinity, duplicate keys, depth > 64."""
+    """Parse JSON; ``BadInput`` names ``where`` and the position.
+
+    Refuses NaN, Infinity, duplicate keys, depth > 64, and text that no database takes (NUL, lone surrogates).
+    """
+    if isinstance(text, bytes):
+        text = _decoded(text, where)
     try:
         value = json.loads(
             text,
@@ -54,7 +59,30 @@ def loads(text: str | bytes, where: str) -> Any:
         raise BadInput(f"not valid JSON: {error}", where, "a JSON document") from None
     if depth(value) > MAX_DEPTH:
         raise BadInput("nested too deeply", where, f"at most {MAX_DEPTH} levels")
+    if "\\u" in text:
+        _refuse_unstorable(value, where)
     return value
+
+
+def _decoded(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        what = f"byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8"
+        raise BadInput(what, where, "a JSON document in UTF-8") from None
+
+
+def _refuse_unstorable(value: Any, where: str) -> None:
+    """NUL and lone surrogates can be spelled as escapes only."""
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict):
+            todo.extend([*item.keys(), *item.values()])
+        elif isinstance(item, list):
+            todo.extend(item)
+        elif isinstance(item, str) and ("\0" in item or any("\ud800" <= c <= "\udfff" for c in item)):
+            raise BadInput(f"a NUL or lone surrogate in {item[:40]!r}", where, "plain Unicode text")
 
 
 def depth(value: Any) -> int:

@@ -81,6 +81,7 @@ def reader_for(head: bytes, name: str, format: str = "auto") -> Reader:
         if format not in known:
             raise BadInput(f"unknown format {format!r}", name, "one of " + ", ".join(known))
         return known[format]
+    head = head.removeprefix(b"\xef\xbb\xbf")  # a byte-order mark says nothing about the format
     matches = [reader for reader in known.values() if reader.recognises(head, name)]
     if not matches:
         raise BadInput("not a format that can be read", name, "one of " + ", ".join(known))

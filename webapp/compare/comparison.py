@@ -167,16 +167,18 @@ def _split(entries: Sequence[Entry]) -> tuple[dict[str, Any], list[str]]:
     """Parameters equal wherever they exist, and those that differ.
 
     A knob that only some policies have is no difference between policies; an option that only some runs set is one.
+    A folded line has no seed of its own.
     """
     keys = list(dict.fromkeys(key for entry in entries for key in entry.parameters))
     constants: dict[str, Any] = {}
     differing: list[str] = []
     for key in keys:
         having = [entry.parameters[key] for entry in entries if key in entry.parameters]
-        everywhere = len(having) == len(entries) or key.startswith("knob.")
-        if everywhere and len({repr(value) for value in having}) == 1:
+        equal = len({repr(value) for value in having}) == 1
+        everywhere = len(having) == len(entries)
+        if equal and (everywhere or key.startswith("knob.")):
             constants[key] = having[0]
-        else:
+        elif not (equal and key == SEED):
             differing.append(key)
     return constants, differing
 

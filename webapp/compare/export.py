@@ -225,7 +225,9 @@ def download(table: Table, name: str) -> HttpResponse:
     if name not in FORMATS:
         raise Http404(f"no export format {name!r:.40}; there are {', '.join(FORMATS)}")
     format = FORMATS[name]
-    answer = HttpResponse(format.write(table).encode("utf-8"), content_type=f"{format.content_type}; charset=utf-8")
+    answer = HttpResponse(
+        format.write(table).encode("utf-8"), content_type=f"{format.content_type}; charset=utf-8"
+    )
     file_name = f"{slugify(table.title)[:80] or 'table'}.{format.suffix}"
     answer["Content-Disposition"] = f'attachment; filename="{file_name}"'
     return answer

@@ -37,7 +37,7 @@ def _uuid(text: str) -> UUID | None:
         return None
 
 
-class RunFilter(django_filters.FilterSet):
+class RunFilter(django_filters.FilterSet):  # type: ignore[misc]
     """``?q=vdnn&policy=vdnn-all&hardware=a100-40g&mode=simulated&status=infeasible``; choices are what is there."""
 
     q = django_filters.CharFilter(method="filter_text", label="Contains")

@@ -1,0 +1,186 @@
+"""The comparison page: what folds, what differs, what is better, and what leaves as a file."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from django.test import Client
+
+from tests.webapp import recorded
+from tests.webapp.recorded import Place
+from webapp.compare.choice import Choice
+from webapp.compare.comparison import compare
+from webapp.compare.filters import comparable
+from webapp.compare.plots import scatter
+from webapp.runs.models import Experiment, Run
+
+pytestmark = pytest.mark.django_db
+GIB = 2**30
+
+
+@pytest.fixture
+def ada() -> Place:
+    return recorded.place("ada")
+
+
+@pytest.fixture
+def client(client: Client, ada: Place) -> Client:
+    client.force_login(ada.user)
+    return client
+
+
+@pytest.fixture
+def memory(ada: Place) -> Experiment:
+    """A baseline, vDNN with three seeds, one that does not fit and one that crashed."""
+    made = recorded.experiment(ada.project)
+    gpt2 = recorded.artifact(ada.project)
+    recorded.run(made, "baseline", {"peak_memory": 60 * GIB, "step_time": 1.0, "mfu": 0.4}, artifact=gpt2)
+    for seed, seconds in enumerate((1.4, 1.5, 1.6)):
+        figures = {"peak_memory": 30 * GIB, "step_time": seconds, "mfu": 0.3}
+        recorded.run(made, "vdnn-all", figures, seed=seed, knobs={"lookahead": 1}, artifact=gpt2)
+    reason = "op 7 needs 3 GiB more"
+    recorded.run(made, "checkpoint", outcome_status="infeasible", reason=reason, artifact=gpt2)
+    recorded.run(made, "swap-all", state="failed", outcome_status="", reason="SIGSEGV in op 3", artifact=gpt2)
+    return made
+
+
+def runs_of(experiment: Experiment) -> list[Run]:
+    return list(comparable(experiment.project).filter(experiment=experiment))
+
+
+def test_seeds_fold_into_one_line_with_mean_and_interval(memory: Experiment) -> None:
+    found = compare(runs_of(memory), Choice())
+    assert [entry.name for entry in found.entries] == ["baseline", "vdnn-all", "checkpoint", "swap-all"]
+    vdnn = found.entries[1].estimates["step_time"]
+    assert (vdnn.n, vdnn.mean) == (3, 1.5)
+    assert vdnn.half_width == pytest.approx(0.248414, abs=1e-6)
+
+
+def test_unfolded_every_seed_has_its_line(memory: Experiment) -> None:
+    found = compare(runs_of(memory), Choice(unfold=True))
+    assert [entry.parameters["seed"] for entry in found.entries] == [0, 0, 1, 2, 0, 0]
+
+
+def test_what_is_equal_everywhere_is_said_once(memory: Experiment) -> None:
+    found = compare(runs_of(memory), Choice())
+    assert ("hardware", "a100-40g") in found.constants
+    assert ("lookahead", 1) in found.constants
+    assert [column.key for column in found.parameters] == []
+
+
+def test_an_option_that_only_some_runs_set_is_a_difference(ada: Place) -> None:
+    made = recorded.experiment(ada.project)
+    recorded.run(made, options={"batch": 8})
+    recorded.run(made)
+    found = compare(runs_of(made), Choice())
+    assert [column.key for column in found.parameters] == ["option.batch"]
+
+
+def test_per_cent_against_the_pinned_baseline_follow_the_metrics_direction(memory: Experiment) -> None:
+    base = memory.runs.get(policy="baseline")
+    line = compare(runs_of(memory), Choice(), str(base.pk)).lines[1]
+    changes = {cell.metric: (cell.change, cell.better) for cell in line.cells}
+    assert changes["peak_memory"] == (-0.5, True)
+    assert changes["step_time"] == (0.5, False)
+    assert changes["mfu"] == (pytest.approx(-0.25), False)
+
+
+def test_runs_without_the_figure_come_last_in_either_direction(memory: Experiment) -> None:
+    for descending, first in ((False, "vdnn-all"), (True, "baseline")):
+        choice = Choice(sort="metric.peak_memory", descending=descending)
+        names = [entry.name for entry in compare(runs_of(memory), choice).entries]
+        assert names[0] == first
+        assert names[2:] == ["checkpoint", "swap-all"]
+
+
+def test_measured_and_simulated_have_fronts_of_their_own(ada: Place) -> None:
+    made = recorded.experiment(ada.project)
+    recorded.run(made, "baseline", {"peak_memory": 9.0, "step_time": 1.0})
+    recorded.run(made, "vdnn-all", {"peak_memory": 8.0, "step_time": 0.5})
+    recorded.run(made, "baseline", {"peak_memory": 20.0, "step_time": 2.0}, mode="measured", hardware="local")
+    found = scatter(compare(runs_of(made), Choice()), Choice(), ada.project)
+    assert found is not None
+    fronts = {front.mode: [entry.name for entry in front.entries] for front in found.fronts}
+    assert fronts == {"simulated": ["vdnn-all"], "measured": ["baseline"]}
+
+
+def test_the_page_says_why_a_run_has_no_figures(client: Client, ada: Place, memory: Experiment) -> None:
+    page = client.get(ada.url(f"compare/{memory.pk}/")).content.decode()
+    assert "op 7 needs 3 GiB more" in page
+    assert "SIGSEGV in op 3" in page
+    assert page.count('class="badge state-infeasible"') == 1
+    assert page.count('class="badge state-failed"') == 1
+
+
+def test_every_row_says_its_mode_where_modes_are_mixed(
+    client: Client, ada: Place, memory: Experiment
+) -> None:
+    url = ada.url(f"compare/{memory.pk}/")
+    assert client.get(url).content.decode().count("badge mode-simulated") == 2  # the heading, the front
+    recorded.run(memory, "baseline", {"step_time": 2.0}, mode="measured", hardware="local")
+    rows = client.get(url).content.decode().split("<tbody>")[1].split("</tbody>")[0]
+    assert (rows.count("badge mode-simulated"), rows.count("badge mode-measured")) == (4, 1)
+
+
+def test_filters_and_columns_are_in_the_address(client: Client, ada: Place, memory: Experiment) -> None:
+    address = ada.url(f"compare/{memory.pk}/?status=ok&column=metric.mfu&export=csv")
+    rows = list(csv.reader(io.StringIO(client.get(address).content.decode())))
+    assert rows[0] == ["run", "mode", "status", "n", "model FLOPs utilization (fraction)",
+                       "± model FLOPs utilization (fraction)"]  # fmt: skip
+    assert rows[1] == ["baseline", "simulated", "ok", "1", "0.4", ""]
+    assert rows[2][:5] == ["vdnn-all", "simulated", "ok", "3", "0.3"]
+
+
+def test_pinning_is_for_everybody_and_only_for_runs_of_the_experiment(
+    client: Client, ada: Place, memory: Experiment
+) -> None:
+    base = memory.runs.get(policy="baseline")
+    url = ada.url(f"compare/{memory.pk}/pin")
+    assert client.post(url, {"run": base.pk}).status_code == 302
+    memory.refresh_from_db()
+    assert memory.pinned == base
+    other = recorded.run(recorded.experiment(ada.project, "another"))
+    assert client.post(url, {"run": other.pk}).status_code == 404
+    client.post(url)
+    memory.refresh_from_db()
+    assert memory.pinned is None
+
+
+def test_any_runs_of_the_project_can_be_compared_but_nobody_elses(
+    client: Client, ada: Place, memory: Experiment
+) -> None:
+    bob = recorded.place("bob")
+    theirs = recorded.run(recorded.experiment(bob.project), "poison", {"step_time": 666.0})
+    mine = memory.runs.get(policy="baseline")
+    page = client.get(ada.url(f"compare/?run={mine.pk},{theirs.pk}&run=nonsense")).content.decode()
+    assert "1 line" in page
+    assert "poison" not in page
+    assert client.get(bob.url(f"compare/{theirs.experiment_id}/")).status_code == 404
+
+
+def test_a_hostile_name_stays_text(client: Client, ada: Place) -> None:
+    name = "</script><script>alert(1)</script>"
+    made = recorded.experiment(ada.project, name)
+    for policy in ("a", "b"):
+        recorded.run(made, policy, {"step_time": 1.0, "peak_memory": 2.0}, options={"model": name + policy})
+    page = client.get(ada.url(f"compare/{made.pk}/")).content.decode()
+    assert "<script>alert" not in page
+    data = re.search(r'<script id="scatter-data" type="application/json">(.*?)</script>', page)
+    assert data is not None
+    assert name in json.loads(data.group(1))["series"][0]["text"][0]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["page=x", "sort=-", "sort=metric.nope", "column=nope", "x=nope&y=", "baseline=%00", "q=%00", "status=x",
+     "run=%ff", "unfold=2", "bar=<b>", "policy=%00"],
+)  # fmt: skip
+def test_no_address_breaks_the_page(client: Client, ada: Place, memory: Experiment, query: str) -> None:
+    assert client.get(ada.url(f"compare/{memory.pk}/?{query}")).status_code == 200
+    assert client.get(ada.url(f"compare/?{query}")).status_code == 200
+
+
+def test_an_unknown_export_is_not_found(client: Client, ada: Place, memory: Experiment) -> None:
+    assert client.get(ada.url(f"compare/{memory.pk}/?export=xlsx")).status_code == 404

@@ -1,0 +1,134 @@
+"""Tables leave as files that no spreadsheet, Markdown or LaTeX reader can be tricked with."""
+
+import csv
+import io
+import re
+
+import pytest
+from django.http import Http404
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webapp.compare.export import Column, Table, download, to_csv, to_latex, to_markdown, unguarded
+
+HOSTILE = (
+    '=HYPERLINK("http://evil","x")',
+    "+1+cmd|' /C calc'!A0",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    " =1",
+    "＝1+1",
+    "＋1",
+    "－1",
+    "＠x",
+    "\ufeff=1",
+    "'=1",
+)
+
+
+def table_of(*cells: str) -> Table:
+    return Table("names", (Column("name"),), tuple((cell,) for cell in cells))
+
+
+def read(text: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_spreadsheet_takes_no_name_for_a_formula(name: str) -> None:
+    (cell,) = read(to_csv(table_of(name)))[1]
+    assert cell == f"'{name}"
+    assert unguarded(cell) == name
+
+
+def test_numbers_stay_numbers_with_every_digit() -> None:
+    table = Table("n", (Column("time", "s", True), Column("jobs", "", True)), ((-0.1, -3), (1e-300, None)))
+    assert to_csv(table) == "time (s),jobs\r\n-0.1,-3\r\n1e-300,\r\n"
+
+
+@given(st.lists(st.text(), min_size=1, max_size=5))
+def test_what_goes_into_csv_comes_out_of_it(cells: list[str]) -> None:
+    rows = read(to_csv(Table("t", tuple(Column(f"c{i}") for i in range(len(cells))), (tuple(cells),))))
+    assert [unguarded(cell) for cell in rows[1]] == cells
+
+
+def test_latex_rounds_in_one_unit_per_column() -> None:
+    table = Table(
+        "GPT-2, memory",
+        (Column("run"), Column("peak memory", "bytes", True), Column("mfu", "fraction", True)),
+        (("vdnn_all", 3 * 2**30, 0.4251), ("baseline", 512 * 2**20, None)),
+    )
+    assert to_latex(table) == "\n".join(
+        [
+            r"% \usepackage{booktabs}",
+            r"\begin{table}",
+            r"  \centering",
+            r"  \caption{GPT{-}2, memory}",
+            r"  \begin{tabular}{lrr}",
+            r"    \toprule",
+            r"    run & peak memory (GiB) & mfu (\%) \\",
+            r"    \midrule",
+            r"    vdnn\_all & 3 & 42.5 \\",
+            r"    baseline & 0.5 & -- \\",
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def test_a_row_that_starts_with_a_bracket_is_no_option_of_the_row_before() -> None:
+    text = to_latex(table_of("plain", "[1cm]", "*"))
+    assert r"    {[}1cm{]} \\" in text
+    assert r"    {*} \\" in text
+
+
+def test_latex_sets_numbers_as_numbers() -> None:
+    table = Table("e", (Column("error", "abs", True),), ((2.5e-16,), (-3.0,)))
+    assert r"\ensuremath{2.5\times 10^{-16}}" in to_latex(table)
+    assert r"\ensuremath{-3}" in to_latex(table)
+
+
+@given(st.text(), st.lists(st.text(), max_size=4))
+def test_latex_has_balanced_braces_and_no_command_of_a_user(title: str, cells: list[str]) -> None:
+    text = to_latex(Table(title, (Column("a"),), tuple((cell,) for cell in cells)))
+    bare = re.sub(r"\\[{}]", "", text)
+    depth = 0
+    for letter in bare:
+        depth += (letter == "{") - (letter == "}")
+        assert depth >= 0
+    assert depth == 0
+    known = r"\\(usepackage|begin|end|centering|caption|toprule|midrule|bottomrule|text[a-z]+|ensuremath|pm|times|mu)"
+    assert re.sub(rf"{known}(?![a-z])|\\[\\{{}}$&#%_]", "", text).count("\\") == 0
+    assert len(text.splitlines()) == 11 + len(cells)
+
+
+def test_markdown_keeps_cells_apart_and_shows_no_html() -> None:
+    text = to_markdown(table_of("a|b", "`rm`", "<script>alert(1)</script>", "two\nlines", "[x](http://evil)"))
+    assert text.splitlines()[2:] == [
+        "| name |",
+        "| --- |",
+        r"| a\|b |",
+        r"| \`rm\` |",
+        "| &lt;script&gt;alert(1)&lt;/script&gt; |",
+        "| two lines |",
+        r"| \[x\](http://evil) |",
+    ]
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4))
+def test_markdown_has_one_line_for_each_row(cells: list[str]) -> None:
+    lines = to_markdown(table_of(*cells)).split("\n")
+    assert len(lines) == 2 + 2 + len(cells) + 1
+    assert all(len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) == 2 for line in lines[2:-1])
+
+
+def test_a_download_is_named_after_the_table_and_an_unknown_format_is_not_found() -> None:
+    answer = download(Table('x"; rm -rf\r\n', (Column("a"),), ()), "latex")
+    assert answer["Content-Disposition"] == 'attachment; filename="x-rm-rf.tex"'
+    with pytest.raises(Http404, match="xlsx"):
+        download(table_of("a"), "xlsx")

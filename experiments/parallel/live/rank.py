@@ -28,12 +28,12 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def main(folder: str, rank: str) -> None:
-    _die_with_parent()
+    die_with_parent()
     job = Job.load(Path(folder))
     _rank(job, int(rank))
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """However the parent ends, no rank stays behind. Only Linux knows how; elsewhere the launcher's kill must do."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
@@ -62,7 +62,7 @@ def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device != "cpu" else [])]
     with profile(activities=activities, profile_memory=True, record_shapes=True) as profiler:
         made = built(job.source, job.seed, device)
-        runner = _runner(job, rank, made)
+        runner = runner_for(job, rank, made)
         runner.gradients_of_step()
         job.save_gradients(rank, runner.gradients())
         runner.update()
@@ -81,7 +81,7 @@ def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
     }
 
 
-def _runner(job: Job, rank: int, made: Built) -> Runner:
+def runner_for(job: Job, rank: int, made: Built) -> Runner:
     if "pipeline" in dict(job.plan.mesh):
         return PipelineRunner(job, rank, made)
     return ReplicaRunner(job, rank, made)

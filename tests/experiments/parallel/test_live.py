@@ -1,0 +1,123 @@
+"""Plans carried out by torch in two processes over gloo: the gradients of one process, and no process left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.core.errors import LabError
+from experiments.core.spec import WorkloadOptions, load_spec
+from experiments.hardware import resolve
+from experiments.parallel.interface import LivePolicy
+from experiments.parallel.policies.data_parallel import DataParallel
+from experiments.parallel.policies.gpipe import GPipe
+from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
+from experiments.parallel.policies.zero import Zero
+from experiments.run import run
+from experiments.sources import layers_of
+from experiments.workloads.model import ModelSource
+from tests.conftest import ROOT
+from tests.experiments.parallel.builders import cluster, estimate
+
+pytestmark = pytest.mark.torch
+
+OPTIONS = WorkloadOptions(batch=8, sequence=16)
+PLANS: dict[str, LivePolicy] = {
+    "data parallel": DataParallel(micro_batches=2),
+    "zero 1": Zero(stage=1),
+    "zero 2": Zero(stage=2),
+    "zero 3": Zero(stage=3, micro_batches=2),
+    "gpipe": GPipe(micro_batches=4),
+    "1f1b": OneForwardOneBackward(micro_batches=4),
+}
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Every plan on a small GPT whose embedding is tied to its head, carried out by the same two processes."""
+    from experiments.core.spec import Workload
+    from experiments.parallel.live.job import Job
+
+    source = ModelSource("zoo:gpt2-tiny", zoo="gpt2-tiny", options=OPTIONS)
+    model, _ = layers_of(Workload("zoo:gpt2-tiny", options=OPTIONS), resolve("cpu-generic").device)
+    folder, hardware = tmp_path_factory.mktemp("jobs"), cluster(1, 2)
+    made = {}
+    for name, policy in PLANS.items():
+        plan = policy.place(model, hardware, 8, estimate(model, hardware))
+        made[name] = Job(plan, model.layer, source, 0, folder / name.replace(" ", "-"))
+        made[name].folder.mkdir()
+        made[name].save()
+    _carry_out(folder)
+    return made
+
+
+def _carry_out(folder: Path) -> None:
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.experiments.parallel.all_plans", str(folder)]
+    ranks = [subprocess.Popen([*command, str(rank)], env=environment, cwd=ROOT) for rank in range(2)]
+    try:
+        assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_gradients_are_those_of_one_process(jobs: dict[str, Any], name: str) -> None:
+    from experiments.parallel.live import gradient_error, single_process_gradients
+
+    job = jobs[name]
+    ranks = [job.gradients(rank) for rank in range(2)]
+    assert gradient_error(single_process_gradients(job), ranks) <= 1e-6
+
+
+def test_a_pipeline_rank_holds_its_own_stage_and_both_hold_the_tied_embedding(jobs: dict[str, Any]) -> None:
+    first, last = (set(jobs["1f1b"].gradients(rank)) for rank in range(2))
+    assert first & last == {"body.tokens.weight"}
+    assert "body.blocks.0.qkv.weight" not in last
+
+
+def test_a_gradient_that_nobody_computed_is_an_error(jobs: dict[str, Any]) -> None:
+    from experiments.parallel.live import gradient_error, single_process_gradients
+
+    job = jobs["gpipe"]
+    with pytest.raises(LabError, match="no rank computed the gradient of body"):
+        gradient_error(single_process_gradients(job), [job.gradients(0)])
+
+
+def test_a_measured_run_reports_what_it_measured() -> None:
+    outcome = run(
+        load_spec(
+            {
+                "family": "parallel",
+                "policy": "one_f_one_b",
+                "knobs": {"micro_batches": 2},
+                "workload": {"source": "zoo:gpt2-tiny", "options": {"batch": 4, "sequence": 16}},
+                "hardware": "local",
+                "mode": "measured",
+            }
+        )
+    )
+    assert (outcome.status, outcome.violations) == ("ok", [])
+    assert outcome.metrics["max_gradient_error"]["value"] <= 1e-6
+    assert outcome.metrics["step_time"]["value"] > 0
+    sent = outcome.plan["ranks"][0]["bytes_by_collective"]["send"]
+    assert sent == 4 * 16 * 64 * 4  # both micro-batches' activations: samples x tokens x width in float32
+
+
+def test_a_rank_that_fails_ends_the_others_and_says_why(tmp_path: Path, jobs: dict[str, Any]) -> None:
+    from dataclasses import replace
+
+    from experiments.core.progress import silent
+    from experiments.parallel.live.launch import launch
+
+    (tmp_path / "job.json").write_text("{}")
+    with pytest.raises(LabError, match=r"rank \d ended with code 1: KeyError"):
+        launch(replace(jobs["gpipe"], folder=tmp_path), silent)
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert left.stdout == ""

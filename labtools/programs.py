@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from labtools import preflight, private_files
 from labtools.layout import Layout
+from labtools.problems import Problem
 from labtools.supervisor import Program
 
 if TYPE_CHECKING:
@@ -55,7 +56,12 @@ def endpoints(layout: Layout) -> Endpoints:
 
 
 def _server(server: Server, layout: Layout) -> Program:
-    server.prepare()
+    from workers.embedded import ServiceError
+
+    try:
+        server.prepare()
+    except ServiceError as error:
+        raise Problem(str(error), error.remedy) from error
     return Program(
         name=server.name,
         command=server.command(),

@@ -114,15 +114,19 @@ def _manage(layout: Layout, shared: Mapping[str, str], *command: str) -> str:
 
 
 def _keep_login(login: Path, answer: str) -> None:
-    """Store the login that `bootstrap_demo` printed as its last line, so that every start can show it."""
+    """Store the login that `bootstrap_demo` printed as its last line, so that every start can show it.
+
+    It prints an empty object where the database had users before, whose passwords nobody knows.
+    """
     try:
         created = json.loads(answer.strip().splitlines()[-1])
-        text = f"login     {created['username']}\npassword  {created['password']}\n"
-    except (IndexError, KeyError, json.JSONDecodeError) as error:
+    except (IndexError, json.JSONDecodeError) as error:
         raise Problem(
-            "manage.py bootstrap_demo printed no login",
-            "set a password with: .venv/bin/python manage.py changepassword admin",
+            "manage.py bootstrap_demo printed no login", "read docs/operations.md, A lost password"
         ) from error
+    text = "sign in as one of the users this database had before (docs/operations.md, A lost password)\n"
+    if created:
+        text = f"login     {created['username']}\npassword  {created['password']}\n"
     private_files.write(login, text)
 
 

@@ -25,6 +25,7 @@ import psutil
 from workers.accounts import Account, NoAccount, account_for
 
 STOP_SECONDS = 30
+FULL_DISK = "No space left on device"
 
 
 class ServiceError(Exception):
@@ -231,12 +232,13 @@ def _lines(path: Path) -> list[str]:
 
 
 def last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it printed nothing"
+    """The line that says why a program ended: the one about a full disk, else its last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if FULL_DISK in line), lines[-1] if lines else "it printed nothing")
 
 
 def explain(what: str, output: str, log: Path | None = None) -> ServiceError:
-    if "No space left on device" in output:
+    if FULL_DISK in output:
         return ServiceError("the disk is full: " + what, "free some space and start again")
     return ServiceError(what, f"read {log}" if log else "read the message above")
 

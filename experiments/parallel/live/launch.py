@@ -14,11 +14,12 @@ from experiments.parallel.live.job import Job
 
 TIMEOUT = 600.0
 POLL = 0.05
+RANK = "experiments.parallel.live.rank"
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def launch(job: Job, progress: Progress, timeout: float = TIMEOUT) -> None:
-    """One process for each rank.
+def launch(job: Job, progress: Progress, module: str = RANK, timeout: float = TIMEOUT) -> None:
+    """One process for each rank, each told the job's folder and its number.
 
     ``LabError`` with the last line of the first that fails, or when ``timeout`` seconds have passed.
     """
@@ -26,7 +27,7 @@ def launch(job: Job, progress: Progress, timeout: float = TIMEOUT) -> None:
     deadline = time.monotonic() + timeout
     try:
         for rank in range(job.ranks):
-            started[rank] = _start(job, rank)
+            started[rank] = _start(job, module, rank)
         progress(0.4, f"{job.ranks} processes started")
         while any(process.poll() is None for process in started.values()):
             _refuse_failed(job, started)
@@ -41,8 +42,8 @@ def launch(job: Job, progress: Progress, timeout: float = TIMEOUT) -> None:
             process.wait()
 
 
-def _start(job: Job, rank: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "experiments.parallel.live.rank", str(job.folder), str(rank)]
+def _start(job: Job, module: str, rank: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", module, str(job.folder), str(rank)]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     # gloo would look the host's name up and use its address, which a sandbox without network does not have.
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path}

@@ -2,7 +2,8 @@
 
 "P_os", "P_os+g" and "P_os+g+p" of the paper are stages 1, 2 and 3. Gradients are reduced and parameters gathered in
 buckets; stage 3 gathers one bucket ahead of the compute (the paper says pipelined, not how far). From stage 2 on each
-micro-batch reduces, since no device keeps whole gradients. Not reproduced: ZeRO-R (activation partitioning, constant
+micro-batch reduces, since no device keeps whole gradients; at most two buckets of them exist at once (left open by the
+paper; without a limit a slow network would bring all of them back). Not reproduced: ZeRO-R (activation partitioning, constant
 buffers, defragmentation).
 """
 

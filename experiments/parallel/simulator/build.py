@@ -39,6 +39,8 @@ class Builder:
         self._meetings: dict[tuple[int, str, int, int], list[tuple[int, int]]] = defaultdict(list)
         self._reduced: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._before: dict[int, int] = {}
+        self._reducing: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._throttled: dict[int, int] = {}
         self._pieces: dict[tuple[int, int], list[int]] = defaultdict(list)
 
     def build(self) -> Builder:
@@ -78,6 +80,7 @@ class Builder:
             if reduces:
                 key = (slot.stage, "reduce", occurrence if self.plan.zero >= 2 else 0, number)
                 self._meetings[key].append((worker, last))
+                self._throttle(worker, slot.stage, first, last)
         self.worker_of[slot] = worker
 
     def _piece(self, worker: int, slot: Slot, layers: range) -> tuple[int, int]:
@@ -91,6 +94,13 @@ class Builder:
             message = self.network.collective(collective.kind, devices, size)
             last = self.graph.blocking(f"{collective.kind} {slot}", message, worker)
         return first, last
+
+    def _throttle(self, worker: int, stage: int, first: int, last: int) -> None:
+        """From stage 2 on the gradients of two buckets may exist whole: a third waits until the first is reduced."""
+        pieces = self._reducing[worker, stage]
+        pieces.append(last)
+        if self.plan.zero >= 2 and len(pieces) > 2:
+            self._throttled[pieces[-3]] = first
 
     # --- messages between stages ----------------------------------------------------------------------------
 
@@ -160,6 +170,8 @@ class Builder:
         )
         for worker, piece in members:
             self._reduced[stage, worker].append(task)
+            if piece in self._throttled:
+                self.graph.edge(task, self._throttled[piece])
             if self.plan.zero >= 2:
                 self.holdings.append(Holding(worker, size, piece, task))
 

@@ -116,8 +116,21 @@ def test_a_rank_that_fails_ends_the_others_and_says_why(tmp_path: Path, jobs: di
     from experiments.core.progress import silent
     from experiments.parallel.live.launch import launch
 
-    (tmp_path / "job.json").write_text("{}")
-    with pytest.raises(LabError, match=r"rank \d ended with code 1: KeyError"):
-        launch(replace(jobs["gpipe"], folder=tmp_path), silent)
+    with pytest.raises(LabError, match=r"rank \d ended with code [12]: .*directory"):
+        launch(replace(jobs["gpipe"], folder=tmp_path), silent, module="json.tool")
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert left.stdout == ""
+
+
+def test_ranks_that_hang_are_ended_at_the_time_limit(tmp_path: Path, jobs: dict[str, Any]) -> None:
+    """Both ranks sleep for an hour."""
+    from dataclasses import replace
+
+    from experiments.core.progress import silent
+    from experiments.parallel.live.launch import launch
+
+    hanging = "tests.experiments.parallel.hang"
+    with pytest.raises(LabError, match="no answer from the ranks after 1 s"):
+        launch(replace(jobs["gpipe"], folder=tmp_path), silent, module=hanging, timeout=1.0)
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
     assert left.stdout == ""

@@ -109,6 +109,19 @@ def test_stage_3_computes_a_layer_only_after_its_weights_came() -> None:
     assert found.step_time == 1 + 1 + 2 + 1
 
 
+def test_gradients_of_two_buckets_exist_at_most_however_slow_the_network() -> None:
+    """8 layers of 2 parameters (float32: 8 gradient bytes) on two devices, a bucket each; a reduction takes 4 s.
+
+    Adam leaves 16 bytes a parameter: weights 4, and half of 4 + 8 with stage 2, so 10 x 16 = 160 stay.
+    """
+    model = chain(8, parameter_bytes=8.0)
+    hardware = cluster(1, 2, link=BYTE_A_SECOND)
+    asked = estimate(model, hardware)
+    found = simulate(Zero(stage=2, bucket_bytes=8).place(model, hardware, 2, asked), asked)
+    assert found.memory[0].persistent == 160
+    assert found.peak_memory == 160 + 2 * 8
+
+
 def test_two_pipelines_share_a_network_link_one_after_the_other() -> None:
     """Two senders of node 0, two receivers of node 1, 5 bytes each at 1 byte/s: the second arrives at 1 + 10."""
     model = chain(2, output_bytes=5.0)

@@ -1,0 +1,5 @@
+"""A rank that never answers."""
+
+import time
+
+time.sleep(3600)

@@ -1,0 +1,97 @@
+"""Members come by invitation, roles are an admin's to give, and a team never loses its last admin."""
+
+from __future__ import annotations
+
+from io import StringIO
+from json import loads
+
+from django.core.management import call_command
+from django.test import Client
+
+from tests.webapp.cast import Cast, signed_in
+from webapp.accounts import invitations, services
+from webapp.accounts.access import allows
+from webapp.accounts.models import Membership, Project, Role, User
+from webapp.artifacts.models import Artifact
+
+
+def test_each_role_may_do_what_the_lower_ones_may() -> None:
+    assert [allows("member", need) for need in ("viewer", "member", "admin")] == [True, True, False]
+
+
+def test_signing_up_needs_an_invitation(cast: Cast) -> None:
+    account = {"username": "newt", "password1": "a long pass phrase", "password2": "a long pass phrase"}
+    assert b"Closed" in Client().get("/accounts/signup/").content
+    guest = Client()
+    guest.post("/accounts/signup/", account)
+    assert not User.objects.filter(username="newt").exists()
+
+    link = f"/invitation/{invitations.token(cast.red, cast.ada, Role.VIEWER)}/"
+    guest.get(link)
+    guest.post("/accounts/signup/", account)
+    assert Membership.objects.get(user__username="newt").role == "viewer"
+
+
+def test_an_invitation_ends_when_its_admin_is_none_any_more(cast: Cast) -> None:
+    token = invitations.token(cast.red, cast.ada, Role.ADMIN)
+    assert invitations.read(token) is not None
+    assert invitations.read(token[:-1] + "x") is None
+    cast.red.memberships.filter(user=cast.max).update(role=Role.ADMIN)
+    services.set_role(cast.red.memberships.get(user=cast.ada), Role.MEMBER)
+    assert invitations.read(token) is None
+
+
+def test_opening_an_invitation_twice_does_not_change_a_role(cast: Cast) -> None:
+    token = invitations.token(cast.red, cast.ada, Role.VIEWER)
+    signed_in(cast.max).post(f"/invitation/{token}/")
+    assert cast.red.memberships.get(user=cast.max).role == "member"
+
+
+def test_the_last_admin_stays(cast: Cast) -> None:
+    ada = cast.red.memberships.get(user=cast.ada)
+    page = signed_in(cast.ada).post(f"/t/red/members/{ada.pk}/role", {"role": "viewer"}, follow=True)
+    assert b"the last admin" in page.content
+    assert cast.red.memberships.get(user=cast.ada).role == "admin"
+
+
+def test_a_member_manages_nobody(cast: Cast) -> None:
+    vera = cast.red.memberships.get(user=cast.vera)
+    assert signed_in(cast.max).post(f"/t/red/members/{vera.pk}/role", {"role": "admin"}).status_code == 403
+    assert signed_in(cast.max).post("/t/red/projects/new", {"name": "X"}).status_code == 403
+
+
+def test_projects_of_one_name_get_addresses_of_their_own(cast: Cast) -> None:
+    """``members`` would hide a page of the team, ``vision`` is taken."""
+    assert services.create_project(cast.red, "Vision").slug == "vision-2"
+    assert services.create_project(cast.red, "Members").slug == "members-2"
+
+
+def test_a_project_in_the_trash_is_gone(cast: Cast) -> None:
+    services.trash_project(cast.project)
+    assert signed_in(cast.ada).get(cast.url()).status_code == 404
+
+
+def test_changes_are_in_the_teams_audit_and_nobody_elses(cast: Cast) -> None:
+    vera = cast.red.memberships.get(user=cast.vera)
+    signed_in(cast.ada).post(f"/t/red/members/{vera.pk}/role", {"role": "member"})
+    assert b"viewer \xe2\x86\x92 member" in signed_in(cast.ada).get("/t/red/").content
+    assert b"vera" not in signed_in(cast.sly).get("/t/blue/").content
+
+
+def test_home_leads_into_the_first_project(cast: Cast) -> None:
+    assert signed_in(cast.vera).get("/").headers["Location"] == "/t/red/vision/"
+    loner = User.objects.create_user("loner")
+    assert b"Ask an admin" in signed_in(loner).get("/").content
+
+
+def test_the_first_start_makes_an_account_and_something_to_look_at(db: None) -> None:
+    first, second = StringIO(), StringIO()
+    call_command("bootstrap_demo", stdout=first)
+    call_command("bootstrap_demo", stdout=second)
+    login = loads(first.getvalue())
+    assert Client().login(**login) or User.objects.get(username=login["username"]).check_password(
+        login["password"]
+    )
+    assert second.getvalue().strip() == "{}"
+    assert Project.objects.get().experiments.get().runs.count() > 4
+    assert set(Artifact.objects.values_list("source", flat=True)) == {"sample", "zoo"}

@@ -1,0 +1,161 @@
+"""The form of a new experiment: grids from commas, errors at their field, nothing typed lost, again with changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.forms import ValidationError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.core.knobs import Knob
+from tests.webapp.cast import Cast, experiment_with, ready, run_in, signed_in
+from webapp.artifacts.models import Artifact
+from webapp.runs.again import from_run
+from webapp.runs.forms import ExperimentForm
+from webapp.runs.grid import Grid, combinations, expand
+from webapp.runs.grid_fields import GridField, SeedsField, quantity
+from webapp.runs.models import Experiment, Run
+
+WIDTH = Knob("width", "int", False, 2, "how wide", 1, 8, None, "")
+
+
+def asked(artifact: Artifact, **more: Any) -> dict[str, Any]:
+    fields = {
+        "artifacts": [artifact.pk],
+        "policies": ["memory/baseline", "memory/swap_all"],
+        "devices": ["a100-40g"],
+    }
+    return {**fields, "modes": ["simulated"], "seeds": "0", **more}
+
+
+def test_commas_make_a_grid() -> None:
+    assert GridField(WIDTH).clean("1, 2,8") == [1, 2, 8]
+    assert GridField(WIDTH).clean("") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("9", "9 is too large"), ("x", "'x' has the wrong type"), ("1.5", "wrong type")]
+)
+def test_a_bad_value_is_named_with_what_was_expected(text: str, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        GridField(WIDTH).clean(f"1, {text}")
+
+
+def test_seeds_are_lists_and_ranges() -> None:
+    assert SeedsField().clean("3, 0-2, 1") == [0, 1, 2, 3]
+    with pytest.raises(ValidationError, match="smaller to a larger"):
+        SeedsField().clean("0-99999999")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("12 GiB", 12 * 2**30), ("16GB/s", 16e9), ("5 us", 5e-6), ("3e9", 3e9)]
+)
+def test_quantities_have_units(text: str, value: float) -> None:
+    assert quantity(text) == pytest.approx(value)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(), max_size=3)))
+def test_a_grid_has_the_product_of_its_axes(axes: dict[str, list[int]]) -> None:
+    expected = 1
+    for values in axes.values():
+        expected *= max(len(values), 1)
+    assert len(list(combinations(axes))) == expected
+
+
+def test_runs_are_artifacts_x_policies_x_devices_x_options_x_seeds_and_nonsense_is_left_out(
+    cast: Cast,
+) -> None:
+    """2 policies x 2 devices x 3 batches x 2 seeds = 24 on the model; a memory policy does not read a job trace."""
+    model, jobs = ready(cast.project), ready(cast.project, "jobs", "trace")
+    grid = Grid(
+        [model, jobs],
+        ["memory/baseline", "memory/swap_all"],
+        devices=["a100-40g", "t4-16g"],
+        options={"batch": [1, 2, 4]},
+        seeds=[0, 1],
+    )
+    found = expand(grid)
+    assert len(found.trials) == 24
+    assert found.left_out == (
+        "baseline on trace: memory policies work on model or step",
+        "swap_all on trace: memory policies work on model or step",
+    )
+
+
+def test_measured_runs_are_local_and_say_what_host_they_need(cast: Cast) -> None:
+    grid = Grid(
+        [ready(cast.project)],
+        ["memory/baseline"],
+        devices=["t4-16g"],
+        modes=["measured", "simulated"],
+        needs="cuda",
+    )
+    measured, simulated = expand(grid).trials
+    assert (measured.spec["hardware"], measured.needs) == ("local", "cuda")
+    assert (simulated.spec["hardware"], simulated.needs) == ("t4-16g", "")
+
+
+def test_launching_writes_the_runs_and_what_was_asked(cast: Cast) -> None:
+    model = ready(cast.project)
+    typed = asked(model, **{"option:batch": "2, 4", "override:memory_bytes": "12 GiB"})
+    answer = signed_in(cast.max).post(cast.url("experiments/new"), typed)
+    made = Experiment.objects.get()
+    assert answer["Location"] == cast.url(f"experiments/{made.pk}/")
+    assert made.runs.count() == 4
+    first = made.runs.filter(policy="baseline").order_by("queued_at").first()
+    assert first.spec["hardware"] == {"device": "a100-40g", "overrides": {"memory_bytes": 12 * 2**30}}
+    assert made.request["option:batch"] == "2, 4"
+
+
+def test_what_is_wrong_is_said_at_its_field_and_nothing_typed_is_lost(cast: Cast) -> None:
+    typed = asked(ready(cast.project), devices=[], name="my precious", **{"option:batch": "1, zero"})
+    page = signed_in(cast.max).post(cast.url("experiments/new"), typed)
+    text = page.content.decode()
+    assert page.status_code == 422
+    assert "Choose at least one device" in text
+    assert "&#x27;zero&#x27; has the wrong type" in text
+    assert 'value="my precious"' in text
+    assert 'value="1, zero"' in text
+    assert not Run.objects.filter(kind="policy").exists()
+
+
+def test_a_cluster_policy_asks_for_a_cluster_not_for_a_device(cast: Cast) -> None:
+    jobs = ready(cast.project, "jobs", "trace")
+    form = ExperimentForm(
+        cast.project,
+        {
+            "artifacts": [jobs.pk],
+            "policies": ["cluster/fifo"],
+            "modes": ["simulated"],
+            "seeds": "0",
+            "nodes": "",
+        },
+    )
+    assert not form.is_valid()
+    assert set(form.errors) == {"nodes", "devices_per_node", "cluster_device"}
+
+
+def test_another_projects_workload_cannot_be_named(cast: Cast) -> None:
+    form = ExperimentForm(cast.project, asked(ready(cast.foreign)))
+    assert "artifacts" in form.errors
+
+
+def test_the_preview_counts_before_anything_runs(cast: Cast) -> None:
+    typed = asked(ready(cast.project), seeds="0-4")
+    page = signed_in(cast.max).post(cast.url("experiments/preview"), typed).content
+    assert b'<strong class="num">10</strong> runs' in page
+    assert not Run.objects.filter(kind="policy").exists()
+
+
+def test_again_with_changes_gives_the_same_run_when_nothing_is_changed(cast: Cast) -> None:
+    model = ready(cast.project)
+    run = run_in(experiment_with(cast.project, model), model, "succeeded", seed=3)
+    fields = from_run(run)
+    form = ExperimentForm(cast.project, fields)
+    assert form.is_valid(), form.errors
+    (trial,) = form.cleaned_data["expansion"].trials
+    assert trial.spec == {**run.spec, "workload": {"format": "auto", "options": {"batch": 4}}}
+    page = signed_in(cast.max).get(cast.url(f"experiments/new?run={run.pk}")).content.decode()
+    assert 'value="memory/baseline" id="policy-memory/baseline" checked' in page

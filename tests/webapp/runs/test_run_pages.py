@@ -1,0 +1,120 @@
+"""The live experiment page, its stream, and the run page."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.utils import timezone
+
+from tests.webapp.cast import Cast, experiment_with, finished, ready, run_in, signed_in
+from webapp.runs import live
+from webapp.runs.figures import figures_of
+from webapp.runs.models import Run
+
+
+def test_time_left_comes_from_measured_progress(cast: Cast) -> None:
+    """A quarter done after 30 s: 90 s left. Too early to say below two per cent."""
+    now = timezone.now()
+    run = Run(state="running", started_at=now - timedelta(seconds=30), progress=0.25)
+    assert live.seconds_left(run, now) == pytest.approx(90)
+    run.progress = 0.01
+    assert live.seconds_left(run, now) is None
+
+
+def test_the_place_in_the_queue_counts_who_is_ahead_in_any_project(cast: Cast) -> None:
+    """One of equal priority came before, one of higher priority after: place 3."""
+    model = ready(cast.project)
+    mine = experiment_with(cast.project, model)
+    foreign = experiment_with(cast.foreign, ready(cast.foreign), queued=1)
+    run = run_in(mine, model, "queued")
+    run_in(foreign, model, "queued", priority=5)
+    run_in(mine, model, "queued")
+    assert live.position(run) == 3
+
+
+def test_the_grid_folds_what_is_equal_and_shows_what_differs(cast: Cast) -> None:
+    experiment = experiment_with(cast.project, ready(cast.project), queued=2, running=1, failed=1)
+    grid = live.grid(experiment)
+    assert grid.varying == ("seed",)
+    assert dict(grid.constant)["policy"] == "baseline"
+    assert grid.counts == (("queued", 2), ("running", 1), ("failed", 1))
+    assert grid.fraction == (1 + 0.5) / 4
+
+
+def test_silence_is_said(cast: Cast) -> None:
+    experiment = experiment_with(cast.project, ready(cast.project), running=1)
+    Run.objects.update(progress_at=timezone.now() - timedelta(minutes=7, seconds=5))
+    page = signed_in(cast.vera).get(cast.url(f"experiments/{experiment.pk}/"))
+    assert b"no progress for 7 min" in page.content
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_stream_says_what_is_and_ends_when_all_has_ended() -> None:
+    from tests.webapp.cast import make_cast
+
+    cast = make_cast()
+    experiment = experiment_with(cast.project, ready(cast.project), succeeded=1, failed=1)
+
+    async def listen() -> list[str]:
+        return [event async for event in live.changes(experiment.pk)]
+
+    assert async_to_sync(listen)() == ["event: changed\ndata: \n\n", "event: ended\ndata: \n\n"]
+
+
+def test_cancelling_ends_what_waits_and_asks_what_runs(cast: Cast) -> None:
+    experiment = experiment_with(cast.project, ready(cast.project), queued=1, running=1, succeeded=1)
+    signed_in(cast.max).post(cast.url(f"experiments/{experiment.pk}/cancel"))
+    states = dict(experiment.runs.values_list("state", "cancel_requested"))
+    assert states == {"cancelled": True, "running": True, "succeeded": False}
+
+
+def test_a_viewer_gets_no_cancel_button(cast: Cast) -> None:
+    experiment = experiment_with(cast.project, ready(cast.project), queued=1)
+    assert b"Cancel" not in signed_in(cast.vera).get(cast.url(f"experiments/{experiment.pk}/")).content
+
+
+def test_the_run_page_shows_figures_violations_and_provenance(cast: Cast) -> None:
+    run = finished(experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get())
+    page = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/")).content.decode()
+    assert 'title="2,147,483,648 bytes">2 GiB' in page
+    assert "tensor 66 is used while away" in page
+    assert "9.9.9" in page
+    assert 'class="badge mode-simulated"' in page
+    assert "offload" in signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/plan?table=moves")).content.decode()
+    assert signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/plan?table=no")).status_code == 404
+
+
+def test_parts_are_stacked_under_their_total_beside_the_capacity(cast: Cast) -> None:
+    run = finished(experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get())
+    (figure,) = figures_of(run.document.outcome["series"])
+    assert [(line["name"], line.get("stack"), line.get("dash")) for line in figure["series"]] == [
+        ("capacity", None, "dash"),
+        ("total", None, None),
+        ("gradient", "device_bytes", None),
+    ]
+
+
+def test_long_curves_are_sampled_and_it_is_said() -> None:
+    (figure,) = figures_of({"queue": {"unit": "jobs", "x": list(range(100_001)), "y": [0] * 100_001}})
+    assert figure["sampled"] == 100_001
+    assert len(figure["series"][0]["x"]) <= 50_000
+
+
+def test_the_spec_repeats_the_run_outside(cast: Cast) -> None:
+    run = experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get()
+    answer = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/spec.json"))
+    assert json.loads(answer.content)["workload"]["source"] == "zoo:gpt2"
+
+
+def test_a_crash_is_explained(cast: Cast) -> None:
+    model = ready(cast.project)
+    run = run_in(
+        experiment_with(cast.project, model), model, "failed",
+        reason="killed", signal="SIGSEGV", exit_code=-11, log_tail="<script>last words", crashes=3,
+    )  # fmt: skip
+    page = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/")).content.decode()
+    assert "SIGSEGV" in page
+    assert "&lt;script&gt;last words" in page

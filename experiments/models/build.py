@@ -42,7 +42,7 @@ def chosen(source: ModelSource) -> Chosen:
         options.sequence or defaults.sequence or 0,
         options.image or defaults.image or 0,
     )
-    dtype = options.dtype or "float32"
+    dtype = options.dtype or defaults.dtype
     optimizer = options.optimizer or defaults.optimizer
     return Chosen(geometry, dtype, optimizer, options.training, options.attention)
 
@@ -50,9 +50,9 @@ def chosen(source: ModelSource) -> Chosen:
 def _defaults(source: ModelSource) -> ZooModel:
     if source.zoo:
         return zoo_model(source.zoo)
-    from experiments.models.from_config import defaults
+    from experiments.models import from_config
 
-    return defaults(source.config)
+    return from_config.defaults(source.config)
 
 
 def _refuse_foreign_sizes(name: str, options: WorkloadOptions, defaults: ZooModel) -> None:
@@ -61,18 +61,21 @@ def _refuse_foreign_sizes(name: str, options: WorkloadOptions, defaults: ZooMode
             raise BadInput(f"{name} has no {size}", f"options.{size}", "the option left out")
 
 
-def build(source: ModelSource) -> Model:
-    """The model in float32, in training or evaluation mode. Seed torch first for repeatable weights."""
-    model = _build(source, chosen(source).geometry)
+def build(source: ModelSource, weights: bool = True) -> Model:
+    """The model in float32, in training or evaluation mode. Seed torch first for repeatable weights.
+
+    ``weights=False`` may leave them uninitialised: for fake tensors, which hold no values anyway.
+    """
+    model = _build(source, chosen(source).geometry, weights)
     model.module.train(source.options.training)
     return model
 
 
-def _build(source: ModelSource, geometry: Geometry) -> Model:
+def _build(source: ModelSource, geometry: Geometry, weights: bool) -> Model:
     if not source.zoo:
         from experiments.models.from_config import from_config
 
-        return from_config(source.config, geometry)
+        return from_config(source.config, geometry, weights)
     entry = zoo_model(source.zoo)
     module_name, function = entry.builder.split(":")
     builder: Any = getattr(importlib.import_module(f"experiments.models.{module_name}"), function)

@@ -26,6 +26,7 @@ class ZooModel:
     sequence: int | None = None
     image: int | None = None
     optimizer: str = "momentum"
+    dtype: str = "float32"
 
 
 def _gpt(name: str, describe: str, **sizes: int) -> ZooModel:

@@ -139,10 +139,10 @@ class Program:
         )
 
 
-def program(source: ModelSource, device: str = "cpu") -> Program:
+def program(source: ModelSource, device: str = "cpu", weights: bool = True) -> Program:
     """The step of ``source`` with its tensors on ``device``; fake ones when a fake mode is active."""
     options = chosen(source)
-    model = build(source)
+    model = build(source, weights)
     dtype = DTYPES[options.dtype]
     parameters = {name: _moved(value, device, dtype) for name, value in model.module.named_parameters()}
     buffers = {name: _moved(value, device, dtype) for name, value in model.module.named_buffers()}
@@ -159,7 +159,7 @@ def _moved(value: Tensor, device: str, dtype: torch.dtype) -> Tensor:
 def fake_program(source: ModelSource, device: str = "cpu") -> tuple[Program, list[Tensor]]:
     """The step and its arguments as fake tensors: shapes without memory, for a model of any size."""
     with FakeTensorMode(allow_non_fake_inputs=True):
-        made = program(source, device)
+        made = program(source, device, weights=False)
         batch = [
             spec.empty(DTYPES[made.options.dtype], device) for spec in made.model.batch(made.options.training)
         ]

@@ -101,8 +101,15 @@ class Recorder:
 
 
 def _shown(path: str) -> str:
-    """Module paths without the wrapper that adds the loss, whose own ops are "loss"."""
-    return path.removeprefix("body").removeprefix(".") if path else "loss"
+    """Module paths without the wrappers around a model (``body`` adds the loss, ``inner`` holds a library's module);
+    what the outermost computes itself is "loss".
+    """
+    if not path:
+        return "loss"
+    parts = path.split(".")
+    while parts and parts[0] in ("body", "inner"):
+        parts.pop(0)
+    return ".".join(parts)
 
 
 def _next_sequence_number() -> int:

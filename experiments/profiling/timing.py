@@ -13,7 +13,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -27,7 +27,7 @@ from experiments.profiling.capture import Traced, trace
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Floats, Step
 
-#: Passes after the warm-up: at least the first, and until the budget is spent at most the second.
+#: Passes after the warm-up: at least the first of these, and at most the second while the budget lasts.
 FEWEST_PASSES, MOST_PASSES = 3, 9
 BUDGET_SECONDS = 30.0
 
@@ -57,7 +57,7 @@ class DeviceClock:
         self._marks: list[torch.cuda.Event] = []
 
     def tick(self) -> None:
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         self._marks.append(event)
 
@@ -89,29 +89,59 @@ def profile(source: ModelSource, device: str | None = None, progress: Progress =
         raise BadInput("no CUDA device on this host", "device", "cpu")
     traced = trace(source, device, part(progress, 0.0, 0.2))
     progress(0.2, "making inputs")
-    inputs = traced.make_inputs(seed=0)
-    seconds, passes = time_ops(traced, inputs, part(progress, 0.25, 0.7))
-    eager = median_seconds(traced.eager, inputs, device, part(progress, 0.7, 1.0))
-    step = traced.step.timed(seconds, "measured", device_name(device))
-    total = float(seconds.sum())
-    measured = {"eager_step_seconds": eager, "sum_over_eager": total / eager, "passes": passes}
-    return replace(step, facts={**step.facts, **measured, "threads": torch.get_num_threads()})
+    times = measure(traced, traced.make_inputs(seed=0), part(progress, 0.25, 1.0))
+    step = traced.step.timed(times.ops, "measured", device_name(device))
+    facts = {
+        "eager_step_seconds": times.eager,
+        "sum_over_eager": float(times.ops.sum()) / times.eager,
+        "passes": times.passes,
+        "threads": torch.get_num_threads(),
+    }
+    return replace(step, facts={**step.facts, **facts})
 
 
-def time_ops(traced: Traced, inputs: Sequence[Tensor], progress: Progress = silent) -> tuple[Floats, int]:
-    """Median seconds of each op of ``traced.step``, and over how many passes. Leaves ``inputs`` as they were."""
-    rows: list[Floats] = []
+@dataclass(frozen=True)
+class Times:
+    """Median seconds of each op, median seconds of an eager step, and over how many passes."""
+
+    ops: Floats
+    eager: float
+    passes: int
+
+
+def measure(traced: Traced, inputs: Sequence[Tensor], progress: Progress = silent) -> Times:
+    """Time ops and eager steps in turn, so that a busy host slows both alike. Leaves ``inputs`` as they were."""
+    pristine = [value.clone() for value in inputs]
     clocks: list[Clock] = []
     ticking = with_ticks(traced, lambda: clocks[-1].tick())
-
-    def one_pass() -> None:
-        clocks[:] = [new_clock(traced.device)]
+    rows: list[Floats] = []
+    eager: list[float] = []
+    start = time.perf_counter()
+    for count in range(MOST_PASSES + 1):
+        clocks.append(new_clock(traced.device))
         with torch.no_grad():
             ticking(*inputs)
         rows.append(clocks[-1].intervals())
+        _restore(inputs, pristine)
+        eager.append(_seconds(lambda: traced.eager(*inputs), traced.device))
+        _restore(inputs, pristine)
+        progress((count + 1) / (MOST_PASSES + 1), "timing ops and whole steps")
+        if count >= FEWEST_PASSES and time.perf_counter() - start > BUDGET_SECONDS:
+            break
+    return Times(np.median(np.array(rows[1:]), axis=0), statistics.median(eager[1:]), len(rows) - 1)
 
-    passes = _repeat(one_pass, inputs, progress, "timing ops")
-    return np.median(np.array(rows[1:]), axis=0), passes
+
+def _restore(inputs: Sequence[Tensor], pristine: Sequence[Tensor]) -> None:
+    for value, start in zip(inputs, pristine, strict=True):
+        value.copy_(start)
+
+
+def _seconds(run: Callable[[], object], device: str) -> float:
+    _synchronise(device)
+    start = time.perf_counter()
+    run()
+    _synchronise(device)
+    return time.perf_counter() - start
 
 
 def with_ticks(traced: Traced, tick: Callable[[], None]) -> fx.GraphModule:
@@ -135,42 +165,6 @@ def with_ticks(traced: Traced, tick: Callable[[], None]) -> fx.GraphModule:
             graph.call_function(mark)
     module.recompile()
     return module
-
-
-def median_seconds(
-    run: Callable[..., object], inputs: Sequence[Tensor], device: str, progress: Progress = silent
-) -> float:
-    """Median seconds of ``run(*inputs)`` after one warm-up, synchronised; leaves ``inputs`` as they were."""
-    taken: list[float] = []
-
-    def one_pass() -> None:
-        _synchronise(device)
-        start = time.perf_counter()
-        run(*inputs)
-        _synchronise(device)
-        taken.append(time.perf_counter() - start)
-
-    _repeat(one_pass, inputs, progress, "timing whole steps")
-    return statistics.median(taken[1:])
-
-
-def _repeat(one_pass: Callable[[], None], inputs: Sequence[Tensor], progress: Progress, what: str) -> int:
-    """A warm-up and then passes until there are enough; how many came after the warm-up."""
-    pristine = [value.clone() for value in inputs]
-
-    def fresh_pass() -> None:
-        one_pass()
-        for value, start_value in zip(inputs, pristine, strict=True):
-            value.copy_(start_value)
-
-    fresh_pass()
-    start = time.perf_counter()
-    for count in range(1, MOST_PASSES + 1):
-        fresh_pass()
-        progress(count / MOST_PASSES, what)
-        if count >= FEWEST_PASSES and time.perf_counter() - start > BUDGET_SECONDS:
-            return count
-    return MOST_PASSES
 
 
 def _synchronise(device: str) -> None:

@@ -71,7 +71,7 @@ def _layers(step: Step) -> tuple[list[str], np.typing.NDArray[np.int64]]:
     first: dict[str, int] = {}
     layer_of = np.full(len(step.ops), -1, np.int64)
     current = ""
-    for op in np.flatnonzero(step.ops.phase == FORWARD):
+    for op in np.flatnonzero(step.ops.phase == FORWARD).tolist():
         path = paths[op]
         if not step.ops.view[op] and path != current and path and path not in containers:
             current = path
@@ -82,7 +82,7 @@ def _layers(step: Step) -> tuple[list[str], np.typing.NDArray[np.int64]]:
     if not names:
         raise BadInput("its ops name no modules", step.name, "a step captured from a model")
     layer = len(names) - 1
-    for op in np.flatnonzero(step.ops.phase == BACKWARD):
+    for op in np.flatnonzero(step.ops.phase == BACKWARD).tolist():
         layer = first.get(paths[op], layer)
         layer_of[op] = layer
     return names, layer_of
@@ -111,14 +111,14 @@ def _flow(step: Step, layer_of: np.typing.NDArray[np.int64]) -> _Flow:
     A tensor changed in place belongs to the layer that changed it last; a tied parameter to its first reader.
     """
     flow = _Flow()
-    for op in np.flatnonzero((step.ops.phase == FORWARD) & ~step.ops.view):
+    for op in np.flatnonzero((step.ops.phase == FORWARD) & ~step.ops.view).tolist():
         layer = int(layer_of[op])
         for tensor in step.inputs[op].tolist():
             _read(flow, step, layer, tensor)
         for tensor in step.outputs[op].tolist():
             if step.tensors.kind[tensor] == ACTIVATION:
                 flow.producer[tensor] = layer
-    for op in np.flatnonzero((step.ops.phase == BACKWARD) & ~step.ops.view):
+    for op in np.flatnonzero((step.ops.phase == BACKWARD) & ~step.ops.view).tolist():
         flow.stashed.update(tensor for tensor in step.inputs[op].tolist() if tensor in flow.producer)
     return flow
 
@@ -135,7 +135,7 @@ def _read(flow: _Flow, step: Step, layer: int, tensor: int) -> None:
 def _kinds(step: Step, layer_of: np.typing.NDArray[np.int64], count: int) -> list[str]:
     """For each layer the name of its heaviest forward op: most FLOPs, then most bytes."""
     heaviest: list[tuple[float, float, str]] = [(-1.0, -1.0, "")] * count
-    for op in np.flatnonzero((step.ops.phase == FORWARD) & ~step.ops.view):
+    for op in np.flatnonzero((step.ops.phase == FORWARD) & ~step.ops.view).tolist():
         layer = int(layer_of[op])
         name = step.ops.target[op].removeprefix("aten.").partition(".")[0]
         weight = (float(step.ops.flops[op]), float(step.ops.bytes_moved[op]), name)

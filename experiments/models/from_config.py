@@ -1,0 +1,120 @@
+"""Models from Hugging Face configurations, built offline by ``transformers`` from the configuration alone."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from experiments.core.errors import BadInput, LabError
+from experiments.models.catalogue import ZooModel
+from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
+from experiments.workloads.hf import MODEL_TYPES, ModelType, checked
+
+#: What ``transformers`` raises on a configuration whose values do not fit one another.
+MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+def defaults(config: Mapping[str, Any]) -> ZooModel:
+    """Batch, sequence, image and dtype of a step, from the config where it says so."""
+    kind = _kind(config)
+    positions = config.get(kind.positions)
+    longest = positions - kind.reserved if isinstance(positions, int) else kind.sequence
+    size = config.get("image_size")
+    named = config.get("dtype") or config.get("torch_dtype")
+    return ZooModel(
+        kind.name,
+        "from a configuration",
+        "",
+        batch=32 if kind.image else 8,
+        sequence=None if kind.image else min(longest, kind.sequence),
+        image=(size if isinstance(size, int) else 224) if kind.image else None,
+        optimizer="adamw",
+        dtype=named if named in ("float32", "float16", "bfloat16") else kind.dtype,
+    )
+
+
+def _kind(config: Mapping[str, Any]) -> ModelType:
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in MODEL_TYPES:
+        raise BadInput(
+            f"model_type {kind!r:.80} cannot be built", "config", "one of " + ", ".join(MODEL_TYPES)
+        )
+    return MODEL_TYPES[kind]
+
+
+class Logits(nn.Module):
+    """A ``transformers`` model as a function from tensors to logits; ``names`` are its argument names."""
+
+    def __init__(self, inner: Any, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.inner = inner
+        self._names = names
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        logits: Tensor = self.inner(**dict(zip(self._names, inputs, strict=True))).logits
+        return logits
+
+
+def from_config(config: Mapping[str, Any], geometry: Geometry, weights: bool = True) -> Model:
+    """The model of ``config``; ``weights=False`` skips initialisation, which fake tensors cannot all follow."""
+    kind = _kind(config)
+    fields, _ = checked(config, "config")
+    inner = _built(kind, fields, weights)
+    _check_length(kind, inner.config, geometry)
+    classes = inner.config.num_labels if kind.image else inner.config.vocab_size
+    names, inputs, target = _batch(kind, geometry, int(classes))
+    return Model(Objective(Logits(inner, names), classification), (*inputs, target), facts={"hf": kind.name})
+
+
+def _check_length(kind: ModelType, config: Any, geometry: Geometry) -> None:
+    longest = getattr(config, kind.positions, None)
+    if isinstance(longest, int) and geometry.sequence > longest - kind.reserved and not kind.two_sided:
+        limit = f"at most {longest - kind.reserved}"
+        raise BadInput(f"sequence {geometry.sequence} is too long", "options.sequence", limit)
+
+
+def _batch(
+    kind: ModelType, geometry: Geometry, classes: int
+) -> tuple[tuple[str, ...], tuple[InputSpec, ...], InputSpec]:
+    if kind.image:
+        pictures = InputSpec("pixel_values", (geometry.batch, 3, geometry.image, geometry.image))
+        return ("pixel_values",), (pictures,), InputSpec("target", (geometry.batch,), classes)
+    shape = (geometry.batch, geometry.sequence)
+    names = ("input_ids", "decoder_input_ids") if kind.two_sided else ("input_ids",)
+    return (
+        names,
+        tuple(InputSpec(name, shape, classes) for name in names),
+        InputSpec("target", shape, classes),
+    )
+
+
+def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool) -> Any:
+    """The ``transformers`` module; a configuration that it refuses is bad input."""
+    try:
+        import transformers
+        from huggingface_hub.errors import StrictDataclassError
+        from transformers.initialization import no_init_weights
+    except ImportError:
+        raise LabError("building from a config.json needs the package transformers, version 5") from None
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    try:
+        config = transformers.AutoConfig.for_model(**fields)
+        _without_dropout(config)
+        config.use_cache = False
+        with contextlib.nullcontext() if weights else no_init_weights():
+            model = getattr(transformers, kind.head).from_config(config, trust_remote_code=False)
+        model.tie_weights()
+        return model
+    except (*MISFITS, StrictDataclassError) as error:
+        text = " ".join(str(error).split())
+        raise BadInput(f"cannot be built: {text:.200}", "config", "sizes that fit one another") from error
+
+
+def _without_dropout(config: Any) -> None:
+    for name, value in config.to_dict().items():
+        if "drop" in name and isinstance(value, float):
+            setattr(config, name, 0.0)

@@ -1,0 +1,118 @@
+"""Hugging Face model configurations: which model types we build, and what their sizes may be. Plain data.
+
+``checked`` makes a config safe to build from: only allow-listed types, remote code dropped, every size within limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.core.errors import BadInput
+
+
+@dataclass(frozen=True)
+class ModelType:
+    """One allow-listed ``model_type``: the ``transformers`` class it is built by and what its batch looks like.
+
+    ``positions`` is the config's own name of the longest sequence, of which ``reserved`` cannot be used; ``sequence``
+    and ``dtype`` are what a step has unless the config or the options say otherwise; ``two_sided`` means an encoder
+    with a decoder.
+    """
+
+    name: str
+    head: str
+    image: bool = False
+    two_sided: bool = False
+    positions: str = "max_position_embeddings"
+    reserved: int = 0
+    sequence: int = 1024
+    dtype: str = "float32"
+
+
+_CAUSAL, _MASKED = "AutoModelForCausalLM", "AutoModelForMaskedLM"
+_PICTURES = "AutoModelForImageClassification"
+
+MODEL_TYPES: Mapping[str, ModelType] = {
+    kind.name: kind
+    for kind in (
+        ModelType("gpt2", _CAUSAL, positions="n_positions"),
+        ModelType("gpt_neox", _CAUSAL),
+        ModelType("opt", _CAUSAL),
+        ModelType("llama", _CAUSAL),
+        ModelType("mistral", _CAUSAL),
+        ModelType("mixtral", _CAUSAL, dtype="bfloat16"),
+        ModelType("qwen2", _CAUSAL),
+        ModelType("bert", _MASKED, sequence=512),
+        ModelType("roberta", _MASKED, reserved=2, sequence=512),
+        ModelType("distilbert", _MASKED, sequence=512),
+        ModelType("t5", "AutoModelForSeq2SeqLM", two_sided=True, positions="n_positions", sequence=512),
+        ModelType("vit", _PICTURES, image=True),
+        ModelType("resnet", _PICTURES, image=True),
+    )
+}
+
+#: Fields that would run code of the file's author, fetch something or ask for a foreign kernel.
+REMOTE = ("auto_map", "custom_pipelines", "trust_remote_code", "quantization_config")
+#: Fields that only say how a model is served or was saved.
+UNUSED = (
+    *("transformers_version", "architectures", "use_cache", "_name_or_path", "id2label", "label2id"),
+    *("_attn_implementation", "attn_implementation", "_experts_implementation", "task_specific_params"),
+)
+
+#: Largest allowed value of any size, and of those that multiply the number of modules to build.
+LARGEST = 2**20
+MOST_ENTRIES = 256
+LIMITS = {
+    "layers": (256, ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "n_layers")),
+    "experts": (256, ("num_local_experts", "num_experts")),
+    "width": (65536, ("n_embd", "hidden_size", "d_model", "dim")),
+    "inner": (2**18, ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "hidden_dim")),
+}
+#: Sizes that tensors are made of: whole numbers from 1.
+SIZES = frozenset(name for _, names in LIMITS.values() for name in names) | {
+    *("n_head", "num_attention_heads", "num_heads", "num_key_value_heads", "n_heads"),
+    *("n_positions", "max_position_embeddings", "vocab_size", "image_size", "patch_size", "num_channels"),
+}
+
+
+def checked(config: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A config to build from, and warnings about what was left out; ``BadInput`` names the field and its value."""
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in MODEL_TYPES:
+        raise BadInput(f"model_type {kind!r:.80} cannot be built", where, "one of " + ", ".join(MODEL_TYPES))
+    for name, value in config.items():
+        _check_value(name, value, where)
+    remote = [name for name in REMOTE if name in config]
+    warnings = tuple(f"{name} is ignored: nothing named in a file is run or fetched" for name in remote)
+    return {k: v for k, v in config.items() if k not in (*REMOTE, *UNUSED)}, warnings
+
+
+def _check_value(name: str, value: Any, where: str) -> None:
+    limit = next((limit for limit, names in LIMITS.values() if name in names), LARGEST)
+    if name in SIZES and value is not None:
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limit:
+            raise BadInput(f"{name} = {value!r:.80}", where, f"a whole number from 1 to {limit}")
+    elif isinstance(value, list):
+        _check_list(name, value, where)
+    elif isinstance(value, int | float) and abs(value) > LARGEST * 4096:
+        raise BadInput(f"{name} = {value!r:.80}", where, f"a number up to {LARGEST * 4096}")
+
+
+def _check_list(name: str, value: list[Any], where: str) -> None:
+    """Lists are sizes of stages and the like: few, and each a size or a word."""
+    if len(value) > MOST_ENTRIES:
+        raise BadInput(f"{name} has {len(value)} entries", where, f"at most {MOST_ENTRIES}")
+    for entry in value:
+        if isinstance(entry, int | float) and abs(entry) > LIMITS["width"][0]:
+            raise BadInput(f"{name} holds {entry!r:.80}", where, f"numbers up to {LIMITS['width'][0]}")
+
+
+def dropouts(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The config's dropout rates that are not 0: models are built without dropout."""
+    return tuple(
+        sorted(
+            k for k, v in config.items() if "drop" in k and isinstance(v, float | int) and v and v is not True
+        )
+    )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from experiments.core import registry
-from experiments.core.errors import Infeasible
+from experiments.core.errors import BadInput, Infeasible
 from experiments.core.policy import Policy
-from experiments.core.progress import Progress
+from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, resolve
 from experiments.memory.interface import (
@@ -23,26 +23,16 @@ from experiments.memory.interface import (
     violations,
 )
 from experiments.memory.simulator import Simulation, Simulator, curves
-from experiments.sources import step_of
+from experiments.sources import load, step_of
+from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A checked plan with the simulation of it, or the reason why it does not fit."""
-
-    plan: MemoryPlan
-    simulation: Simulation | None
-    faults: tuple[str, ...]
-    reason: Infeasible | None = None
 
 
 def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     """Plan and carry out one step; ``Infeasible`` names the op that does not fit."""
     assert isinstance(policy, MemoryPolicy)
     if spec.mode == "measured":
-        result: Result = registry.load_module("memory", "live").carry_out(spec, policy, progress)
-        return result
+        return measured(spec, policy, progress)
     hardware = resolve(spec.hardware)
     step, loaded = step_of(spec.workload, hardware.device, progress)
     progress(0.5, "planning")
@@ -50,7 +40,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     plan = make_plan(step, machine, policy, spec.seed)
     faults = violations(plan, step, machine)
     if faults:
-        return Result(status="rejected", reason=faults[0], plan=plan.to_json(), violations=tuple(faults))
+        return rejected(plan, faults)
     progress(0.8, "simulating")
     reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
     simulation = Simulator(step, machine).run(plan, reactive)
@@ -61,6 +51,51 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         workload_sha256=loaded.sha256,
         notes=notes_of(simulation, step),
     )
+
+
+def measured(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
+    """Plan on the step as profiled on this host, and run the plan with torch; the prediction stands beside it."""
+    loaded = load(spec.workload)
+    if not isinstance(loaded.value, ModelSource):
+        raise BadInput(f"is {loaded.kind} ({loaded.format})", spec.workload.source, "a model, to be measured")
+    if isinstance(policy, ReactiveMemoryPolicy):
+        raise BadInput(f"{policy.name} decides while it runs", "spec.mode", "simulated")
+    live = registry.load_module("memory", "live")
+    session = live.Session(loaded.value, part(progress, 0.0, 0.5))
+    step: Step = session.step
+    machine = replace(machine_of(session.hardware), synchronous=session.synchronous)
+    plan = make_plan(step, machine, policy, spec.seed)
+    faults = violations(plan, step, machine)
+    if faults:
+        return rejected(plan, faults)
+    predicted = Simulator(step, machine).run(plan)
+    seen = session.measure(plan, spec.seed, progress=part(progress, 0.5, 1.0))
+    metrics = {
+        "peak_memory": seen.peak_bytes,
+        "persistent_bytes": step.persistent_bytes,
+        "step_time": seen.step_time,
+        "ideal_step_time": seen.unplanned_time,
+        "offloaded_bytes": seen.bytes_out,
+        "prefetched_bytes": seen.bytes_back,
+        "max_parameter_difference": seen.parameter_difference,
+    }
+    return Result(
+        metrics=metrics | rates(step, seen.step_time, spec.workload.options.steps),
+        plan=plan.to_json(),
+        workload_sha256=loaded.sha256,
+        notes={
+            "mode": "measured",
+            "device": seen.device,
+            "losses": list(seen.losses),
+            "losses_unplanned": list(seen.unplanned_losses),
+            "predicted": {"peak_memory": predicted.peak_bytes, "step_time": predicted.step_time},
+            "timing": step.timing,
+        },
+    )
+
+
+def rejected(plan: MemoryPlan, faults: list[str]) -> Result:
+    return Result(status="rejected", reason=faults[0], plan=plan.to_json(), violations=tuple(faults))
 
 
 def make_plan(step: Step, machine: Machine, policy: MemoryPolicy, seed: int) -> MemoryPlan:

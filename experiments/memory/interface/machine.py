@@ -27,7 +27,8 @@ class Machine:
     """Bytes and channels of one device with its host and storage.
 
     ``out`` and ``back`` are device-to-host and host-to-device; where the link is not ``duplex`` they take turns.
-    ``write`` and ``read`` are the storage's.
+    ``write`` and ``read`` are the storage's. ``synchronous``: copies are made by the processor that computes, which
+    stands still meanwhile (a CPU as its own device).
     """
 
     capacity: int
@@ -38,6 +39,7 @@ class Machine:
     write: Rate
     read: Rate
     storage_bytes: int
+    synchronous: bool = False
 
     def out_time(self, size: float, tier: str = "host") -> float:
         """Seconds to move ``size`` bytes from the device to ``tier`` when nothing else moves."""

@@ -313,6 +313,8 @@ class _Run:
         self._store(tensor, move.tier, move.ratio)
         end = self.channels.out(self.away[tensor][1], move.tier, self.now)
         self.copied[tensor] = end
+        if self.s.machine.synchronous:
+            self._stand_still(end, "synchronization")
         if move.until >= move.at:
             self.departing.add(tensor)
             self.until[move.until].append((end, tensor))
@@ -338,7 +340,12 @@ class _Run:
             state = STATES[self.state[move.tensor]]
             raise Infeasible(f"cannot prefetch tensor {move.tensor}: {state}", self._place())
         self.state[move.tensor] = QUEUED
-        self.queue.append(move.tensor)
+        if self.s.machine.synchronous:
+            self._obtain(self.size[move.tensor], ())
+            self._fetch(move.tensor)
+            self._stand_still(self.arrival[move.tensor], "synchronization")
+        else:
+            self.queue.append(move.tensor)
 
     def _admit(self) -> None:
         """Start queued prefetches, first come first served, while they fit."""

@@ -1,0 +1,5 @@
+"""Carries out a memory plan for real: torch runs the captured step with the plan's moves between its ops."""
+
+from experiments.memory.live.measure import Measured, Session
+
+__all__ = ["Measured", "Session"]

@@ -1,0 +1,137 @@
+"""Measures a plan: steps under it beside the same steps without it, their times, peaks, losses and parameters."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from experiments.core import jsonio
+from experiments.core.progress import Progress, part, silent
+from experiments.hardware import Hardware, resolve
+from experiments.memory.interface.plan import MemoryPlan
+from experiments.memory.live.runner import StepRunner
+from experiments.profiling import cache, timing
+from experiments.profiling.capture import Traced, trace
+from experiments.workloads import storage
+from experiments.workloads.model import ModelSource
+from experiments.workloads.step import Step
+
+STEPS = 5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Bytes and seconds of a step under the plan, and how far it is from the unplanned steps.
+
+    ``peak_bytes``: CPU exact live storages; CUDA the allocator's peak of active bytes. ``step_time`` and
+    ``unplanned_time`` are medians over the steps but the first. ``parameter_difference`` is the largest absolute
+    difference over all parameters, optimizer state and buffers after the last step; 0.0 means bitwise equal.
+    """
+
+    peak_bytes: int
+    step_time: float
+    unplanned_time: float
+    losses: tuple[float, ...]
+    unplanned_losses: tuple[float, ...]
+    parameter_difference: float
+    bytes_out: int
+    bytes_back: int
+    device: str
+
+
+class Session:
+    """One model on this host: captured and profiled once, then measured under any number of plans."""
+
+    def __init__(self, source: ModelSource, progress: Progress = silent) -> None:
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.source = source
+        self.traced: Traced = trace(source, self.device, part(progress, 0.0, 0.4))
+        self.step: Step = profiled(source, self.device, part(progress, 0.4, 1.0))
+
+    @property
+    def synchronous(self) -> bool:
+        """Copies stop the computation."""
+        return self.device == "cpu"
+
+    @property
+    def hardware(self) -> Hardware:
+        """This host; a GPU by the spec sheet of the product name that its driver reports."""
+        return resolve("local" if self.device == "cpu" else torch.cuda.get_device_name())
+
+    def measure(
+        self, plan: MemoryPlan, seed: int = 0, steps: int = STEPS, progress: Progress = silent
+    ) -> Measured:
+        """``steps`` steps without the plan, then as many under it, from the same values."""
+        reference = self.traced.make_inputs(seed)
+        with torch.no_grad():
+            plain = _timed(self.traced.graph_module, reference, steps, seed, part(progress, 0.0, 0.5))
+        expected = [value.cpu() for value in reference]
+        del reference
+        inputs = self.traced.make_inputs(seed)
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        runner = StepRunner(self.traced, plan)
+        planned = _timed(runner, inputs, steps, seed, part(progress, 0.5, 1.0))
+        return Measured(
+            peak_bytes=self._peak(runner),
+            step_time=statistics.median(planned.seconds[1:]),
+            unplanned_time=statistics.median(plain.seconds[1:]),
+            losses=planned.losses,
+            unplanned_losses=plain.losses,
+            parameter_difference=max(map(_difference, expected, inputs), default=0.0),
+            bytes_out=runner.copies.bytes_out // steps,
+            bytes_back=runner.copies.bytes_back // steps,
+            device=torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
+        )
+
+    def _peak(self, runner: StepRunner) -> int:
+        if self.device == "cuda":
+            return int(torch.cuda.memory_stats()["active_bytes.all.peak"])
+        return runner.ledger.peak
+
+
+def profiled(source: ModelSource, device: str, progress: Progress = silent) -> Step:
+    """The step timed on this host, from the cache or timed now; kept by host, device and number of threads."""
+    place = [platform.node(), timing.device_name(device), torch.get_num_threads()]
+    path = cache.folder() / "profiles" / f"{jsonio.digest([cache.key(source), *place])}.npz"
+    if path.is_file():
+        return storage.load(path)
+    step = timing.profile(source, device, progress)
+    cache.store(step, path)
+    return step
+
+
+@dataclass(frozen=True)
+class _Steps:
+    seconds: list[float]
+    losses: tuple[float, ...]
+
+
+def _timed(
+    step: Callable[..., Tensor], inputs: list[Tensor], steps: int, seed: int, progress: Progress
+) -> _Steps:
+    torch.manual_seed(seed)
+    seconds, losses = [], []
+    for index in range(steps):
+        start = time.perf_counter()
+        loss = step(inputs) if isinstance(step, StepRunner) else step(*inputs)
+        losses.append(float(loss.float().mean()))  # reading the value waits for the device
+        seconds.append(time.perf_counter() - start)
+        progress((index + 1) / steps, f"step {index + 1} of {steps}")
+    return _Steps(seconds, tuple(losses))
+
+
+def _difference(expected: Tensor, value: Tensor) -> float:
+    """Largest absolute difference; infinite where one has a NaN that the other has not."""
+    ours = value.cpu()
+    if torch.equal(expected, ours):
+        return 0.0
+    gap = (expected.double() - ours.double()).abs().max().item()
+    return float(gap) if gap == gap else float("inf")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.core.metrics import METRICS
 from webapp.compare.choice import METRIC, Choice
-from webapp.compare.parameters import SEED, label_of, parameters_of
+from webapp.compare.parameters import SEED, label_of, parameters_of, shown_value
 from webapp.compare.statistics import Estimate, difference, estimate, is_better
 from webapp.runs.models import Run
 
 #: So many metrics are shown until the reader chooses; the catalogue's order says which come first.
-METRICS_AT_FIRST = 7
+METRICS_AT_FIRST = 6
 #: Always said beside the name of a run, never as a column of its own.
 BESIDE_THE_NAME = ("policy", "mode")
 
@@ -39,9 +40,11 @@ class Entry:
         return self.run.mode
 
     @property
-    def statuses(self) -> tuple[str, ...]:
-        """How its runs ended, each once: ``ok``, ``infeasible``, or the state where there is no outcome."""
-        return tuple(dict.fromkeys(status_of(run) for run in self.runs))
+    def statuses(self) -> Mapping[str, str]:
+        """How its runs ended, each once, with the words for it: ``{"failed": "1 of 3 failed"}``."""
+        counts = Counter(status_of(run) for run in self.runs)
+        total = len(self.runs)
+        return {s: s if count == total else f"{count} of {total} {s}" for s, count in counts.items()}
 
     @property
     def reason(self) -> str:
@@ -49,6 +52,7 @@ class Entry:
 
 
 def status_of(run: Run) -> str:
+    """``ok`` or ``infeasible``, or the run's state where it has no outcome."""
     return run.outcome_status if run.state == Run.State.SUCCEEDED and run.outcome_status else run.state
 
 
@@ -67,6 +71,10 @@ class Parameter:
     key: str
     value: Any
     differs: bool
+
+    @property
+    def shown(self) -> str:
+        return shown_value(self.key, self.value)
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ class Column:
 class Comparison:
     lines: tuple[Line, ...]
     columns: tuple[Column, ...]
-    constants: tuple[tuple[str, Any], ...]
+    constants: tuple[tuple[str, str], ...]
     mode: str
     repeated: bool
     baseline: Entry | None
@@ -134,7 +142,9 @@ def compare(runs: Sequence[Run], choice: Choice, pinned: str = "") -> Comparison
     return Comparison(
         lines=tuple(lines),
         columns=tuple(columns),
-        constants=tuple((label_of(key), value) for key, value in constants.items() if key != "mode"),
+        constants=tuple(
+            (label_of(key), shown_value(key, value)) for key, value in constants.items() if key != "mode"
+        ),
         mode=modes.pop() if len(modes) == 1 else "",
         repeated=len({run.seed for run in runs}) > 1,
         baseline=baseline,
@@ -189,7 +199,7 @@ def _columns(
     keys = [key for key in (*differing, *constants) if key not in BESIDE_THE_NAME]
     metrics = [f"{METRIC}{name}" for name in _metric_names(entries)]
     chosen = set(choice.columns) & {*keys, *metrics}
-    shown = chosen or {*(key for key in differing), *metrics[:METRICS_AT_FIRST]}
+    shown = chosen or {*differing, *metrics[:METRICS_AT_FIRST]}
     labels = [(key, label_of(key)) for key in keys]
     labels += [(key, METRICS[key.removeprefix(METRIC)].label) for key in metrics]
     return [Column(key, label, key in shown) for key, label in labels]

@@ -40,7 +40,7 @@ def _uuid(text: str) -> UUID | None:
 class RunFilter(django_filters.FilterSet):  # type: ignore[misc]
     """``?q=vdnn&policy=vdnn-all&hardware=a100-40g&mode=simulated&status=infeasible``; choices are what is there."""
 
-    q = django_filters.CharFilter(method="filter_text", label="Contains")
+    q = django_filters.CharFilter(method="filter_text", label="Policy or workload contains")
     policy = django_filters.ChoiceFilter(empty_label="any policy")
     hardware = django_filters.ChoiceFilter(empty_label="any hardware")
     mode = django_filters.ChoiceFilter(empty_label="measured and simulated")
@@ -56,6 +56,7 @@ class RunFilter(django_filters.FilterSet):  # type: ignore[misc]
         for name in ("policy", "hardware", "mode"):
             values = sorted(plain.values_list(name, flat=True).distinct())
             self.filters[name].extra["choices"] = [(value, value) for value in values if value]
+        self.filters["q"].extra["widget"] = forms.TextInput(attrs={"placeholder": "policy or workload"})
         ended = sorted({outcome or state for outcome, state in plain.values_list("outcome_status", "state")})
         self.filters["status"].extra["choices"] = [(value, value) for value in ended]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.core.units import human
+from webapp.presentation import pretty
 from webapp.runs.models import Run
 
 #: What makes repeats of one run: they are folded over it.
@@ -49,3 +51,14 @@ def _hardware(run: Run) -> dict[str, Any]:
 def label_of(key: str) -> str:
     """``knob.swap_threshold`` -> ``swap threshold``."""
     return key.rsplit(".", 1)[-1].replace("_", " ")
+
+
+#: Endings of hardware overrides and the unit of their figures.
+_UNITS = {"bytes": "bytes", "bandwidth": "bytes/s", "latency": "s", "flops": "FLOP/s"}
+
+
+def shown_value(key: str, value: Any) -> str:
+    """A parameter as people read it: a hardware figure in its unit, everything else as it was asked for."""
+    unit = _UNITS.get(key.rsplit("_", 1)[-1]) if key.startswith("hardware.") else None
+    is_figure = isinstance(value, int | float) and not isinstance(value, bool)
+    return human(value, unit) if unit and is_figure else pretty(value)

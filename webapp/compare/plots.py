@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 from experiments.core.metrics import METRICS
 from webapp.accounts.models import Project
 from webapp.compare.choice import Choice
-from webapp.compare.comparison import Comparison, Entry
+from webapp.compare.comparison import Comparison, Entry, Line
 from webapp.compare.parameters import label_of
 from webapp.compare.statistics import pareto_front
 from webapp.navigation import project_url
-from webapp.presentation import pretty
 
+#: So many points have their names beside them; more would overlap, and the name is on hover.
+LABELLED = 12
 USUAL_AXES = (
     ("step_time", "peak_memory"),
     ("step_time", "peak_memory_per_device"),
@@ -92,6 +94,7 @@ def _points(
     return {
         "name": name,
         "family": entries[0].run.family,
+        "mode": "markers+text" if len(entries) <= LABELLED else "markers",
         "x": [entry.estimates[x].mean for entry in entries],
         "y": [entry.estimates[y].mean for entry in entries],
         "text": [names[id(entry)] for entry in entries],
@@ -145,12 +148,17 @@ def _plot(title: str, kind: str, series: list[dict[str, Any]], y: str) -> dict[s
 
 
 def _names(comparison: Comparison) -> dict[int, str]:
-    """A name for each line: the policy and whatever else differs, each name used once."""
+    """A name for each line, each used once: the policy, with what differs where the policy says too little."""
+    policies = Counter(line.entry.name for line in comparison.lines)
+    used: Counter[str] = Counter()
     found: dict[int, str] = {}
-    used: dict[str, int] = {}
     for line in comparison.lines:
-        parts = [f"{label_of(p.key)} {pretty(p.value)}" for p in line.parameters if p.value is not None]
-        name = ", ".join([line.entry.name, *parts[:4]])[:80]
-        used[name] = used.get(name, 0) + 1
+        name = line.entry.name if policies[line.entry.name] == 1 else _long_name(line)
+        used[name] += 1
         found[id(line.entry)] = name if used[name] == 1 else f"{name} #{used[name]}"
     return found
+
+
+def _long_name(line: Line) -> str:
+    parts = [f"{label_of(p.key)} {p.shown}" for p in line.parameters if p.differs and p.value is not None]
+    return ", ".join([line.entry.name, *parts[:4]])[:80]

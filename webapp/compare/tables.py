@@ -39,7 +39,7 @@ def _row(comparison: Comparison, line: Line) -> Iterator[Cell]:
     entry = line.entry
     yield entry.name
     yield entry.mode
-    yield ", ".join(entry.statuses)
+    yield ", ".join(entry.statuses.values())
     for parameter in line.parameters:
         value = parameter.value
         yield value if value is None or isinstance(value, str | int | float) else pretty(value)

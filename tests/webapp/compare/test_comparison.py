@@ -66,7 +66,7 @@ def test_unfolded_every_seed_has_its_line(memory: Experiment) -> None:
 def test_what_is_equal_everywhere_is_said_once(memory: Experiment) -> None:
     found = compare(runs_of(memory), Choice())
     assert ("hardware", "a100-40g") in found.constants
-    assert ("lookahead", 1) in found.constants
+    assert ("lookahead", "1") in found.constants
     assert [column.key for column in found.parameters] == []
 
 

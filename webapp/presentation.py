@@ -122,7 +122,8 @@ def lasted(run: Any) -> float | None:
     """Seconds from start to end, or to now while it runs."""
     if run.started_at is None:
         return None
-    return ((run.finished_at or timezone.now()) - run.started_at).total_seconds()
+    seconds: float = ((run.finished_at or timezone.now()) - run.started_at).total_seconds()
+    return seconds
 
 
 @register.simple_tag

@@ -8,6 +8,6 @@ from django.http import HttpRequest
 from webapp.accounts import invitations
 
 
-class InvitedOnly(DefaultAccountAdapter):
+class InvitedOnly(DefaultAccountAdapter):  # type: ignore[misc]
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return invitations.remembered(request) is not None

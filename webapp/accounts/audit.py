@@ -24,4 +24,5 @@ def register() -> None:
 
 def entries(team: Team) -> QuerySet[LogEntry]:
     """The team's entries, newest first, with who did it."""
-    return LogEntry.objects.filter(additional_data__team=team.pk).select_related("actor", "content_type")
+    found: QuerySet[LogEntry] = LogEntry.objects.filter(additional_data__team=team.pk)
+    return found.select_related("actor", "content_type")

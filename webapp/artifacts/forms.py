@@ -25,12 +25,12 @@ class ManyFilesField(forms.FileField):
 
     widget = ManyFilesInput
 
-    def clean(self, data: Any, initial: Any = None) -> list[UploadedFile]:
+    def clean(self, data: Any, initial: Any = None) -> list[UploadedFile[Any]]:
         given = data if isinstance(data, list | tuple) else [data]
         return [self._one(entry, initial) for entry in given]
 
-    def _one(self, entry: Any, initial: Any) -> UploadedFile:
-        found: UploadedFile = super().clean(entry, initial)
+    def _one(self, entry: Any, initial: Any) -> UploadedFile[Any]:
+        found: UploadedFile[Any] = super().clean(entry, initial)
         if (found.size or 0) > settings.UPLOAD_MAX_BYTES:
             cap = human(settings.UPLOAD_MAX_BYTES, "bytes")
             raise forms.ValidationError(
@@ -40,7 +40,7 @@ class ManyFilesField(forms.FileField):
 
 
 class UploadForm(forms.Form):
-    files = ManyFilesField(label="Files", allow_empty_file=True)
+    files = ManyFilesField(label="Files", allow_empty_file=True)  # type: ignore[assignment]
 
 
 class ZooForm(forms.Form):
@@ -59,7 +59,7 @@ class ProfileForm(forms.Form):
     device = forms.ChoiceField(label="Device", choices=(("cpu", "CPU"), ("cuda", "CUDA GPU")), initial="cpu")
 
 
-class ArtifactFilter(django_filters.FilterSet):
+class ArtifactFilter(django_filters.FilterSet):  # type: ignore[misc]
     """What the address of the list may ask for: ``?q=gpt&kind=model&state=ready``."""
 
     q = django_filters.CharFilter(field_name="name", lookup_expr="icontains", label="Name contains")

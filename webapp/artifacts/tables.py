@@ -14,7 +14,7 @@ from webapp.navigation import project_url
 RIGHT = {"th": {"class": "right"}, "td": {"class": "right"}}
 
 
-class ArtifactTable(tables.Table):
+class ArtifactTable(tables.Table):  # type: ignore[misc]
     name = tables.Column(verbose_name="Name")
     kind = tables.Column(verbose_name="Kind", empty_values=())
     format = tables.Column(verbose_name="Format")

@@ -43,7 +43,7 @@ class FamilyRows:
     rows: tuple[PolicyRow, ...]
 
 
-class ArtifactsField(forms.ModelMultipleChoiceField):
+class ArtifactsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
     def label_from_instance(self, obj: Any) -> str:
         return f"{obj.name} · {obj.kind} ({obj.format})"
 

@@ -21,7 +21,7 @@ class ExperimentQuerySet(models.QuerySet["Experiment"]):
             state: models.Count("runs", filter=models.Q(runs__state=state)) for state in Run.State.values
         }
         found = self.annotate(total=models.Count("runs"), **by_state)
-        return found.order_by(*Experiment._meta.ordering)
+        return found.order_by("-created_at", "-id")
 
 
 class Experiment(models.Model):

@@ -42,9 +42,10 @@ def _filled(request: ProjectRequest) -> dict[str, Any]:
     """What fills a new form: an experiment (``?from=``), a run (``?run=``) or an artifact (``?artifact=``)."""
     chosen: QueryDict = request.GET
     if "from" in chosen:
-        return _experiment(request, _uuid(chosen["from"])).request
+        asked: dict[str, Any] = _experiment(request, _uuid(chosen.get("from", ""))).request
+        return asked
     if "run" in chosen:
-        return again.from_run(_run(request, _uuid(chosen["run"])))
+        return again.from_run(_run(request, _uuid(chosen.get("run", ""))))
     return {"artifacts": [int(pk) for pk in chosen.getlist("artifact") if pk.isdecimal() and len(pk) < 18]}
 
 

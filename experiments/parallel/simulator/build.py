@@ -29,6 +29,7 @@ class Builder:
         self.plan, self.estimate = plan, estimate
         self.figures = StageFigures(plan, estimate)
         self.network = Network(estimate.cluster)
+        self._slowdown = [max(map(estimate.slowdown, worker.devices)) for worker in plan.workers]
         self.graph = TaskGraph()
         self.first: dict[Slot, int] = {}
         self.last: dict[Slot, int] = {}
@@ -38,6 +39,7 @@ class Builder:
         # (stage, kind, how often before, bucket) -> (worker, task) of every replica: they meet in one collective.
         self._meetings: dict[tuple[int, str, int, int], list[tuple[int, int]]] = defaultdict(list)
         self._reduced: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._messages: dict[tuple[int, int, float], Message] = {}
         self._before: dict[int, int] = {}
         self._reducing: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._throttled: dict[int, int] = {}
@@ -86,8 +88,7 @@ class Builder:
     def _piece(self, worker: int, slot: Slot, layers: range) -> tuple[int, int]:
         """Compute over ``layers``, then the collectives that their shardings ask for."""
         devices = self.plan.workers[worker].devices
-        slowdown = max(self.estimate.slowdown(device) for device in devices)
-        seconds = self.figures.seconds(slot.kind, layers) * slowdown
+        seconds = self.figures.seconds(slot.kind, layers) * self._slowdown[worker]
         first = last = self.graph.compute(str(slot), seconds, worker)
         for collective in self.figures.collectives(slot.kind, layers):
             size = collective.bytes * self.plan.micro_batch_samples
@@ -121,6 +122,12 @@ class Builder:
         self.graph.edge(task, self.first[after])
 
     def _between_workers(self, sender: int, receiver: int, size: float) -> Message:
+        key = sender, receiver, size
+        if key not in self._messages:
+            self._messages[key] = self._parts_between(sender, receiver, size)
+        return self._messages[key]
+
+    def _parts_between(self, sender: int, receiver: int, size: float) -> Message:
         """Each of the sender's devices sends an equal part; parts travel at once."""
         senders, receivers = self.plan.workers[sender].devices, self.plan.workers[receiver].devices
         part = size / len(senders)

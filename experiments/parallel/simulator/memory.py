@@ -44,17 +44,18 @@ def usages(built: Builder, times: Times) -> list[Usage]:
 
 def _usage(built: Builder, times: Times, worker: int, changes: list[tuple[float, float]]) -> Usage:
     live: list[tuple[float, float]] = []
+    kept, recomputed = built.figures.kept_bytes, built.figures.recomputed_bytes
+    release = WEIGHT if built.figures.has_weight_slots else BACKWARD
     for slot in built.plan.workers[worker].slots:
         start, end = times.start[built.first[slot]], times.end[built.last[slot]]
         if slot.kind == FORWARD:
             live.append((start, 1.0))
-            changes.append((start, built.figures.kept_bytes(slot.stage)))
-        if slot.kind == (WEIGHT if built.figures.has_weight_slots else BACKWARD):
+            changes.append((start, kept[slot.stage]))
+        if slot.kind == release:
             live.append((end, -1.0))
-            changes.append((end, -built.figures.kept_bytes(slot.stage)))
-        if slot.kind == BACKWARD:
-            again = built.figures.recomputed_bytes(slot.stage)
-            changes += [(start, again), (end, -again)]
+            changes.append((end, -kept[slot.stage]))
+        if slot.kind == BACKWARD and recomputed[slot.stage]:
+            changes += [(start, recomputed[slot.stage]), (end, -recomputed[slot.stage])]
     persistent = persistent_bytes(built, worker)
     moments, totals = _running(changes)
     _, counts = _running(live)

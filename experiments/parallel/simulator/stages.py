@@ -32,6 +32,7 @@ class StageFigures:
         self.plan, self.estimate = plan, estimate
         scale = plan.micro_batch_samples / model.batch
         self._sharded = shardings_by_layer(plan)
+        self._seconds: dict[tuple[str, range], float] = {}
         compute = self._parts("compute")
         self.again = np.zeros(len(model))
         self.again[list(plan.recompute)] = 1.0
@@ -63,11 +64,15 @@ class StageFigures:
         return WEIGHT if self.has_weight_slots else BACKWARD
 
     def seconds(self, kind: str, layers: range) -> float:
-        return float(self.pass_seconds[kind][layers.start : layers.stop].sum())
+        """Of one pass over ``layers``, on the device for which they were timed."""
+        key = kind, layers
+        if key not in self._seconds:
+            self._seconds[key] = float(self.pass_seconds[kind][layers.start : layers.stop].sum())
+        return self._seconds[key]
 
     def collectives(self, kind: str, layers: range) -> Iterable[Collective]:
         """Those among a worker's devices in a pass over ``layers``; a weight-gradient pass has none."""
-        for layer in layers:
+        for layer in layers if self._sharded else ():
             if layer in self._sharded and kind != WEIGHT:
                 yield from getattr(self._sharded[layer], "forward" if kind == FORWARD else "backward")
 
@@ -110,18 +115,23 @@ class StageFigures:
                     read[stage_of[source], stage_of[layer]].add(int(source))
         return {pair: float(self.output_bytes[sorted(layers)].sum()) for pair, layers in sorted(read.items())}
 
-    def kept_bytes(self, number: int) -> float:
-        """Activation bytes kept between a micro-batch's forward and backward pass.
+    @functools.cached_property
+    def kept_bytes(self) -> list[float]:
+        """For each stage the activation bytes kept between a micro-batch's forward and backward pass.
 
         Where layers recompute, each run of them keeps its input only: the output of the layer before the run.
         """
+        return [self._kept_bytes(number) for number in range(len(self.plan.stages))]
+
+    def _kept_bytes(self, number: int) -> float:
         stage = self.plan.stages[number]
         layers = range(stage.begin, stage.end)
         kept = sum(float(self.stash_bytes[layer]) for layer in layers if not self.again[layer])
         starts = [i for i in layers if self.again[i] and i and not (i > stage.begin and self.again[i - 1])]
         return kept + sum(float(self.output_bytes[layer - 1]) for layer in starts)
 
-    def recomputed_bytes(self, number: int) -> float:
-        """Activation bytes that exist only while the backward pass of a micro-batch runs."""
-        stage = self.plan.stages[number]
-        return float((self.stash_bytes * self.again)[stage.begin : stage.end].sum())
+    @functools.cached_property
+    def recomputed_bytes(self) -> list[float]:
+        """For each stage the activation bytes that exist only while the backward pass of a micro-batch runs."""
+        again = self.stash_bytes * self.again
+        return [float(again[stage.begin : stage.end].sum()) for stage in self.plan.stages]

@@ -1,0 +1,63 @@
+"""A whole simulated run of the family: spec in, outcome out, by the command line's contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from experiments.core import jsonio
+from experiments.core.errors import BadInput
+from experiments.core.spec import load_spec
+from experiments.parallel import experiment
+from experiments.parallel.interface import ParallelPlan
+from experiments.run import run
+from experiments.sources import Loaded
+from tests.experiments.parallel.builders import chain
+
+
+@pytest.fixture
+def spec(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Four layers with F=1, B=2 for each sample instead of a captured model, on four devices of a node."""
+    model = chain(4, stash_bytes=2.0**20, output_bytes=2.0**10, parameter_bytes=2.0**20)
+    monkeypatch.setattr(
+        experiment, "layers_of", lambda *given: (model, Loaded(model, "layers", "test", "0" * 64))
+    )
+    return {
+        "family": "parallel",
+        "policy": "one_f_one_b",
+        "workload": {"source": "four-layers", "options": {"batch": 8, "steps": 10}},
+        "hardware": {"cluster": {"nodes": 1, "devices_per_node": 4, "device": "a100-80g"}},
+    }
+
+
+def test_an_outcome_has_the_figures_the_plan_and_a_timeline(spec: dict[str, Any]) -> None:
+    outcome = run(load_spec(spec))
+    metrics = {name: entry["value"] for name, entry in outcome.metrics.items()}
+    assert outcome.status == "ok" and outcome.violations == []
+    assert metrics["step_time"] == pytest.approx(33, rel=1e-3)
+    assert metrics["bubble_fraction"] == pytest.approx(3 / 11, rel=1e-3)
+    assert metrics["jct"] == 10 * metrics["step_time"]
+    assert metrics["devices"] == 4
+    assert outcome.plan["live_micro_batches"] == [4, 3, 2, 1]
+    assert ParallelPlan.from_json(outcome.plan).micro_batches == 8
+    lanes = outcome.plan["timeline"]["lanes"]
+    assert [len(lane["events"]) for lane in lanes] == [17] * 4  # 8 forward, 8 backward, one update
+    assert max(outcome.series["memory_device_0"]["y"]) == metrics["peak_memory_per_device"]
+
+
+def test_the_same_spec_gives_the_same_outcome_byte_for_byte(spec: dict[str, Any]) -> None:
+    first, second = ({**run(load_spec(spec)).to_json(), "provenance": {}} for _ in range(2))
+    assert jsonio.canonical(first) == jsonio.canonical(second)
+
+
+def test_a_model_that_does_not_fit_is_an_infeasible_outcome(spec: dict[str, Any]) -> None:
+    spec["hardware"]["cluster"]["overrides"] = {"memory_bytes": 6 * 2**20}
+    outcome = run(load_spec(spec))
+    assert outcome.status == "infeasible"
+    assert outcome.reason == "stage 0 on device 0 (a100-80g): needs 8 MiB of 6 MiB: 2097152 bytes missing"
+
+
+def test_a_layer_graph_cannot_be_measured(spec: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="a model, to be measured"):
+        run(load_spec({**spec, "hardware": "local", "mode": "measured", "knobs": {"stages": 2}}))

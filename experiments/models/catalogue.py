@@ -52,6 +52,15 @@ _MODELS = (
     _gpt("gpt2-medium", "GPT-2 355M", layers=24, width=1024, heads=16, vocabulary=50257, positions=1024),
     _gpt("gpt2-large", "GPT-2 774M", layers=36, width=1280, heads=20, vocabulary=50257, positions=1024),
     _gpt("gpt2-xl", "GPT-2 1.5B", layers=48, width=1600, heads=25, vocabulary=50257, positions=1024),
+    _gpt(
+        "gpt-7.5b",
+        "GPT of 7.5B parameters",
+        layers=36,
+        width=4096,
+        heads=32,
+        vocabulary=50257,
+        positions=1024,
+    ),
     ZooModel(
         "bert-base",
         "BERT base, pre-training",

@@ -91,7 +91,7 @@ class Lowering:
                 "bytes_moved": 0 if view else cost.bytes_moved(node.target, args, kwargs, out),
                 "dtype": _op_dtype(out, args),
                 "view": view,
-                "random": torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()),
+                "random": _random(node.target, args, kwargs),
                 "inputs": inputs,
                 "outputs": list(dict.fromkeys([*new, *written])),
             }
@@ -155,6 +155,19 @@ def dtype_name(dtype: torch.dtype) -> str:
 def _op_dtype(out: Any, args: Any) -> str:
     values = cost.tensors(out) or cost.tensors(args)
     return dtype_name(values[0].dtype) if values else ""
+
+
+def _random(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Draws from a generator; fused attention is tagged so, but draws nothing at dropout 0."""
+    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
+        return False
+    for position, argument in enumerate(target._schema.arguments):
+        if argument.name == "dropout_p":
+            given = (
+                args[position] if position < len(args) else kwargs.get("dropout_p", argument.default_value)
+            )
+            return bool(given)
+    return True
 
 
 def _mutated(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
-from experiments.cluster.interface import NOTHING, Allocation, ClusterPolicy, ClusterView, Decider, Gang
+from experiments.cluster.interface import NOTHING, Allocation, ClusterPolicy, ClusterView, Decider, Gang, Pool
 from experiments.core.knobs import knob
 
 
@@ -52,20 +52,26 @@ class FifoEasy(ClusterPolicy):
             return NOTHING
         pool = view.pool.copy()
         started = self.fill(pool, view.waiting, view, block=True)
-        waiting = list(islice(view.waiting, len(started), None))
-        if waiting:
-            start, spare = self._reservation(waiting[0], pool.total, started, view)
-            for job in waiting[1:]:
+        head = next(islice(view.waiting, len(started), None), None)
+        if head is not None and pool.total >= 1:
+            started += self._backfilled(head, pool, started, view)
+        return Allocation(start=tuple(started))
+
+    def _backfilled(self, head: int, pool: Pool, started: list[Gang], view: ClusterView) -> list[Gang]:
+        """Jobs behind ``head`` that end before its reserved start, or use what it leaves free then."""
+        start, spare = self._reservation(head, pool.total, started, view)
+        wanted, service, backfilled = view.jobs.gpus, view.jobs.service, list[Gang]()
+        for job in islice(view.waiting, len(started) + 1, None):
+            if wanted[job] > pool.total:
+                continue
+            in_time = view.now + service[job] <= start
+            if in_time or wanted[job] <= spare:
+                gangs = self.fill(pool, [job], view)
+                spare -= wanted[job] if gangs and not in_time else 0
+                backfilled += gangs
                 if pool.total < 1:
                     break
-                gpus = view.jobs.gpus[job]
-                ends_before = view.now + view.jobs.service[job] <= start
-                if not ends_before and gpus > spare:
-                    continue
-                backfilled = self.fill(pool, [job], view)
-                started += backfilled
-                spare -= gpus if backfilled and not ends_before else 0
-        return Allocation(start=tuple(started))
+        return backfilled
 
     def _reservation(
         self, head: int, free: float, started: list[Gang], view: ClusterView

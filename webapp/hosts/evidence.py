@@ -1,91 +1,71 @@
-"""Evidence files of ``experiments.validate`` as tables: predicted against measured, cell by cell."""
+"""Evidence files of ``experiments.validate`` for the Hosts page: predicted against measured, cell by cell."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from experiments.core.units import human
 from webapp.hosts.models import Validation
 
-#: Column endings and the unit of their figures.
-UNITS = (
-    ("error", "fraction"),
-    ("time", "s"),
-    ("seconds", "s"),
-    ("memory", "bytes"),
-    ("bytes", "bytes"),
-    ("peak", "bytes"),
-)
+
+@dataclass(frozen=True)
+class Line:
+    """One metric of one cell. ``error`` is relative, (predicted - measured) / measured."""
+
+    model: str
+    policy: str
+    status: str
+    reason: str
+    metric: str
+    predicted: float | None
+    measured: float | None
+    error: float | None
 
 
 @dataclass(frozen=True)
-class Column:
-    label: str
-    right: bool
-
-
-@dataclass(frozen=True)
-class Cell:
-    value: Any
-    unit: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """One device's evidence; the errors are medians of absolute relative errors over the cells."""
+class Evidence:
+    """The newest evidence of one device; ``errors`` has median, largest and cells of each metric."""
 
     device: str
     measured_at: datetime
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    peak_error: float | None
-    time_error: float | None
+    revision: str
+    errors: Mapping[str, Mapping[str, float]]
+    lines: tuple[Line, ...]
 
 
-def newest() -> list[Table]:
-    """The newest evidence of each device, by device name."""
+def newest() -> list[Evidence]:
+    """One for each device, by device name."""
     found: dict[str, Validation] = {}
     for validation in Validation.objects.order_by("device", "-measured_at"):
         found.setdefault(validation.device, validation)
-    return [table_of(validation) for validation in found.values()]
+    return [evidence_of(validation) for validation in found.values()]
 
 
-def table_of(validation: Validation) -> Table:
-    cells: Sequence[Mapping[str, Any]] = [flat(row) for row in validation.evidence.get("cells", [])]
-    names = list(dict.fromkeys(name for row in cells for name in row))
-    return Table(
-        validation.device,
-        validation.measured_at,
-        tuple(Column(name.replace("_", " ").replace(".", " "), bool(unit_of(name))) for name in names),
-        tuple(tuple(Cell(row.get(name), unit_of(name)) for name in names) for row in cells),
-        _median_error(cells, "peak"),
-        _median_error(cells, "time"),
-    )
+def evidence_of(validation: Validation) -> Evidence:
+    content = validation.evidence
+    lines = tuple(line for cell in content.get("cells", ()) for line in _lines(cell))
+    errors = content.get("errors", {})
+    return Evidence(validation.device, validation.measured_at, content.get("revision", ""), errors, lines)
 
 
-def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"peak": {"error": 0.1}}`` -> ``{"peak.error": 0.1}``."""
-    out: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            out |= flat(value, f"{prefix}{name}.")
-        else:
-            out[f"{prefix}{name}"] = value if isinstance(value, str | int | float | None) else str(value)
-    return out
+def _lines(cell: Mapping[str, Any]) -> Iterator[Line]:
+    """A line for each compared metric; a cell that failed has one line with its reason."""
+    about = (cell["model"].removeprefix("zoo:"), cell["policy"], cell["status"], cell.get("reason") or "")
+    if not cell.get("figures"):
+        yield Line(*about, "", None, None, None)
+    for metric, figure in cell.get("figures", {}).items():
+        yield Line(*about, metric, figure.get("predicted"), figure.get("measured"), figure.get("error"))
 
 
-def unit_of(name: str) -> str:
-    return next((unit for word, unit in UNITS if word in name), "")
-
-
-def _median_error(cells: Sequence[Mapping[str, Any]], about: str) -> float | None:
-    errors = [
-        abs(value)
-        for row in cells
-        for name, value in row.items()
-        if about in name and "error" in name and isinstance(value, int | float)
-    ]
-    return statistics.median(errors) if errors else None
+def simulator_error(metric: str = "step_time") -> str:
+    """The median error of the newest evidence in words, empty where no device has been validated."""
+    validation = Validation.objects.order_by("-measured_at").first()
+    if validation is None:
+        return ""
+    median = validation.evidence.get("errors", {}).get(metric, {}).get("median")
+    if median is None:
+        return ""
+    return f"median error of {metric.replace('_', ' ')} {human(median, 'fraction')} on {validation.device}"

@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
+from webapp.hosts import evidence
 from webapp.navigation import project_url
 from webapp.runs import again, document, live, services
 from webapp.runs.forms import ExperimentForm
@@ -120,7 +121,12 @@ def cancel_experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse
 @in_project()
 def run(request: ProjectRequest, run: UUID) -> HttpResponse:
     found = _run(request, run)
-    page = {"run": found, "view": document.view_of(found), "position": live.position(found)}
+    page = {
+        "run": found,
+        "view": document.view_of(found),
+        "position": live.position(found),
+        "simulator_error": evidence.simulator_error(),
+    }
     return render(request, "runs/run.html", page)
 
 

@@ -28,16 +28,26 @@ def test_a_host_that_is_silent_is_away_and_its_load_is_counted(cast: Cast) -> No
 
 
 def test_evidence_is_imported_once_and_the_newest_is_shown(db: None, tmp_path: Path) -> None:
-    """Errors of 10 % and -30 % on peak memory: the median of their sizes is 20 %."""
+    """The file's own summary is shown; a cell that failed keeps its reason."""
     file = tmp_path / "cpu.json"
-    cells = [{"model": "gpt2", "peak_error": 0.1}, {"model": "resnet50", "peak_error": -0.3}]
-    file.write_text(json.dumps({"device": "cpu", "measured_at": "2026-01-02T03:04:05Z", "cells": cells}))
+    figures = {"peak_memory": {"predicted": 110.0, "measured": 100.0, "error": 0.1}}
+    cells = [
+        {"model": "zoo:gpt2", "policy": "baseline", "status": "ok", "reason": None, "figures": figures},
+        {"model": "zoo:vgg16", "policy": "eager", "status": "failed", "reason": "no memory", "figures": {}},
+    ]
+    errors = {"step_time": {"median": 0.125, "largest": 0.3, "cells": 1}}
+    content = {"device": "cpu", "started": "2026-01-02T03:04:05Z", "cells": cells, "errors": errors}
+    file.write_text(json.dumps(content))
+    assert evidence.simulator_error() == ""
     call_command("import_evidence", str(file))
     call_command("import_evidence", str(file))
     assert Validation.objects.count() == 1
-    (table,) = evidence.newest()
-    assert table.peak_error == pytest.approx(0.2)
-    assert [column.label for column in table.columns] == ["model", "peak error"]
+    (found,) = evidence.newest()
+    assert [(line.model, line.metric, line.error) for line in found.lines] == [
+        ("gpt2", "peak_memory", 0.1),
+        ("vgg16", "", None),
+    ]
+    assert evidence.simulator_error() == "median error of step time 12.5 % on cpu"
 
 
 def test_a_file_that_is_no_evidence_is_refused_by_name(db: None, tmp_path: Path) -> None:

@@ -32,14 +32,14 @@ class Command(BaseCommand):
         try:
             content = path.read_bytes()
             evidence = jsonio.loads(content, path.name)
-            device, moment = evidence["device"], evidence["measured_at"]
+            device, moment = evidence["device"], evidence["started"]
         except (OSError, BadInput) as error:
             raise CommandError(str(error)) from None
         except (KeyError, TypeError):
-            raise CommandError(f"{path.name}: no evidence file: device and measured_at are missing") from None
+            raise CommandError(f"{path.name}: no evidence file: device and started are missing") from None
         measured_at = parse_datetime(str(moment))
         if measured_at is None:
-            raise CommandError(f"{path.name}: measured_at {moment!r} is not a time")
+            raise CommandError(f"{path.name}: started {moment!r} is not a time")
         if timezone.is_naive(measured_at):
             measured_at = timezone.make_aware(measured_at)
         _, made = Validation.objects.get_or_create(

@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from experiments.core.errors import LabError
+from experiments.core.errors import BadInput, LabError
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result
-from experiments.parallel.interface import ParallelPlan
+from experiments.parallel.interface import BACKWARD, FORWARD, ParallelPlan
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.launch import launch
 from experiments.parallel.live.model import built
@@ -32,8 +32,9 @@ def measure(
 
     ``max_gradient_error`` is the largest absolute difference between any gradient after the first step and that of
     one process on the same global batch. ``step_time`` is the median over the timed steps of the slowest rank's time.
-    ``LabError`` when a process fails or hangs; no process outlives this call.
+    ``BadInput`` for what is simulated only; ``LabError`` when a process fails or hangs. No process outlives this call.
     """
+    _refuse_simulated_only(plan)
     with tempfile.TemporaryDirectory(prefix="lab-parallel-") as folder:
         job = Job(plan, model.layer, source, seed, Path(folder))
         job.save()
@@ -47,6 +48,18 @@ def measure(
         plan={**plan.to_json(), "ranks": reports},
         notes={"backend": reports[0]["backend"], "device": reports[0]["device"]},
     )
+
+
+def _refuse_simulated_only(plan: ParallelPlan) -> None:
+    kinds = {slot.kind for worker in plan.workers for slot in worker.slots}
+    only = {
+        "recomputed layers": bool(plan.recompute),
+        "sharded layers": bool(plan.shardings) or any(len(worker.devices) > 1 for worker in plan.workers),
+        "weight-gradient slots": not kinds <= {FORWARD, BACKWARD},
+    }
+    for what, present in only.items():
+        if present:
+            raise BadInput(f"the plan has {what}", "spec.mode", "simulated")
 
 
 def _metrics(plan: ParallelPlan, reports: list[dict[str, Any]], error: float) -> dict[str, float]:

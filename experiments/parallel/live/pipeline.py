@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, fx
 
-from experiments.core.errors import LabError
 from experiments.parallel.interface import BACKWARD, FORWARD, Slot
 from experiments.parallel.live.cut import Crossing, cut, run_nodes
 from experiments.parallel.live.job import Job
@@ -26,8 +25,6 @@ class PipelineRunner:
     def __init__(self, job: Job, rank: int, made: Built) -> None:
         self.plan, self.rank, self.made = job.plan, rank, made
         self.slots = job.plan.workers[rank].slots
-        if any(slot.kind not in (FORWARD, BACKWARD) for slot in self.slots) or job.plan.recompute:
-            raise LabError("weight-gradient slots and recomputation are simulated only")
         self.cut = cut(made, job.plan, job.layers)
         self.rank_of = {
             slot: number for number, worker in enumerate(job.plan.workers) for slot in worker.slots

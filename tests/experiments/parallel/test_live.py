@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from experiments.core.errors import LabError
+from experiments.core.errors import BadInput, LabError
 from experiments.core.spec import WorkloadOptions, load_spec
 from experiments.hardware import resolve
 from experiments.parallel.interface import LivePolicy
@@ -22,7 +22,7 @@ from experiments.run import run
 from experiments.sources import layers_of
 from experiments.workloads.model import ModelSource
 from tests.conftest import ROOT
-from tests.experiments.parallel.builders import cluster, estimate
+from tests.experiments.parallel.builders import chain, cluster, estimate
 
 pytestmark = pytest.mark.torch
 
@@ -108,6 +108,18 @@ def test_a_measured_run_reports_what_it_measured() -> None:
     assert outcome.metrics["step_time"]["value"] > 0
     sent = outcome.plan["ranks"][0]["bytes_by_collective"]["send"]
     assert sent == 4 * 16 * 64 * 4  # both micro-batches' activations: samples x tokens x width in float32
+
+
+def test_what_is_simulated_only_is_refused_before_a_process_starts(jobs: dict[str, Any]) -> None:
+    from dataclasses import replace
+
+    from experiments.core.progress import silent
+    from experiments.parallel.live import measure
+
+    job = jobs["gpipe"]
+    plan = replace(job.plan, recompute=(0,))
+    with pytest.raises(BadInput, match="the plan has recomputed layers"):
+        measure(plan, chain(2), job.source, 0, silent)
 
 
 def test_a_rank_that_fails_ends_the_others_and_says_why(tmp_path: Path, jobs: dict[str, Any]) -> None:

@@ -16,6 +16,8 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 Bytes = Callable[[], bytes]
 
 
@@ -155,6 +157,29 @@ def g10(**changes: object) -> Bytes:
     return text(json.dumps({**content, **changes}))
 
 
+def step_of(**arrays: object) -> Bytes:
+    """A step file with these arrays and nothing else."""
+
+    def make() -> bytes:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    return make
+
+
+def step_header(content: bytes) -> Bytes:
+    return step_of(header=np.frombuffer(content, np.uint8))
+
+
+def step_claiming() -> bytes:
+    """An array header that claims 10^14 numbers and brings none."""
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (100000000000000,), }"
+    header += b" " * (117 - len(header)) + b"\n"
+    array = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
+    return zip_of(("header.npy", array), method=zipfile.ZIP_STORED)
+
+
 def deep_json() -> bytes:
     return b'{"model_type": "gpt2", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
@@ -174,7 +199,7 @@ BAD: list[BadFile] = [
     BadFile("truncated.csv.gz", lambda: gzipped(jobs(GOOD_ROWS))()[:-12], "truncated.csv.gz: broken archive"),
     BadFile("noise.csv.gz", raw(b"\x1f\x8b\x08\x00" + bytes(range(200))), "noise.csv.gz: broken archive"),
     BadFile("bomb.csv.gz", gzip_bomb, "bomb.csv.gz: unpacks to more than"),
-    BadFile("bomb.zip", zip_bomb, "part0.csv: unpacks to more than"),
+    BadFile("bomb.zip", zip_bomb, "bomb.zip: unpacks to more than"),
     BadFile("nested.zip", zip_nested, "packed inside packed files"),
     BadFile("truncated.zip", lambda: zip_of(("a.csv", bytes(999)))[:-30], "truncated.zip: broken archive"),
     BadFile("link.tar", tar_link, "link.tar: jobs.csv: is a link"),
@@ -257,6 +282,13 @@ BAD: list[BadFile] = [
         config(model_type="mystery", auto_map={"AutoModel": "modeling_mystery.Mystery"}),
         "mystery",
     ),
+    BadFile("empty-step.npz", step_header(b"{}"), "not a step file"),
+    BadFile("no-json.npz", step_header(b"\xff\xfe"), "not a step file"),
+    BadFile("deep-header.npz", step_header(b"[" * 100_000 + b"]" * 100_000), "not a step file"),
+    BadFile("pickled.npz", step_of(header=np.array([{"a": 1}], object)), "not a step file"),
+    BadFile("claims.npz", step_claiming, "not a step file"),
+    BadFile("bomb.npz", step_of(header=np.zeros(1 << 26, np.uint8)), "bomb.npz: unpacks to more than"),
+    BadFile("cut.npz", lambda: step_header(b"{}")()[:-40], "not a step file"),
     BadFile("g10-columns.json", g10(ops_cols=["name"]), "ops_cols"),
     BadFile("g10-negative.json", g10(ops=[["load", -1.0, [], [0]]]), "us = -1.0"),
     BadFile("g10-no-tensor.json", g10(ops=[["load", 1.0, [7], [0]]]), "op 0: inputs"),

@@ -100,6 +100,8 @@ def members(raw: bytes, name: str) -> tuple[Member, ...]:
 
 
 def _opened(member: Member, depth: int, budget: _Budget) -> Iterator[Member]:
+    if member.data[:4] == b"PK\x03\x04":
+        _check_promises(member, budget)
     opener = _opener(member.data)
     if opener is None:
         yield member
@@ -151,6 +153,16 @@ def _gunzipped(member: Member, budget: _Budget) -> Iterator[Member]:
 def _without(name: str, endings: tuple[str, ...]) -> str:
     ending = next((e for e in endings if name.lower().endswith(e)), "")
     return name[: len(name) - len(ending)]
+
+
+def _check_promises(member: Member, budget: _Budget) -> None:
+    """A zip that passes through unopened is held to what its directory says; its reader gets no more than that."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(member.data)) as archive:
+            promised = sum(info.file_size for info in archive.infolist())
+    except zipfile.BadZipFile:
+        return  # whoever opens it says what is broken
+    _Budget(budget.name, budget.packed).take(promised, member.name)
 
 
 def _label(member: Member, path: str) -> str:

@@ -18,6 +18,20 @@ from experiments.workloads.step import Ops, Step, Tensors
 
 FORMAT = "mlsys-step-1"
 
+#: What a broken or hostile file can raise; MemoryError: an array that claims an absurd shape.
+_BROKEN = (
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    OSError,
+    EOFError,
+    MemoryError,
+    RecursionError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
 
 def _columns(table: Ops | Tensors) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a table in numpy columns and text columns."""
@@ -60,7 +74,7 @@ def load(file: Path | BinaryIO, name: str = "step file") -> Step:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(arrays.pop("header").tobytes())
         return _assemble(header, arrays)
-    except (KeyError, ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _BROKEN as error:
         raise BadInput(f"not a step file: {error}", name, FORMAT) from None
 
 

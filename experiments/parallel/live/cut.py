@@ -13,8 +13,16 @@ from experiments.core.errors import LabError
 from experiments.parallel.interface import ParallelPlan
 from experiments.parallel.live.model import Built
 
-#: Where ``models.model.Objective`` keeps the network, and what ``workloads.aggregate`` calls everything after it.
-BODY, LOSS = "body", "loss"
+#: Wrappers around a network, which a captured step leaves out of its module paths, and its name for what is outside.
+WRAPPERS, LOSS = ("body", "inner"), "loss"
+
+
+def unwrapped(path: str) -> str:
+    """A module path as captured steps and layer graphs spell it: ``body.blocks.3`` is ``blocks.3``."""
+    parts = path.split(".")
+    while parts and parts[0] in WRAPPERS:
+        parts = parts[1:]
+    return ".".join(parts)
 
 
 @dataclass(frozen=True)
@@ -76,13 +84,13 @@ def cut(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> Cut:
 def _named_stage(node: fx.Node, stage_of_layer: dict[str, int]) -> int:
     """The stage of the innermost module around ``node`` that is a layer of the plan; 0 outside every layer.
 
-    Layers are named inside the model's body; what the model does around its body is the layer ``loss``.
+    Layers are named without the wrappers around a model; what the outermost module computes itself is ``loss``.
     """
     paths = [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-    if paths and not any(path.startswith(BODY) for path in paths):
+    if paths and not any(paths):
         return stage_of_layer.get(LOSS, 0)
     for path in reversed(paths):
-        parts = path.removeprefix(BODY + ".").split(".")
+        parts = unwrapped(path).split(".")
         for length in range(len(parts), 0, -1):
             name = ".".join(parts[:length])
             if name in stage_of_layer:

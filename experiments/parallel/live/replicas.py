@@ -12,7 +12,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from experiments.parallel.interface import FORWARD
-from experiments.parallel.live.cut import BODY
+from experiments.parallel.live.cut import unwrapped
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import OPTIMIZERS, Built
 
@@ -83,7 +83,7 @@ def _sharded(module: nn.Module, layers: tuple[str, ...], ranks: int, reshard: bo
     mesh = init_device_mesh(device, (ranks,))
     owners: dict[nn.Parameter, set[str]] = {}
     modules = dict(module.named_modules(remove_duplicate=False))
-    present = [name for name in (f"{BODY}.{layer}" for layer in dict.fromkeys(layers)) if name in modules]
+    present = [name for name in modules if unwrapped(name) in set(layers)]
     for name in present:
         for parameter in modules[name].parameters():
             owners.setdefault(parameter, set()).add(name)

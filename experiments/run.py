@@ -7,7 +7,6 @@ import platform
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any, Protocol, cast
 
 import experiments
 from experiments.core import registry
-from experiments.core.errors import BadInput, Infeasible
+from experiments.core.completion import complete
+from experiments.core.errors import Infeasible
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, silent
 from experiments.core.spec import Outcome, Result, RunSpec, metrics_json
@@ -25,22 +25,6 @@ class Family(Protocol):
     """What ``experiments/<family>/experiment.py`` offers: carry out one completed spec."""
 
     def carry_out(self, spec: RunSpec, policy: Policy, progress: Progress) -> Result: ...
-
-
-def complete(spec: RunSpec) -> tuple[RunSpec, Policy]:
-    """The spec with every knob spelled out, and its policy. Two specs that mean the same get the same id."""
-    policy = registry.create(spec.family, spec.policy, spec.knobs)
-    if spec.mode not in policy.modes:
-        raise BadInput(
-            f"{spec.policy} cannot be {spec.mode}", "spec.mode", "one of " + ", ".join(policy.modes)
-        )
-    if (spec.mode == "measured") != (spec.hardware == "local"):
-        raise BadInput(
-            f"mode {spec.mode} on hardware {spec.hardware!r}",
-            "spec.hardware",
-            "local if and only if measured",
-        )
-    return replace(spec, policy=policy.name, knobs=policy.knob_values()), policy
 
 
 def run(spec: RunSpec, progress: Progress = silent) -> Outcome:

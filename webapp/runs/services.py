@@ -57,9 +57,11 @@ def hardware_label(hardware: Any) -> str:
     """A spec's hardware in one line: ``a100-40g with memory_bytes=1.2e+10``, ``4x4 t4``."""
     if isinstance(hardware, str):
         return hardware
+    if isinstance(hardware, Sequence):
+        return " + ".join(hardware_label(group) for group in hardware)[:120]
     row = hardware.get("cluster", hardware)
     changed = ", ".join(f"{name}={value:g}" for name, value in row.get("overrides", {}).items())
-    label = f"{row['nodes']}x{row['devices_per_node']} {row['device']}" if "nodes" in row else row["device"]
+    label = f"{row['nodes']}x{row.get('devices_per_node', '')} {row['device']}" if "nodes" in row else row["device"]
     return f"{label} with {changed}"[:120] if changed else label
 
 

@@ -106,8 +106,7 @@ def read_table(data: bytes, name: str, required: Sequence[str]) -> Table:
     """
     if len(data) > MAX_BYTES:
         raise BadInput(f"{len(data)} bytes", name, f"at most {MAX_BYTES}")
-    reader = csv.reader(io.StringIO(_text(data, name), newline=""), strict=True)
-    rows, lines = _rows(reader, name)
+    rows, lines = _rows(_text(data, name), name)
     if not rows:
         raise BadInput("the file is empty", name, "a header line and rows")
     header = _header(rows.pop(0), name, required)
@@ -133,7 +132,9 @@ def _text(data: bytes, name: str) -> str:
     return text
 
 
-def _rows(reader: csv.Reader, name: str) -> tuple[list[list[str]], list[int]]:  # type: ignore[name-defined]
+def _rows(text: str, name: str) -> tuple[list[list[str]], list[int]]:
+    """All rows of cells, the header first, and the line that each ends on."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: list[list[str]] = []
     lines: list[int] = []
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from experiments.cluster.interface.allocation import Gang
@@ -65,12 +64,3 @@ class ClusterView:
         if job in self.running:
             done += max(0.0, self.now - self.attained.progress[job]) * self.running[job].share
         return self.jobs.service[job] - done
-
-    @property
-    def running_by_node(self) -> Mapping[int, tuple[int, ...]]:
-        """The jobs on each node that has any."""
-        found: dict[int, list[int]] = {}
-        for job, gang in self.running.items():
-            for node, _ in gang.devices:
-                found.setdefault(node, []).append(job)
-        return {node: tuple(jobs) for node, jobs in sorted(found.items())}

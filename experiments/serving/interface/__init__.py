@@ -1,6 +1,6 @@
 """What a serving policy sees, answers and is checked by: the only thing policies and the simulator share."""
 
-from experiments.serving.interface.batch import Admission, Batch, Wait, decoding
+from experiments.serving.interface.batch import Admission, Batch, Wait
 from experiments.serving.interface.check import violations
 from experiments.serving.interface.engine import CostModel, Engine, LinearCost, Load, RooflineCost
 from experiments.serving.interface.plan import Iteration, Served, ServingPlan
@@ -23,6 +23,5 @@ __all__ = [
     "ServingPolicy",
     "ServingView",
     "Wait",
-    "decoding",
     "violations",
 ]

@@ -43,8 +43,3 @@ class Wait:
     until: float | None = None
     reject: tuple[int, ...] = ()
     answer: tuple[int, ...] = ()
-
-
-def decoding(contexts: tuple[int, ...]) -> tuple[int, ...]:
-    """One token for each request."""
-    return (1,) * len(contexts)

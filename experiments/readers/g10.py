@@ -113,7 +113,7 @@ def _names_and_times(ops: Sequence[Any], name: str) -> tuple[tuple[str, ...], Fl
             raise BadInput(f"{op!r:.80}", where, str(OPS_COLUMNS))
         if not isinstance(op[1], int | float) or not 0 <= op[1] <= MOST_MICROSECONDS:
             raise BadInput(f"us = {op[1]!r:.80}", where, f"0 to {MOST_MICROSECONDS:g} microseconds")
-    return tuple(op[0] for op in ops), np.array([op[1] for op in ops], np.float64) * 1e-6
+    return tuple(op[0] for op in ops), np.array([op[1] for op in ops], np.float64) / 1e6
 
 
 def _ids(ops: Sequence[Any], column: int, count: int, name: str) -> Ragged:

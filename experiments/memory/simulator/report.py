@@ -86,18 +86,34 @@ def common(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> n
 
 
 def curves(simulation: Simulation, capacity: int) -> dict[str, Series]:
-    """Device bytes over time: the whole, each kind that occurs, and the capacity. One point per instant."""
+    """Device bytes over time: the whole, each kind that occurs, and the capacity.
+
+    An instant at which several things happen gives its last value, and its highest where that is more.
+    """
     times = np.array([time for time, _, _ in simulation.log])
     kinds = np.array([kind for _, kind, _ in simulation.log], np.int64)
     changes = np.array([change for _, _, change in simulation.log], np.int64)
-    last = np.append(times[1:] != times[:-1], True) if len(times) else np.zeros(0, np.bool_)
-    series = {"device_bytes": _curve(times, changes, last)}
+    shown = _shown(times, np.cumsum(changes))
+    series = {"device_bytes": _curve(times, changes, shown)}
     for kind in np.unique(kinds).tolist():
-        series[f"device_bytes.{TIMELINE[kind]}"] = _curve(times, np.where(kinds == kind, changes, 0), last)
+        series[f"device_bytes.{TIMELINE[kind]}"] = _curve(times, np.where(kinds == kind, changes, 0), shown)
     series["capacity"] = Series("bytes", (0.0, simulation.step_time), (float(capacity), float(capacity)))
     return series
 
 
-def _curve(times: Floats, changes: npt.NDArray[np.int64], last: npt.NDArray[np.bool_]) -> Series:
-    heights = np.cumsum(changes)[last].astype(float)
-    return Series("bytes", tuple(times[last].tolist()), tuple(heights.tolist()))
+def _shown(times: Floats, heights: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Rows to draw: for each instant the last, and the highest where that tops the heights before and after."""
+    if not len(times):
+        return np.zeros(0, np.int64)
+    starts = np.nonzero(np.append(True, times[1:] != times[:-1]))[0]
+    ends = np.append(starts[1:], len(times)) - 1
+    instant = np.repeat(np.arange(len(starts)), ends - starts + 1)
+    top = heights == np.maximum.reduceat(heights, starts)[instant]
+    highest = np.nonzero(top)[0][np.unique(instant[top], return_index=True)[1]]
+    around = np.maximum(heights[ends], np.append(0, heights[ends[:-1]]))
+    return np.unique(np.concatenate((highest[heights[highest] > around], ends)))
+
+
+def _curve(times: Floats, changes: npt.NDArray[np.int64], shown: npt.NDArray[np.int64]) -> Series:
+    heights = np.cumsum(changes)[shown].astype(float)
+    return Series("bytes", tuple(times[shown].tolist()), tuple(heights.tolist()))

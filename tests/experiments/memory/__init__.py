@@ -1,0 +1,1 @@
+"""The memory family: plans, simulator, live runner, policies."""

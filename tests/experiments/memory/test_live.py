@@ -1,0 +1,138 @@
+"""Plans carried out by torch: the same numbers bit for bit, and the device bytes that were simulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from experiments.core import registry
+from experiments.core.errors import BadInput
+from experiments.core.spec import WorkloadOptions, load_spec
+from experiments.hardware import resolve
+from experiments.memory.interface import Compress, MemoryPlan, Place, machine_of, violations
+from experiments.memory.simulator import Simulator
+from experiments.run import run
+from experiments.sources import roofline_timed
+from experiments.workloads.model import ModelSource
+from tests.experiments.memory.steps import plan_of
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+MODELS = {
+    "mlp": WorkloadOptions(batch=256),
+    "resnet18": WorkloadOptions(batch=8, image=32),
+    "gpt2-tiny": WorkloadOptions(batch=8, sequence=64),
+}
+POLICIES = [
+    ("baseline", {}),
+    ("swap_all", {}),
+    ("swap_all", {"ahead": 5}),
+    ("vdnn-all", {}),
+    ("vdnn-conv", {}),
+    ("checkpoint", {}),
+    ("checkpoint", {"variant": "greedy"}),
+]
+
+
+@pytest.fixture(scope="module", params=sorted(MODELS))
+def traced(request):
+    from experiments.profiling.capture import trace
+
+    return trace(ModelSource(f"zoo:{request.param}", zoo=request.param, options=MODELS[request.param]))
+
+
+@pytest.fixture(scope="module")
+def expected(traced):
+    """Losses and all tensors after five plain steps."""
+    inputs = traced.make_inputs(0)
+    with torch.no_grad():
+        return [float(traced.graph_module(*inputs)) for _ in range(5)], inputs
+
+
+@pytest.mark.parametrize(("name", "knobs"), POLICIES)
+def test_five_steps_under_a_plan_end_bitwise_where_plain_steps_end(traced, expected, name, knobs):
+    from experiments.memory.live.runner import StepRunner
+
+    local = resolve("local")
+    on = replace(machine_of(local), synchronous=True)
+    step = roofline_timed(traced.step, local.device)
+    plan = plan_of(registry.create("memory", name, knobs), step, on)
+    assert violations(plan, step, on) == []
+    runner, inputs = StepRunner(traced, plan), traced.make_inputs(0)
+    losses = [float(runner(inputs)) for _ in range(5)]
+    assert losses == expected[0]
+    assert all(torch.equal(ours, plain) for ours, plain in zip(inputs, expected[1], strict=True))
+    assert runner.ledger.peak == pytest.approx(Simulator(step, on).run(plan).peak_bytes, rel=0.05)
+
+
+def test_swapping_brings_the_measured_peak_of_a_transformer_down(traced):
+    from experiments.memory.live.runner import StepRunner
+
+    if "gpt2" not in traced.source.name:
+        pytest.skip("small networks hold more parameters than activations")
+    local = resolve("local")
+    step = roofline_timed(traced.step, local.device)
+    on = replace(machine_of(local), synchronous=True)
+    peaks = {}
+    for name in ("baseline", "swap_all"):
+        runner = StepRunner(traced, plan_of(registry.create("memory", name, {}), step, on))
+        runner(traced.make_inputs(0))
+        peaks[name] = runner.ledger.peak
+    assert peaks["swap_all"] < 0.6 * peaks["baseline"]
+
+
+def test_a_random_op_that_runs_again_draws_the_same_numbers():
+    from experiments.memory.live.runner import _generator
+
+    state = torch.get_rng_state()
+    first = torch.rand(3)
+    after = torch.rand(1)
+    torch.set_rng_state(state)
+    assert torch.equal(torch.rand(3), first)
+    with _generator(state, "cpu"):
+        assert torch.equal(torch.rand(3), first)
+    assert torch.equal(torch.rand(1), after)
+
+
+def test_a_move_that_torch_cannot_carry_out_here_is_refused_by_name(traced):
+    from experiments.memory.live.schedule import schedule
+
+    for move in (Place(0, 0), Compress(1, 0, 2.0, 0.1)):
+        with pytest.raises(BadInput, match=f"{move.action} at op {move.at} cannot be measured"):
+            schedule(traced, MemoryPlan((move,)))
+
+
+def test_a_measured_run_reports_what_it_saw_beside_the_prediction(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAB_CACHE", str(tmp_path))
+    workload = {"source": "zoo:mlp", "options": {"batch": 64, "steps": 10}}
+    spec = {
+        "family": "memory",
+        "policy": "swap_all",
+        "workload": workload,
+        "hardware": "local",
+        "mode": "measured",
+    }
+    done = run(load_spec(spec))
+    seen = {name: entry["value"] for name, entry in done.metrics.items()}
+    assert done.status == "ok" and done.violations == []
+    assert seen["max_parameter_difference"] == 0
+    assert done.provenance["losses"] == done.provenance["losses_unplanned"]
+    assert seen["peak_memory"] == pytest.approx(done.provenance["predicted"]["peak_memory"], rel=0.05)
+    assert seen["step_time"] > 0 and seen["jct"] == 10 * seen["step_time"]
+    assert seen["offloaded_bytes"] == seen["prefetched_bytes"] > 0
+    assert len(list((tmp_path / "profiles").iterdir())) == 1
+
+
+def test_a_trace_cannot_be_measured(shared_data):
+    source = str(shared_data / "memory" / "g10" / "BERT_Base_256.json.gz")
+    spec = {
+        "family": "memory",
+        "policy": "baseline",
+        "workload": {"source": source},
+        "hardware": "local",
+        "mode": "measured",
+    }
+    with pytest.raises(BadInput, match="a model, to be measured"):
+        run(load_spec(spec))

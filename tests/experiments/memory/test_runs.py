@@ -1,0 +1,86 @@
+"""Whole memory runs: G10 traces and captured models through ``run``."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.core.spec import load_spec
+from experiments.run import run
+
+GIB = 2**30
+
+
+def outcome(policy: str, source: str, hardware, **options):
+    workload = {"source": source, "options": options}
+    return run(load_spec({"family": "memory", "policy": policy, "workload": workload, "hardware": hardware}))
+
+
+def value(result, name: str) -> float:
+    return result.metrics[name]["value"]
+
+
+def device(memory: int):
+    return {"device": "a100-80g", "overrides": {"memory_bytes": memory}}
+
+
+@pytest.fixture(scope="module")
+def bert(shared_data) -> str:
+    return str(shared_data / "memory" / "g10" / "BERT_Base_256.json.gz")
+
+
+def test_bert_without_a_policy_takes_its_ideal_time_and_its_live_peak(bert):
+    done = outcome("baseline", bert, "a100-80g")
+    assert value(done, "step_time") == value(done, "ideal_step_time") == pytest.approx(7.28547, abs=5e-6)
+    assert value(done, "peak_memory") / GIB == pytest.approx(47.76, abs=0.005)
+    assert max(done.series["device_bytes"]["y"]) == value(done, "peak_memory")
+
+
+def test_vdnn_dyn_moves_nothing_where_the_live_peak_fits_and_something_a_byte_below(bert):
+    peak = int(value(outcome("baseline", bert, "a100-80g"), "peak_memory"))
+    assert outcome("vdnn-dyn", bert, device(peak)).plan["moves"] == []
+    below = outcome("vdnn-dyn", bert, device(peak - 1))
+    assert below.status == "ok" and below.plan["moves"] and value(below, "peak_memory") < peak
+
+
+@pytest.mark.parametrize("policy", ["baseline", "swap_all", "vdnn-all", "vdnn-dyn", "checkpoint"])
+def test_below_the_largest_op_every_policy_is_infeasible_at_that_op(bert, policy):
+    done = outcome(policy, bert, device(2_415_919_104 - 1))
+    assert done.status == "infeasible"
+    assert (
+        done.reason.startswith("op 1331 (Add_MultiGredient, backward)")
+        and "1 bytes are missing" in done.reason
+    )
+
+
+def test_swap_all_trades_time_for_memory(bert):
+    done = outcome("swap_all", bert, device(40 * GIB))
+    assert done.status == "ok" and done.violations == []
+    assert value(done, "peak_memory") <= 40 * GIB
+    assert value(done, "step_time") > value(done, "ideal_step_time")
+    assert (
+        value(done, "offloaded_bytes") == value(done, "prefetched_bytes") == value(done, "host_peak_memory")
+    )
+
+
+def test_the_same_spec_gives_the_same_outcome(bert):
+    first, second = (outcome("vdnn-all", bert, device(40 * GIB)).to_json() for _ in range(2))
+    first.pop("provenance"), second.pop("provenance")
+    assert first == second
+
+
+@pytest.mark.torch
+def test_vgg16_at_batch_256_needs_vdnn_on_a_12_gb_titan_x():
+    options = {"batch": 256, "optimizer": "sgd", "dtype": "float32"}
+    assert outcome("baseline", "zoo:vgg16", "titan-x-12g", **options).status == "infeasible"
+    done = outcome("vdnn-all", "zoo:vgg16", "titan-x-12g", **options)
+    assert done.status == "ok"
+    assert value(done, "peak_memory") < 12 * GIB
+    assert value(done, "mfu") == value(done, "hfu") < 1
+    assert value(done, "samples_per_second") == pytest.approx(256 / value(done, "step_time"))
+
+
+@pytest.mark.torch
+def test_checkpointing_raises_hfu_above_mfu_and_jct_is_steps_times_step_time():
+    done = outcome("checkpoint", "zoo:gpt2-tiny", "a100-80g", steps=1000)
+    assert value(done, "hfu") > value(done, "mfu")
+    assert value(done, "jct") == 1000 * value(done, "step_time")

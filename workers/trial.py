@@ -1,0 +1,204 @@
+"""One child process in its cell: started, watched, and ended with everything it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workers import process_tree
+from workers.sandbox import BUBBLEWRAP, ROOT, Cell, Limits
+
+#: How often the tree's memory is added up. Between two looks a process can take about a gigabyte more.
+LOOK_SECONDS = 0.1
+LOG_BYTES = 16_384
+#: A progress line longer than this is nobody's progress.
+LINE_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a trial ended. ``cause`` says which limit or request ended it; empty when it ended by itself."""
+
+    exit_code: int | None
+    signal: str
+    cause: str
+    peak_bytes: int
+    log: str
+
+
+@dataclass
+class Watch:
+    """What the supervisor is told and asked while a trial runs. ``asked_to_stop`` gives a cause, or nothing."""
+
+    progress: Callable[[float, str], None]
+    asked_to_stop: Callable[[], str]
+    interval: float
+
+
+@dataclass
+class Trial:
+    """A started trial. ``run`` returns only once the whole tree is gone."""
+
+    command: Sequence[str]
+    cell: Cell
+    limits: Limits
+    environment: Mapping[str, str]
+    stdout: Path | None = None
+    _log: bytearray = field(default_factory=bytearray)
+    _line: bytearray = field(default_factory=bytearray)
+    _peak: int = 0
+
+    def run(self, watch: Watch) -> Ended:
+        pipes = [os.pipe() for _ in range(3)]
+        (log, progress, told), writers = zip(*pipes, strict=True)
+        try:
+            process = self._start(*writers)
+            try:
+                cause = self._watch(process, log, progress, watch)
+            finally:
+                status = self._end(process, told)
+            self._drain(log)
+            return self._ended(status, cause)
+        finally:
+            for reader in (log, progress, told):
+                os.close(reader)
+
+    def _start(self, log: int, progress: int, status: int) -> subprocess.Popen[bytes]:
+        """Start the command; the writing ends of the pipes are its own from here on."""
+        words = [word.replace("{progress}", str(progress)) for word in self.command]
+        words = [word.replace("{status}", str(status)) for word in self.cell.command(words, self.limits)]
+        output = self.stdout.open("wb") if self.stdout else None
+        try:
+            return subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output or log,
+                stderr=log,
+                cwd=self.cell.work,
+                env={**self.environment, "PYTHONPATH": str(ROOT)},
+                pass_fds=(progress, status),
+                start_new_session=True,
+            )
+        finally:
+            for writer in (log, progress, status):
+                os.close(writer)
+            if output:
+                output.close()
+
+    def _watch(self, process: subprocess.Popen[bytes], log: int, progress: int, watch: Watch) -> str:
+        """Until the process ends by itself (no cause) or has to be ended (the cause)."""
+        started = last_asked = time.monotonic()
+        ending = os.pidfd_open(process.pid)
+        try:
+            with selectors.DefaultSelector() as events:
+                for source in (log, progress, ending):
+                    os.set_blocking(source, False)
+                    events.register(source, selectors.EVENT_READ)
+                while True:
+                    for key, _ in events.select(LOOK_SECONDS):
+                        if key.fd == ending:
+                            self._look(process)
+                            return ""
+                        if not self._read(key.fd, log, watch):
+                            events.unregister(key.fd)
+                    now = time.monotonic()
+                    if self._look(process) > self.limits.memory:
+                        return f"took more than {self.limits.memory / 2**30:.2f} GiB of memory"
+                    if now - started > self.limits.seconds:
+                        return f"took longer than {self.limits.seconds:g} s"
+                    if now - last_asked >= watch.interval:
+                        last_asked = now
+                        if cause := watch.asked_to_stop():
+                            return cause
+        finally:
+            os.close(ending)
+
+    def _look(self, process: subprocess.Popen[bytes]) -> int:
+        held = process_tree.resident_bytes(process_tree.descendants(process.pid))
+        self._peak = max(self._peak, held)
+        return held
+
+    def _read(self, source: int, log: int, watch: Watch) -> bool:
+        data = os.read(source, 65536)
+        if source == log:
+            self._log += data
+            del self._log[:-LOG_BYTES]
+        else:
+            self._line += data
+            *lines, rest = self._line.split(b"\n")
+            self._line = rest[-LINE_BYTES:]
+            for report in filter(None, map(parse_progress, lines[-1:])):
+                watch.progress(*report)
+        return bool(data)
+
+    def _drain(self, log: int) -> None:
+        os.set_blocking(log, False)
+        try:
+            while data := os.read(log, 65536):
+                self._log += data
+                del self._log[:-LOG_BYTES]
+        except BlockingIOError:
+            return
+
+    def _end(self, process: subprocess.Popen[bytes], told: int) -> int:
+        """Kill what is left of the tree and take the exit status of its head."""
+        if self.cell.tier == BUBBLEWRAP:
+            # Its first process dies with bubblewrap, and the kernel ends a process namespace with the first.
+            process_tree.send(process.pid, signal.SIGKILL)
+            wait_for_namespace(told)
+        else:
+            # The guard kills what is below it and only then ends.
+            process_tree.send(process.pid, signal.SIGTERM)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self._peak = max(self._peak, usage.ru_maxrss * 1024)
+        return process.returncode
+
+    def _ended(self, status: int, cause: str) -> Ended:
+        number = -status if status < 0 else status - 128
+        killed_by = signal.Signals(number).name if status and number in _SIGNALS else ""
+        text = self._log.decode("utf-8", "replace").replace("\0", "�")
+        return Ended(None if killed_by else status, killed_by, cause, self._peak, text)
+
+
+_SIGNALS = {entry.value for entry in signal.Signals}
+
+
+def parse_progress(line: bytes) -> tuple[float, str] | None:
+    """A report of ``experiments.core.progress.JsonLines``; ``None`` for anything else (the trial is not trusted)."""
+    try:
+        report = json.loads(line)
+        fraction, step = float(report["progress"]), str(report["step"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not 0 <= fraction <= 1:
+        return None
+    return fraction, step.encode("utf-8", "replace").decode().replace("\0", "")[:120]
+
+
+def wait_for_namespace(told: int) -> None:
+    """Wait until the first process of the namespace has ended: the kernel lets it go as the last of all.
+
+    ``told`` is what bubblewrap wrote about it; nothing where it never started one.
+    """
+    os.set_blocking(told, False)
+    try:
+        first = json.loads(os.read(told, 4096).split(b"\n")[0] or b"{}").get("child-pid")
+        gone = os.pidfd_open(first) if first else None
+    except (BlockingIOError, ProcessLookupError):
+        return
+    if gone is None:
+        return
+    try:
+        if not select.select([gone], [], [], process_tree.GONE_SECONDS)[0]:
+            raise TimeoutError(f"process {first} survives SIGKILL")
+    finally:
+        os.close(gone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,11 @@ from django.http import Http404
 
 from experiments.core.metrics import METRICS
 from webapp.runs.figures import figures_of
+from webapp.runs.lanes import lanes_of
 from webapp.runs.models import Run, RunDocument
+
+#: Drawn as a plot or shown as a table, not written out as a line.
+DRAWN = ("timeline", "columns", "rows")
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class RunView:
     plan_facts: tuple[tuple[str, Any], ...]
     violations: tuple[str, ...]
     provenance: tuple[tuple[str, Any], ...]
+    sheets: str
 
     def plan_table(self, name: str) -> PlanTable:
         """The table of that name, or 404."""
@@ -42,15 +48,22 @@ class RunView:
 def view_of(run: Run) -> RunView:
     outcome = _outcome(run)
     plan: Mapping[str, Any] = outcome.get("plan") or {}
+    provenance: Mapping[str, Any] = outcome.get("provenance") or {}
     values = {row.name: row.value for row in run.metrics.all()}
     return RunView(
         metrics=tuple((name, values[name]) for name in METRICS if name in values),
-        plots=figures_of(outcome.get("series") or {}),
+        plots=_plots(outcome, plan),
         tables=_tables(plan),
-        plan_facts=() if _is_columns(plan) else tuple((n, v) for n, v in plan.items() if not _is_table(v)),
+        plan_facts=tuple((n, v) for n, v in plan.items() if not _is_table(v) and n not in DRAWN),
         violations=tuple(outcome.get("violations") or ()),
-        provenance=tuple(_flat(outcome.get("provenance") or {})),
+        provenance=tuple(_flat({n: v for n, v in provenance.items() if n != "hardware"})),
+        sheets=json.dumps(provenance["hardware"], indent=2) if "hardware" in provenance else "",
     )
+
+
+def _plots(outcome: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    lanes = lanes_of(plan)
+    return (*((lanes,) if lanes else ()), *figures_of(outcome.get("series") or {}))
 
 
 def _outcome(run: Run) -> Mapping[str, Any]:
@@ -62,26 +75,23 @@ def _outcome(run: Run) -> Mapping[str, Any]:
 
 
 def _is_table(value: Any) -> bool:
-    return isinstance(value, list) and bool(value)
-
-
-def _is_columns(plan: Mapping[str, Any]) -> bool:
-    """A plan of many equal records is stored as its columns' names and rows of values."""
-    return set(plan) == {"columns", "rows"}
+    """A list of records; a list of plain values is a fact of one line."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
 def _tables(plan: Mapping[str, Any]) -> tuple[PlanTable, ...]:
-    if _is_columns(plan):
+    """The lists of a plan; many equal records are stored as ``columns`` (their names) and ``rows`` of values."""
+    names = [name for name, rows in plan.items() if _is_table(rows)]
+    if {"columns", "rows"} <= set(plan):
         columns = tuple(plan["columns"])
         records = tuple(dict(zip(columns, row, strict=True)) for row in plan["rows"])
         return (PlanTable("rows", columns, records),)
-    return tuple(_table(name, rows) for name, rows in plan.items() if _is_table(rows))
+    return tuple(_table(name, plan[name]) for name in names)
 
 
-def _table(name: str, rows: list[Any]) -> PlanTable:
-    records = [row if isinstance(row, dict) else {"value": row} for row in rows]
-    columns = tuple(dict.fromkeys(key for row in records for key in row))
-    return PlanTable(name, columns, tuple(records))
+def _table(name: str, rows: list[Mapping[str, Any]]) -> PlanTable:
+    columns = tuple(dict.fromkeys(key for row in rows for key in row))
+    return PlanTable(name, columns, tuple(rows))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -46,8 +46,14 @@ def _figure(stem: str, names: list[str], series: Mapping[str, Mapping[str, Any]]
         "y_unit": first.get("unit", ""),
         "log": "",
         "sampled": longest if longest > MOST_POINTS else None,
-        "series": [_curve(stem, name, series[name]) for name in names],
+        "series": _with_total(stem, [_curve(stem, name, series[name]) for name in names]),
     }
+
+
+def _with_total(stem: str, curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The total of stacked parts is a line over them; alone it is a curve like any other."""
+    parts = any("stack" in curve for curve in curves)
+    return [curve | {"colour": "ink"} if parts and curve["name"] == "total" else curve for curve in curves]
 
 
 def _curve(stem: str, name: str, curve: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,7 +64,7 @@ def _curve(stem: str, name: str, curve: Mapping[str, Any]) -> dict[str, Any]:
         return row | {"dash": "dash", "shape": "linear", "colour": "ink"}
     if name.startswith(f"{stem}."):
         return row | {"stack": stem}
-    return row | {"colour": "ink"} if name == stem else row
+    return row
 
 
 def label_of(stem: str, name: str) -> str:

@@ -61,7 +61,11 @@ def hardware_label(hardware: Any) -> str:
         return " + ".join(hardware_label(group) for group in hardware)[:120]
     row = hardware.get("cluster", hardware)
     changed = ", ".join(f"{name}={value:g}" for name, value in row.get("overrides", {}).items())
-    label = f"{row['nodes']}x{row.get('devices_per_node', '')} {row['device']}" if "nodes" in row else row["device"]
+    label = (
+        f"{row['nodes']}x{row.get('devices_per_node', '')} {row['device']}"
+        if "nodes" in row
+        else row["device"]
+    )
     return f"{label} with {changed}"[:120] if changed else label
 
 

@@ -18,7 +18,7 @@ from webapp.runs import again, document, live, services
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.models import Experiment, Run
 
-PER_PAGE, SHOWN_IN_PREVIEW = 50, 30
+PER_PAGE, PLAN_ROWS, SHOWN_IN_PREVIEW = 50, 15, 30
 
 
 def _experiment(request: ProjectRequest, experiment: UUID) -> Experiment:
@@ -136,7 +136,7 @@ def plan(request: ProjectRequest, run: UUID) -> HttpResponse:
     """One page of one table of the plan."""
     found = document.view_of(_run(request, run))
     table = found.plan_table(request.GET.get("table", ""))
-    page = Paginator(table.rows, PER_PAGE).get_page(request.GET.get("page"))
+    page = Paginator(table.rows, PLAN_ROWS).get_page(request.GET.get("page"))
     return render(request, "runs/plan.html", {"table": table, "page": page, "run_id": run})
 
 

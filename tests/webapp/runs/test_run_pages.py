@@ -12,6 +12,7 @@ from django.utils import timezone
 from tests.webapp.cast import Cast, experiment_with, finished, ready, run_in, signed_in
 from webapp.runs import live
 from webapp.runs.figures import figures_of
+from webapp.runs.lanes import lanes_of
 from webapp.runs.models import Run
 
 
@@ -118,3 +119,25 @@ def test_a_crash_is_explained(cast: Cast) -> None:
     page = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/")).content.decode()
     assert "SIGSEGV" in page
     assert "&lt;script&gt;last words" in page
+
+
+def test_slots_stints_and_requests_are_drawn_over_time() -> None:
+    """One forward slot on device 0; a job of two stints; a request that was never admitted has no bars."""
+    slots = lanes_of({"timeline": {"lanes": [{"devices": [0], "events": [[0.0, 1.0, "F0.0"]]}]}})
+    assert slots is not None
+    assert [(s["name"], s["x"], s["to"], s["y"]) for s in slots["series"]] == [
+        ("forward", [0.0], [1.0], ["0"])
+    ]
+    jobs = {"columns": ["job", "start", "end", "gpus"], "rows": [["a", 0, 5, 2], ["a", 9, 12, 2]]}
+    stints = lanes_of(jobs)
+    assert stints is not None
+    assert [(s["name"], s["x"], s["to"]) for s in stints["series"]] == [("2 GPUs", [0, 9], [5, 12])]
+    columns = ["request", "arrival", "admitted", "first_token", "last_token"]
+    requests = lanes_of({"columns": columns, "rows": [[7, 0.0, None, None, None], [8, 1.0, 2.0, 3.0, 5.0]]})
+    assert requests is not None
+    assert [(s["name"], s["y"]) for s in requests["series"]] == [
+        ("waiting", ["8"]),
+        ("prompt", ["8"]),
+        ("output", ["8"]),
+    ]
+    assert lanes_of({"moves": []}) is None

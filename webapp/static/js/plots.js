@@ -11,7 +11,7 @@ function token(name) {
 // Bytes and seconds are scaled once for the whole axis, so that ticks read "12 GiB", "3 ms".
 function scaleOf(unit, series, axis) {
   let most = 0;
-  for (const line of series) for (const value of line[axis]) if (typeof value === "number") most = Math.max(most, Math.abs(value));
+  for (const line of series) for (const value of (axis === "x" && line.to) || line[axis]) if (typeof value === "number") most = Math.max(most, Math.abs(value));
   const steps = {
     bytes: [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]],
     s: [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]],
@@ -33,6 +33,7 @@ function trace(line, index, plot, xScale, yScale) {
     hovertemplate: `${line.text ? "%{text}<br>" : ""}%{x:.4~g}${unit(xScale)}, %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`,
   };
   if (plot.x_label && typeof line.x[0] === "string") base.hovertemplate = `%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
+  if (plot.kind === "lanes") return laneBars(base, line, xScale, colour);
   if (plot.kind === "bar") return { ...base, type: "bar", width: logWidths(base.x, plot), marker: { color: colour } };
   if (plot.kind === "scatter") {
     const symbol = ["circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon"][index % HUES];
@@ -41,6 +42,16 @@ function trace(line, index, plot, xScale, yScale) {
   const look = { color: colour, width: line.stack ? 0.5 : 1.5, shape: line.shape || "linear", dash: line.dash };
   if (line.stack) return { ...base, type: "scatter", mode: "lines", stackgroup: line.stack, line: look, fillcolor: colour };
   return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: "lines", line: look };
+}
+
+// Bars from `x` to `to` in the lane `y`.
+function laneBars(base, line, xScale, colour) {
+  const until = scaled(line.to, xScale[0]);
+  return {
+    ...base, type: "bar", orientation: "h", base: base.x, x: until.map((end, i) => end - base.x[i]), y: line.y,
+    customdata: base.x.map((start, i) => [start, until[i]]), textposition: "none", marker: { color: colour, line: { width: 0 } },
+    hovertemplate: `%{text}<br>%{customdata[0]:.4~g} to %{customdata[1]:.4~g} ${xScale[1]}<extra></extra>`,
+  };
 }
 
 // On a logarithmic axis bars that are equally wide to the eye have widths in proportion to where they stand.
@@ -67,8 +78,8 @@ function layout(plot, xScale, yScale) {
   return {
     font: { family: token("--font"), size: 12, color: token("--ink") },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    margin: { l: 56, r: 12, t: 8, b: 44 }, barmode: "group", bargap: 0.08, hovermode: "closest",
-    xaxis: axis(plot.x_label || "", xScale, log.includes("x")), yaxis: axis(plot.y_label || "", yScale, log.includes("y")),
+    margin: { l: 56, r: 12, t: 8, b: 44 }, barmode: plot.kind === "lanes" ? "overlay" : "group", bargap: 0.08, hovermode: "closest",
+    xaxis: axis(plot.x_label || "", xScale, log.includes("x")), yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...(plot.kind === "lanes" ? { type: "category", autorange: "reversed", categoryorder: "array", categoryarray: plot.lanes } : {}) },
     showlegend: plot.series.length > 1, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     hoverlabel: { font: { family: token("--font") } }, shapes: plot.shapes || [],
   };
@@ -87,7 +98,7 @@ function draw(canvas) {
   Plotly.react(canvas, traces, layout(plot, xScale, yScale), options);
   if (!canvas.dataset.linked) {
     canvas.dataset.linked = "yes";
-    canvas.on("plotly_click", (event) => { if (event.points[0].customdata) window.location.assign(event.points[0].customdata); });
+    canvas.on("plotly_click", (event) => { if (typeof event.points[0].customdata === "string") window.location.assign(event.points[0].customdata); });
   }
 }
 

@@ -199,6 +199,8 @@ def load_outcome(data: Any) -> Outcome:
     }
     for name in ("series", "plan", "provenance"):
         _object(row[name], f"outcome.{name}")
+    for name, curve in row["series"].items():
+        _check_curve(curve, f"outcome.series.{name}")
     if row["reason"] is not None and not isinstance(row["reason"], str):
         raise BadInput(f"{row['reason']!r:.80} is not a reason", "outcome.reason", "a string or null")
     if not isinstance(row["violations"], list) or not all(isinstance(v, str) for v in row["violations"]):
@@ -210,6 +212,19 @@ def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadInput(f"{value!r:.80} is not an object", where, "a JSON object")
     return value
+
+
+def _check_curve(curve: Any, where: str) -> None:
+    """Two lists of numbers of one length, as ``Series.to_json`` writes them."""
+    row = _fields(curve, where, {"unit", "x", "y"}, {"x_unit"})
+    for axis in ("x", "y"):
+        numbers = row[axis]
+        if not isinstance(numbers, list) or not all(
+            isinstance(v, int | float) and not isinstance(v, bool) for v in numbers
+        ):
+            raise BadInput("not a list of numbers", f"{where}.{axis}", "a list of numbers")
+    if len(row["x"]) != len(row["y"]):
+        raise BadInput(f"{len(row['x'])} x and {len(row['y'])} y", where, "as many x as y")
 
 
 def _metric_value(name: str, entry: Any) -> float:

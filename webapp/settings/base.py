@@ -63,6 +63,7 @@ INSTALLED_APPS = [
     "django_filters",
     "django_htmx",
     "django_tables2",
+    "ninja",
 ]
 
 MIDDLEWARE = [

@@ -1,0 +1,243 @@
+"""The REST API as a GPU host, a script and a stranger use it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from experiments.core import jsonio
+from tests.webapp import recorded
+from tests.webapp.recorded import Place
+from webapp.accounts.models import Role
+from webapp.accounts.services import create_project
+from webapp.api import services
+from webapp.api.models import ApiToken
+from webapp.runs.models import Run, RunDocument
+
+pytestmark = pytest.mark.django_db
+
+SPEC: dict[str, Any] = {
+    "family": "memory",
+    "policy": "baseline",
+    "knobs": {},
+    "workload": {"source": "zoo:gpt2", "options": {"batch": 8}},
+    "hardware": "a100-40g",
+}
+
+
+class Caller:
+    """Speaks to the API with a token; ``last`` is the status of the last answer."""
+
+    def __init__(self, place: Place, role: str = Role.MEMBER) -> None:
+        self.token, secret = services.make_token(place.project.team, place.user, "test", role)
+        self.client = Client(headers={"authorization": f"Bearer {secret}"})
+        self.last = 0
+
+    def get(self, path: str) -> Any:
+        return self._read(self.client.get(f"/api/v1{path}"))
+
+    def post(self, path: str, body: Any) -> Any:
+        text = body if isinstance(body, str | bytes) else json.dumps(body)
+        return self._read(self.client.post(f"/api/v1{path}", text, content_type="application/json"))
+
+    def _read(self, answer: Any) -> Any:
+        self.last = answer.status_code
+        return answer.json()
+
+
+@pytest.fixture
+def ada() -> Place:
+    return recorded.place("ada")
+
+
+@pytest.fixture
+def caller(ada: Place) -> Caller:
+    return Caller(ada)
+
+
+@pytest.fixture
+def stranger() -> Caller:
+    return Caller(recorded.place("eve"))
+
+
+def outcome_of(spec: dict[str, Any], status: str = "ok") -> dict[str, Any]:
+    full = {**SPEC, "mode": "simulated", "seed": 0} | spec
+    return {
+        "spec": full,
+        "spec_id": jsonio.digest(full),
+        "status": status,
+        "reason": None,
+        "metrics": {"step_time": {"value": 0.5, "unit": "s", "lower_is_better": True}},
+        "series": {"memory": {"unit": "bytes", "x": [0, 1], "y": [5, 6]}},
+        "plan": {},
+        "violations": [],
+        "provenance": {"revision": "abc", "host": {"name": "gpu-7"}, "started": "2026-01-01"},
+    }
+
+
+def test_a_run_is_submitted_followed_and_read(caller: Caller) -> None:
+    made = caller.post("/runs", SPEC)
+    assert caller.last == 201
+    assert (made["state"], made["policy"], made["outcome"]) == ("queued", "baseline", None)
+    run = Run.objects.get(pk=made["id"])
+    assert run.spec["workload"]["source"] == f"artifact:{run.artifact_id}"
+    assert run.artifact is not None
+    assert run.artifact.zoo == "gpt2"
+
+    assert "queued" in caller.get(f"/runs/{made['id']}/outcome")["detail"]
+    assert caller.last == 404
+    Run.objects.filter(pk=run.pk).update(state="succeeded", outcome_status="ok", progress=1.0)
+    RunDocument.objects.create(run=run, outcome={"status": "ok"})
+    run.metrics.create(name="step_time", value=0.25)
+    answer = caller.get(f"/runs/{made['id']}")
+    assert (answer["state"], answer["progress"], answer["outcome"]) == ("succeeded", 1.0, {"status": "ok"})
+    assert answer["metrics"] == {"step_time": {"value": 0.25, "unit": "s", "lower_is_better": True}}
+    assert caller.get(f"/runs/{made['id']}/outcome") == {"status": "ok"}
+
+
+def test_several_runs_are_one_experiment_all_or_none(caller: Caller) -> None:
+    made = caller.post("/experiments", {"name": "two", "runs": [SPEC, {**SPEC, "seed": 1}]})
+    assert caller.last == 201
+    assert [run["seed"] for run in caller.get(f"/experiments/{made['id']}")["runs"]] == [0, 1]
+    refused = caller.post("/experiments", {"runs": [SPEC, {**SPEC, "policy": "no-such"}]})
+    assert caller.last == 422
+    assert refused["field"] == "runs[1].policy"
+    assert refused["value"] == "no-such"
+    assert Run.objects.filter(kind="policy").count() == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "value"),
+    [
+        ({"policy": "nonsense"}, "policy", "nonsense"),
+        ({"family": "cooking"}, "family", "cooking"),
+        ({"knobs": {"wings": 2}}, "knobs", {"wings": 2}),
+        ({"seed": -1}, "seed", -1),
+        ({"mode": "guessed"}, "mode", "guessed"),
+        ({"hardware": "abacus"}, "hardware", "abacus"),
+        ({"workload": {"source": "/etc/passwd"}}, "workload.source", "/etc/passwd"),
+        ({"workload": {"source": "zoo:unicorn"}}, "workload.source", "zoo:unicorn"),
+        ({"workload": {"source": "zoo:gpt2", "options": {"batch": 0}}}, "workload.options.batch", 0),
+    ],
+)
+def test_a_refusal_names_the_field_and_its_value(
+    caller: Caller, change: dict[str, Any], field: str, value: Any
+) -> None:
+    answer = caller.post("/runs", {**SPEC, **change})
+    assert caller.last == 422
+    assert answer["field"].startswith(field)
+    assert answer["value"] == value
+    assert not Run.objects.filter(kind="policy").exists()
+
+
+def test_another_teams_things_do_not_exist(caller: Caller, stranger: Caller, ada: Place) -> None:
+    run = caller.post("/runs", SPEC)
+    for path in (f"/runs/{run['id']}", f"/runs/{run['id']}/outcome", f"/experiments/{run['experiment']}",
+                 f"/artifacts/{run['artifact']}", f"/runs?after={run['id']}"):  # fmt: skip
+        stranger.get(path)
+        assert stranger.last == 404, path
+    assert stranger.get("/runs")["runs"] == []
+    stolen = stranger.post("/runs", {**SPEC, "workload": {"source": f"artifact:{run['artifact']}"}})
+    assert stranger.last == 422
+    assert stolen["field"] == "workload.source"
+
+
+def test_a_viewers_token_reads_and_writes_nothing(ada: Place) -> None:
+    viewer = Caller(ada, Role.VIEWER)
+    assert viewer.get("/runs")["runs"] == []
+    for path, body in (("/runs", SPEC), ("/experiments", {"runs": [SPEC]}), ("/outcomes", outcome_of({}))):
+        assert "member" in viewer.post(path, body)["detail"]
+        assert viewer.last == 403
+    file = SimpleUploadedFile("a.json", b"{}")
+    assert viewer.client.post("/api/v1/artifacts", {"file": file}).status_code == 403
+
+
+def test_a_revoked_wrong_or_missing_token_opens_nothing(caller: Caller, client: Client) -> None:
+    services.revoke(caller.token)
+    caller.get("/runs")
+    assert caller.last == 401
+    assert client.get("/api/v1/runs").status_code == 401
+    for header in ("Bearer", "Bearer ", "Bearer lab_\xff", "Basic lab_x", "Bearer " + "x" * 5000):
+        assert client.get("/api/v1/runs", headers={"authorization": header}).status_code == 401
+
+
+def test_only_the_hash_of_a_token_is_kept_and_its_use_is_noted(caller: Caller, ada: Place) -> None:
+    _, secret = services.make_token(ada.project.team, ada.user, "gpu host", Role.MEMBER)
+    stored = ApiToken.objects.get(name="gpu host")
+    assert secret.startswith(stored.prefix)
+    assert secret not in str(ApiToken.objects.filter(pk=stored.pk).values())
+    assert stored.last_used_at is None
+    Client(headers={"authorization": f"Bearer {secret}"}).get("/api/v1/runs")
+    stored.refresh_from_db()
+    assert stored.last_used_at is not None
+
+
+def test_an_outcome_is_imported_once(caller: Caller) -> None:
+    first = caller.post("/outcomes", outcome_of({}))
+    assert caller.last == 201
+    assert (first["state"], first["metrics"]["step_time"]["value"]) == ("succeeded", 0.5)
+    again = caller.post("/outcomes", outcome_of({}))
+    assert (caller.last, again["id"]) == (200, first["id"])
+    infeasible = caller.post("/outcomes", outcome_of({"seed": 5}, "infeasible"))
+    assert (infeasible["state"], infeasible["outcome_status"]) == ("succeeded", "infeasible")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("spec_id", "0" * 64, "spec_id"),
+        ("status", "splendid", "status"),
+        ("metrics", {"step_time": {"value": "fast"}}, "metrics.step_time"),
+        ("metrics", {"charm": {"value": 1}}, "metrics"),
+        ("series", {"memory": [1, 2]}, "series.memory"),
+        ("series", {"memory": {"unit": "s", "x": [1], "y": [1, 2]}}, "series.memory"),
+        ("violations", "none", "violations"),
+    ],
+)
+def test_a_forged_outcome_is_refused(caller: Caller, name: str, value: Any, field: str) -> None:
+    answer = caller.post("/outcomes", {**outcome_of({}), name: value})
+    assert (caller.last, answer["field"]) == (422, field)
+
+
+def test_pages_follow_each_other_without_gap_while_runs_come_in(caller: Caller) -> None:
+    ids = [caller.post("/runs", {**SPEC, "seed": seed})["id"] for seed in range(5)]
+    first = caller.get("/runs?limit=2")
+    caller.post("/runs", {**SPEC, "seed": 99})
+    second = caller.get(f"/runs?limit=2&after={first['next']}")
+    third = caller.get(f"/runs?limit=2&after={second['next']}")
+    assert [run["id"] for page in (first, second, third) for run in page["runs"]] == ids[::-1]
+    assert third["next"] is None
+
+
+def test_with_several_projects_the_caller_says_which(caller: Caller, ada: Place) -> None:
+    create_project(ada.project.team, "Second")
+    answer = caller.post("/runs", SPEC)
+    assert (caller.last, answer["field"], answer["expected"]) == (422, "project", "lab, second")
+    assert caller.post("/runs?project=second", SPEC)["project"] == "second"
+
+
+def test_a_file_is_uploaded_and_waits_to_be_read(caller: Caller, settings: Any, tmp_path: Any) -> None:
+    settings.MEDIA_ROOT = tmp_path
+    file = SimpleUploadedFile("con\u0000fig.json", b"{}")
+    made = caller.client.post("/api/v1/artifacts", {"file": file})
+    assert made.status_code == 201
+    answer = caller.get(f"/artifacts/{made.json()['id']}")
+    assert (answer["state"], answer["size"]) == ("waiting", 2)
+    settings.UPLOAD_MAX_BYTES = 1
+    assert (
+        caller.client.post("/api/v1/artifacts", {"file": SimpleUploadedFile("a", b"{}")}).status_code == 413
+    )
+
+
+def test_the_reference_needs_a_sign_in_and_no_other_origin(client: Client, ada: Place) -> None:
+    assert client.get("/api/v1/docs").status_code == 302
+    client.force_login(ada.user)
+    page = client.get("/api/v1/docs").content.decode()
+    assert "cdn" not in page
+    assert "://" not in page.replace("http://www.w3.org", "")
+    paths = client.get("/api/v1/openapi.json").json()["paths"]
+    assert {"/api/v1/runs", "/api/v1/outcomes", "/api/v1/artifacts", "/api/v1/experiments"} <= set(paths)

@@ -1,0 +1,59 @@
+"""The one gate for JSON from outside: strict syntax, bounded, and no text that Postgres cannot keep."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.http import HttpRequest
+
+from experiments.core import jsonio
+from experiments.core.errors import BadInput
+
+#: NUL, which Postgres cannot store, and lone surrogates, which are no text.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def read_json(request: HttpRequest) -> Any:
+    """The body as JSON. ``BadInput`` names the position, or the field and its value."""
+    value = jsonio.loads(request.body, "body")
+    _refuse_unstorable(value)
+    return value
+
+
+def _refuse_unstorable(value: Any) -> None:
+    """Iterative: what is nested deeply has been refused already, but costs nothing to be safe from."""
+    todo: list[tuple[str, Any]] = [("", value)]
+    while todo:
+        where, item = todo.pop()
+        if isinstance(item, str):
+            _check_text(item, where or "body")
+        elif isinstance(item, dict):
+            for key, child in item.items():
+                _check_text(key, where or "body")
+                todo.append((f"{where}.{key}".lstrip("."), child))
+        elif isinstance(item, list):
+            todo.extend((f"{where}[{index}]", child) for index, child in enumerate(item))
+
+
+def _check_text(text: str, where: str) -> None:
+    if _UNSTORABLE.search(text):
+        raise BadInput(
+            f"{text!a:.80} holds NUL or half a character", where, "text without U+0000 and U+D800-DFFF"
+        )
+
+
+def value_at(body: Any, where: str | None) -> Any:
+    """What stands at ``knobs.lookahead`` or ``runs[3].policy`` in the body; ``None`` where nothing does.
+
+    Where the way ends early in a plain value, that value: ``hardware.device`` of ``{"hardware": "a100"}``.
+    """
+    found = body
+    for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", where or ""):
+        if isinstance(found, dict) and name:
+            found = found.get(name)
+        elif isinstance(found, list) and index and int(index) < len(found):
+            found = found[int(index)]
+        else:
+            return None if isinstance(found, dict | list) else found
+    return found

@@ -1,0 +1,84 @@
+"""What the API answers, for the code and for its OpenAPI description."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from ninja import Schema
+
+
+class Problem(Schema):
+    """Why a request was refused: in words, and where known the field, its value and what was expected."""
+
+    detail: str
+    field: str | None = None
+    value: Any = None
+    expected: str | None = None
+
+
+class Metric(Schema):
+    value: float
+    unit: str
+    lower_is_better: bool | None
+
+
+class RunRow(Schema):
+    """``state`` is the run's life; ``outcome_status`` says ``ok`` or ``infeasible`` once it has succeeded."""
+
+    id: UUID
+    experiment: UUID | None
+    project: str
+    artifact: int | None
+    family: str
+    policy: str
+    hardware: str
+    mode: str
+    seed: int
+    state: str
+    progress: float
+    step: str
+    outcome_status: str
+    reason: str
+    queued_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    metrics: dict[str, Metric]
+
+
+class RunAnswer(RunRow):
+    """With the whole Outcome once there is one."""
+
+    outcome: dict[str, Any] | None
+
+
+class RunPage(Schema):
+    """Newest first; ``next`` is what ``after`` takes for the older ones, null at the end."""
+
+    runs: list[RunRow]
+    next: UUID | None
+
+
+class ExperimentAnswer(Schema):
+    id: UUID
+    name: str
+    project: str
+    created_at: datetime
+    runs: list[RunRow]
+
+
+class ArtifactAnswer(Schema):
+    id: int
+    name: str
+    project: str
+    state: str
+    kind: str
+    format: str
+    reason: str
+    warnings: list[Any]
+    assumed: list[Any]
+    summary: dict[str, Any]
+    sha256: str | None
+    size: int | None
+    created_at: datetime

@@ -1,0 +1,77 @@
+"""Changes made over the API: tokens, and outcomes that were computed elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from experiments.core.spec import Outcome
+from webapp.accounts.models import Project, Team, User
+from webapp.api.models import ApiToken
+from webapp.api.tokens import PREFIX_LENGTH, digest, new_secret
+from webapp.artifacts.models import Artifact
+from webapp.runs.models import Run, RunDocument, RunMetric
+from webapp.runs.services import hardware_label
+
+
+@transaction.atomic
+def make_token(team: Team, user: User, name: str, role: str) -> tuple[ApiToken, str]:
+    """The token and its secret, which is shown once and kept nowhere."""
+    secret = new_secret()
+    made = ApiToken.objects.create(
+        team=team, name=name, role=role, created_by=user, prefix=secret[:PREFIX_LENGTH], sha256=digest(secret)
+    )
+    return made, secret
+
+
+@transaction.atomic
+def revoke(token: ApiToken) -> None:
+    if token.revoked_at is None:
+        token.revoked_at = timezone.now()
+        token.save(update_fields=["revoked_at"])
+
+
+@transaction.atomic
+def import_outcome(project: Project, user: User | None, outcome: Outcome) -> tuple[Run, bool]:
+    """Stores an outcome as a run that has ended, and whether it is new: the same one twice is one run."""
+    Project.objects.select_for_update().get(pk=project.pk)
+    had = Run.objects.filter(
+        project=project, spec_id=outcome.spec_id, document__outcome=outcome.to_json()
+    ).first()
+    if had is not None:
+        return had, False
+    run = Run.objects.create(**_ended(project, user, outcome))
+    RunMetric.objects.bulk_create(
+        [RunMetric(run=run, name=name, value=entry["value"]) for name, entry in outcome.metrics.items()]
+    )
+    RunDocument.objects.create(run=run, outcome=outcome.to_json())
+    return run, True
+
+
+def _ended(project: Project, user: User | None, outcome: Outcome) -> dict[str, Any]:
+    """The columns of the run. An infeasible plan is an answer, so only a failed outcome is a failed run."""
+    spec, now = outcome.spec, timezone.now()
+    sha256 = outcome.provenance.get("workload_sha256")
+    workload = (
+        Artifact.objects.of(project).filter(blob_id=sha256).first() if isinstance(sha256, str) else None
+    )
+    return {
+        "project": project,
+        "owner": user,
+        "artifact": workload,
+        "spec": spec,
+        "spec_id": outcome.spec_id,
+        "family": spec["family"],
+        "policy": spec["policy"][:80],
+        "hardware": hardware_label(spec["hardware"]),
+        "mode": spec.get("mode", "simulated"),
+        "seed": spec.get("seed", 0),
+        "state": Run.State.FAILED if outcome.status == "failed" else Run.State.SUCCEEDED,
+        "outcome_status": outcome.status,
+        "reason": outcome.reason or "",
+        "progress": 1.0,
+        "progress_step": "imported",
+        "finished_at": now,
+    }

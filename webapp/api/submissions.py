@@ -1,0 +1,99 @@
+"""A RunSpec that came over the wire, checked as far as it can be without running it, as a trial of a project."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments import hardware
+from experiments.core.completion import complete
+from experiments.core.errors import BadInput
+from experiments.core.spec import RunSpec, load_spec
+from experiments.models.catalogue import ZOO
+from webapp.accounts.models import Project, Team, User
+from webapp.artifacts.models import Artifact
+from webapp.artifacts.services import add_zoo
+from webapp.runs.grid import KINDS, MOST_RUNS, Trial
+
+EXPECTED_SOURCE = "artifact:<id> of an uploaded artifact, or zoo:<name>"
+_ARTIFACT = re.compile(r"artifact:([0-9]{1,18})")
+
+
+def checked(spec: RunSpec) -> RunSpec:
+    """The spec completed, its policy, knobs and hardware known to exist."""
+    completed, _ = complete(spec)
+    if completed.mode == "simulated":
+        hardware.resolve(completed.hardware)
+    return completed
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Where and for whom runs are submitted; ``needs`` is the kind of device of measured runs."""
+
+    project: Project
+    user: User | None
+    needs: str = "cpu"
+
+    def trial(self, data: Any) -> Trial:
+        """``BadInput`` names the field of the spec that is wrong."""
+        spec = checked(load_spec(data))
+        artifact = self._artifact(spec)
+        kind = artifact.kind or ("model" if artifact.zoo else "")
+        if kind and kind not in KINDS[spec.family]:
+            wanted = " or ".join(KINDS[spec.family])
+            raise BadInput(f"{artifact} is {kind}", "spec.workload.source", wanted)
+        return Trial(artifact, _without_source(spec, data), self.needs if spec.mode == "measured" else "")
+
+    def _artifact(self, spec: RunSpec) -> Artifact:
+        source = spec.workload.source
+        if source.startswith("zoo:"):
+            return self._zoo(source.removeprefix("zoo:"))
+        named = _ARTIFACT.fullmatch(source)
+        found = Artifact.objects.of(self.project).filter(pk=int(named.group(1))).first() if named else None
+        if found is None:
+            raise BadInput(f"{source!r:.80} is not there", "spec.workload.source", EXPECTED_SOURCE)
+        if found.state == Artifact.State.REJECTED:
+            raise BadInput(
+                f"{source} was rejected: {found.reason}", "spec.workload.source", "a readable artifact"
+            )
+        return found
+
+    def _zoo(self, name: str) -> Artifact:
+        if name not in ZOO:
+            raise BadInput(f"{name!r:.80} is not in the zoo", "spec.workload.source", ", ".join(sorted(ZOO)))
+        return add_zoo(self.project, self.user, name)  # type: ignore[arg-type]  # an artifact may have no owner
+
+
+def _without_source(spec: RunSpec, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The completed spec with the options as they were given; the submission puts the artifact in as source."""
+    given = data["workload"]
+    workload = {"format": spec.workload.format, "options": given.get("options", {})}
+    return {**spec.to_json(), "workload": workload}
+
+
+def trials_of(submission: Submission, rows: Any) -> list[Trial]:
+    """Every spec of a list; a complaint says which."""
+    if not isinstance(rows, list) or not 0 < len(rows) <= MOST_RUNS:
+        raise BadInput("not a list of runs", "runs", f"1 to {MOST_RUNS} RunSpecs")
+    trials = []
+    for index, row in enumerate(rows):
+        try:
+            trials.append(submission.trial(row))
+        except BadInput as error:
+            field = (error.where or "").removeprefix("spec").strip(".")
+            place = f"runs[{index}].{field}" if field else f"runs[{index}]"
+            raise BadInput(error.what, place, error.expected) from None
+    return trials
+
+
+def project_of(team: Team, slug: str | None) -> Project:
+    """The named project of the team; without a name its only one."""
+    projects = {project.slug: project for project in team.projects.filter(trashed_at=None)}
+    if slug is None and len(projects) == 1:
+        return next(iter(projects.values()))
+    if slug is None or slug not in projects:
+        raise BadInput(f"{slug!r:.80} is not a project of {team}", "project", ", ".join(sorted(projects)))
+    return projects[slug]

@@ -20,6 +20,7 @@ class Metric:
 _CATALOGUE = """
 peak_memory                      bytes      lower   peak memory
 peak_memory_per_device           bytes      lower   peak memory of the fullest device
+average_memory                   bytes      lower   device bytes averaged over the step
 host_peak_memory                 bytes      lower   peak host memory
 persistent_bytes                 bytes      -       parameters, gradients kept and optimizer state
 step_time                        s          lower   step time

@@ -116,6 +116,7 @@ def metrics_of(simulation: Simulation, step: Step, hardware: Hardware, steps: in
     time = simulation.step_time
     metrics = {
         "peak_memory": simulation.peak_bytes,
+        "average_memory": simulation.average_bytes,
         "host_peak_memory": simulation.host_peak,
         "persistent_bytes": step.persistent_bytes,
         "step_time": time,

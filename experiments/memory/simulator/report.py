@@ -52,6 +52,15 @@ class Simulation:
         return max(0.0, length(busy) - length(common(busy, merged(self.idle))))
 
     @property
+    def average_bytes(self) -> float:
+        """Device bytes averaged over the step's time."""
+        if self.step_time == 0:
+            return float(self.peak_bytes)
+        times = np.array([time for time, _, _ in self.log] + [self.step_time])
+        heights = np.cumsum([change for _, _, change in self.log])
+        return float((heights * np.diff(times)).sum()) / self.step_time
+
+    @property
     def estimate(self) -> Estimate:
         return Estimate(True, self.peak_bytes, self.step_time)
 

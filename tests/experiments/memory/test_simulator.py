@@ -193,6 +193,7 @@ def test_the_timeline_ends_where_it_began_and_its_kinds_add_up():
     # t until 7, u until 9, v from 6; t again from 9.
     assert list(zip(whole.x, whole.y, strict=True)) == [(0, 4), (3, 6), (6, 8), (7, 4), (9, 6), (16, 0)]
     assert whole.y[-1] == 0
+    assert run(Offload(1, 0, 0), Prefetch(3, 0)).average_bytes == (4 * 3 + 6 * 3 + 8 * 1 + 4 * 2 + 6 * 7) / 16
     kinds = [curve for name, curve in series.items() if name.startswith("device_bytes.")]
     assert [sum(heights) for heights in zip(*(curve.y for curve in kinds), strict=True)] == list(whole.y)
 

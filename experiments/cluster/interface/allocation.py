@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 #: Devices by node: ``((node, count), ...)``, nodes ascending, counts positive.
 Devices = tuple[tuple[int, int], ...]
@@ -16,7 +17,7 @@ class Gang:
     devices: Devices
     share: float = 1.0
 
-    @property
+    @cached_property
     def size(self) -> int:
         return sum(count for _, count in self.devices)
 

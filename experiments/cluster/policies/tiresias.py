@@ -84,11 +84,13 @@ class _Queues:
     """The jobs of each queue in order, running before pending."""
 
     policy: Tiresias
+    limits: tuple[float, ...] = field(init=False)
     queues: list[list[int]] = field(init=False)
     counters: dict[int, _Counters] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.queues = [[] for _ in self.policy.limits]
+        self.limits = self.policy.limits
+        self.queues = [[] for _ in self.limits]
 
     def allocate(self, view: ClusterView) -> Allocation:
         for job in view.ended:
@@ -114,9 +116,11 @@ class _Queues:
         return view.attained_service(job) - self.counters[job].service
 
     def _demote(self, job: int, view: ClusterView) -> None:
-        counters, limits = self.counters[job], self.policy.limits
-        service, before = self._service(job, view) + SLACK, counters.queue
-        while service >= limits[counters.queue]:
+        counters, before = self.counters[job], self.counters[job].queue
+        if self.limits[before] == math.inf:
+            return
+        service = self._service(job, view) + SLACK
+        while service >= self.limits[counters.queue]:
             counters.queue += 1
             if self.policy.late_demotion:
                 break
@@ -139,16 +143,17 @@ class _Queues:
 
     def _wake_at(self, running: set[int], view: ClusterView) -> float | None:
         """The next demotion or promotion."""
-        times = [view.now + self._until_demotion(job, view) for job in running]
+        last = len(self.limits) - 1
+        limited = (job for job in running if self.counters[job].queue != last)
+        times = [view.now + self._until_demotion(job, view) for job in limited]
         if self.policy.promote is not None:
             lower = [job for queue in self.queues[1:] for job in queue if job not in running]
             times += [self._promotion(job, view) for job in lower]
-        times = [time for time in times if view.now < time < math.inf]
-        return min(times, default=None)
+        return min((time for time in times if time > view.now), default=None)
 
     def _until_demotion(self, job: int, view: ClusterView) -> float:
-        limit, gpus = self.policy.limits[self.counters[job].queue], view.jobs.gpus[job]
+        limit, gpus = self.limits[self.counters[job].queue], view.jobs.gpus[job]
         service = self._service(job, view)
-        if not self.policy.late_demotion or limit == math.inf:
+        if not self.policy.late_demotion:
             return (limit - service) / gpus
         return math.ceil((limit - service / gpus) / gpus)

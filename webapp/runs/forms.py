@@ -153,7 +153,11 @@ class ExperimentForm(forms.Form):
                 self.add_error(name, "Needed: the chosen policies run on a cluster.")
 
     def _expansion(self, data: Mapping[str, Any]) -> Expansion:
-        found = expand(self._grid(data))
+        try:
+            found = expand(self._grid(data))
+        except BadInput as error:
+            self.add_error("policies", str(error))
+            return Expansion((), ())
         if not found.trials:
             self.add_error("policies", "No combination makes sense: " + "; ".join(found.left_out))
         elif len(found.trials) > MOST_RUNS:

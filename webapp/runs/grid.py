@@ -67,6 +67,7 @@ def combinations(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def expand(grid: Grid) -> Expansion:
+    """Every run with all its knobs spelled out; ``BadInput`` names knobs that do not go together."""
     trials: list[Trial] = []
     left_out: list[str] = []
     for artifact, policy in itertools.product(grid.artifacts, grid.policies):
@@ -95,7 +96,7 @@ def _trials(grid: Grid, artifact: Artifact, family: str, name: str, mode: str) -
         spec = {
             "family": family,
             "policy": name,
-            "knobs": knobs,
+            "knobs": registry.create(family, name, knobs).knob_values(),
             "workload": {"format": "auto", "options": options},
             "hardware": hardware,
             "mode": mode,

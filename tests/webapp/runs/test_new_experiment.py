@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.core.knobs import Knob
+from experiments.memory.policies.baseline import Baseline
 from tests.webapp.cast import Cast, experiment_with, ready, run_in, signed_in
 from webapp.artifacts.models import Artifact
 from webapp.runs.again import from_run
@@ -152,6 +153,7 @@ def test_the_preview_counts_before_anything_runs(cast: Cast) -> None:
 def test_again_with_changes_gives_the_same_run_when_nothing_is_changed(cast: Cast) -> None:
     model = ready(cast.project)
     run = run_in(experiment_with(cast.project, model), model, "succeeded", seed=3)
+    run.spec["knobs"] = Baseline().knob_values()
     fields = from_run(run)
     form = ExperimentForm(cast.project, fields)
     assert form.is_valid(), form.errors
@@ -159,3 +161,14 @@ def test_again_with_changes_gives_the_same_run_when_nothing_is_changed(cast: Cas
     assert trial.spec == {**run.spec, "workload": {"format": "auto", "options": {"batch": 4}}}
     page = signed_in(cast.max).get(cast.url(f"experiments/new?run={run.pk}")).content.decode()
     assert 'value="memory/baseline" id="policy-memory/baseline" checked' in page
+
+
+def test_knobs_that_do_not_go_together_are_refused_before_the_launch(cast: Cast) -> None:
+    """Tiresias' limits must rise from queue to queue; each value alone is within its bounds."""
+    jobs = ready(cast.project, "jobs", "trace")
+    fields = {"artifacts": [jobs.pk], "policies": ["cluster/tiresias"], "modes": ["simulated"], "seeds": "0"}
+    cluster = {"nodes": "4", "devices_per_node": "4", "cluster_device": "t4-16g"}
+    limits = {"knob:cluster/tiresias:limit_1": "9000", "knob:cluster/tiresias:limit_2": "10"}
+    form = ExperimentForm(cast.project, {**fields, **cluster, **limits})
+    assert not form.is_valid()
+    assert "policies" in form.errors

@@ -13,7 +13,7 @@ PROJECT = "t/<slug:team>/<slug:project>/"
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
-    path("accounts/", include("allauth.urls")),
+    path("accounts/", include("webapp.accounts.sign_in_urls")),
     path("", include("webapp.api.urls")),
     path("", include("webapp.accounts.urls")),
     path(f"{PROJECT}artifacts/", include("webapp.artifacts.urls")),

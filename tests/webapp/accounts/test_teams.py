@@ -95,3 +95,17 @@ def test_the_first_start_makes_an_account_and_something_to_look_at(db: None) -> 
     assert second.getvalue().strip() == "{}"
     assert Project.objects.get().experiments.get().runs.count() > 4
     assert set(Artifact.objects.values_list("source", flat=True)) == {"sample", "zoo"}
+
+
+def test_sign_in_pages_open_and_those_that_would_send_mail_do_not_exist(cast: Cast) -> None:
+    nobody, ada = Client(), signed_in(cast.ada)
+    assert nobody.get("/accounts/login/").status_code == 200
+    opened = [ada.get(f"/accounts/{page}/").status_code for page in ("logout", "password/change", "2fa")]
+    assert opened == [200, 200, 200]
+    assert [nobody.get(f"/accounts/{page}/").status_code for page in ("password/reset", "email")] == [404, 404]
+
+
+def test_a_wrong_password_is_said_and_the_name_is_kept(cast: Cast) -> None:
+    page = Client().post("/accounts/login/", {"login": "ada", "password": "no"})
+    assert b"not correct" in page.content
+    assert b'value="ada"' in page.content

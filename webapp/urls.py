@@ -20,4 +20,5 @@ urlpatterns = [
     path(f"{PROJECT}", include("webapp.runs.urls")),
     path(f"{PROJECT}hosts/", include("webapp.hosts.urls")),
     path(f"{PROJECT}compare/", include("webapp.compare.urls")),
+    path(f"{PROJECT}systems/", include("webapp.papers.urls")),
 ]

@@ -19,13 +19,14 @@ from experiments.core.spec import load_outcome, load_spec
 from webapp.api import answers, errors, services
 from webapp.api.gate import read_json
 from webapp.api.models import ApiToken
+from webapp.api.projects import project_of
 from webapp.api.schemas import ArtifactAnswer, ExperimentAnswer, Problem, RunAnswer, RunPage
-from webapp.api.submissions import Submission, checked, project_of, trials_of
 from webapp.api.tokens import TeamToken, may_write
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_upload
 from webapp.runs.models import Experiment, Run
 from webapp.runs.services import submit_experiment
+from webapp.runs.specs import Submission, checked, trials_of
 
 MOST_PER_PAGE = 200
 DEVICE_KINDS = ("cpu", "cuda")

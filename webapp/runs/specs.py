@@ -1,4 +1,4 @@
-"""A RunSpec that came over the wire, checked as far as it can be without running it, as a trial of a project."""
+"""A RunSpec from outside (the API, a suite, a claim) as a trial of a project, checked as far as can be unrun."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.core.completion import complete
 from experiments.core.errors import BadInput
 from experiments.core.spec import RunSpec, load_spec
 from experiments.models.catalogue import ZOO
-from webapp.accounts.models import Project, Team, User
+from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import add_zoo
 from webapp.runs.grid import KINDS, MOST_RUNS, Trial
@@ -87,13 +87,3 @@ def trials_of(submission: Submission, rows: Any) -> list[Trial]:
             place = f"runs[{index}].{field}" if field else f"runs[{index}]"
             raise BadInput(error.what, place, error.expected) from None
     return trials
-
-
-def project_of(team: Team, slug: str | None) -> Project:
-    """The named project of the team; without a name its only one."""
-    projects = {project.slug: project for project in team.projects.filter(trashed_at=None)}
-    if slug is None and len(projects) == 1:
-        return next(iter(projects.values()))
-    if slug is None or slug not in projects:
-        raise BadInput(f"{slug!r:.80} is not a project of {team}", "project", ", ".join(sorted(projects)))
-    return projects[slug]

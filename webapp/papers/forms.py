@@ -1,0 +1,46 @@
+"""What the address of the catalogue may ask for: ``?q=vdnn&family=memory&year=2016&verdict=reproduced``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+
+from experiments.core.paper import VERDICTS
+from experiments.core.policy import FAMILIES
+from webapp.papers.catalogue import System
+
+
+class CatalogueForm(forms.Form):
+    q = forms.CharField(required=False, max_length=80, label="Name, title or what it decides contains")
+    family = forms.ChoiceField(
+        required=False, choices=[("", "any family"), *((name, name) for name in FAMILIES)]
+    )
+    year = forms.ChoiceField(required=False)
+    verdict = forms.ChoiceField(
+        required=False, choices=[("", "any verdict"), *((name, name) for name in VERDICTS)]
+    )
+
+    def __init__(self, data: Any, found: Sequence[System]) -> None:
+        super().__init__(data)
+        years = sorted({system.paper.year for system in found if system.paper}, reverse=True)
+        self.fields["year"].choices = [("", "any year"), *((str(y), str(y)) for y in years)]  # type: ignore[attr-defined]
+        self.fields["q"].widget.attrs["placeholder"] = "name, title, what it decides"
+
+    def chosen(self, found: Sequence[System]) -> list[System]:
+        """Those that the address asks for; what it asks wrongly is passed over."""
+        self.is_valid()
+        asked = self.cleaned_data
+        return [system for system in found if _matches(system, asked)]
+
+
+def _matches(system: System, asked: dict[str, Any]) -> bool:
+    paper = system.paper
+    words = " ".join([system.name, system.policy.summary(), *((paper.title, paper.decides) if paper else ())])
+    return (
+        asked.get("q", "").lower() in words.lower()
+        and asked.get("family") in ("", None, system.family)
+        and asked.get("year") in ("", None, str(paper.year) if paper else "-")
+        and (asked.get("verdict") in ("", None) or asked["verdict"] in system.verdicts)
+    )

@@ -1,0 +1,126 @@
+"""Checking claims: their runs are submitted as an experiment, and once all have ended they are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from django.db import transaction
+
+from experiments.core import jsonio, registry
+from experiments.core.claims import chosen_claims, claim_specs, judge_runs
+from experiments.core.completion import complete
+from experiments.core.errors import BadInput
+from experiments.core.paper import Claim, Verdict
+from experiments.core.spec import load_spec
+from webapp.accounts.models import Project, User
+from webapp.artifacts.models import Artifact
+from webapp.papers.models import ClaimCheck
+from webapp.runs.grid import Trial
+from webapp.runs.models import Experiment, Run
+from webapp.runs.services import submit_experiment
+from webapp.runs.specs import Submission
+
+#: Where an experiment's request says which claims it checks.
+CHECKS = "checks"
+
+
+@transaction.atomic
+def check_claims(project: Project, user: User, family: str, policy: str) -> Experiment:
+    """Submits the runs of every claim of the policy that can be run; equal runs of two claims are one run.
+
+    ``BadInput`` where a claim needs a trace that the project does not have, or nothing can be run.
+    """
+    named: dict[str, dict[str, str]] = {}
+    trials: dict[str, Trial] = {}
+    submission = Submission(project, user)
+    for _, _, claim in chosen_claims(family, policy):
+        if claim.not_run:
+            continue
+        found = _trials(submission, family, policy, claim)
+        trials |= {_identity(_spec_of(trial)): trial for trial in found.values()}
+        named[claim.id] = {name: _identity(_spec_of(trial)) for name, trial in found.items()}
+    if not trials:
+        raise BadInput(f"no claim of {policy} can be run", "policy", "a claim with runs")
+    request = {CHECKS: {"family": family, "policy": policy, "claims": named}}
+    name = f"claims of {policy}"
+    return submit_experiment(project, user, name=name, trials=list(trials.values()), request=request)
+
+
+def _trials(submission: Submission, family: str, policy: str, claim: Claim) -> dict[str, Trial]:
+    specs = claim_specs(registry.policy_class(family, policy), claim)
+    return {
+        name: submission.trial(_placed(submission.project, spec.to_json())) for name, spec in specs.items()
+    }
+
+
+def _placed(project: Project, spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec with a file named by the paper's sheet replaced by the project's artifact of that file name."""
+    workload = spec["workload"]
+    source = workload["source"]
+    options = {name: value for name, value in workload["options"].items() if value is not None}
+    if not source.startswith("zoo:"):
+        name = PurePath(source).name
+        artifact = Artifact.objects.of(project).ready().filter(name=name).first()
+        if artifact is None:
+            raise BadInput(f"this project has no artifact {name}", "workload.source", f"an upload of {name}")
+        source = f"artifact:{artifact.pk}"
+    return {**spec, "workload": {**workload, "source": source, "options": options}}
+
+
+def _spec_of(trial: Trial) -> dict[str, Any]:
+    return {**trial.spec, "workload": {"source": f"artifact:{trial.artifact.pk}", **trial.spec["workload"]}}
+
+
+def _identity(spec: Mapping[str, Any]) -> str:
+    """The same for a trial and for the run it became."""
+    return jsonio.digest(complete(load_spec(dict(spec)))[0].to_json())
+
+
+@transaction.atomic
+def judge_ended(project: Project) -> None:
+    """Judges every check of the project whose runs have all ended, once."""
+    waiting = Experiment.objects.select_for_update().filter(project=project, claim_checks=None)
+    for experiment in waiting.filter(request__has_key=CHECKS):
+        runs = list(experiment.runs.prefetch_related("metrics"))
+        if all(run.is_final for run in runs):
+            _judge(experiment, {_identity(run.spec): run for run in runs})
+
+
+def _judge(experiment: Experiment, runs: Mapping[str, Run]) -> None:
+    check = experiment.request[CHECKS]
+    claims = {one.claim.id: one.claim for one in chosen_claims(check["family"], check["policy"])}
+    for claim_id, names in check["claims"].items():
+        if claim_id not in claims:
+            continue
+        verdict = verdict_of(claims[claim_id], {name: runs[identity] for name, identity in names.items()})
+        ClaimCheck.objects.create(
+            family=check["family"],
+            policy=check["policy"],
+            claim=claim_id,
+            experiment=experiment,
+            ours=verdict.ours,
+            verdict=verdict.verdict,
+            reason=verdict.reason,
+        )
+
+
+def verdict_of(claim: Claim, runs: Mapping[str, Run]) -> Verdict:
+    """The verdict on stored runs. A run that failed or was cancelled says nothing about the claim."""
+    for name, run in runs.items():
+        if run.state != Run.State.SUCCEEDED:
+            return Verdict("not run", f"the run {name!r} ended {run.state}: {run.reason}".rstrip(": "))
+    return judge_runs(claim, {name: _figures(run) for name, run in runs.items()})
+
+
+def _figures(run: Run) -> dict[str, float]:
+    """What a figure can name of a stored run: its metrics, and ``feasible``."""
+    values = {row.name: row.value for row in run.metrics.all()}
+    return {**values, "feasible": float(run.outcome_status == "ok")}
+
+
+def pending(project: Project, family: str, policy: str) -> Experiment | None:
+    """A check of the policy's claims whose runs have not all ended."""
+    checks = Experiment.objects.kept().filter(project=project, claim_checks=None)
+    return checks.filter(request__checks__family=family, request__checks__policy=policy).first()

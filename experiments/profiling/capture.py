@@ -20,6 +20,7 @@ of a multi-output op, so that a view's id is its base's. ``getitem`` nodes are n
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +28,17 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, silent
 from experiments.profiling.lowering import Lowering, lower
 from experiments.profiling.program import Leaf, Program, fake_program, real_inputs
 from experiments.profiling.recorder import Recorder
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
+
+
+# What it would log is in the error that it raises, and that error is told to the user.
+logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,12 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
         recorder.finish()
         return out
 
-    with torch.autograd.set_multithreading_enabled(False):
-        graph_module = make_fx(step, tracing_mode="fake")(*arguments)
+    try:
+        with torch.autograd.set_multithreading_enabled(False):
+            graph_module = make_fx(step, tracing_mode="fake")(*arguments)
+    except RuntimeError as error:  # torch's own word for an op that has no such dtype or shape
+        what = f"cannot run with dtype {program.options.dtype}: {str(error).splitlines()[0]}"
+        raise BadInput(what, source.name, "a model and options that torch can carry out") from error
     _drop_detaches(graph_module)
     progress(0.8, "reading the graph")
     lowering = lower(source.name, graph_module.graph, program.leaves, recorder)

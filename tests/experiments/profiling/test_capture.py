@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.distributed._tools.mem_tracker import MemTracker  # noqa: E402
 from torch.nn.attention import sdpa_kernel  # noqa: E402
 
+from experiments.core.errors import BadInput  # noqa: E402
 from experiments.core.spec import WorkloadOptions  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.profiling.capture import Traced, capture, trace  # noqa: E402
@@ -250,3 +251,12 @@ def test_a_model_larger_than_this_test_may_use_is_captured() -> None:
     assert step.facts["parameters"] == 1_557_611_200
     assert step.live_peak > 6 * 2**30
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 2**30
+
+
+def test_an_op_without_the_asked_dtype_is_bad_input() -> None:
+    """torch multiplies Mixtral's experts as groups, in bfloat16 only."""
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = {"model_type": "mixtral", "num_key_value_heads": 2, "vocab_size": 256, **sizes}
+    options = WorkloadOptions(batch=1, sequence=8, dtype="float32")
+    with pytest.raises(BadInput, match="mixtral: cannot run with dtype float32: Expected inputs of BF16"):
+        capture(ModelSource("mixtral", config=config, options=options))

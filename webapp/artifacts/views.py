@@ -16,6 +16,7 @@ from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
 from webapp.artifacts.tables import ArtifactTable
 from webapp.navigation import project_url
+from webapp.runs.grid import KINDS
 
 PER_PAGE = 50
 
@@ -89,6 +90,9 @@ def artifact(request: ProjectRequest, artifact: int) -> HttpResponse:
         "derived": found.derived.filter(trashed_at=None),
         "pending": found.runs.exclude(kind="policy").exclude(state__in=("succeeded", "cancelled")),
         "profile": ProfileForm(),
+        "presets": [
+            family for family, kinds in KINDS.items() if found.kind in kinds and family != "compilation"
+        ],
     }
     return render(request, "artifacts/artifact.html", page)
 

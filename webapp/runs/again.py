@@ -1,12 +1,28 @@
-"""What fills the form of "again with changes": an experiment's request, or one run's spec turned back into fields."""
+"""What fills the form of a new experiment: a preset on artifacts, or one run's spec turned back into fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.core import registry
+from experiments.core.policy import FAMILIES
+from webapp.runs.grid import ON_CLUSTERS
 from webapp.runs.grid_fields import prefill
 from webapp.runs.models import Run
+
+#: The device of a preset, until another is chosen.
+USUAL_DEVICE = "a100-40g"
+
+
+def preset(artifacts: Sequence[int], family: str) -> dict[str, Any]:
+    """The artifacts, with every policy of the family that can be simulated where one is named."""
+    if family not in FAMILIES:
+        return {"artifacts": list(artifacts)}
+    policies = registry.family_policies(family).values()
+    names = [f"{family}/{policy.name}" for policy in policies if "simulated" in policy.modes]
+    devices = [] if family in ON_CLUSTERS else [USUAL_DEVICE]
+    return {"artifacts": list(artifacts), "policies": names, "devices": devices}
 
 
 def from_run(run: Run) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from webapp.runs.models import Experiment, Run
 #: How often the stream looks for changes, and how often it says that it lives (seconds).
 LOOK_EVERY, KEEP_ALIVE = 0.5, 15.0
 SILENT_AFTER = timedelta(minutes=2)
+#: More rows than these are not watched by eye: those that move come first, the rest are counted.
+MOST_ROWS = 300
 FINAL = [str(state) for state in Run.FINAL]
 
 
@@ -40,6 +42,7 @@ class Cells:
     fraction: float
     left: float | None
     is_final: bool
+    total: int
 
 
 def seconds_left(run: Run, now: datetime) -> float | None:
@@ -77,7 +80,8 @@ def grid(experiment: Experiment) -> Cells:
     queued = [run for run in runs if run.state == Run.State.QUEUED]
     first = position(queued[0]) if queued else None
     places = {run.pk: index for index, run in enumerate(queued)}
-    rows = tuple(_row(run, now, first, places.get(run.pk, 0)) for run in runs)
+    shown = runs if len(runs) <= MOST_ROWS else sorted(runs, key=_stillness)[:MOST_ROWS]
+    rows = tuple(_row(run, now, first, places.get(run.pk, 0)) for run in shown)
     constant, varying = _differences(runs)
     counts = [(state, sum(run.state == state for run in runs)) for state in Run.State.values]
     return Cells(
@@ -88,7 +92,14 @@ def grid(experiment: Experiment) -> Cells:
         sum(1.0 if run.is_final else run.progress for run in runs) / max(len(runs), 1),
         _experiment_left(runs, now),
         all(run.is_final for run in runs),
+        len(runs),
     )
+
+
+def _stillness(run: Run) -> int:
+    """Running runs first, then those that went wrong, those that wait, and those that are done."""
+    order = (Run.State.RUNNING, Run.State.FAILED, Run.State.REJECTED, Run.State.QUEUED)
+    return order.index(run.state) if run.state in order else len(order)
 
 
 def _experiment_left(runs: Sequence[Run], now: datetime) -> float | None:

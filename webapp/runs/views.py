@@ -40,14 +40,15 @@ def experiments(request: ProjectRequest) -> HttpResponse:
 
 
 def _filled(request: ProjectRequest) -> dict[str, Any]:
-    """What fills a new form: an experiment (``?from=``), a run (``?run=``) or an artifact (``?artifact=``)."""
+    """What fills a new form: an experiment (``?from=``), a run (``?run=``) or artifacts (``?artifact=1&family=memory``)."""
     chosen: QueryDict = request.GET
     if "from" in chosen:
         asked: dict[str, Any] = _experiment(request, _uuid(chosen.get("from", ""))).request
         return asked
     if "run" in chosen:
         return again.from_run(_run(request, _uuid(chosen.get("run", ""))))
-    return {"artifacts": [int(pk) for pk in chosen.getlist("artifact") if pk.isdecimal() and len(pk) < 18]}
+    artifacts = [int(pk) for pk in chosen.getlist("artifact") if pk.isdecimal() and len(pk) < 18]
+    return again.preset(artifacts, chosen.get("family", ""))
 
 
 def _uuid(text: str) -> UUID:

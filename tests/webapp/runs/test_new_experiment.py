@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.core.knobs import Knob
+from experiments.core.registry import family_policies
 from experiments.memory.policies.baseline import Baseline
 from tests.webapp.cast import Cast, experiment_with, ready, run_in, signed_in
 from webapp.artifacts.models import Artifact
-from webapp.runs.again import from_run
+from webapp.runs.again import from_run, preset
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.grid import Grid, combinations, expand
 from webapp.runs.grid_fields import GridField, SeedsField, quantity
@@ -172,3 +173,15 @@ def test_knobs_that_do_not_go_together_are_refused_before_the_launch(cast: Cast)
     form = ExperimentForm(cast.project, {**fields, **cluster, **limits})
     assert not form.is_valid()
     assert "policies" in form.errors
+
+
+def test_one_click_from_an_artifact_fills_in_every_policy_of_a_family(cast: Cast) -> None:
+    model = ready(cast.project)
+    page = signed_in(cast.max).get(cast.url(f"artifacts/{model.pk}/")).content.decode()
+    assert f"?artifact={model.pk}&amp;family=memory" in page
+    form = ExperimentForm(
+        cast.project, {**preset([model.pk], "memory"), "modes": ["simulated"], "seeds": "0"}
+    )
+    assert form.is_valid(), form.errors
+    assert len(form.cleaned_data["expansion"].trials) == len(family_policies("memory"))
+    assert preset([1], "nonsense") == {"artifacts": [1]}

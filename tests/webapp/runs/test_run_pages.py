@@ -141,3 +141,9 @@ def test_slots_stints_and_requests_are_drawn_over_time() -> None:
         ("output", ["8"]),
     ]
     assert lanes_of({"moves": []}) is None
+
+
+def test_of_very_many_runs_those_that_move_are_shown(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MOST_ROWS", 2)
+    grid = live.grid(experiment_with(cast.project, ready(cast.project), succeeded=2, failed=1, running=1))
+    assert ([row.run.state for row in grid.rows], grid.total) == (["running", "failed"], 4)

@@ -36,7 +36,6 @@ from experiments.profiling.recorder import Recorder
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
-
 # What it would log is in the error that it raises, and that error is told to the user.
 logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 

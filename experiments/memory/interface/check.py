@@ -40,7 +40,6 @@ class _Walk:
         self.start = dict(enumerate(self.where))
         self.copy: dict[int, str] = {}
         self.until: dict[int, int] = {}
-        self.stored = dict.fromkeys(TIERS, 0)
         self.encoded: set[int] = set()
         self.last = last = self.lineage.last_need(plan)
         self.dying = defaultdict(list)
@@ -107,16 +106,11 @@ class _Walk:
     def _forget(self, tensor: int) -> None:
         self.where[tensor] = DEAD
         self.until.pop(tensor, None)
-        self._free_copy(tensor)
-
-    def _free_copy(self, tensor: int) -> None:
-        tier = self.copy.pop(tensor, None)
-        if tier:
-            self.stored[tier] -= int(self.step.tensors.bytes[tensor])
+        self.copy.pop(tensor, None)
 
     def _arrive(self, tensor: int) -> None:
         self.where[tensor] = ENCODED if tensor in self.encoded else DEVICE
-        self._free_copy(tensor)
+        self.copy.pop(tensor, None)
 
     def _offload(self, move: moves.Offload) -> None:
         if self.where[move.tensor] not in (DEVICE, ENCODED) or move.tensor in self.until:
@@ -137,11 +131,9 @@ class _Walk:
 
     def _store(self, tensor: int, tier: str, move: Move) -> None:
         room = self.machine.host_bytes if tier == "host" else self.machine.storage_bytes
+        if room <= 0:
+            self._say(move, f"there is no {tier}")
         self.copy[tensor] = tier
-        self.stored[tier] += int(self.step.tensors.bytes[tensor])
-        ratio = getattr(move, "ratio", 1.0)
-        if self.stored[tier] / ratio > room:
-            self._say(move, f"{tier} would hold {self.stored[tier]} bytes of {room}")
 
     def _prefetch(self, move: moves.Prefetch) -> None:
         if self.where[move.tensor] not in TIERS:
@@ -153,11 +145,10 @@ class _Walk:
         return None  # waiting for a copy that has ended, or for none, costs nothing and breaks nothing
 
     def _drop(self, move: moves.Drop) -> None:
-        if self.where[move.tensor] != DEVICE:
-            self._say(move, f"{self._name(move.tensor)} is {self.where[move.tensor]}")
+        if self.where[move.tensor] != DEVICE or move.tensor in self.until:
+            self._say(move, f"{self._name(move.tensor)} is {self._state(move.tensor)}")
             return
-        self.where[move.tensor] = self.copy.get(move.tensor, GONE)
-        self.until.pop(move.tensor, None)
+        self.where[move.tensor] = GONE
 
     def _recompute(self, move: moves.Recompute) -> None:
         if any(not 0 <= op < move.at for op in move.ops):

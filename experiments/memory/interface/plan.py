@@ -69,7 +69,7 @@ class Wait(Move):
 
 @dataclass(frozen=True)
 class Drop(Move):
-    """Discard the device copy of ``tensor`` at once: to be recomputed, fetched from its tier, or never used again."""
+    """Discard ``tensor`` at once: to be recomputed, or never used again."""
 
     action: ClassVar[str] = "drop"
     tensor: int

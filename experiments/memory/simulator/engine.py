@@ -208,7 +208,7 @@ class _Run(Space):
                 f"cannot drop tensor {move.tensor}: {STATES[self.state[move.tensor]]}", self.place()
             )
         self.take(-self.size[move.tensor], self.s.kinds[move.tensor])
-        self.state[move.tensor] = AWAY if move.tensor in self.away else GONE
+        self.state[move.tensor] = GONE
 
     def _recompute(self, move: moves.Recompute) -> None:
         here = {t for t, state in enumerate(self.state) if state in (DEVICE, COMING, QUEUED)}

@@ -48,6 +48,7 @@ class Space:
         self.last_used, self.produced, self.cost = [0.0] * count, [0.0] * count, [0.0] * count
 
     def compute(self, seconds: float) -> None:
+        """Compute is busy for ``seconds``; copies go on beside it."""
         end = self.now + seconds
         self.settle(end)
         self.now = end
@@ -69,6 +70,7 @@ class Space:
             self.admit()
 
     def leave(self) -> None:
+        """The next copy has ended: its device bytes or its tier bytes come free."""
         _, _, device, host, tensor = heapq.heappop(self.leaving)
         if device:
             self.take(-device, self.s.kinds[tensor])
@@ -76,6 +78,7 @@ class Space:
             self.unstore(tensor)
 
     def take(self, size: int, kind: int) -> None:
+        """``size`` more (or less) bytes on the device, of a kind of ``TIMELINE``."""
         self.used += size
         self.log.append((self.now, kind, size))
         if self.used > self.peak:
@@ -88,6 +91,8 @@ class Space:
                 raise lacking(
                     self.used + size - self.capacity, self.place(), f"{size} more bytes", self.capacity
                 )
+            if not self.leaving:
+                continue  # what was evicted had no bytes, or was gone at once
             time = self.leaving[0][0]
             if time > self.now:
                 if time == float("inf"):
@@ -108,7 +113,13 @@ class Space:
             if state == DEVICE and t not in held
         ]
         chosen = list(self.policy.evict(needed, resident, self.now))
+        allowed = {entry.tensor for entry in resident}
         for eviction in chosen:
+            if eviction.tensor not in allowed:
+                raise Infeasible(
+                    f"the policy evicts tensor {eviction.tensor}, which cannot leave", self.place()
+                )
+            allowed.discard(eviction.tensor)
             self.send(eviction)
         return bool(chosen)
 
@@ -120,6 +131,7 @@ class Space:
         self.release([(end, eviction.tensor)])
 
     def free(self, tensors: Iterable[int]) -> None:
+        """These tensors are needed no more, wherever they lie."""
         for tensor in tensors:
             state = self.state[tensor]
             if state in (DEVICE, COMING) and tensor not in self.departing:
@@ -129,6 +141,7 @@ class Space:
             self.state[tensor] = GONE
 
     def store(self, tensor: int, tier: str, ratio: float) -> None:
+        """Take the bytes of a copy on ``tier``."""
         size = self.size[tensor] / ratio
         room = self.s.machine.host_bytes if tier == "host" else self.s.machine.storage_bytes
         self.away[tensor] = (tier, size)
@@ -138,6 +151,7 @@ class Space:
             raise lacking(self.stored[tier] - room, self.place(), tier, room)
 
     def unstore(self, tensor: int) -> None:
+        """Give the bytes of a copy on its tier back."""
         tier, size = self.away.pop(tensor)
         self.stored[tier] -= size
 
@@ -152,6 +166,7 @@ class Space:
                 self.push(end, self.size[tensor], 0.0, tensor)
 
     def push(self, time: float, device: int, host: float, tensor: int) -> None:
+        """At ``time`` these bytes come free."""
         heapq.heappush(self.leaving, (time, self.sequence, device, host, tensor))
         self.sequence += 1
 
@@ -167,6 +182,7 @@ class Space:
             queue.popleft()
 
     def fetch(self, tensor: int) -> None:
+        """Take the device bytes of ``tensor`` and start its copy back."""
         tier, size = self.away[tensor]
         self.take(self.size[tensor], self.s.kinds[tensor])
         end = self.channels.back(size, tier, max(self.now, self.copied[tensor]))

@@ -107,3 +107,18 @@ def test_what_begins_on_the_host_must_end_there():
         "tensor 0 (w) begins on host and ends device"
     ]
     assert complaints(Place(0, 0), Prefetch(0, 0), Offload(1, 0, 0), step=step) == []
+
+
+def test_a_tensor_that_is_leaving_can_be_neither_dropped_nor_offloaded_again():
+    leaving = Offload(2, X0, 4)
+    assert complaints(leaving, Drop(3, X0))[0] == "drop before op 3: tensor 0 (X0) is leaving already"
+    assert (
+        complaints(leaving, Offload(3, X0, 3))[0] == "offload before op 3: tensor 0 (X0) is leaving already"
+    )
+
+
+def test_a_tier_that_does_not_exist():
+    plan = MemoryPlan((Offload(2, X0, 1, "storage"), Prefetch(10, X0)))
+    assert violations(plan, five_layers(), machine(storage_bytes=0)) == [
+        "offload before op 2: there is no storage"
+    ]

@@ -68,6 +68,19 @@ def test_the_same_spec_gives_the_same_outcome(bert):
     assert first == second
 
 
+def test_a_host_too_small_for_what_leaves_is_infeasible_not_a_wrong_plan(bert):
+    hardware = {"device": "a100-80g", "overrides": {"host_memory_bytes": 20e9}}
+    done = outcome("swap_all", bert, hardware)
+    assert done.status == "infeasible" and "host do not fit" in done.reason
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("policy", ["swap_all", "vdnn-all", "checkpoint"])
+def test_a_forward_pass_alone_saves_nothing_and_moves_nothing(policy):
+    done = outcome(policy, "zoo:gpt2-tiny", "a100-80g", training=False)
+    assert done.status == "ok" and done.plan["moves"] == []
+
+
 @pytest.mark.torch
 def test_vgg16_at_batch_256_needs_vdnn_on_a_12_gb_titan_x():
     options = {"batch": 256, "optimizer": "sgd", "dtype": "float32"}

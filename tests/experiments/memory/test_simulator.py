@@ -187,6 +187,21 @@ def test_a_reactive_policy_is_asked_when_memory_is_short():
     assert done.stalls["space"] == done.stalls["transfer"] == 4
 
 
+@dataclass(frozen=True)
+class Greedy(ReactiveMemoryPolicy):
+    """Sends away what the running op holds."""
+
+    name: ClassVar[str] = "test-greedy"
+
+    def evict(self, needed: int, resident: Sequence[Resident], now: float) -> list[Eviction]:
+        return [Eviction(1)]
+
+
+def test_a_reactive_policy_cannot_evict_what_the_op_uses():
+    with pytest.raises(Infeasible, match="evicts tensor 1, which cannot leave"):
+        Simulator(there_and_back(), machine(6, 1.0)).run(MemoryPlan(reactive=True), Greedy())
+
+
 def test_the_timeline_ends_where_it_began_and_its_kinds_add_up():
     series = curves(run(Offload(1, 0, 0), Prefetch(3, 0)), 100)
     whole = series["device_bytes"]

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
 from experiments.core import jsonio, registry
 from experiments.core.claims import chosen_claims, claim_specs, judge_runs
@@ -18,7 +19,7 @@ from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.papers.models import ClaimCheck
 from webapp.runs.grid import Trial
-from webapp.runs.models import Experiment, Run
+from webapp.runs.models import Experiment, ExperimentQuerySet, Run
 from webapp.runs.services import submit_experiment
 from webapp.runs.specs import Submission
 
@@ -81,8 +82,7 @@ def _identity(spec: Mapping[str, Any]) -> str:
 @transaction.atomic
 def judge_ended(project: Project) -> None:
     """Judges every check of the project whose runs have all ended, once."""
-    waiting = Experiment.objects.select_for_update().filter(project=project, claim_checks=None)
-    for experiment in waiting.filter(request__has_key=CHECKS):
+    for experiment in _unjudged(project).select_for_update():
         runs = list(experiment.runs.prefetch_related("metrics"))
         if all(run.is_final for run in runs):
             _judge(experiment, {_identity(run.spec): run for run in runs})
@@ -122,5 +122,11 @@ def _figures(run: Run) -> dict[str, float]:
 
 def pending(project: Project, family: str, policy: str) -> Experiment | None:
     """A check of the policy's claims whose runs have not all ended."""
-    checks = Experiment.objects.kept().filter(project=project, claim_checks=None)
-    return checks.filter(request__checks__family=family, request__checks__policy=policy).first()
+    checks = _unjudged(project).filter(request__checks__family=family, request__checks__policy=policy)
+    return checks.kept().first()
+
+
+def _unjudged(project: Project) -> ExperimentQuerySet:
+    """Experiments that check claims and have no verdict yet."""
+    judged = ClaimCheck.objects.filter(experiment=OuterRef("pk"))
+    return Experiment.objects.filter(~Exists(judged), project=project, request__has_key=CHECKS)

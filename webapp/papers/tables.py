@@ -18,12 +18,12 @@ RIGHT = {"th": {"class": "right"}, "td": {"class": "right"}}
 class SystemTable(tables.Table):  # type: ignore[misc]
     name = tables.Column(verbose_name="System")
     family = tables.Column(verbose_name="Family")
-    venue = tables.Column(accessor="paper.venue", verbose_name="Venue")
-    year = tables.Column(accessor="paper.year", verbose_name="Year", attrs=RIGHT)
+    venue = tables.Column(accessor="paper__venue", verbose_name="Venue")
+    year = tables.Column(accessor="paper__year", verbose_name="Year", attrs=RIGHT)
     decides = tables.Column(
-        accessor="paper.decides", verbose_name="What it decides", empty_values=(), orderable=False
+        accessor="paper__decides", verbose_name="What it decides", empty_values=(), orderable=False
     )
-    modes = tables.Column(accessor="policy.modes", verbose_name="Can be", orderable=False)
+    modes = tables.Column(accessor="policy__modes", verbose_name="Can be", orderable=False)
     verdicts = tables.Column(verbose_name="Claims", orderable=False)
     runs = tables.Column(verbose_name="Runs", attrs=RIGHT)
 

@@ -1,0 +1,142 @@
+"""The catalogue and a system's page: what a reviewer reads, and how a claim gets its verdict."""
+
+import pytest
+from django.test import Client
+
+from experiments.core.claims import chosen_claims
+from experiments.core.errors import BadInput
+from experiments.core.paper import Claim
+from tests.webapp import recorded
+from tests.webapp.recorded import Place
+from webapp.papers import services
+from webapp.papers.models import ClaimCheck
+from webapp.runs.models import Experiment, Run, RunMetric
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def ada() -> Place:
+    return recorded.place("ada")
+
+
+@pytest.fixture
+def client(client: Client, ada: Place) -> Client:
+    client.force_login(ada.user)
+    return client
+
+
+def end(experiment: Experiment, policy: str, step_time: float) -> None:
+    """As a worker would: every run of the policy ends with this step time."""
+    for run in experiment.runs.filter(policy=policy):
+        RunMetric.objects.create(run=run, name="step_time", value=step_time)
+        RunMetric.objects.create(run=run, name="peak_memory", value=28e9)
+    experiment.runs.filter(policy=policy).update(state=Run.State.SUCCEEDED, outcome_status="ok")
+
+
+def test_checking_submits_each_run_once_and_judges_when_all_have_ended(ada: Place) -> None:
+    made = services.check_claims(ada.project, ada.user, "memory", "vdnn-dyn")
+    # Two claims name three runs; the oracle of both is the same run.
+    assert sorted(made.runs.values_list("policy", flat=True)) == ["baseline", "vdnn-dyn"]
+    end(made, "baseline", 0.82)
+    services.judge_ended(ada.project)
+    assert not ClaimCheck.objects.exists()
+    end(made, "vdnn-dyn", 1.0)
+    services.judge_ended(ada.project)
+    services.judge_ended(ada.project)
+    verdicts = {check.claim: (check.verdict, check.ours) for check in ClaimCheck.objects.all()}
+    assert verdicts["vgg16-batch-256-needs-28-gb"] == ("reproduced", 28e9)
+    verdict, ours = verdicts["vgg16-batch-256-on-12-gb"]
+    assert (verdict, ours) == ("reproduced", pytest.approx(0.18))
+    assert len(verdicts) == 2
+
+
+def test_a_run_that_failed_says_nothing_about_the_claim(ada: Place) -> None:
+    made = services.check_claims(ada.project, ada.user, "memory", "vdnn-dyn")
+    end(made, "vdnn-dyn", 1.0)
+    made.runs.filter(policy="baseline").update(state=Run.State.FAILED, reason="SIGSEGV")
+    services.judge_ended(ada.project)
+    checks = list(ClaimCheck.objects.all())
+    assert {check.verdict for check in checks} == {"not run"}
+    assert all("SIGSEGV" in check.reason for check in checks)
+
+
+def test_a_run_that_does_not_fit_is_an_answer_of_its_own() -> None:
+    claim = Claim("c", "fits", "abstract", value=1.0, figure="ours.feasible", runs={"ours": {}})
+    run = Run(state=Run.State.SUCCEEDED, outcome_status="infeasible")
+    run._prefetched_objects_cache = {"metrics": RunMetric.objects.none()}  # type: ignore[attr-defined]
+    assert services.verdict_of(claim, {"ours": run}).verdict == "not reproduced"
+
+
+def test_the_page_stands_beside_the_paper(client: Client, ada: Place) -> None:
+    made = services.check_claims(ada.project, ada.user, "memory", "vdnn-dyn")
+    end(made, "baseline", 0.82)
+    end(made, "vdnn-dyn", 1.0)
+    page = client.get(ada.url("systems/memory/vdnn-dyn/")).content.decode()
+    for text in (
+        "Minsoo Rhu",
+        "@inproceedings{rhu2016vdnn",
+        "python -m experiments claims --family memory --policy vdnn-dyn --run",
+        "state-reproduced",
+        "1 - oracle.step_time / ours.step_time",
+        r"\toprule",
+        "titan-x-12g",
+    ):
+        assert text in page, text
+
+
+def test_the_button_starts_the_check_and_is_gone_while_it_runs(client: Client, ada: Place) -> None:
+    url = ada.url("systems/memory/vdnn-dyn/")
+    assert "Check the claims" in client.get(url).content.decode()
+    answer = client.post(f"{url}check")
+    made = Experiment.objects.get()
+    assert answer.headers["Location"].endswith(f"/experiments/{made.pk}/")
+    page = client.get(url).content.decode()
+    assert "Check the claims" not in page
+    assert "are being checked" in page
+
+
+def test_a_system_without_runnable_claims_says_so(client: Client, ada: Place) -> None:
+    with pytest.raises(BadInput, match="no claim of fifo can be run"):
+        services.check_claims(ada.project, ada.user, "cluster", "fifo")
+    answer = client.post(ada.url("systems/cluster/fifo/check"), follow=True)
+    assert "cannot be checked here" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("query", "there", "absent"),
+    [
+        ("family=cluster", ">tiresias<", ">vdnn-all<"),
+        ("year=2016", ">vdnn-all<", ">tiresias<"),
+        ("q=gradient", ">data_parallel<", ">orca<"),
+        ("family=%00&year=x&verdict=maybe", ">orca<", "Traceback"),
+        ("sort=-year", ">orca<", "Traceback"),
+    ],
+)
+def test_the_catalogue_is_filtered_by_the_address(
+    client: Client, ada: Place, query: str, there: str, absent: str
+) -> None:
+    page = client.get(ada.url(f"systems/?{query}")).content.decode()
+    assert there in page
+    assert absent not in page
+
+
+def test_verdicts_belong_to_the_project(client: Client, ada: Place) -> None:
+    bob = recorded.place("bob")
+    theirs = recorded.experiment(bob.project)
+    claim = chosen_claims("memory", "vdnn-dyn")[0].claim.id
+    ClaimCheck.objects.create(
+        family="memory", policy="vdnn-dyn", claim=claim, experiment=theirs, ours=6.66, verdict="reproduced"
+    )
+    assert "state-reproduced" not in client.get(ada.url("systems/memory/vdnn-dyn/")).content.decode()
+
+
+def test_every_system_has_a_page_and_exports(client: Client, ada: Place) -> None:
+    from experiments.core.registry import all_policies
+
+    for policy in all_policies():
+        assert client.get(ada.url(f"systems/{policy.family}/{policy.name}/")).status_code == 200, policy.name
+    for name, mark in (("csv", "system,family"), ("markdown", "| system |"), ("latex", r"\toprule")):
+        assert mark in client.get(ada.url(f"systems/?export={name}")).content.decode()
+    assert client.get(ada.url("systems/memory/no-such/")).status_code == 404
+    assert client.get(ada.url("systems/cooking/fifo/")).status_code == 404

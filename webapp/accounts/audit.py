@@ -9,17 +9,19 @@ from django.db.models import QuerySet
 
 from webapp.accounts.models import Team
 
-#: Model and the columns that change without anybody's doing.
+#: Model and the columns that people change; what workers write is in the runs themselves.
 AUDITED: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("accounts.Team", ()),
-    ("accounts.Membership", ()),
-    ("accounts.Project", ()),
+    ("accounts.Team", ("name", "slug")),
+    ("accounts.Membership", ("team", "user", "role")),
+    ("accounts.Project", ("name", "slug", "description", "trashed_at")),
+    ("artifacts.Artifact", ("name", "trashed_at")),
+    ("runs.Experiment", ("name", "trashed_at")),
 )
 
 
 def register() -> None:
-    for label, ignored in AUDITED:
-        auditlog.register(apps.get_model(label), exclude_fields=list(ignored))
+    for label, columns in AUDITED:
+        auditlog.register(apps.get_model(label), include_fields=list(columns))
 
 
 def entries(team: Team) -> QuerySet[LogEntry]:

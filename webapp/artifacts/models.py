@@ -87,3 +87,7 @@ class Artifact(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def get_additional_data(self) -> dict[str, int]:
+        """For the audit log: whose log an entry belongs to."""
+        return {"team": self.project.team_id}

@@ -47,6 +47,10 @@ class Experiment(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def get_additional_data(self) -> dict[str, int]:
+        """For the audit log: whose log an entry belongs to."""
+        return {"team": self.project.team_id}
+
 
 class RunQuerySet(models.QuerySet["Run"]):
     def queue_lengths(self) -> dict[str, int]:

@@ -96,3 +96,11 @@ def test_what_is_in_the_trash_is_not_found(cast: Cast) -> None:
     artifact, max_ = ready(cast.project), signed_in(cast.max)
     max_.post(cast.url(f"artifacts/{artifact.pk}/trash"))
     assert max_.get(cast.url(f"artifacts/{artifact.pk}/")).status_code == 404
+
+
+def test_the_audit_says_who_put_what_into_the_trash(cast: Cast) -> None:
+    artifact = ready(cast.project, name="the lost one")
+    signed_in(cast.max).post(cast.url(f"artifacts/{artifact.pk}/trash"))
+    page = signed_in(cast.vera).get("/t/red/").content.decode()
+    assert "<td>max</td><td>update artifact “the lost one”" in page
+    assert "the lost one" not in signed_in(cast.sly).get("/t/blue/").content.decode()

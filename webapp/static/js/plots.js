@@ -29,7 +29,7 @@ function trace(line, index, plot, xScale, yScale) {
   const colour = family || (line.colour ? token(`--${line.colour}`) : token(`--plot-${(index % HUES) + 1}`));
   const unit = (scale) => (scale[1] ? ` ${scale[1]}` : "");
   const base = {
-    name: escapeText(line.name), x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, customdata: line.href,
+    visible: index < HUES || plot.kind === "lanes" ? true : "legendonly", name: escapeText(line.name), x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, customdata: line.href,
     hovertemplate: `${line.text ? "%{text}<br>" : ""}%{x:.4~g}${unit(xScale)}, %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`,
   };
   if (plot.x_label && typeof line.x[0] === "string") base.hovertemplate = `%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;

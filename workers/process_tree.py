@@ -16,8 +16,8 @@ def children(pid: int) -> list[int]:
     """The direct children of ``pid``; none when it is gone."""
     found: list[int] = []
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
     except (FileNotFoundError, ProcessLookupError):
         pass
     return found

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import IO, Any
 
-from django.core.files.base import ContentFile
+from django.core.files.base import ContentFile, File
 from django.core.files.storage import default_storage
 from django.db import transaction
 from django.utils import timezone
 
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact, Blob
+from webapp.runs import queue
 from webapp.runs.models import Run
 
 
@@ -31,6 +33,12 @@ def _store(file: Any) -> Blob:
     return Blob.objects.get_or_create(sha256=blob.sha256, defaults={"size": blob.size})[0]
 
 
+def store_bytes(path: Path) -> Blob:
+    """The bytes of a local file under their hash."""
+    with path.open("rb") as file:
+        return _store(File(file))
+
+
 def _shown(name: str) -> str:
     """A file's name as it may be stored and shown: no NUL, no lone surrogate, not longer than the column."""
     return name.encode("utf-8", "replace").decode().replace("\0", "")[:255] or "unnamed"
@@ -45,6 +53,7 @@ def store_upload(
         project=project, name=_shown(name), source=source, blob=_store(file), created_by=user
     )
     Run.objects.create(project=project, artifact=made, owner=user, kind=Run.Kind.INSPECT, priority=10)
+    queue.wake()
     return made
 
 
@@ -62,6 +71,7 @@ def add_zoo(project: Project, user: User, zoo: str) -> Artifact:
         project=project, name=zoo, zoo=zoo, source=Artifact.Source.ZOO, created_by=user
     )
     Run.objects.create(project=project, artifact=made, owner=user, kind=Run.Kind.INSPECT, priority=10)
+    queue.wake()
     return made
 
 
@@ -73,6 +83,7 @@ def open_blob(blob: Blob) -> IO[bytes]:
 @transaction.atomic
 def profile(artifact: Artifact, user: User, device: str) -> Run:
     """Asks a host with ``device`` to time the ops of the model's step."""
+    queue.wake()
     return Run.objects.create(
         project=artifact.project, artifact=artifact, owner=user, kind=Run.Kind.PROFILE, needs=device
     )

@@ -9,6 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from webapp.accounts.models import Project, User
+from webapp.runs import lifecycle, queue
 from webapp.runs.grid import Trial
 from webapp.runs.models import Experiment, Run
 
@@ -22,6 +23,7 @@ def submit_experiment(
         project=project, name=name or name_of(trials), request=request, created_by=user
     )
     Run.objects.bulk_create([_run(made, user, trial) for trial in trials])
+    queue.wake()
     return made
 
 
@@ -79,6 +81,7 @@ def cancel(run: Run) -> None:
     if found.state == Run.State.QUEUED:
         found.state, found.finished_at = Run.State.CANCELLED, timezone.now()
     found.save(update_fields=["cancel_requested", "state", "finished_at"])
+    lifecycle.fail_followers(found.pk, found.state, "cancelled")
 
 
 def cancel_experiment(experiment: Experiment) -> None:

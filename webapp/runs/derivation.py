@@ -1,0 +1,76 @@
+"""What is dear is done once: a model's Step is captured in a run of its own and shared by all runs on the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from experiments.core import jsonio
+from webapp.artifacts.models import Artifact
+from webapp.runs.models import Run
+
+#: Options that say nothing about the step itself.
+UNRELATED = ("steps", "limit", "rate", "model", "extra")
+LIVING = (Run.State.QUEUED, Run.State.RUNNING)
+
+
+def step_options(spec: dict[str, Any]) -> dict[str, Any]:
+    """The options that decide a step, spelled without those left open."""
+    given = spec.get("workload", {}).get("options", {})
+    return {name: value for name, value in given.items() if name not in UNRELATED and value is not None}
+
+
+def derive_key(kind: str, options: dict[str, Any], torch: str, device: str = "") -> str:
+    """Under which a Step is found again; ``device`` is what it was timed on."""
+    return jsonio.digest({"kind": kind, "options": options, "torch": torch, "device": device})
+
+
+def ready_step(model: Artifact, key: str) -> Artifact | None:
+    found = model.derived.filter(derive_key=key, state=Artifact.State.READY).select_related("blob")
+    return found.first()
+
+
+@transaction.atomic
+def capture_of(model: Artifact, options: dict[str, Any], key: str, priority: int) -> Run:
+    """The living capture run of ``model`` with ``options``, queued now where there is none."""
+    Artifact.objects.select_for_update().get(pk=model.pk)
+    spec = {"workload": {"options": options}, "derive_key": key}
+    living = Run.objects.filter(artifact=model, kind=Run.Kind.CAPTURE, spec=spec, state__in=LIVING).first()
+    if living is not None:
+        return living
+    return Run.objects.create(
+        project=model.project,
+        artifact=model,
+        owner=model.created_by,
+        kind=Run.Kind.CAPTURE,
+        spec=spec,
+        priority=min(priority + 1, 100),
+    )
+
+
+def reading_of(artifact: Artifact) -> Run | None:
+    """The run that reads ``artifact``, while it lives."""
+    return Run.objects.filter(artifact=artifact, kind=Run.Kind.INSPECT, state__in=LIVING).first()
+
+
+def store_step(run: Run, step: dict[str, Any], blob: Any) -> Artifact:
+    """The Step that ``run`` made of its model, under its key; made twice, the first stays."""
+    model = run.artifact
+    assert model is not None
+    timed = "profiled" if run.kind == Run.Kind.PROFILE else "captured"
+    made, _ = Artifact.objects.update_or_create(
+        parent=model,
+        derive_key=step["key"],
+        source=Artifact.Source.DERIVED,
+        defaults={
+            "project": model.project,
+            "name": f"{model.name} ({timed} step)"[:255],
+            "blob": blob,
+            "state": Artifact.State.READY,
+            "kind": "step",
+            "format": "step",
+            "summary": step["summary"],
+        },
+    )
+    return made

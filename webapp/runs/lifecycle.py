@@ -1,0 +1,187 @@
+"""A run's life as workers write it: claimed, renewed, ended or given back. Every write says which attempt it is.
+
+A write of an attempt that is no longer the run's changes nothing and says so (``False``): the run was taken over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
+
+from experiments.core.spec import Outcome
+from webapp.artifacts.models import Artifact, Blob
+from webapp.hosts.models import Host
+from webapp.runs.models import Run, RunDocument, RunMetric
+
+LOST = (Run.State.FAILED, Run.State.CANCELLED, Run.State.REJECTED)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to write about ``run``, as long as ``attempt`` is its attempt."""
+
+    run: Run
+    attempt: int
+
+    @property
+    def mine(self) -> QuerySet[Run]:
+        return Run.objects.filter(pk=self.run.pk, attempt=self.attempt, state=Run.State.RUNNING)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """How the process ended: what a run page shows when something went wrong."""
+
+    exit_code: int | None = None
+    signal: str = ""
+    peak_rss_bytes: int | None = None
+    log_tail: str = ""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a finished attempt has to say. ``artifact`` are columns of the artifact that the run was about."""
+
+    state: str
+    reason: str = ""
+    outcome: Outcome | None = None
+    artifact: dict[str, Any] | None = None
+    blob: Blob | None = None
+    diagnosis: Diagnosis = Diagnosis()
+
+
+def lease() -> Any:
+    """The end of a lease taken now, by the clock of the database."""
+    return Now() + timedelta(seconds=settings.RUN_LEASE_SECONDS)
+
+
+def claimable(kinds: Collection[str]) -> QuerySet[Run]:
+    """Queued runs that a host with devices of ``kinds`` may take, in their order."""
+    ready = Q(after=None) | Q(after__state=Run.State.SUCCEEDED)
+    found = Run.objects.filter(ready, state=Run.State.QUEUED, needs__in=["", *kinds])
+    return found.order_by("-priority", "queued_at", "id")
+
+
+@transaction.atomic
+def claim(host: Host, kinds: Collection[str], tier: str) -> Claim | None:
+    """Take the next run; two workers never take the same one."""
+    run = claimable(kinds).select_for_update(skip_locked=True, of=("self",)).first()
+    if run is None:
+        return None
+    attempt = run.attempt + 1
+    Run.objects.filter(pk=run.pk).update(
+        state=Run.State.RUNNING,
+        attempt=attempt,
+        host=host,
+        sandbox_tier=tier,
+        lease_until=lease(),
+        heartbeat_at=Now(),
+        started_at=Now(),
+        progress=0.0,
+        progress_step="",
+        progress_at=None,
+    )
+    return Claim(Run.objects.select_related("artifact__blob").get(pk=run.pk), attempt)
+
+
+def renew(claim: Claim, progress: tuple[float, str] | None) -> bool:
+    """Prolong the lease and tell the progress."""
+    told: dict[str, Any] = {}
+    if progress is not None:
+        told = {"progress": progress[0], "progress_step": progress[1], "progress_at": Now()}
+    return claim.mine.update(lease_until=lease(), heartbeat_at=Now(), **told) == 1
+
+
+def is_cancelled(claim: Claim) -> bool:
+    return claim.mine.filter(cancel_requested=True).exists()
+
+
+@transaction.atomic
+def finish(claim: Claim, ending: Ending) -> bool:
+    """Results and state in one transaction, once. A success tells the whole progress."""
+    changes: dict[str, Any] = {
+        "state": ending.state,
+        "reason": ending.reason,
+        "outcome_status": ending.outcome.status if ending.outcome else "",
+        "finished_at": Now(),
+        "lease_until": None,
+        **vars(ending.diagnosis),
+    }
+    if ending.state == Run.State.SUCCEEDED:
+        changes["progress"] = 1.0
+    if ending.outcome is not None:
+        changes["spec_id"] = ending.outcome.spec_id
+    if claim.mine.update(**changes) != 1:
+        return False
+    if ending.outcome is not None:
+        store_outcome(claim.run, ending.outcome)
+    if ending.artifact is not None:
+        Artifact.objects.filter(pk=claim.run.artifact_id).update(**ending.artifact)
+    fail_followers(claim.run.pk, ending.state, ending.reason)
+    return True
+
+
+def store_outcome(run: Run, outcome: Outcome) -> None:
+    RunMetric.objects.bulk_create(
+        [RunMetric(run=run, name=name, value=entry["value"]) for name, entry in outcome.metrics.items()]
+    )
+    RunDocument.objects.create(run=run, outcome=outcome.to_json())
+
+
+def fail_followers(run: UUID, state: str, reason: str) -> None:
+    """Runs that waited for one that did not succeed end with its reason, and so do theirs."""
+    if state not in LOST:
+        return
+    followers = Run.objects.filter(after=run, state=Run.State.QUEUED)
+    for follower in list(followers.values_list("pk", flat=True)):
+        why = f"what it needs was not made ({state}): {reason}"
+        ended = Run.objects.filter(pk=follower, state=Run.State.QUEUED)
+        if ended.update(state=Run.State.FAILED, reason=why, finished_at=Now()):
+            fail_followers(follower, Run.State.FAILED, reason)
+
+
+def release(claim: Claim, *, lost: bool) -> bool:
+    """Back into the queue; ``lost``: the worker could not go on, which is no fault of the run."""
+    losses = F("infrastructure_losses") + (1 if lost else 0)
+    return claim.mine.update(state=Run.State.QUEUED, lease_until=None, infrastructure_losses=losses) == 1
+
+
+def wait_for(claim: Claim, needed: Run) -> bool:
+    """Back into the queue until ``needed`` has succeeded."""
+    return claim.mine.update(state=Run.State.QUEUED, lease_until=None, after=needed) == 1
+
+
+def crashed(claim: Claim, reason: str, diagnosis: Diagnosis, artifact: dict[str, Any] | None) -> bool:
+    """Another try, until the run crashed as often as it may; then it failed, with all that is known."""
+    crashes = claim.run.crashes + 1
+    if crashes >= settings.RUN_CRASHES:
+        claim.mine.update(crashes=crashes)
+        why = f"{reason}, {crashes} times"
+        return finish(claim, Ending(Run.State.FAILED, why, artifact=artifact, diagnosis=diagnosis))
+    return (
+        claim.mine.update(state=Run.State.QUEUED, lease_until=None, crashes=crashes, **vars(diagnosis)) == 1
+    )
+
+
+def reap() -> int:
+    """Re-queue runs whose lease expired, end what waits in vain; the number of runs changed."""
+    expired = Run.objects.filter(state=Run.State.RUNNING, lease_until__lt=Now())
+    cancelled = expired.filter(cancel_requested=True).update(
+        state=Run.State.CANCELLED, reason="cancelled", finished_at=Now(), lease_until=None
+    )
+    requeued = expired.update(
+        state=Run.State.QUEUED, lease_until=None, infrastructure_losses=F("infrastructure_losses") + 1
+    )
+    in_vain = Run.objects.filter(state=Run.State.QUEUED, after__state__in=LOST).select_related("after")
+    needed = {run.after for run in in_vain if run.after is not None}
+    for run in needed:
+        fail_followers(run.pk, run.state, run.reason)
+    return cancelled + requeued + len(needed)

@@ -1,0 +1,36 @@
+"""The Celery application: ``celery -A workers.app worker`` carries out runs, ``... beat`` sends what is periodic."""
+
+from __future__ import annotations
+
+import os
+
+import django
+from celery import Celery, bootsteps
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings.local")
+django.setup()
+
+app = Celery("workers")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+# Tasks are short; threads, because trials are children of this process and die with it.
+app.conf.update(worker_pool="threads", include=["workers.tasks"], worker_send_task_events=False)
+
+
+class Runs(bootsteps.StartStopStep):
+    """The slots start and stop with the worker; ``--concurrency`` says how many."""
+
+    def __init__(self, worker, **options):  # type: ignore[no-untyped-def]
+        from workers.dispatcher import Dispatcher
+
+        self.dispatcher = app.dispatcher = Dispatcher(worker.concurrency or os.cpu_count() or 1)
+
+    def start(self, worker) -> None:  # type: ignore[no-untyped-def]
+        self.dispatcher.start()
+
+    def stop(self, worker) -> None:  # type: ignore[no-untyped-def]
+        self.dispatcher.stop()
+
+    terminate = stop
+
+
+app.steps["worker"].add(Runs)

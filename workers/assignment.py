@@ -1,0 +1,198 @@
+"""What a trial is given for a run (command, files, limits), and what its end means for the run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from experiments.core import jsonio
+from experiments.core.errors import BadInput
+from experiments.core.spec import Outcome, load_outcome
+from webapp.artifacts.models import Artifact
+from webapp.artifacts.services import store_bytes
+from webapp.runs import derivation
+from webapp.runs.lifecycle import Diagnosis, Ending
+from webapp.runs.models import Run
+from workers import files
+from workers.sandbox import Limits
+from workers.trial import Ended
+
+OUTCOME_BYTES, INSPECTION_BYTES = 256 * 2**20, 16 * 2**20
+BAD_INPUT = 2
+
+
+class Unusable(Exception):
+    """The run cannot be carried out, and never will: the reason is for the user."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The run waits for another one."""
+
+    needed: Run
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """``collect`` turns the folder of a trial that ended by itself with 0 or an outcome into the run's ending."""
+
+    words: tuple[str, ...]
+    inputs: tuple[Path, ...]
+    limits: Limits
+    collect: Callable[[Ended], Ending]
+    stdout: Path | None = None
+
+    @property
+    def command(self) -> list[str]:
+        program = shlex.split(settings.TRIAL_COMMAND) or [sys.executable, "-m", "experiments"]
+        return [*program, *self.words]
+
+
+def assign(run: Run, work: Path, memory: int) -> Assignment | Waits:
+    """What ``run`` needs here. Raises ``Unusable``, ``files.Damaged`` or ``OSError``."""
+    limits = Limits(memory, settings.TRIAL_SECONDS)
+    if run.kind == Run.Kind.INSPECT:
+        return _inspect(run, work, replace(limits, seconds=settings.READING_SECONDS))
+    if run.kind == Run.Kind.POLICY:
+        return _policy(run, work, limits)
+    return _step(run, work, limits)
+
+
+def torch_version() -> str:
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return "none"
+
+
+def source_of(artifact: Artifact) -> tuple[str, tuple[Path, ...]]:
+    """What the command line is given as a workload's source, and the file that goes with it."""
+    if artifact.zoo:
+        return f"zoo:{artifact.zoo}", ()
+    if artifact.blob is None:
+        raise Unusable(f"{artifact.name} has no content")
+    path = files.local(artifact.blob)
+    return str(path), (path,)
+
+
+def portable_source(artifact: Artifact) -> str:
+    """The workload in a stored outcome: a zoo name, or a file's name and hash; never a path of this host."""
+    return f"zoo:{artifact.zoo}" if artifact.zoo else f"{artifact.name}@{artifact.blob_id}"
+
+
+def _about(run: Run) -> Artifact:
+    if run.artifact is None:
+        raise Unusable("the artifact that this run is about was deleted")
+    if run.artifact.state == Artifact.State.REJECTED:
+        raise Unusable(f"{run.artifact.name} was rejected: {run.artifact.reason}")
+    return run.artifact
+
+
+def _inspect(run: Run, work: Path, limits: Limits) -> Assignment:
+    artifact = _about(run)
+    source, inputs = source_of(artifact)
+    told = work / "inspection.json"
+
+    def collect(ended: Ended) -> Ending:
+        found = _read(told, INSPECTION_BYTES)
+        columns = {name: found[name] for name in ("kind", "format", "summary", "assumed", "warnings")}
+        ready = {**columns, "state": Artifact.State.READY, "reason": ""}
+        return Ending(Run.State.SUCCEEDED, artifact=ready)
+
+    return Assignment(("inspect", source, "--json"), inputs, limits, collect, told)
+
+
+def _step(run: Run, work: Path, limits: Limits) -> Assignment:
+    """A capture, or a profile on the device kind that the run needs."""
+    model = _about(run)
+    source, inputs = source_of(model)
+    options = derivation.step_options(run.spec)
+    made, told = work / "step.npz", work / "facts.json"
+    device = ("--device", run.needs) if run.kind == Run.Kind.PROFILE else ()
+    host = run.host.name if run.host and device else ""
+    key = run.spec.get("derive_key") or derivation.derive_key(
+        run.kind, options, torch_version(), f"{run.needs}@{host}"
+    )
+
+    def collect(ended: Ended) -> Ending:
+        facts = {"facts": _read(told, INSPECTION_BYTES)}
+        derivation.store_step(run, {"key": key, "summary": facts}, store_bytes(made))
+        return Ending(Run.State.SUCCEEDED)
+
+    words = (run.kind, source, "--options", jsonio.canonical(options), "--out", str(made), "--json")
+    progress = ("--progress", "json", "--progress-fd", "{progress}")
+    return Assignment((*words, *device, *progress), inputs, limits, collect, told)
+
+
+def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:
+    artifact = _about(run)
+    if not artifact.kind and (reading := derivation.reading_of(artifact)):
+        return Waits(reading)
+    given = artifact
+    if artifact.kind == "model" and run.mode == "simulated":
+        options = derivation.step_options(run.spec)
+        key = derivation.derive_key(Run.Kind.CAPTURE, options, torch_version())
+        step = derivation.ready_step(artifact, key)
+        if step is None:
+            return Waits(derivation.capture_of(artifact, options, key, run.priority))
+        given = step
+    source, inputs = source_of(given)
+    spec = {**run.spec, "workload": {**run.spec["workload"], "source": source}}
+    if given is not artifact:
+        spec["workload"]["format"] = "auto"
+    asked, told = work / "spec.json", work / "outcome.json"
+    asked.write_text(json.dumps(spec))
+
+    def collect(ended: Ended) -> Ending:
+        return _answer(run, artifact, given, load_outcome(_read(told, OUTCOME_BYTES)))
+
+    words = ("run", str(asked), "--out", str(told), "--progress", "json", "--progress-fd", "{progress}")
+    return Assignment(words, inputs, limits, collect)
+
+
+def _answer(run: Run, artifact: Artifact, given: Artifact, outcome: Outcome) -> Ending:
+    """The outcome with the workload's portable name, and the state it means: infeasible is an answer too."""
+    workload = {**outcome.spec["workload"], "source": portable_source(artifact)}
+    spec = {**outcome.spec, "workload": workload}
+    provenance = {**outcome.provenance, "sandbox": run.sandbox_tier}
+    if given is not artifact:
+        provenance["step_sha256"] = given.blob_id
+        provenance["model_sha256"] = artifact.blob_id or ""
+    stored = replace(outcome, spec=spec, spec_id=jsonio.digest(spec), provenance=provenance)
+    states = {"failed": Run.State.FAILED, "rejected": Run.State.REJECTED}
+    return Ending(states.get(outcome.status, Run.State.SUCCEEDED), outcome.reason or "", stored)
+
+
+def _read(path: Path, most: int) -> Any:
+    """JSON that a trial left. The trial is not trusted: ``BadInput`` when it is not what it should be."""
+    try:
+        if path.stat().st_size > most:
+            raise BadInput(f"{path.stat().st_size} bytes", path.name, f"at most {most}")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(str(error), path.name, "what the trial was asked for") from None
+    if "\\u0000" in text or "\\ud" in text.lower():
+        text = text.replace("\\u0000", "\\ufffd")
+        text = json.dumps(jsonio.loads(text, path.name)).encode("utf-8", "replace").decode()
+        text = jsonio.canonical(json.loads(text)).encode("utf-8", "replace").decode()
+    found = jsonio.loads(text, path.name)
+    if not isinstance(found, dict):
+        raise BadInput("not an object", path.name, "a JSON object")
+    return found
+
+
+def diagnosis_of(ended: Ended) -> Diagnosis:
+    return Diagnosis(ended.exit_code, ended.signal, ended.peak_bytes, ended.log)
+
+
+def last_line(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return lines[-1].removeprefix("error: ") if lines else "it said nothing"

@@ -1,0 +1,99 @@
+"""The slots of a worker: threads that carry out runs when woken, and look by themselves every few seconds."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, close_old_connections
+
+from experiments.hardware import local
+from experiments.run import versions
+from webapp.hosts import services
+from webapp.hosts.models import Host
+from workers import gpu, sandbox
+from workers.supervisor import Supervisor
+
+HEARTBEAT_SECONDS = 15
+#: Of the host's memory, left to the system and the worker itself.
+SPARE = 0.15
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Dispatcher:
+    slots: int
+    _woken: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        devices = gpu.devices()
+        host = register(self.slots, devices)
+        memory = settings.TRIAL_MEMORY_BYTES or int(local.memory_bytes() * (1 - SPARE) / self.slots)
+        threads = max(1, local.core_count() // self.slots)
+        for number in range(self.slots):
+            slot = Supervisor(host, devices, host.sandbox_tier, memory, threads, self._stopping)
+            self._run(f"slot-{number}", self._work, slot)
+        self._run("heartbeat", self._beat, host)
+
+    def wake(self) -> None:
+        """Every slot looks for runs once."""
+        self._woken.release(self.slots)
+
+    def stop(self) -> None:
+        """End the trials at work and give their runs back; returns when that is done."""
+        self._stopping.set()
+        self.wake()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, name: str, target: Any, argument: Any) -> None:
+        thread = threading.Thread(target=target, args=(argument,), name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _work(self, slot: Supervisor) -> None:
+        while not self._stopping.is_set():
+            try:
+                close_old_connections()
+                slot.drain()
+            except (OperationalError, InterfaceError) as error:
+                log.warning("the database does not answer: %s", error)
+            except OSError:
+                log.exception("a trial could not be started")
+            self._woken.acquire(timeout=settings.RUN_IDLE_SECONDS)
+
+    def _beat(self, host: Host) -> None:
+        while not self._stopping.wait(HEARTBEAT_SECONDS):
+            try:
+                close_old_connections()
+                services.heartbeat(host)
+            except (OperationalError, InterfaceError) as error:
+                log.warning("the database does not answer: %s", error)
+
+
+def register(slots: int, devices: list[gpu.Device]) -> Host:
+    """Tell the database what this host has; waits while the database is away."""
+    facts = {
+        "device_kinds": sorted({device.kind for device in devices}),
+        "devices": [{"name": d.name, "kind": d.kind, "memory_bytes": d.memory} for d in devices],
+        "cores": local.core_count(),
+        "memory_bytes": local.memory_bytes(),
+        "versions": versions(),
+        "sandbox_tier": sandbox.best_tier(),
+        "slots": slots,
+    }
+    while True:
+        try:
+            return services.register(os.environ.get("LAB_HOST_NAME") or platform.node(), facts)
+        except OperationalError as error:
+            log.warning("the database does not answer: %s", error)
+            time.sleep(2)

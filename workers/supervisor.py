@@ -1,0 +1,180 @@
+"""Claims runs and carries each out in a trial: lease renewed, progress told, cancel obeyed, the end written once."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, close_old_connections
+
+from experiments.core.errors import BadInput
+from experiments.run import revision
+from webapp.artifacts.models import Artifact
+from webapp.hosts.models import Host
+from webapp.runs import lifecycle
+from webapp.runs.lifecycle import Claim, Ending
+from webapp.runs.models import Run
+from workers import assignment, files
+from workers.assignment import Assignment, Unusable, Waits
+from workers.gpu import Device, free_devices
+from workers.sandbox import Cell
+from workers.trial import Ended, Trial, Watch
+
+CANCELLED, TAKEN_OVER, STOPPING = "cancelled", "taken over by another worker", "the worker stops"
+#: What a trial may be told of this host's environment; no address of a server, no secret.
+PASSED_ON = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+
+log = logging.getLogger(__name__)
+revision_here = functools.cache(revision)
+
+
+@dataclass
+class Supervisor:
+    """One slot of a worker: one run at a time. ``stopping`` ends the trial at work and gives its run back."""
+
+    host: Host
+    devices: list[Device]
+    tier: str
+    memory: int
+    threads: int
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def drain(self) -> int:
+        """Carry out runs until none can be claimed; how many."""
+        done = 0
+        while not self.stopping.is_set() and self.carry_out_one():
+            done += 1
+        return done
+
+    def carry_out_one(self) -> bool:
+        with free_devices(self.devices, Path(settings.VAR) / "devices") as free:
+            claim = lifecycle.claim(self.host, list(free), self.tier)
+            if claim is None:
+                return False
+            with tempfile.TemporaryDirectory(prefix="trial-") as folder:
+                self._carry_out(claim, Path(folder), free.get(claim.run.needs))
+            return True
+
+    def _carry_out(self, claim: Claim, work: Path, device: Device | None) -> None:
+        try:
+            given = assignment.assign(claim.run, work, self.memory)
+        except (Unusable, files.Damaged, OSError) as error:
+            ending = _failure(claim.run, Run.State.FAILED, str(error))
+            self._write(claim, lambda: lifecycle.finish(claim, ending))
+            return
+        if isinstance(given, Waits):
+            lifecycle.wait_for(claim, given.needed)
+            return
+        readable = (*given.inputs, *map(Path, settings.TRIAL_READABLE))
+        cell = Cell(self.tier, work, readable, device.index if device else None)
+        trial = Trial(given.command, cell, given.limits, self._environment(work, device), given.stdout)
+        ended = trial.run(self._watch(claim))
+        self._write(claim, lambda: conclude(claim, given, ended))
+
+    def _watch(self, claim: Claim) -> Watch:
+        latest: list[tuple[float, str]] = []
+        renewed = [time.monotonic()]
+
+        def progress(fraction: float, step: str) -> None:
+            latest[:] = [(fraction, step)]
+
+        def asked_to_stop() -> str:
+            if self.stopping.is_set():
+                return STOPPING
+            try:
+                close_old_connections()
+                told = latest.pop() if latest else None
+                if not lifecycle.renew(claim, told):
+                    return TAKEN_OVER
+                renewed[0] = time.monotonic()
+                return CANCELLED if lifecycle.is_cancelled(claim) else ""
+            except (OperationalError, InterfaceError) as error:
+                log.warning("the database does not answer: %s", error)
+                late = time.monotonic() - renewed[0] > settings.RUN_LEASE_SECONDS
+                return TAKEN_OVER if late else ""
+
+        return Watch(progress, asked_to_stop, settings.RUN_BEAT_SECONDS)
+
+    def _environment(self, work: Path, device: Device | None) -> dict[str, str]:
+        told = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        return told | {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(work),
+            "USER": "trial",
+            "TMPDIR": str(work),
+            "LAB_CACHE": str(work / "cache"),
+            "LAB_REVISION": revision_here(),
+            "OMP_NUM_THREADS": str(self.threads),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CUDA_VISIBLE_DEVICES": "" if device is None or device.index is None else str(device.index),
+        }
+
+    def _write(self, claim: Claim, write: Any) -> None:
+        """The last word about an attempt; tried again while the lease lasts when the database is away."""
+        give_up = time.monotonic() + settings.RUN_LEASE_SECONDS
+        while True:
+            try:
+                close_old_connections()
+                if not write():
+                    log.warning("run %s: attempt %d was taken over", claim.run.pk, claim.attempt)
+                return
+            except (OperationalError, InterfaceError):
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(1)
+
+
+def conclude(claim: Claim, given: Assignment, ended: Ended) -> bool:
+    """Write what the end of the trial means. False when the run is no longer ours to write about."""
+    seen = assignment.diagnosis_of(ended)
+    if ended.cause == TAKEN_OVER:
+        return False
+    if ended.cause == STOPPING:
+        return lifecycle.release(claim, lost=True)
+    if ended.cause == CANCELLED:
+        return lifecycle.finish(claim, Ending(Run.State.CANCELLED, CANCELLED, diagnosis=seen))
+    if ended.signal and not ended.cause:
+        reason = f"crashed with {ended.signal}"
+        return lifecycle.crashed(claim, reason, seen, _rejection(claim.run, reason))
+    return lifecycle.finish(claim, replace(_ending(claim.run, given, ended), diagnosis=seen))
+
+
+def _ending(run: Run, given: Assignment, ended: Ended) -> Ending:
+    if ended.cause:
+        return _failure(run, Run.State.FAILED, ended.cause)
+    if ended.exit_code == assignment.BAD_INPUT:
+        return _failure(run, Run.State.REJECTED, assignment.last_line(ended.log))
+    try:
+        return given.collect(ended)
+    except BadInput as error:
+        if ended.exit_code == 0:
+            return _failure(run, Run.State.FAILED, f"the trial left no valid answer: {error}")
+        said = assignment.last_line(ended.log)
+        return _failure(run, Run.State.FAILED, f"ended with exit code {ended.exit_code}: {said}")
+
+
+def _failure(run: Run, state: str, reason: str) -> Ending:
+    """Reasons name the artifact as its owner calls it, not a path of this host."""
+    if run.artifact is not None and run.artifact.blob_id:
+        for path in (
+            str(Path(settings.BLOB_CACHE) / run.artifact.blob_id[:2] / run.artifact.blob_id),
+            run.artifact.blob_id,
+        ):
+            reason = reason.replace(path, run.artifact.name)
+    rejection = _rejection(run, reason)
+    return Ending(Run.State.REJECTED if rejection else state, reason, artifact=rejection)
+
+
+def _rejection(run: Run, reason: str) -> dict[str, Any] | None:
+    """A file that cannot be read is rejected with the reason."""
+    if run.kind != Run.Kind.INSPECT:
+        return None
+    return {"state": Artifact.State.REJECTED, "reason": reason}

@@ -1,0 +1,28 @@
+"""What messages can ask for. No task takes an argument: a lost, doubled or forged message does no harm."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from webapp.nightly.services import tick_due
+from webapp.runs import lifecycle, queue
+from workers.app import app
+
+
+@app.task(name=queue.WAKE)
+def wake() -> None:
+    """Look for runs now instead of at the next idle look."""
+    app.dispatcher.wake()
+
+
+@app.task(name=queue.REAP)
+def reap() -> None:
+    """Re-queue what lost its worker."""
+    if lifecycle.reap():
+        queue.send(queue.WAKE)
+
+
+@app.task(name=queue.NIGHT)
+def night() -> None:
+    """Submit the suites whose slot has come."""
+    tick_due(timezone.now())

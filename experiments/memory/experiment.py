@@ -74,11 +74,14 @@ def measured(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
         "peak_memory": seen.peak_bytes,
         "persistent_bytes": step.persistent_bytes,
         "step_time": seen.step_time,
-        "ideal_step_time": seen.unplanned_time,
         "offloaded_bytes": seen.bytes_out,
         "prefetched_bytes": seen.bytes_back,
-        "max_parameter_difference": seen.parameter_difference,
     }
+    if seen.unplanned_time is not None and seen.parameter_difference is not None:
+        metrics |= {
+            "ideal_step_time": seen.unplanned_time,
+            "max_parameter_difference": seen.parameter_difference,
+        }
     return Result(
         metrics=metrics | rates(step, seen.step_time, spec.workload.options.steps),
         plan=plan.to_json(),

@@ -6,18 +6,20 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from experiments.core import jsonio
+from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress, part, silent
 from experiments.hardware import Hardware, resolve
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.live.runner import StepRunner
 from experiments.profiling import cache, timing
 from experiments.profiling.capture import Traced, trace
+from experiments.sources import roofline_timed
 from experiments.workloads import storage
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
@@ -31,15 +33,16 @@ class Measured:
 
     ``peak_bytes``: CPU exact live storages; CUDA the allocator's peak of active bytes. ``step_time`` and
     ``unplanned_time`` are medians over the steps but the first. ``parameter_difference`` is the largest absolute
-    difference over all parameters, optimizer state and buffers after the last step; 0.0 means bitwise equal.
+    difference over all parameters, optimizer state and buffers after the last step; 0.0 means bitwise equal. Both are
+    ``None`` where the unplanned step does not fit the device.
     """
 
     peak_bytes: int
     step_time: float
-    unplanned_time: float
+    unplanned_time: float | None
     losses: tuple[float, ...]
     unplanned_losses: tuple[float, ...]
-    parameter_difference: float
+    parameter_difference: float | None
     bytes_out: int
     bytes_back: int
     device: str
@@ -52,7 +55,14 @@ class Session:
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.source = source
         self.traced: Traced = trace(source, self.device, part(progress, 0.0, 0.4))
-        self.step: Step = profiled(source, self.device, part(progress, 0.4, 1.0))
+        self.step = self._profiled(part(progress, 0.4, 1.0))
+
+    def _profiled(self, progress: Progress) -> Step:
+        """Timed here; by roofline where the unplanned step, which timing runs, does not fit the device."""
+        try:
+            return profiled(self.source, self.device, progress)
+        except torch.OutOfMemoryError:
+            return roofline_timed(self.traced.step, self.hardware.device)
 
     @property
     def synchronous(self) -> bool:
@@ -67,29 +77,38 @@ class Session:
     def measure(
         self, plan: MemoryPlan, seed: int = 0, steps: int = STEPS, progress: Progress = silent
     ) -> Measured:
-        """``steps`` steps without the plan, then as many under it, from the same values."""
-        reference = self.traced.make_inputs(seed)
-        with torch.no_grad():
-            plain = _timed(self.traced.graph_module, reference, steps, seed, part(progress, 0.0, 0.5))
-        expected = [value.cpu() for value in reference]
-        del reference
+        """``steps`` steps without the plan, where they fit, then as many under it, from the same values."""
+        plain = self._unplanned(seed, steps, part(progress, 0.0, 0.5))
         inputs = self.traced.make_inputs(seed)
         if self.device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         runner = StepRunner(self.traced, plan)
-        planned = _timed(runner, inputs, steps, seed, part(progress, 0.5, 1.0))
+        try:
+            planned = _timed(runner, inputs, steps, seed, part(progress, 0.5, 1.0))
+        except torch.OutOfMemoryError as error:
+            raise Infeasible(str(error).split("\n")[0], "the step under the plan") from None
         return Measured(
             peak_bytes=self._peak(runner),
             step_time=statistics.median(planned.seconds[1:]),
-            unplanned_time=statistics.median(plain.seconds[1:]),
+            unplanned_time=statistics.median(plain.seconds[1:]) if plain else None,
             losses=planned.losses,
-            unplanned_losses=plain.losses,
-            parameter_difference=max(map(_difference, expected, inputs), default=0.0),
+            unplanned_losses=plain.losses if plain else (),
+            parameter_difference=max(map(_difference, plain.values, inputs), default=0.0) if plain else None,
             bytes_out=runner.copies.bytes_out // steps,
             bytes_back=runner.copies.bytes_back // steps,
             device=torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
         )
+
+    def _unplanned(self, seed: int, steps: int, progress: Progress) -> _Steps | None:
+        """The captured graph as it is; ``None`` where it does not fit the device."""
+        inputs = self.traced.make_inputs(seed)
+        try:
+            with torch.no_grad():
+                done = _timed(self.traced.graph_module, inputs, steps, seed, progress)
+        except torch.OutOfMemoryError:
+            return None
+        return replace(done, values=tuple(value.cpu() for value in inputs))
 
     def _peak(self, runner: StepRunner) -> int:
         if self.device == "cuda":
@@ -112,6 +131,7 @@ def profiled(source: ModelSource, device: str, progress: Progress = silent) -> S
 class _Steps:
     seconds: list[float]
     losses: tuple[float, ...]
+    values: tuple[Tensor, ...] = ()
 
 
 def _timed(

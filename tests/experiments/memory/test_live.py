@@ -67,11 +67,13 @@ def test_five_steps_under_a_plan_end_bitwise_where_plain_steps_end(traced, expec
     assert runner.ledger.peak == pytest.approx(Simulator(step, on).run(plan).peak_bytes, rel=0.05)
 
 
-def test_swapping_brings_the_measured_peak_of_a_transformer_down(traced):
+#: Small networks hold more parameters than activations: little can leave.
+SHARE_LEFT = {"mlp": 1.0, "resnet18": 0.999, "gpt2-tiny": 0.5}
+
+
+def test_swapping_brings_the_measured_peak_down(traced):
     from experiments.memory.live.runner import StepRunner
 
-    if "gpt2" not in traced.source.name:
-        pytest.skip("small networks hold more parameters than activations")
     local = resolve("local")
     step = roofline_timed(traced.step, local.device)
     on = replace(machine_of(local), synchronous=True)
@@ -80,7 +82,23 @@ def test_swapping_brings_the_measured_peak_of_a_transformer_down(traced):
         runner = StepRunner(traced, plan_of(registry.create("memory", name, {}), step, on))
         runner(traced.make_inputs(0))
         peaks[name] = runner.ledger.peak
-    assert peaks["swap_all"] < 0.6 * peaks["baseline"]
+    assert peaks["swap_all"] <= SHARE_LEFT[traced.source.zoo] * peaks["baseline"]
+
+
+def test_where_the_unplanned_step_does_not_fit_the_plan_is_measured_alone(tmp_path, monkeypatch):
+    from experiments.memory.live import Session
+    from experiments.profiling import timing
+
+    def too_large(*_):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setenv("LAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(timing, "profile", too_large)
+    session = Session(ModelSource("zoo:mlp", zoo="mlp", options=MODELS["mlp"]))
+    assert session.step.timing == "roofline"
+    monkeypatch.setattr(session.traced.graph_module, "forward", too_large)
+    seen = session.measure(MemoryPlan(), steps=2)
+    assert seen.parameter_difference is None and seen.unplanned_time is None and seen.peak_bytes > 0
 
 
 def test_a_random_op_that_runs_again_draws_the_same_numbers():

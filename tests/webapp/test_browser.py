@@ -107,3 +107,32 @@ def test_nothing_is_wider_than_a_phone(red: Cast, address: str) -> None:
         for rest in [*pages, f"experiments/{experiment.pk}/"]:
             page.goto(address + red.url(rest))
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, rest
+
+
+def test_a_run_page_that_waits_turns_into_its_result_with_the_plot_drawn(red: Cast, address: str) -> None:
+    run = experiment_with(red.project, ready(red.project), running=1).runs.get()
+    with browser_page() as page:
+        sign_in(page, address, "vera")
+        page.goto(address + red.url(f"runs/{run.pk}/"))
+        page.get_by_role("progressbar").wait_for()
+        finished(run)
+        Run.objects.update(state="succeeded", outcome_status="ok", progress=1, finished_at=timezone.now())
+        page.get_by_text("2 GiB").wait_for()
+        page.locator(".js-plotly-plot .legendtext", has_text="capacity").wait_for()
+        page.get_by_text("offload").wait_for()
+
+
+def test_the_preview_follows_the_form_and_a_whole_family_is_one_click(red: Cast, address: str) -> None:
+    model = ready(red.project)
+    with browser_page() as page:
+        sign_in(page, address, "max")
+        page.goto(address + red.url(f"experiments/new?artifact={model.pk}"))
+        page.get_by_text("Not ready to launch").wait_for()
+        page.get_by_role("button", name="all memory policies").click()
+        page.locator("#id_devices").select_option(["a100-40g", "t4-16g"])
+        page.locator("#preview").get_by_text("runs").wait_for()
+        count = page.locator("input[value^='memory/']").count()
+        page.locator("#preview strong", has_text=str(2 * count)).wait_for()
+        page.get_by_role("button", name="Launch").click()
+        page.wait_for_url("**/experiments/*-*/")
+        assert Run.objects.filter(kind="policy").count() == 2 * count

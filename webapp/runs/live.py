@@ -130,7 +130,7 @@ def _differences(runs: Sequence[Run]) -> tuple[tuple[tuple[str, Any], ...], tupl
     """Columns equal in every run with their value, and the names of those that differ (put on ``run.cells``)."""
     tables = [columns_of(run) for run in runs]
     names = list(dict.fromkeys(name for row in tables for name in row))
-    same = [n for n in names if len({repr(row.get(n)) for row in tables}) == 1]
+    same = [n for n in names if len({repr(row[n]) if n in row else "" for row in tables}) == 1]
     varying = tuple(n for n in names if n not in same and n != "mode")
     for run, row in zip(runs, tables, strict=True):
         run.cells = [row.get(name, "") for name in varying]  # type: ignore[attr-defined]

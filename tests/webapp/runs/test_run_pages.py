@@ -147,3 +147,14 @@ def test_of_very_many_runs_those_that_move_are_shown(cast: Cast, monkeypatch: py
     monkeypatch.setattr(live, "MOST_ROWS", 2)
     grid = live.grid(experiment_with(cast.project, ready(cast.project), succeeded=2, failed=1, running=1))
     assert ([row.run.state for row in grid.rows], grid.total) == (["running", "failed"], 4)
+
+
+def test_a_knob_that_only_some_policies_have_differs_even_when_it_is_none(cast: Cast) -> None:
+    """The surprise: an open knob (None) is not the same as not having the knob."""
+    experiment = experiment_with(cast.project, ready(cast.project), succeeded=2)
+    run = experiment.runs.order_by("queued_at", "id").last()
+    assert run is not None
+    Run.objects.filter(pk=run.pk).update(spec={**run.spec, "knobs": {"budget": None}})
+    grid = live.grid(experiment)
+    assert grid.varying == ("seed", "budget")
+    assert [row.run.cells[1] for row in grid.rows] == ["", None]

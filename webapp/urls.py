@@ -21,4 +21,5 @@ urlpatterns = [
     path(f"{PROJECT}hosts/", include("webapp.hosts.urls")),
     path(f"{PROJECT}compare/", include("webapp.compare.urls")),
     path(f"{PROJECT}systems/", include("webapp.papers.urls")),
+    path(f"{PROJECT}nightly/", include("webapp.nightly.urls")),
 ]

@@ -9,20 +9,20 @@ from webapp.runs import lifecycle, queue
 from workers.app import app
 
 
-@app.task(name=queue.WAKE)
+@app.task(name=queue.WAKE)  # type: ignore[untyped-decorator]
 def wake() -> None:
     """Look for runs now instead of at the next idle look."""
     app.dispatcher.wake()
 
 
-@app.task(name=queue.REAP)
+@app.task(name=queue.REAP)  # type: ignore[untyped-decorator]
 def reap() -> None:
     """Re-queue what lost its worker."""
     if lifecycle.reap():
         queue.send(queue.WAKE)
 
 
-@app.task(name=queue.NIGHT)
+@app.task(name=queue.NIGHT)  # type: ignore[untyped-decorator]
 def night() -> None:
     """Submit the suites whose slot has come."""
     tick_due(timezone.now())

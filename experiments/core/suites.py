@@ -10,7 +10,7 @@
     title = "vDNN, everything"
     policy = "vdnn-all"
     [run.workload]
-    source = "zoo:gpt2"
+    source = "zoo:gpt2"        # or a file below experiments/suites
 """
 
 from __future__ import annotations
@@ -62,4 +62,13 @@ def load_suite(name: str) -> Suite:
 def _run(defaults: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     merged = {**defaults, **row}
     title = merged.pop("title", merged.get("policy", "?"))
-    return title, merged
+    return title, _placed(merged)
+
+
+def _placed(row: dict[str, Any]) -> dict[str, Any]:
+    """A source that is a file below the suites' folder is found from anywhere."""
+    workload = row.get("workload")
+    if not isinstance(workload, dict) or not isinstance(workload.get("source"), str):
+        return row
+    file = FOLDER / workload["source"]
+    return {**row, "workload": {**workload, "source": str(file)}} if file.is_file() else row

@@ -12,7 +12,8 @@ from webapp.accounts.models import Project, Team, User
 from webapp.api.models import ApiToken
 from webapp.api.tokens import PREFIX_LENGTH, digest, new_secret
 from webapp.artifacts.models import Artifact
-from webapp.runs.models import Run, RunDocument, RunMetric
+from webapp.runs.lifecycle import store_outcome
+from webapp.runs.models import Run
 from webapp.runs.services import hardware_label
 
 
@@ -43,10 +44,7 @@ def import_outcome(project: Project, user: User | None, outcome: Outcome) -> tup
     if had is not None:
         return had, False
     run = Run.objects.create(**_ended(project, user, outcome))
-    RunMetric.objects.bulk_create(
-        [RunMetric(run=run, name=name, value=entry["value"]) for name, entry in outcome.metrics.items()]
-    )
-    RunDocument.objects.create(run=run, outcome=outcome.to_json())
+    store_outcome(run, outcome)
     return run, True
 
 

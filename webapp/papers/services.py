@@ -9,19 +9,17 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
-from experiments.core import jsonio, registry
+from experiments.core import registry
 from experiments.core.claims import chosen_claims, claim_specs, judge_runs
-from experiments.core.completion import complete
 from experiments.core.errors import BadInput
 from experiments.core.paper import Claim, Verdict
-from experiments.core.spec import load_spec
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.papers.models import ClaimCheck
 from webapp.runs.grid import Trial
 from webapp.runs.models import Experiment, ExperimentQuerySet, Run
 from webapp.runs.services import submit_experiment
-from webapp.runs.specs import Submission
+from webapp.runs.specs import Submission, identity, spec_of
 
 #: Where an experiment's request says which claims it checks.
 CHECKS = "checks"
@@ -40,8 +38,8 @@ def check_claims(project: Project, user: User, family: str, policy: str) -> Expe
         if claim.not_run:
             continue
         found = _trials(submission, family, policy, claim)
-        trials |= {_identity(_spec_of(trial)): trial for trial in found.values()}
-        named[claim.id] = {name: _identity(_spec_of(trial)) for name, trial in found.items()}
+        trials |= {identity(spec_of(trial)): trial for trial in found.values()}
+        named[claim.id] = {name: identity(spec_of(trial)) for name, trial in found.items()}
     if not trials:
         raise BadInput(f"no claim of {policy} can be run", "policy", "a claim with runs")
     request = {CHECKS: {"family": family, "policy": policy, "claims": named}}
@@ -70,22 +68,13 @@ def _placed(project: Project, spec: dict[str, Any]) -> dict[str, Any]:
     return {**spec, "workload": {**workload, "source": source, "options": options}}
 
 
-def _spec_of(trial: Trial) -> dict[str, Any]:
-    return {**trial.spec, "workload": {"source": f"artifact:{trial.artifact.pk}", **trial.spec["workload"]}}
-
-
-def _identity(spec: Mapping[str, Any]) -> str:
-    """The same for a trial and for the run it became."""
-    return jsonio.digest(complete(load_spec(dict(spec)))[0].to_json())
-
-
 @transaction.atomic
 def judge_ended(project: Project) -> None:
     """Judges every check of the project whose runs have all ended, once."""
     for experiment in _unjudged(project).select_for_update():
         runs = list(experiment.runs.prefetch_related("metrics"))
         if all(run.is_final for run in runs):
-            _judge(experiment, {_identity(run.spec): run for run in runs})
+            _judge(experiment, {identity(run.spec): run for run in runs})
 
 
 def _judge(experiment: Experiment, runs: Mapping[str, Run]) -> None:
@@ -94,7 +83,7 @@ def _judge(experiment: Experiment, runs: Mapping[str, Run]) -> None:
     for claim_id, names in check["claims"].items():
         if claim_id not in claims:
             continue
-        verdict = verdict_of(claims[claim_id], {name: runs[identity] for name, identity in names.items()})
+        verdict = verdict_of(claims[claim_id], {name: runs[key] for name, key in names.items()})
         ClaimCheck.objects.create(
             family=check["family"],
             policy=check["policy"],

@@ -87,3 +87,13 @@ def trials_of(submission: Submission, rows: Any) -> list[Trial]:
             place = f"runs[{index}].{field}" if field else f"runs[{index}]"
             raise BadInput(error.what, place, error.expected) from None
     return trials
+
+
+def spec_of(trial: Trial) -> dict[str, Any]:
+    """The spec of the run that the trial becomes."""
+    return {**trial.spec, "workload": {"source": f"artifact:{trial.artifact.pk}", **trial.spec["workload"]}}
+
+
+def identity(spec: Mapping[str, Any]) -> str:
+    """The same for a trial and for the run it became, in every experiment of a project."""
+    return complete(load_spec(dict(spec)))[0].spec_id

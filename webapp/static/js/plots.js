@@ -32,7 +32,7 @@ function trace(line, index, plot, xScale, yScale) {
     visible: index < HUES || plot.kind === "lanes" ? true : "legendonly", name: escapeText(line.name), x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, customdata: line.href,
     hovertemplate: `${line.text ? "%{text}<br>" : ""}%{x:.4~g}${unit(xScale)}, %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`,
   };
-  if (plot.x_label && typeof line.x[0] === "string") base.hovertemplate = `%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
+  if (plot.x_label && typeof line.x[0] === "string") base.hovertemplate = `${line.text ? "%{text}<br>" : ""}%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
   if (plot.kind === "lanes") return laneBars(base, line, xScale, colour);
   if (plot.kind === "bar") return { ...base, type: "bar", width: logWidths(base.x, plot), marker: { color: colour } };
   if (plot.kind === "scatter") {

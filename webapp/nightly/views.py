@@ -1,0 +1,99 @@
+"""Pages of nightly suites: the schedules of a project, and one schedule's calendar and history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from experiments.core.suites import load_suite
+from webapp.accounts.access import ProjectRequest, in_project
+from webapp.navigation import project_url
+from webapp.nightly import calendar, history, services
+from webapp.nightly.forms import ScheduleForm
+from webapp.nightly.models import Schedule
+
+
+def _schedule(request: ProjectRequest, schedule: int) -> Schedule:
+    found = Schedule.objects.select_related("project__team", "task")
+    return get_object_or_404(found, pk=schedule, project=request.project)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@in_project()
+def index(request: ProjectRequest) -> HttpResponse:
+    """All schedules with their last nights; a POST makes one."""
+    form = ScheduleForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        at = form.cleaned_data["at"]
+        suite = form.cleaned_data["suite"]
+        made = services.create_schedule(request.project, request.user, suite, at.hour, at.minute)
+        return redirect(project_url(request.project, "nightly:schedule", schedule=made.pk))
+    schedules = request.project.schedules.select_related("created_by").order_by("suite", "hour", "minute")
+    rows = [(found, calendar.cells(calendar.counted(found)[:14])[::-1]) for found in schedules]
+    return render(
+        request, "nightly/index.html", {"rows": rows, "form": form}, status=422 if form.errors else 200
+    )
+
+
+@require_safe
+@in_project()
+def schedule(request: ProjectRequest, schedule: int) -> HttpResponse:
+    found = _schedule(request, schedule)
+    past = history.history(found)
+    chosen = [name for name in request.GET.getlist("metric") if name in past.metrics]
+    shown = chosen or past.metrics[: history.CHARTS_AT_FIRST]
+    nights = calendar.counted(found)
+    page = {
+        "schedule": found,
+        "suite": load_suite(found.suite),
+        "weeks": calendar.weeks(found, nights, timezone.now()),
+        "nights": calendar.cells(nights[:14]),
+        "metrics": past.metrics,
+        "shown": shown,
+        "charts": [history.chart(past, name, found) for name in shown],
+        "changes": history.changes(past),
+    }
+    return render(request, "nightly/schedule.html", page)
+
+
+@require_POST
+@in_project()
+def run_now(request: ProjectRequest, schedule: int) -> HttpResponse:
+    night = services.run_now(_schedule(request, schedule))
+    if night.skipped:
+        messages.warning(request, f"Not started: {night.skipped}.")
+        return redirect(project_url(request.project, "nightly:schedule", schedule=schedule))
+    return redirect(project_url(request.project, "runs:experiment", experiment=night.experiment_id))
+
+
+def _changed(request: ProjectRequest, schedule: int, change: Callable[[Schedule], None]) -> HttpResponse:
+    change(_schedule(request, schedule))
+    return redirect(project_url(request.project, "nightly:schedule", schedule=schedule))
+
+
+@require_POST
+@in_project()
+def pause(request: ProjectRequest, schedule: int) -> HttpResponse:
+    return _changed(request, schedule, lambda found: services.set_enabled(found, False))
+
+
+@require_POST
+@in_project()
+def resume(request: ProjectRequest, schedule: int) -> HttpResponse:
+    return _changed(request, schedule, lambda found: services.set_enabled(found, True))
+
+
+@require_POST
+@in_project()
+def remove(request: ProjectRequest, schedule: int) -> HttpResponse:
+    found = _schedule(request, schedule)
+    services.remove(found)
+    messages.success(
+        request, f"{found.suite} is not run at night any more. The experiments of its nights stay."
+    )
+    return redirect(project_url(request.project, "nightly:index"))

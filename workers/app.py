@@ -16,7 +16,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(worker_pool="threads", include=["workers.tasks"], worker_send_task_events=False)
 
 
-class Runs(bootsteps.StartStopStep):
+class Runs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is untyped
     """The slots start and stop with the worker; ``--concurrency`` says how many."""
 
     def __init__(self, worker, **options):  # type: ignore[no-untyped-def]

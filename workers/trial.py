@@ -172,7 +172,7 @@ class Trial:
 _SIGNALS = {entry.value for entry in signal.Signals}
 
 
-def parse_progress(line: bytes) -> tuple[float, str] | None:
+def parse_progress(line: bytes | bytearray) -> tuple[float, str] | None:
     """A report of ``experiments.core.progress.JsonLines``; ``None`` for anything else (the trial is not trusted)."""
     try:
         report = json.loads(line)

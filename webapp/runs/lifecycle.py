@@ -124,7 +124,7 @@ def finish(claim: Claim, ending: Ending) -> bool:
     if ending.outcome is not None:
         store_outcome(claim.run, ending.outcome)
     if ending.artifact is not None:
-        Artifact.objects.filter(pk=claim.run.artifact_id).update(**ending.artifact)
+        Artifact.objects.filter(runs=claim.run).update(**ending.artifact)
     fail_followers(claim.run.pk, ending.state, ending.reason)
     return True
 

@@ -80,7 +80,7 @@ def wait(child: int) -> int:
 
 
 def reaped() -> list[tuple[int, int]]:
-    found = []
+    found: list[tuple[int, int]] = []
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -1,0 +1,151 @@
+"""A run's life in the database: who may claim it, whose writes count, what waits and what is given back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from experiments.core.spec import Outcome
+from tests.workers.crew import project, queue_runs
+from webapp.hosts.models import Host
+from webapp.hosts.services import register
+from webapp.runs import lifecycle, queue
+from webapp.runs.lifecycle import Claim, Diagnosis, Ending
+from webapp.runs.models import Run, RunDocument, RunMetric
+from webapp.runs.services import cancel
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def host() -> Host:
+    return register("one", {"device_kinds": ["cpu"], "sandbox_tier": "limits"})
+
+
+def claimed(host: Host) -> Claim:
+    claim = lifecycle.claim(host, ["cpu"], "limits")
+    assert claim is not None
+    return claim
+
+
+def answer(value: float) -> Ending:
+    metrics = {"step_time": {"value": value, "unit": "s", "lower_is_better": True}}
+    outcome = Outcome({}, "1" * 64, "ok", None, metrics, {}, {}, [], {})
+    return Ending(Run.State.SUCCEEDED, outcome=outcome)
+
+
+def expire(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+
+
+def test_the_late_write_of_an_old_attempt_changes_nothing(host: Host) -> None:
+    (run,) = queue_runs(project(), "")
+    old = claimed(host)
+    expire(run)
+    assert lifecycle.reap() == 1
+    new = claimed(host)
+    assert (old.attempt, new.attempt) == (1, 2)
+    assert lifecycle.renew(old, (0.9, "late")) is False
+    assert lifecycle.finish(old, answer(666.0)) is False
+    assert lifecycle.crashed(old, "late", Diagnosis(), None) is False
+    assert lifecycle.release(old, lost=True) is False
+    assert lifecycle.finish(new, answer(1.0)) is True
+    assert lifecycle.finish(new, answer(2.0)) is False
+    assert [metric.value for metric in RunMetric.objects.all()] == [1.0]
+    assert RunDocument.objects.count() == 1
+    run.refresh_from_db()
+    assert (run.state, run.infrastructure_losses, run.crashes, run.progress) == ("succeeded", 1, 0, 1.0)
+
+
+def test_results_and_state_are_written_together_or_not_at_all(host: Host) -> None:
+    (run,) = queue_runs(project(), "")
+    claim = claimed(host)
+    RunDocument.objects.create(run=run, outcome={})
+    with pytest.raises(Exception, match="duplicate key"):
+        lifecycle.finish(claim, answer(1.0))
+
+
+def test_priority_first_then_age_and_only_devices_that_the_host_has(host: Host) -> None:
+    first, second, urgent, on_gpu = queue_runs(project(), *[""] * 4)
+    Run.objects.filter(pk=urgent.pk).update(priority=5)
+    Run.objects.filter(pk=on_gpu.pk).update(needs="cuda", priority=9)
+    assert [claimed(host).run.pk for _ in range(3)] == [urgent.pk, first.pk, second.pk]
+    assert lifecycle.claim(host, ["cpu"], "limits") is None
+    taken = lifecycle.claim(host, ["cpu", "cuda"], "limits")
+    assert taken is not None and taken.run.pk == on_gpu.pk
+
+
+def test_a_follower_waits_and_ends_with_the_reason_of_what_it_waited_for(host: Host) -> None:
+    capture, follower, last = queue_runs(project(), *[""] * 3)
+    Run.objects.filter(pk=follower.pk).update(after=capture)
+    Run.objects.filter(pk=last.pk).update(after=follower)
+    claim = claimed(host)
+    assert lifecycle.claim(host, ["cpu"], "limits") is None
+    lifecycle.finish(claim, Ending(Run.State.FAILED, "unknown operator"))
+    follower.refresh_from_db()
+    last.refresh_from_db()
+    assert follower.state == last.state == "failed"
+    assert last.reason == "what it needs was not made (failed): unknown operator"
+
+
+def test_a_run_that_began_to_wait_too_late_is_found_by_the_reaper(host: Host) -> None:
+    capture, late = queue_runs(project(), *[""] * 2)
+    lifecycle.finish(claimed(host), Ending(Run.State.FAILED, "broken"))
+    Run.objects.filter(pk=late.pk).update(after=capture)
+    lifecycle.reap()
+    late.refresh_from_db()
+    assert late.state == "failed"
+
+
+def test_three_crashes_fail_a_run_but_losses_do_not_count(host: Host) -> None:
+    (run,) = queue_runs(project(), "")
+    for _ in range(5):
+        lifecycle.release(claimed(host), lost=True)
+    for _ in range(2):
+        lifecycle.crashed(claimed(host), "crashed with SIGSEGV", Diagnosis(signal="SIGSEGV"), None)
+        run.refresh_from_db()
+        assert run.state == "queued"
+    lifecycle.crashed(
+        claimed(host), "crashed with SIGSEGV", Diagnosis(None, "SIGSEGV", 7, "last words"), None
+    )
+    run.refresh_from_db()
+    assert (run.state, run.crashes, run.infrastructure_losses) == ("failed", 3, 5)
+    assert (run.reason, run.signal) == ("crashed with SIGSEGV, 3 times", "SIGSEGV")
+    assert (run.peak_rss_bytes, run.log_tail) == (7, "last words")
+
+
+def test_cancelling_queued_at_once_running_on_request_and_orphaned_by_the_reaper(host: Host) -> None:
+    first, second = queue_runs(project(), "", "")
+    claim = claimed(host)
+    cancel(first)
+    cancel(second)
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.state, second.state) == ("running", "cancelled")
+    assert lifecycle.is_cancelled(claim)
+    expire(first)
+    lifecycle.reap()
+    first.refresh_from_db()
+    assert first.state == "cancelled"
+
+
+def test_a_submission_does_not_need_redis(
+    settings, django_capture_on_commit_callbacks, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
+    settings.CELERY_BROKER_URL = "redis://127.0.0.1:1/0"
+    queue.client.cache_clear()
+    try:
+        with django_capture_on_commit_callbacks(execute=True) as sent:
+            queue.wake()
+    finally:
+        queue.client.cache_clear()
+    assert len(sent) == 1
+
+
+def test_every_task_that_is_sent_is_registered() -> None:
+    from workers.app import app
+
+    app.loader.import_default_modules()
+    assert {name for name, _ in queue.PERIODIC} | {queue.WAKE} <= set(app.tasks)

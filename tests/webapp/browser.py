@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from django.core.asgi import get_asgi_application
-from django.db import connection
+from django.db import connection, connections
 from playwright.sync_api import Page, sync_playwright
 
 from workers.services import free_port
@@ -61,8 +61,11 @@ def browser_page(width: int = 1280, theme: str = "light") -> Iterator[Page]:
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda line: errors.append(line.text) if "Content Security" in line.text else None)
-        yield page
-        browser.close()
+        try:
+            yield page
+        finally:
+            browser.close()
+            connections.close_all()  # this loop has connections of its own
     assert errors == []
 
 

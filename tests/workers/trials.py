@@ -34,15 +34,15 @@ def look_around(outside: str) -> None:
     """Print what can be reached from in here, as one JSON line."""
     loopback = socket.socket
     found = {
-        "outside file": attempt(lambda: open(outside)),
-        "passwords": attempt(lambda: open("/etc/shadow")),
-        "write outside": attempt(lambda: open("/usr/planted", "w")),
-        "write inside": attempt(lambda: open("mine", "w")),
+        "outside file": attempt(lambda: os.open(outside, os.O_RDONLY)),
+        "passwords": attempt(lambda: os.open("/etc/shadow", os.O_RDONLY)),
+        "write outside": attempt(lambda: os.open(outside + ".planted", os.O_WRONLY | os.O_CREAT)),
+        "write inside": attempt(lambda: os.open("mine", os.O_WRONLY | os.O_CREAT)),
         "network": attempt(lambda: socket.create_connection(("192.0.2.1", 80), 0.2)),
         "loopback": attempt(lambda: loopback().bind(("127.0.0.1", 0))),
         "environment": sorted(os.environ),
     }
-    print(json.dumps(found), flush=True)
+    sys.stdout.write(json.dumps(found))
 
 
 def fork_and_stay(mark: str) -> None:
@@ -95,7 +95,7 @@ def behave(what: str, argument: str, progress: int) -> None:
     elif what == "sleep":
         time.sleep(float(argument))
     elif what == "exit":
-        print("error: spec.policy: 'nonsense' is not a policy", file=sys.stderr)
+        sys.stderr.write("error: spec.policy: 'nonsense' is not a policy\n")
         sys.exit(int(argument))
 
 

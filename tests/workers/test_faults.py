@@ -1,0 +1,150 @@
+"""Faults, aimed: workers and trials are killed while their run is in state running. Nothing is lost, nothing doubled."""
+
+from __future__ import annotations
+
+import random
+import signal
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+from django.test import override_settings
+
+from tests.workers.crew import Crew, all_ended, project, queue_runs, until
+from webapp.runs import lifecycle, queue
+from webapp.runs.models import Run, RunDocument, RunMetric
+from workers.embedded import Valkey
+from workers.process_tree import descendants, is_zombie, send
+from workers.services import free_port
+from workers.services import running as running_server
+
+KILLS = 50
+#: Long enough to be hit, short enough to end soon when left alone.
+WORK = "sleep 0.3"
+
+
+def running() -> int:
+    return Run.objects.filter(state=Run.State.RUNNING).count()
+
+
+def kill_something(crew: Crew, dice: random.Random) -> str:
+    """Kill a trial that is carrying out a run, or a worker that has one; ``""`` where none has."""
+    at_work = {worker: trials_below(worker.pid) for worker in crew.workers}
+    busy = [worker for worker, trials in at_work.items() if trials]
+    if not busy or not running():
+        return ""
+    victim = dice.choice(busy)
+    if dice.random() < 0.5:
+        crew.kill(victim)
+        crew.hire()
+        return "worker"
+    send(at_work[victim][-1], signal.SIGKILL)
+    return "trial"
+
+
+def trials_below(pid: int) -> list[int]:
+    """The Python processes of trials below a worker, not what is wrapped around them."""
+    return [below for below in descendants(pid) if "trials.py run" in command(below)[:200]]
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def processes_with(mark: str) -> list[int]:
+    return [pid for pid in psutil.pids() if mark in command(pid) and not is_zombie(pid)]
+
+
+@pytest.mark.slow
+def test_fifty_kills_lose_no_run_and_double_none(crew: Crew) -> None:
+    dice = random.Random(7)
+    runs = queue_runs(project(), *[WORK] * 60)
+    crew.hire(2)
+    killed: list[str] = []
+
+    def keep_killing() -> bool:
+        lifecycle.reap()
+        if len(killed) < KILLS and (hit := kill_something(crew, dice)):
+            killed.append(hit)
+        if len(killed) < KILLS and all_ended(runs):
+            runs.extend(queue_runs(runs[0].project, *[WORK] * 10))
+        return len(killed) == KILLS and all_ended(runs)
+
+    until(keep_killing, 100, "fifty kills and every run ended")
+    ended = list(Run.objects.filter(pk__in=[run.pk for run in runs]))
+    succeeded = [run for run in ended if run.state == Run.State.SUCCEEDED]
+    failed = [run for run in ended if run.state == Run.State.FAILED]
+    assert len(succeeded) + len(failed) == len(runs)
+    # A run fails here only by being killed itself as often as a run may crash.
+    assert [run.reason for run in failed] == ["crashed with SIGKILL, 3 times"] * len(failed)
+    assert {killed.count("worker"), killed.count("trial")} != {0, KILLS}
+    assert RunDocument.objects.count() == RunMetric.objects.count() == len(succeeded)
+    assert sum(run.attempt for run in ended) == len(succeeded) + sum(
+        run.crashes + run.infrastructure_losses for run in ended
+    )
+
+
+def test_each_misbehaviour_ends_failed_with_its_cause_and_others_finish(crew: Crew) -> None:
+    mark = uuid.uuid4().hex
+    segfault, greedy, deaf, good = queue_runs(project(), "segfault", "allocate", f"fork {mark}", "sleep 0.1")
+    crew.hire()
+    until(lambda: bool(processes_with(mark)), 30, "the deaf fork runs")
+    Run.objects.filter(pk=deaf.pk).update(cancel_requested=True)
+    until(lambda: all_ended([segfault, greedy, deaf, good]), 30, "all ended")
+    for run in (segfault, greedy, deaf, good):
+        run.refresh_from_db()
+    assert (segfault.state, segfault.signal, segfault.crashes) == ("failed", "SIGSEGV", 3)
+    assert segfault.reason == "crashed with SIGSEGV, 3 times"
+    assert greedy.state == "failed"
+    assert greedy.reason == "took more than 0.50 GiB of memory"
+    assert greedy.peak_rss_bytes is not None and greedy.peak_rss_bytes > 2**29
+    assert deaf.state == "cancelled"
+    assert good.state == "succeeded"
+    assert processes_with(mark) == []
+
+
+def test_a_killed_worker_takes_its_trial_along(crew: Crew) -> None:
+    mark = uuid.uuid4().hex
+    (run,) = queue_runs(project(), f"fork {mark}")
+    crew.hire()
+    until(lambda: bool(processes_with(mark)), 30, "the trial runs")
+    crew.kill(crew.workers[0])
+    until(lambda: not processes_with(mark), 10, "the trial is gone")
+    until(lambda: lifecycle.reap() == 1, 10, "the lease expired")
+    run.refresh_from_db()
+    assert (run.state, run.infrastructure_losses, run.crashes) == ("queued", 1, 0)
+
+
+def test_redis_flushed_and_killed_while_twenty_wait_loses_none(crew: Crew, tmp_path: Path) -> None:
+    """Postgres alone remembers: with the messages flushed and their server killed, the idle look finds all."""
+    home = tmp_path / "valkey"
+    server = Valkey(home, free_port())
+    with running_server(server, tmp_path / "valkey.log") as process, messages_go_to(server.url):
+        runs = queue_runs(project(), *["sleep 0.01"] * 20)
+        for _ in runs:
+            queue.send(queue.WAKE)
+        with redis.Redis.from_url(server.url) as connection:
+            assert connection.llen("celery") == 20
+            connection.flushall()
+        process.kill()
+        process.wait()
+        queue.send(queue.WAKE)
+        crew.hire()
+        until(lambda: all_ended(runs), 60, "all twenty ended")
+    assert {run.state for run in Run.objects.all()} == {"succeeded"}
+    assert RunDocument.objects.count() == 20
+
+
+@contextmanager
+def messages_go_to(url: str) -> Iterator[None]:
+    queue.client.cache_clear()
+    with override_settings(CELERY_BROKER_URL=url):
+        yield
+    queue.client.cache_clear()

@@ -15,6 +15,8 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.urls.converters import IntConverter, UUIDConverter
 
 from tests.webapp.cast import Cast, experiment_with, finished, ready, signed_in
+from webapp.api.services import make_token
+from webapp.nightly.services import create_schedule
 
 METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
 #: Not ours: the sign-in pages are for strangers, and the invitation and health pages have no team in their address.
@@ -72,6 +74,8 @@ def things(cast: Cast) -> dict[str, Any]:
         "experiment": experiment.pk,
         "run": run.pk,
         "member": cast.red.memberships.get(user=cast.max).pk,
+        "schedule": create_schedule(cast.project, cast.ada, "memory-gpt2", 2, 0).pk,
+        "token": make_token(cast.red, cast.ada, "gpu host", "member")[0].pk,
     }
 
 
@@ -119,7 +123,7 @@ def test_a_member_of_another_team_does_not_reach_things_through_a_project_of_the
     sly, own = signed_in(cast.sly), {**things, "team": "blue", "project": "speech"}
     walked = 0
     for route, converters in team_routes():
-        if not {"artifact", "experiment", "run", "member"}.intersection(converters):
+        if not {"artifact", "experiment", "run", "member", "schedule", "token"}.intersection(converters):
             continue
         walked += 1
         url = address(route, converters, own)

@@ -16,6 +16,8 @@ AUDITED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("accounts.Project", ("name", "slug", "description", "trashed_at")),
     ("artifacts.Artifact", ("name", "trashed_at")),
     ("runs.Experiment", ("name", "trashed_at")),
+    ("nightly.Schedule", ("suite", "hour", "minute", "enabled")),
+    ("api.ApiToken", ("name", "role", "revoked_at")),
 )
 
 

@@ -60,13 +60,16 @@ def _cell(night: Night) -> Cell:
 
 
 def weeks(schedule: Schedule, nights: Iterable[Night], now: datetime) -> list[list[Day]]:
-    """The last weeks, Monday to Sunday, newest last. Days are those of UTC, as the schedule's time is."""
+    """The last weeks since the schedule was made, Monday to Sunday, newest last. Days are those of UTC, as the schedule's time is."""
     by_day: dict[date, list[Cell]] = {}
     for cell in cells(nights):
         by_day.setdefault(cell.night.slot.astimezone(UTC).date(), []).append(cell)
     today = now.astimezone(UTC).date()
-    first = today - timedelta(days=today.weekday() + 7 * (WEEKS - 1))
-    days = [_day(schedule, first + timedelta(days=offset), by_day, now) for offset in range(7 * WEEKS)]
+    monday = today - timedelta(days=today.weekday())
+    born = schedule.created_at.astimezone(UTC).date()
+    shown = min(WEEKS, max(1, (monday - born + timedelta(days=6)).days // 7 + 1))
+    first = monday - timedelta(weeks=shown - 1)
+    days = [_day(schedule, first + timedelta(days=offset), by_day, now) for offset in range(7 * shown)]
     return [days[start : start + 7] for start in range(0, len(days), 7)]
 
 

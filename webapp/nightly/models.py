@@ -24,6 +24,13 @@ class Schedule(models.Model):
     created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
+    def __str__(self) -> str:
+        return f"{self.suite} at {self.hour:02}:{self.minute:02} UTC"
+
+    def get_additional_data(self) -> dict[str, int]:
+        """For the audit log: whose log an entry belongs to."""
+        return {"team": self.project.team_id}
+
 
 class Night(models.Model):
     """One slot of a schedule. Unique, so that two beats or a doubled message run it once."""

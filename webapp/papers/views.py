@@ -18,6 +18,8 @@ from webapp.papers.tables import SystemTable, exported_claims, exported_systems
 from webapp.runs.models import Run
 
 RUNS_SHOWN = 20
+#: The whole catalogue on one page: it is read by searching in it.
+MOST_SYSTEMS = 1000
 
 
 @require_safe
@@ -30,7 +32,7 @@ def systems(request: ProjectRequest) -> HttpResponse:
     if "export" in request.GET:
         return download(exported_systems(chosen), request.GET["export"])
     table = SystemTable(chosen, request=request)
-    RequestConfig(request, paginate=False).configure(table)
+    RequestConfig(request, paginate={"per_page": MOST_SYSTEMS, "silent": True}).configure(table)
     return render(request, "papers/systems.html", {"table": table, "form": form, "count": len(chosen)})
 
 

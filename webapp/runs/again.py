@@ -15,12 +15,12 @@ from webapp.runs.models import Run
 USUAL_DEVICE = "a100-40g"
 
 
-def preset(artifacts: Sequence[int], family: str) -> dict[str, Any]:
-    """The artifacts, with every policy of the family that can be simulated where one is named."""
+def preset(artifacts: Sequence[int], family: str, policies: Sequence[str] = ()) -> dict[str, Any]:
+    """The artifacts with the named policies, or with every policy of the family that can be simulated."""
     if family not in FAMILIES:
-        return {"artifacts": list(artifacts)}
-    policies = registry.family_policies(family).values()
-    names = [f"{family}/{policy.name}" for policy in policies if "simulated" in policy.modes]
+        return {"artifacts": list(artifacts), "policies": list(policies)}
+    known = registry.family_policies(family).values()
+    names = [f"{family}/{policy.name}" for policy in known if "simulated" in policy.modes]
     devices = [] if family in ON_CLUSTERS else [USUAL_DEVICE]
     return {"artifacts": list(artifacts), "policies": names, "devices": devices}
 

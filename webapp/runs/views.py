@@ -40,7 +40,7 @@ def experiments(request: ProjectRequest) -> HttpResponse:
 
 
 def _filled(request: ProjectRequest) -> dict[str, Any]:
-    """What fills a new form: an experiment (``?from=``), a run (``?run=``) or artifacts (``?artifact=1&family=memory``)."""
+    """What fills a new form: an experiment (``?from=``), a run (``?run=``) artifacts (``?artifact=1&family=memory``) or policies (``?policy=memory/vdnn-all``)."""
     chosen: QueryDict = request.GET
     if "from" in chosen:
         asked: dict[str, Any] = _experiment(request, _uuid(chosen.get("from", ""))).request
@@ -48,7 +48,7 @@ def _filled(request: ProjectRequest) -> dict[str, Any]:
     if "run" in chosen:
         return again.from_run(_run(request, _uuid(chosen.get("run", ""))))
     artifacts = [int(pk) for pk in chosen.getlist("artifact") if pk.isdecimal() and len(pk) < 18]
-    return again.preset(artifacts, chosen.get("family", ""))
+    return again.preset(artifacts, chosen.get("family", ""), chosen.getlist("policy"))
 
 
 def _uuid(text: str) -> UUID:

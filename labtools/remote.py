@@ -1,6 +1,7 @@
 """`./lab run` and `./lab import`: hand a spec or an outcome to a server over its REST API.
 
-The team's token comes from the environment variable LAB_TOKEN, so that it stands in no shell history.
+The team's token comes from the environment variable LAB_TOKEN, so that it stands in no shell history; LAB_PROJECT
+names the project where the team has several.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import os
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ class Server:
 
     url: str
     token: str
+    project: str = ""
 
     @classmethod
     def at(cls, url: str) -> Server:
@@ -38,7 +41,7 @@ class Server:
             raise Problem("LAB_TOKEN is not set", "make a token on the team's page and export LAB_TOKEN=...")
         if not url.startswith(("http://", "https://")):
             raise Problem(f"{url!r} is not a server's address", "--server https://lab.example.org")
-        return cls(url.rstrip("/"), token)
+        return cls(url.rstrip("/"), token, os.environ.get("LAB_PROJECT", ""))
 
     def get(self, path: str) -> Any:
         return self._ask(urllib.request.Request(f"{self.url}{path}"))
@@ -46,7 +49,8 @@ class Server:
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         headers = {"Content-Type": "application/json"}
         data = json.dumps(body).encode()
-        return self._ask(urllib.request.Request(f"{self.url}{path}", data, headers, method="POST"))
+        query = f"?project={urllib.parse.quote(self.project)}" if self.project else ""
+        return self._ask(urllib.request.Request(f"{self.url}{path}{query}", data, headers, method="POST"))
 
     def _ask(self, request: urllib.request.Request) -> Any:
         request.add_header("Authorization", f"Bearer {self.token}")

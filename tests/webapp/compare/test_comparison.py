@@ -95,6 +95,20 @@ def test_runs_without_the_figure_come_last_in_either_direction(memory: Experimen
         assert names[2:] == ["checkpoint", "swap-all"]
 
 
+def test_two_workloads_have_fronts_of_their_own(ada: Place) -> None:
+    """A small model is no better policy than a large one: swap on the large stays on the front of its workload."""
+    made = recorded.experiment(ada.project, "two models")
+    for batch, scale in ((8, 1.0), (64, 10.0)):
+        recorded.run(
+            made, "baseline", {"step_time": scale, "peak_memory": 9 * scale}, options={"batch": batch}
+        )
+        recorded.run(made, "swap", {"step_time": 2 * scale, "peak_memory": scale}, options={"batch": batch})
+    found = scatter(compare(runs_of(made), Choice()), Choice(), ada.project)
+    assert found is not None
+    fronts = {front.question: [entry.name for entry in front.entries] for front in found.fronts}
+    assert fronts == {"batch 8": ["baseline", "swap"], "batch 64": ["baseline", "swap"]}
+
+
 def test_measured_and_simulated_have_fronts_of_their_own(ada: Place) -> None:
     made = recorded.experiment(ada.project)
     recorded.run(made, "baseline", {"peak_memory": 9.0, "step_time": 1.0})
@@ -169,7 +183,7 @@ def test_a_hostile_name_stays_text(client: Client, ada: Place) -> None:
     assert "<script>alert" not in page
     data = re.search(r'<script id="scatter-data" type="application/json">(.*?)</script>', page)
     assert data is not None
-    assert name in json.loads(data.group(1))["series"][0]["text"][0]
+    assert name in json.loads(data.group(1))["series"][0]["name"]
 
 
 @pytest.mark.parametrize(

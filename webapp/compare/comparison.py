@@ -17,6 +17,8 @@ from webapp.runs.models import Run
 METRICS_AT_FIRST = 6
 #: Always said beside the name of a run, never as a column of its own.
 BESIDE_THE_NAME = ("policy", "mode")
+#: Parameters, by the first part of their key, that say what was asked; the others say how it is answered.
+QUESTION = ("workload", "option", "hardware")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,15 @@ class Entry:
     @property
     def mode(self) -> str:
         return self.run.mode
+
+    @property
+    def question(self) -> tuple[tuple[str, Any], ...]:
+        """What the policies of a comparison are asked about: workload, its options and hardware, by key.
+
+        Only answers to one question can be better or worse than each other.
+        """
+        asked = (item for item in self.parameters.items() if item[0].split(".")[0] in QUESTION)
+        return tuple(sorted(asked, key=lambda item: item[0]))
 
     @property
     def statuses(self) -> Mapping[str, str]:

@@ -11,12 +11,14 @@ from experiments.core.metrics import METRICS
 from webapp.accounts.models import Project
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import Comparison, Entry, Line
-from webapp.compare.parameters import label_of
+from webapp.compare.parameters import label_of, shown_value
 from webapp.compare.statistics import pareto_front
 from webapp.navigation import project_url
 
-#: So many points have their names beside them; more would overlap, and the name is on hover.
+#: So many points have their names beside them; of more only the front's, and every name is on hover.
 LABELLED = 12
+#: Hues of the colour-blind-safe set in the design tokens.
+HUES = 8
 USUAL_AXES = (
     ("step_time", "peak_memory"),
     ("step_time", "peak_memory_per_device"),
@@ -28,10 +30,18 @@ USUAL_AXES = (
 
 @dataclass(frozen=True)
 class Front:
-    """The lines of one mode that no other line of that mode beats in both axes."""
+    """The lines that no other line of the same mode, workload and hardware beats in both axes.
+
+    ``question`` says which workload and hardware, where the comparison has several.
+    """
 
     mode: str
+    question: str
     entries: tuple[Entry, ...]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(part for part in ("Pareto front", self.question, self.mode) if part)
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ def axes(comparison: Comparison, choice: Choice) -> tuple[str, str] | None:
 
 
 def scatter(comparison: Comparison, choice: Choice, project: Project) -> Scatter | None:
-    """One series for each mode and family, and the Pareto front of each mode as a staircase."""
+    """One series for each mode and question, and the Pareto front of each as a staircase."""
     chosen = axes(comparison, choice)
     if chosen is None:
         return None
@@ -61,50 +71,93 @@ def scatter(comparison: Comparison, choice: Choice, project: Project) -> Scatter
     having = [entry for entry in comparison.entries if x in entry.estimates and y in entry.estimates]
     if not having:
         return None
-    names = _names(comparison)
-    groups = dict.fromkeys((entry.mode, entry.run.family) for entry in having)
+    groups = _groups(having)
+    fronts = _fronts(groups, x, y)
+    named = {id(entry) for front in fronts for entry in front.entries}
+    labelled = named if len(having) > LABELLED else {id(entry) for entry in having}
     series = []
-    for mode, family in groups:
-        members = [entry for entry in having if (entry.mode, entry.run.family) == (mode, family)]
-        series.append(_points(f"{family}, {mode}", members, x, y, names, project))
-    fronts = _fronts(having, x, y)
-    series += [_staircase(front, x, y) for front in fronts if len(front.entries) > 1]
+    for index, ((mode, question), members) in enumerate(groups.items()):
+        look = _look(index, members[0].run.family, len(groups))
+        name = ", ".join(filter(None, (question or members[0].run.family, mode)))
+        series.append({"name": name, **look, **_points(members, x, y, labelled, project)})
+    for index, front in enumerate(fronts):
+        if len(front.entries) > 1:
+            look = _look(index, front.entries[0].run.family, len(groups))
+            series.append({"name": front.name, **look, **_staircase(front, x, y)})
     plot = _plot(f"{METRICS[y].label} against {METRICS[x].label}", "scatter", series, y)
     plot |= {"x_label": METRICS[x].label, "x_unit": METRICS[x].unit}
     return Scatter(plot, x, y, fronts)
 
 
-def _fronts(entries: Sequence[Entry], x: str, y: str) -> tuple[Front, ...]:
+def _groups(entries: Sequence[Entry]) -> dict[tuple[str, str], list[Entry]]:
+    """Entries by mode and question; the question is spelled only where it differs, "" where there is one."""
+    common = set.intersection(*({repr(item) for item in entry.question} for entry in entries))
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        own = [_spelled(key, value) for key, value in entry.question if repr((key, value)) not in common]
+        groups.setdefault((entry.mode, ", ".join(own)), []).append(entry)
+    return groups
+
+
+def _spelled(key: str, value: Any) -> str:
+    shown = shown_value(key, value)
+    return shown if key in ("workload", "hardware") else f"{label_of(key)} {shown}"
+
+
+def _fronts(groups: dict[tuple[str, str], list[Entry]], x: str, y: str) -> tuple[Front, ...]:
     """None where an axis has no direction: then nothing is better than anything."""
     lower_x, lower_y = METRICS[x].lower_is_better, METRICS[y].lower_is_better
     if lower_x is None or lower_y is None:
         return ()
     found = []
-    for mode in dict.fromkeys(entry.mode for entry in entries):
-        members = [entry for entry in entries if entry.mode == mode]
+    for (mode, question), members in groups.items():
         points = [(entry.estimates[x].mean, entry.estimates[y].mean) for entry in members]
         front = pareto_front(points, (lower_x, lower_y))
-        found.append(Front(mode, tuple(members[index] for index in front)))
+        found.append(Front(mode, question, tuple(members[index] for index in front)))
     return tuple(found)
 
 
-def _points(
-    name: str, entries: Sequence[Entry], x: str, y: str, names: dict[int, str], project: Project
-) -> dict[str, Any]:
+def _look(index: int, family: str, groups: int) -> dict[str, str]:
+    """A single group has its family's hue; several have one hue each, and a front the hue of its points."""
+    return {"family": family} if groups == 1 else {"colour": f"plot-{index % HUES + 1}"}
+
+
+def _points(entries: Sequence[Entry], x: str, y: str, labelled: set[int], project: Project) -> dict[str, Any]:
     return {
-        "name": name,
-        "family": entries[0].run.family,
-        "mode": "markers+text" if len(entries) <= LABELLED else "markers",
+        "mode": "markers+text",
         "x": [entry.estimates[x].mean for entry in entries],
         "y": [entry.estimates[y].mean for entry in entries],
-        "text": [names[id(entry)] for entry in entries],
+        "text": _beside(entries, x, y, labelled),
+        "hover": [_described(entry) for entry in entries],
         "href": [project_url(project, "runs:run", run=entry.run.pk) for entry in entries],
     }
 
 
+def _beside(entries: Sequence[Entry], x: str, y: str, labelled: set[int]) -> list[str]:
+    """The names beside the points: those on one spot share one label, so that none covers another."""
+    spots: dict[tuple[str, str], list[int]] = {}
+    for index, entry in enumerate(entries):
+        if id(entry) in labelled:
+            spot = (f"{entry.estimates[x].mean:.3g}", f"{entry.estimates[y].mean:.3g}")
+            spots.setdefault(spot, []).append(index)
+    text = [""] * len(entries)
+    for members in spots.values():
+        names = list(dict.fromkeys(entries[index].name for index in members))
+        text[members[0]] = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+    return text
+
+
+def _described(entry: Entry) -> str:
+    knobs = [
+        f"{label_of(key)} {shown_value(key, value)}"
+        for key, value in entry.parameters.items()
+        if key.startswith("knob.")
+    ]
+    return ", ".join([entry.name, *knobs])
+
+
 def _staircase(front: Front, x: str, y: str) -> dict[str, Any]:
     return {
-        "name": f"Pareto front, {front.mode}",
         "mode": "lines",
         "shape": "hv" if METRICS[x].lower_is_better == METRICS[y].lower_is_better else "vh",
         "x": [entry.estimates[x].mean for entry in front.entries],

@@ -29,8 +29,8 @@ function trace(line, index, plot, xScale, yScale) {
   const colour = family || (line.colour ? token(`--${line.colour}`) : token(`--plot-${(index % HUES) + 1}`));
   const unit = (scale) => (scale[1] ? ` ${scale[1]}` : "");
   const base = {
-    visible: index < HUES || plot.kind === "lanes" ? true : "legendonly", name: escapeText(line.name), x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, customdata: line.href,
-    hovertemplate: `${line.text ? "%{text}<br>" : ""}%{x:.4~g}${unit(xScale)}, %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`,
+    visible: index < HUES || plot.kind === "lanes" ? true : "legendonly", name: escapeText(line.name), x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, hovertext: line.hover, customdata: line.href,
+    hovertemplate: `${line.hover ? "%{hovertext}<br>" : line.text ? "%{text}<br>" : ""}%{x:.4~g}${unit(xScale)}, %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`,
   };
   if (plot.x_label && typeof line.x[0] === "string") base.hovertemplate = `${line.text ? "%{text}<br>" : ""}%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
   if (plot.kind === "lanes") return laneBars(base, line, xScale, colour);

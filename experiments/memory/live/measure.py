@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -11,16 +10,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from experiments.core import jsonio
 from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress, part, silent
 from experiments.hardware import Hardware, resolve
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.live.runner import StepRunner
-from experiments.profiling import cache, timing
+from experiments.profiling import timing
 from experiments.profiling.capture import Traced, trace
 from experiments.sources import roofline_timed
-from experiments.workloads import storage
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
@@ -54,13 +51,14 @@ class Session:
     def __init__(self, source: ModelSource, progress: Progress = silent) -> None:
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.source = source
+        timing.flush_denormals()
         self.traced: Traced = trace(source, self.device, part(progress, 0.0, 0.4))
         self.step = self._profiled(part(progress, 0.4, 1.0))
 
     def _profiled(self, progress: Progress) -> Step:
         """Timed here; by roofline where the unplanned step, which timing runs, does not fit the device."""
         try:
-            return profiled(self.source, self.device, progress)
+            return timing.profiled(self.source, self.device, progress)
         except torch.OutOfMemoryError:
             return roofline_timed(self.traced.step, self.hardware.device)
 
@@ -114,17 +112,6 @@ class Session:
         if self.device == "cuda":
             return int(torch.cuda.memory_stats()["active_bytes.all.peak"])
         return runner.ledger.peak
-
-
-def profiled(source: ModelSource, device: str, progress: Progress = silent) -> Step:
-    """The step timed on this host, from the cache or timed now; kept by host, device and number of threads."""
-    place = [platform.node(), timing.device_name(device), torch.get_num_threads()]
-    path = cache.folder() / "profiles" / f"{jsonio.digest([cache.key(source), *place])}.npz"
-    if path.is_file():
-        return storage.load(path)
-    step = timing.profile(source, device, progress)
-    cache.store(step, path)
-    return step
 
 
 @dataclass(frozen=True)

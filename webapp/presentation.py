@@ -120,7 +120,7 @@ def when(moment: datetime | None) -> SafeString:
 @register.filter
 def lasted(run: Any) -> float | None:
     """Seconds from start to end, or to now while it runs."""
-    if run.started_at is None:
+    if run.started_at is None or run.state == "queued":
         return None
     seconds: float = ((run.finished_at or timezone.now()) - run.started_at).total_seconds()
     return seconds

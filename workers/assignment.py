@@ -123,8 +123,9 @@ def _step(run: Run, work: Path, limits: Limits) -> Assignment:
     )
 
     def collect(ended: Ended) -> Ending:
-        facts = {"facts": _read(told, INSPECTION_BYTES)}
-        derivation.store_step(run, {"key": key, "summary": facts}, store_bytes(made))
+        facts = _read(told, INSPECTION_BYTES)
+        summary = {**facts.pop("summary"), "facts": facts}
+        derivation.store_step(run, {"key": key, "summary": summary}, store_bytes(made))
         return Ending(Run.State.SUCCEEDED)
 
     words = (run.kind, source, "--options", jsonio.canonical(options), "--out", str(made), "--json")

@@ -13,6 +13,7 @@ from experiments.core.errors import BadInput
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.core.units import human
 from experiments.sources import load
+from experiments.summaries import summary
 from experiments.workloads import storage
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
@@ -63,7 +64,8 @@ def _deliver(step: Step, arguments: argparse.Namespace) -> None:
     if arguments.out:
         storage.save(step, arguments.out)
     if arguments.json:
-        return write_json({"name": step.name, "timing": step.timing, "timed_on": step.timed_on, **step.facts})
+        facts = {"name": step.name, "timing": step.timing, "timed_on": step.timed_on, **step.facts}
+        return write_json({**facts, "summary": summary(step)})
     print(
         f"{step.name}: {len(step.ops)} ops, {len(step.tensors)} tensors, live peak {human(step.live_peak, 'bytes')}"
     )

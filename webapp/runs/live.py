@@ -32,6 +32,16 @@ class Row:
     position: int | None
     silent_minutes: int | None
 
+    @property
+    def waits_for(self) -> Run | None:
+        """The run that must succeed first (a capture shared by all), while it has not ended."""
+        before = self.run.after
+        return (
+            before
+            if before is not None and self.run.state == Run.State.QUEUED and not before.is_final
+            else None
+        )
+
 
 @dataclass(frozen=True)
 class Cells:
@@ -75,7 +85,7 @@ def _row(run: Run, now: datetime, first_position: int | None, place: int) -> Row
 
 def grid(experiment: Experiment) -> Cells:
     """The runs in the order asked for, what is equal in all of them apart."""
-    runs = list(experiment.runs.select_related("artifact", "host").order_by("queued_at", "id"))
+    runs = list(experiment.runs.select_related("artifact", "host", "after").order_by("queued_at", "id"))
     now = timezone.now()
     queued = [run for run in runs if run.state == Run.State.QUEUED]
     first = position(queued[0]) if queued else None
@@ -140,7 +150,9 @@ def _differences(runs: Sequence[Run]) -> tuple[tuple[tuple[str, Any], ...], tupl
 async def _pulse(experiment: UUID) -> tuple[Any, ...]:
     """Changes whenever a run of the experiment has moved."""
     runs = Run.objects.filter(experiment=experiment)
-    moved = await runs.aaggregate(a=Max("progress_at"), b=Max("started_at"), c=Max("finished_at"))
+    moved = await runs.aaggregate(
+        a=Max("progress_at"), b=Max("started_at"), c=Max("finished_at"), d=Max("after__progress_at")
+    )
     states = [state async for state in runs.order_by("id").values_list("state", flat=True)]
     return (*moved.values(), tuple(states))
 

@@ -158,3 +158,15 @@ def test_a_knob_that_only_some_policies_have_differs_even_when_it_is_none(cast: 
     grid = live.grid(experiment)
     assert grid.varying == ("seed", "budget")
     assert [row.run.cells[1] for row in grid.rows] == ["", None]
+
+
+def test_a_run_that_waits_for_its_workload_says_what_for(cast: Cast) -> None:
+    model = ready(cast.project)
+    experiment = experiment_with(cast.project, model, queued=1)
+    capture = Run.objects.create(
+        project=cast.project, artifact=model, kind="capture", state="running", progress=0.4
+    )
+    experiment.runs.update(after=capture)
+    page = signed_in(cast.vera).get(cast.url(f"experiments/{experiment.pk}/")).content.decode()
+    assert "waits until its workload is ready: capture a step, 40 %" in page
+    assert "place 1" not in page

@@ -51,7 +51,9 @@ def test_a_confined_trial_reaches_its_own_folder_and_nothing_else(tier: str, tmp
     assert found["write inside"] == "done"
     assert set(found["environment"]) <= {"PATH", "PYTHONPATH", "PWD", "LC_CTYPE"}
     if tier != LIMITS:
-        assert "done" not in (found["outside file"], found["write outside"], found["network"])
+        assert "done" not in (found["outside file"], found["network"])
+        # bubblewrap has an empty /tmp of its own to write to: what counts is that nothing comes out.
+        assert not Path(f"{outside}.planted").exists()
     assert found["loopback"] == ("PermissionError" if tier == LANDLOCK else "done")
 
 

@@ -159,6 +159,7 @@ def wait_for(claim: Claim, needed: Run) -> bool:
     return claim.mine.update(state=Run.State.QUEUED, lease_until=None, after=needed) == 1
 
 
+@transaction.atomic
 def crashed(claim: Claim, reason: str, diagnosis: Diagnosis, artifact: dict[str, Any] | None) -> bool:
     """Another try, until the run crashed as often as it may; then it failed, with all that is known."""
     crashes = claim.run.crashes + 1

@@ -54,9 +54,8 @@ def make_cast() -> Cast:
 
 
 def ready(project: Project, kind: str = "model", name: str = "gpt2", **more: Any) -> Artifact:
-    return Artifact.objects.create(
-        project=project, name=name, kind=kind, format="zoo", zoo=name, source="zoo", state="ready", **more
-    )
+    fields = {"kind": kind, "format": "zoo", "zoo": name, "source": "zoo", "state": "ready", **more}
+    return Artifact.objects.create(project=project, name=name, **fields)
 
 
 def experiment_with(project: Project, artifact: Artifact, **states: int) -> Experiment:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.core.units import DTYPE_BYTES
+from experiments.estimates import estimate_llm
 from webapp.artifacts.models import Artifact
 
 
@@ -34,18 +36,44 @@ CAPTURED_AS: Mapping[str, str] = {
 }
 
 
+#: The labels under which a configuration or a captured step tells the sizes of a transformer.
+SHAPE: Mapping[str, tuple[str, ...]] = {
+    "hidden": ("hidden size", "n embd"),
+    "layers": ("num hidden layers", "n layer"),
+    "heads": ("num attention heads", "n head"),
+    "vocab": ("vocab size",),
+    "sequence": ("sequence",),
+    "batch": ("batch",),
+}
+
+
 def card_of(artifact: Artifact) -> Card:
     """Cards, estimates and plots; for a model the captured figures of its newest captured step are added."""
     summary, step = artifact.summary, _captured_step(artifact)
     captured = step.summary if step is not None else {}
     truth = {row["label"]: row["value"] for row in [*summary.get("cards", ()), *captured.get("cards", ())]}
-    estimates = summary.get("estimates") or captured.get("estimates") or ()
+    estimates = (
+        _estimates_of_captured(truth, captured) or summary.get("estimates") or captured.get("estimates")
+    )
+    own = [row for row in summary.get("cards", ()) if row["value"] != artifact.blob_id]
     return Card(
-        (*summary.get("cards", ()), *captured.get("cards", ())),
-        tuple(_beside(row, truth.get(CAPTURED_AS.get(row["name"], ""))) for row in estimates),
+        (*own, *captured.get("cards", ())),
+        tuple(_beside(row, truth.get(CAPTURED_AS.get(row["name"], ""))) for row in estimates or ()),
         (*summary.get("plots", ()), *captured.get("plots", ())),
         bool(captured) or artifact.kind == "step",
     )
+
+
+def _estimates_of_captured(truth: Mapping[str, Any], captured: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rules of a transformer at the batch and sequence that were captured, so that like stands beside like."""
+    sizes = {
+        name: next((truth[label] for label in labels if label in truth), None)
+        for name, labels in SHAPE.items()
+    }
+    dtype = captured.get("facts", {}).get("dtype")
+    if dtype not in DTYPE_BYTES or not all(isinstance(size, int) for size in sizes.values()):
+        return []
+    return [row.to_json() for row in estimate_llm(**sizes, dtype_bytes=DTYPE_BYTES[dtype])]  # type: ignore[arg-type]
 
 
 def _captured_step(artifact: Artifact) -> Artifact | None:

@@ -79,7 +79,8 @@ class ExperimentForm(forms.Form):
 
     def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        artifacts = Artifact.objects.of(project).ready().exclude(source=Artifact.Source.DERIVED)
+        untimed = {"source": Artifact.Source.DERIVED, "summary__facts__timing": "none"}
+        artifacts = Artifact.objects.of(project).ready().exclude(**untimed)
         self.fields["artifacts"].queryset = artifacts  # type: ignore[attr-defined]
         self._choices("policies", [f"{p.family}/{p.name}" for p in registry.all_policies()])
         self._choices("devices", hardware.names())

@@ -104,3 +104,23 @@ def test_the_audit_says_who_put_what_into_the_trash(cast: Cast) -> None:
     page = signed_in(cast.vera).get("/t/red/").content.decode()
     assert "<td>max</td><td>update artifact “the lost one”" in page
     assert "the lost one" not in signed_in(cast.sly).get("/t/blue/").content.decode()
+
+
+def test_rules_are_worked_out_at_the_batch_that_was_captured(cast: Cast) -> None:
+    """Two layers of 4, vocabulary 8, 4 tokens, batch 3: (6 N + 12 L h s) x 12 tokens with N = 544."""
+    shape = {"hidden size": 4, "num hidden layers": 2, "num attention heads": 2, "vocab size": 8}
+    cards = [{"label": label, "value": value, "unit": ""} for label, value in shape.items()]
+    model = ready(cast.project, summary={"cards": cards, "estimates": [], "plots": []})
+    captured = [("batch", 3), ("sequence", 4), ("FLOPs of a step", 43_200)]
+    summary = {
+        "cards": [{"label": label, "value": value, "unit": ""} for label, value in captured],
+        "plots": [],
+        "estimates": [],
+        "facts": {"dtype": "float32", "timing": "none"},
+    }
+    ready(cast.project, "step", "captured", summary=summary, parent=model, source="derived")
+    rules = {row.estimate["name"]: row for row in card_of(model).estimates}
+    parameters = rules["parameters"].estimate["value"]
+    assert parameters == 2 * (12 * 16 + 13 * 4) + (8 + 4) * 4 + 2 * 4
+    assert rules["training step with attention"].estimate["value"] == (6 * parameters + 12 * 2 * 4 * 4) * 12
+    assert rules["training step with attention"].captured == 43_200

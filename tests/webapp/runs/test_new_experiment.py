@@ -184,4 +184,4 @@ def test_one_click_from_an_artifact_fills_in_every_policy_of_a_family(cast: Cast
     )
     assert form.is_valid(), form.errors
     assert len(form.cleaned_data["expansion"].trials) == len(family_policies("memory"))
-    assert preset([1], "nonsense") == {"artifacts": [1]}
+    assert preset([1], "nonsense") == {"artifacts": [1], "policies": []}

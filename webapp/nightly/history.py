@@ -53,6 +53,10 @@ class History:
     points: tuple[Point, ...]
 
     @property
+    def nights(self) -> int:
+        return len({point.run.experiment_id for point in self.points})
+
+    @property
     def metrics(self) -> list[str]:
         """Reported metrics, those with a direction first."""
         reported = {point.metric for point in self.points}

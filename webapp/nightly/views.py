@@ -54,8 +54,9 @@ def schedule(request: ProjectRequest, schedule: int) -> HttpResponse:
         "weeks": calendar.weeks(found, nights, timezone.now()),
         "nights": calendar.cells(nights[:14]),
         "metrics": past.metrics,
+        "only_night": past.points[0].run.experiment_id if past.points else None,
         "shown": shown,
-        "charts": [history.chart(past, name, found) for name in shown],
+        "charts": [history.chart(past, name, found) for name in shown] if past.nights > 1 else [],
         "changes": history.changes(past),
     }
     return render(request, "nightly/schedule.html", page)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
 
@@ -74,7 +75,16 @@ def judge_ended(project: Project) -> None:
     for experiment in _unjudged(project).select_for_update():
         runs = list(experiment.runs.prefetch_related("metrics"))
         if all(run.is_final for run in runs):
-            _judge(experiment, {identity(run.spec): run for run in runs})
+            _judge(experiment, _by_identity(runs))
+
+
+def _by_identity(runs: Iterable[Run]) -> dict[str, Run]:
+    """Runs by what was asked; one whose policy or knobs no longer exist is left out."""
+    found = {}
+    for run in runs:
+        with suppress(BadInput):
+            found[identity(run.spec)] = run
+    return found
 
 
 def _judge(experiment: Experiment, runs: Mapping[str, Run]) -> None:
@@ -83,7 +93,7 @@ def _judge(experiment: Experiment, runs: Mapping[str, Run]) -> None:
     for claim_id, names in check["claims"].items():
         if claim_id not in claims:
             continue
-        verdict = verdict_of(claims[claim_id], {name: runs[key] for name, key in names.items()})
+        verdict = verdict_of(claims[claim_id], {name: runs.get(key) for name, key in names.items()})
         ClaimCheck.objects.create(
             family=check["family"],
             policy=check["policy"],
@@ -95,12 +105,16 @@ def _judge(experiment: Experiment, runs: Mapping[str, Run]) -> None:
         )
 
 
-def verdict_of(claim: Claim, runs: Mapping[str, Run]) -> Verdict:
+def verdict_of(claim: Claim, runs: Mapping[str, Run | None]) -> Verdict:
     """The verdict on stored runs. A run that failed or was cancelled says nothing about the claim."""
+    found: dict[str, Run] = {}
     for name, run in runs.items():
+        if run is None:
+            return Verdict("not run", f"the policy of the run {name!r} has changed since: check again")
+        found[name] = run
         if run.state != Run.State.SUCCEEDED:
             return Verdict("not run", f"the run {name!r} ended {run.state}: {run.reason}".rstrip(": "))
-    return judge_runs(claim, {name: _figures(run) for name, run in runs.items()})
+    return judge_runs(claim, {name: _figures(run) for name, run in found.items()})
 
 
 def _figures(run: Run) -> dict[str, float]:

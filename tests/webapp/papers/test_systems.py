@@ -61,6 +61,18 @@ def test_a_run_that_failed_says_nothing_about_the_claim(ada: Place) -> None:
     assert all("SIGSEGV" in check.reason for check in checks)
 
 
+def test_a_policy_that_changed_since_is_to_be_checked_again(ada: Place) -> None:
+    made = services.check_claims(ada.project, ada.user, "memory", "vdnn-dyn")
+    end(made, "baseline", 0.82)
+    end(made, "vdnn-dyn", 1.0)
+    changed = made.runs.get(policy="vdnn-dyn")
+    changed.spec["knobs"]["abolished"] = 1
+    changed.save()
+    services.judge_ended(ada.project)
+    verdicts = {check.claim: check.verdict for check in ClaimCheck.objects.all()}
+    assert verdicts == {"vgg16-batch-256-needs-28-gb": "reproduced", "vgg16-batch-256-on-12-gb": "not run"}
+
+
 def test_a_run_that_does_not_fit_is_an_answer_of_its_own() -> None:
     claim = Claim("c", "fits", "abstract", value=1.0, figure="ours.feasible", runs={"ours": {}})
     run = Run(state=Run.State.SUCCEEDED, outcome_status="infeasible")

@@ -1,0 +1,156 @@
+"""The main job from end to end, with nothing stood in for: a browser, the pages, Postgres, Valkey, a worker, trials."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import connection
+from playwright.sync_api import Page
+
+from tests.conftest import ROOT
+from tests.webapp.browser import browser_page, serving, sign_in
+from tests.webapp.cast import Cast, make_cast
+from webapp.runs.models import Run
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+#: A GPT-2 of four layers, so that its measured runs take seconds.
+GPT2 = {
+    "model_type": "gpt2",
+    "n_embd": 256,
+    "n_layer": 4,
+    "n_head": 4,
+    "vocab_size": 5000,
+    "n_positions": 256,
+}
+JOBS = "job,submit,gpus,service\n" + "".join(
+    f"j{i},{60 * i},{1 + i % 4},{600 + 100 * (i % 7)}\n" for i in range(40)
+)
+SECONDS = 120_000
+
+
+@pytest.fixture
+def red(settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cast:
+    settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
+    settings.MEDIA_ROOT = tmp_path / "var" / "files"
+    monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    return make_cast()
+
+
+@pytest.fixture
+def worker(red: Cast, tmp_path: Path) -> Iterator[None]:
+    """A Celery worker with two slots on the test's database, ended with all its trials."""
+    database = connection.settings_dict
+    login = f"{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}"
+    environment = os.environ | {
+        "DATABASE_URL": f"postgresql://{login}/{database['NAME']}",
+        "REDIS_URL": django_settings.REDIS_URL,
+        "DJANGO_SETTINGS_MODULE": "webapp.settings.test",
+        "LAB_VAR": str(tmp_path / "var"),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "workers.app",
+        "worker",
+        "--concurrency",
+        "2",
+        "-l",
+        "warning",
+    ]
+    with (tmp_path / "worker.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def upload(page: Page, url: str) -> None:
+    page.goto(url)
+    files = [("gpt2-config.json", "application/json", json.dumps(GPT2)), ("cluster.csv", "text/csv", JOBS)]
+    page.locator("#id_files").set_input_files(
+        [{"name": name, "mimeType": kind, "buffer": text.encode()} for name, kind, text in files]
+    )
+    page.get_by_text("model (hf-config)").wait_for(timeout=SECONDS)
+    page.get_by_text("jobs (jobs-csv)").wait_for(timeout=SECONDS)
+
+
+def launch(page: Page, url: str, workload: str, policies: list[str], **fields: str) -> str:
+    """Fill in the form of a new experiment, launch it, and give the address of its page."""
+    page.goto(url)
+    option = page.locator("#id_artifacts option", has_text=workload)
+    page.locator("#id_artifacts").select_option(option.get_attribute("value"))
+    for policy in policies:
+        page.locator(f"input[value='{policy}']").check()
+    for name, value in fields.items():
+        page.locator(f"[name='option:{name}']").fill(value)
+    if policies[0].startswith("memory/"):
+        page.locator("#id_devices").select_option("a100-40g")
+    return page.url
+
+
+def start(page: Page) -> str:
+    page.get_by_role("button", name="Launch").click()
+    page.wait_for_url("**/experiments/*-*/")
+    return page.url
+
+
+def test_from_sign_in_to_a_latex_table(red: Cast, worker: None, tmp_path: Path) -> None:
+    new = red.url("experiments/new")
+    memory = ["memory/baseline", "memory/swap_all", "memory/checkpoint", "memory/vdnn-all", "memory/vdnn-dyn"]
+    with serving() as address, browser_page() as page:
+        sign_in(page, address, "max")
+        upload(page, address + red.url("artifacts/upload"))
+
+        launch(page, address + new, "gpt2-config", memory, batch="8", sequence="256")
+        simulated = start(page)
+        launch(page, address + new, "gpt2-config", memory[:2], batch="2", sequence="64")
+        page.locator("input[name=modes][value=simulated]").uncheck()
+        page.locator("input[name=modes][value=measured]").check()
+        measured = start(page)
+        launch(page, address + new, "cluster", ["cluster/fifo", "cluster/sjf", "cluster/tiresias"])
+        cluster = start(page)
+
+        for experiment in (simulated, measured, cluster):
+            page.goto(experiment)
+            page.get_by_text("all ended").wait_for(timeout=SECONDS)
+        states = list(Run.objects.filter(kind="policy").values_list("policy", "mode", "state", "reason"))
+        assert [row for row in states if row[2] != "succeeded"] == []
+        assert len(states) == 10
+
+        page.goto(simulated)
+        page.get_by_role("link", name="Compare the runs").click()
+        page.locator(".js-plotly-plot").first.wait_for()
+        page.get_by_text("Pareto front").first.wait_for()
+        page.locator("details.export summary").click()
+        with page.expect_download() as download:
+            page.get_by_role("link", name="LaTeX (booktabs)").click()
+        table = Path(download.value.path()).read_text()
+    assert table.count(r"\toprule") == table.count(r"\bottomrule") == 1
+    assert all(policy.split("/")[1].replace("_", r"\_") in table.replace("{-}", "-") for policy in memory)
+    peak = {
+        run.policy: run.metrics.get(name="peak_memory").value
+        for run in Run.objects.filter(mode="simulated", family="memory")
+    }
+    assert peak["swap_all"] < peak["baseline"]
+    equal = Run.objects.get(mode="measured", policy="swap_all").metrics.get(name="max_parameter_difference")
+    assert equal.value == 0.0

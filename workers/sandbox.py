@@ -56,13 +56,9 @@ class Cell:
     gpu: int | None = None
 
     def command(self, command: Sequence[str], limits: Limits) -> list[str]:
-        """``command`` inside the walls. Its parent must be the calling thread, and live as long as the trial.
-
-        ``{status}`` among the words stands for the descriptor on which bubblewrap tells what it started.
-        """
+        """``command`` inside the walls. Its parent must be the calling thread, and live as long as the trial."""
         readable, writable = self._reachable()
         plan = {
-            "exec": self.tier == BUBBLEWRAP,
             "parent": os.getpid(),
             "limits": resource_limits(limits, cuda=self.gpu is not None),
             "landlock": self.tier == LANDLOCK and landlock.version() > 0,
@@ -76,8 +72,6 @@ class Cell:
     def _bubblewrap(self, command: Sequence[str]) -> list[str]:
         words = [
             *_bubblewrap_walls(),
-            "--json-status-fd",
-            "{status}",
             "--proc",
             "/proc",
             "--dev",
@@ -175,9 +169,7 @@ def best_tier() -> str:
         with tempfile.TemporaryDirectory() as folder:
             cell = Cell(tier, Path(folder))
             command = cell.command([sys.executable, "-c", "import json"], Limits(2**30, 60))
-            # What bubblewrap tells goes to standard error here.
-            words = [word.replace("{status}", "2") for word in command]
-            started = subprocess.run(words, env={"PYTHONPATH": str(ROOT)}, capture_output=True, timeout=60)
+            started = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, timeout=60)
             if started.returncode == 0:
                 return tier
     raise RuntimeError("no child process can be started on this host, not even without walls")

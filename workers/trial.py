@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import selectors
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workers import process_tree
-from workers.sandbox import BUBBLEWRAP, ROOT, Cell, Limits
+from workers.sandbox import ROOT, Cell, Limits
 
 #: How often the tree's memory is added up. Between two looks a process can take about a gigabyte more.
 LOOK_SECONDS = 0.1
@@ -57,24 +56,24 @@ class Trial:
     _peak: int = 0
 
     def run(self, watch: Watch) -> Ended:
-        pipes = [os.pipe() for _ in range(3)]
-        (log, progress, told), writers = zip(*pipes, strict=True)
+        pipes = [os.pipe() for _ in range(2)]
+        (log, progress), writers = zip(*pipes, strict=True)
         try:
             process = self._start(*writers)
             try:
                 cause = self._watch(process, log, progress, watch)
             finally:
-                status = self._end(process, told)
+                status = self._end(process)
             self._drain(log)
             return self._ended(status, cause)
         finally:
-            for reader in (log, progress, told):
+            for reader in (log, progress):
                 os.close(reader)
 
-    def _start(self, log: int, progress: int, status: int) -> subprocess.Popen[bytes]:
+    def _start(self, log: int, progress: int) -> subprocess.Popen[bytes]:
         """Start the command; the writing ends of the pipes are its own from here on."""
         words = [word.replace("{progress}", str(progress)) for word in self.command]
-        words = [word.replace("{status}", str(status)) for word in self.cell.command(words, self.limits)]
+        words = self.cell.command(words, self.limits)
         output = self.stdout.open("wb") if self.stdout else None
         try:
             return subprocess.Popen(
@@ -84,11 +83,11 @@ class Trial:
                 stderr=log,
                 cwd=self.cell.work,
                 env={**self.environment, "PYTHONPATH": str(ROOT)},
-                pass_fds=(progress, status),
+                pass_fds=(progress,),
                 start_new_session=True,
             )
         finally:
-            for writer in (log, progress, status):
+            for writer in (log, progress):
                 os.close(writer)
             if output:
                 output.close()
@@ -148,15 +147,11 @@ class Trial:
         except BlockingIOError:
             return
 
-    def _end(self, process: subprocess.Popen[bytes], told: int) -> int:
+    def _end(self, process: subprocess.Popen[bytes]) -> int:
         """Kill what is left of the tree and take the exit status of its head."""
-        if self.cell.tier == BUBBLEWRAP:
-            # Its first process dies with bubblewrap, and the kernel ends a process namespace with the first.
-            process_tree.send(process.pid, signal.SIGKILL)
-            wait_for_namespace(told)
-        else:
-            # The guard kills what is below it and only then ends.
-            process_tree.send(process.pid, signal.SIGTERM)
+        # The guard kills what is below it and only then ends. It stands above bubblewrap too, whose own child
+        # would wait for ever when bubblewrap is killed while it sets up.
+        process_tree.send(process.pid, signal.SIGTERM)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         self._peak = max(self._peak, usage.ru_maxrss * 1024)
@@ -182,23 +177,3 @@ def parse_progress(line: bytes | bytearray) -> tuple[float, str] | None:
     if not 0 <= fraction <= 1:
         return None
     return fraction, step.encode("utf-8", "replace").decode().replace("\0", "")[:120]
-
-
-def wait_for_namespace(told: int) -> None:
-    """Wait until the first process of the namespace has ended: the kernel lets it go as the last of all.
-
-    ``told`` is what bubblewrap wrote about it; nothing where it never started one.
-    """
-    os.set_blocking(told, False)
-    try:
-        first = json.loads(os.read(told, 4096).split(b"\n")[0] or b"{}").get("child-pid")
-        gone = os.pidfd_open(first) if first else None
-    except (BlockingIOError, ProcessLookupError):
-        return
-    if gone is None:
-        return
-    try:
-        if not select.select([gone], [], [], process_tree.GONE_SECONDS)[0]:
-            raise TimeoutError(f"process {first} survives SIGKILL")
-    finally:
-        os.close(gone)

@@ -1,4 +1,4 @@
-"""``python -S -m workers.guard PLAN.json -- COMMAND...``: carry out a ``Plan``, then become or watch COMMAND."""
+"""``python -S -m workers.guard PLAN.json -- COMMAND...``: carry out a ``Plan``, then watch over COMMAND."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ PR_SET_CHILD_SUBREAPER = 36
 
 def main() -> None:
     plan, command = json.loads(sys.argv[1]), sys.argv[3:]
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL if plan["exec"] else signal.SIGTERM)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != plan["parent"]:
         sys.exit("the supervisor is gone")
     for name, limit in plan["limits"].items():
         lower(name, limit)
-    if plan["exec"]:
-        os.execv(command[0], command)
     watch(command, plan)
 
 

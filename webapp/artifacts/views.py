@@ -15,6 +15,8 @@ from webapp.artifacts.forms import ArtifactFilter, ProfileForm, SampleForm, Uplo
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
 from webapp.artifacts.tables import ArtifactTable
+from webapp.compare.export import download as download_table
+from webapp.compare.export import of_listing
 from webapp.navigation import project_url
 from webapp.runs.grid import KINDS
 
@@ -30,6 +32,8 @@ def _artifact(request: ProjectRequest, artifact: int) -> Artifact:
 def index(request: ProjectRequest) -> HttpResponse:
     chosen = ArtifactFilter(request.GET, Artifact.objects.of(request.project).for_list())
     table = ArtifactTable(chosen.qs, request=request)
+    if "export" in request.GET:
+        return download_table(of_listing(table, "Artifacts"), request.GET["export"])
     RequestConfig(request, paginate={"per_page": PER_PAGE, "silent": True}).configure(table)
     return render(request, "artifacts/index.html", {"table": table, "filter": chosen})
 

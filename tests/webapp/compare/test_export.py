@@ -6,9 +6,11 @@ import re
 
 import pytest
 from django.http import Http404
+from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.webapp import recorded
 from webapp.compare.export import Column, Table, download, to_csv, to_latex, to_markdown, unguarded
 
 HOSTILE = (
@@ -132,3 +134,14 @@ def test_a_download_is_named_after_the_table_and_an_unknown_format_is_not_found(
     assert answer["Content-Disposition"] == 'attachment; filename="x-rm-rf.tex"'
     with pytest.raises(Http404, match="xlsx"):
         download(table_of("a"), "xlsx")
+
+
+@pytest.mark.django_db
+def test_the_list_of_artifacts_leaves_as_it_is_filtered(client: Client) -> None:
+    ada = recorded.place("ada")
+    client.force_login(ada.user)
+    recorded.artifact(ada.project, "=cmd|' /C calc'!A0")
+    recorded.artifact(ada.project, "trace", kind="jobs")
+    rows = read(client.get(ada.url("artifacts/?kind=model&export=csv")).content.decode())
+    assert rows[0][:2] == ["Name", "Kind"]
+    assert [row[:2] for row in rows[1:]] == [["'=cmd|' /C calc'!A0", "model"]]

@@ -124,7 +124,7 @@ def _step(run: Run, work: Path, limits: Limits) -> Assignment:
 
     def collect(ended: Ended) -> Ending:
         facts = _read(told, INSPECTION_BYTES)
-        summary = {**facts.pop("summary"), "facts": facts}
+        summary = {**facts.pop("summary"), "facts": facts, "options": options}
         derivation.store_step(run, {"key": key, "summary": summary}, store_bytes(made))
         return Ending(Run.State.SUCCEEDED)
 
@@ -141,7 +141,8 @@ def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:
     if artifact.kind == "model" and run.mode == "simulated":
         options = derivation.step_options(run.spec)
         key = derivation.derive_key(Run.Kind.CAPTURE, options, torch_version())
-        step = derivation.ready_step(artifact, key)
+        step = derivation.measured_step(artifact, options, run.spec["hardware"])
+        step = step or derivation.ready_step(artifact, key)
         if step is None:
             return Waits(derivation.capture_of(artifact, options, key, run.priority))
         given = step

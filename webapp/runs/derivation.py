@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
 
 from experiments.core import jsonio
+from experiments.core.errors import BadInput
+from experiments.hardware import resolve
 from webapp.artifacts.models import Artifact
 from webapp.runs.models import Run
 
@@ -29,6 +32,28 @@ def derive_key(kind: str, options: dict[str, Any], torch: str, device: str = "")
 def ready_step(model: Artifact, key: str) -> Artifact | None:
     found = model.derived.filter(derive_key=key, state=Artifact.State.READY).select_related("blob")
     return found.first()
+
+
+def measured_step(model: Artifact, options: dict[str, Any], hardware: Any) -> Artifact | None:
+    """The newest Step of ``model`` with these options whose ops were timed on the very device that is simulated."""
+    device = device_name(hardware)
+    profiled = model.derived.filter(
+        state=Artifact.State.READY, summary__options=options, summary__facts__timing="measured"
+    )
+    for step in profiled.select_related("blob").order_by("-id"):
+        if device and device == device_name(step.summary["facts"].get("timed_on")):
+            return step
+    return None
+
+
+def device_name(hardware: Any) -> str:
+    """The spec sheet of the one device in a RunSpec's ``hardware``, or of a driver's product name; "" where none."""
+    if isinstance(hardware, Mapping):
+        hardware = hardware.get("cluster", hardware).get("device")
+    try:
+        return resolve(hardware).device.name if isinstance(hardware, str) else ""
+    except BadInput:
+        return ""
 
 
 @transaction.atomic

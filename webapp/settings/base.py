@@ -183,3 +183,13 @@ TRIAL_COMMAND = os.environ.get("TRIAL_COMMAND", "")
 TRIAL_READABLE = [path for path in os.environ.get("TRIAL_READABLE", "").split(os.pathsep) if path]
 #: Where a worker keeps fetched files, verified by their hash.
 BLOB_CACHE = Path(os.environ.get("BLOB_CACHE", VAR / "cache" / "blobs"))
+
+#: Everything to stderr, with tracebacks: what runs the programs keeps their logs.
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "INFO"},
+    "loggers": {"django": {"handlers": ["stderr"], "level": "INFO", "propagate": False}},
+}

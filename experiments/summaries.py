@@ -80,7 +80,7 @@ def summary(value: Any) -> dict[str, Any]:
 @summary.register
 def _model(value: ModelSource) -> dict[str, Any]:
     config = value.config
-    cards = [card("model", value.name)]
+    cards = [card("model", value.zoo)] if value.zoo else []
     cards += [
         card(name.replace("_", " "), config[name]) for name in _SHOWN_OF_CONFIG if _is_plain(config.get(name))
     ]

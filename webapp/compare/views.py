@@ -17,6 +17,7 @@ from webapp.compare.choice import choice_of
 from webapp.compare.comparison import compare
 from webapp.compare.export import download
 from webapp.compare.filters import MOST_RUNS, RunFilter, comparable, named
+from webapp.compare.parallel import parallel
 from webapp.compare.tables import exported
 from webapp.navigation import project_url
 from webapp.runs.models import Experiment, Run
@@ -56,6 +57,7 @@ def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pi
         "comparison": comparison,
         "lines": Paginator(comparison.lines, PER_PAGE).get_page(request.GET.get("page")),
         "scatter": plots.scatter(comparison, choice, request.project),
+        "parallel": parallel(comparison, request.project),
         "bars": plots.bars(comparison, choice, request.project),
         "any_runs": runs.exists(),
         "curl": _curl(request, page.get("experiment")),

@@ -13,6 +13,7 @@ from tests.webapp.recorded import Place
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import compare
 from webapp.compare.filters import comparable
+from webapp.compare.parallel import parallel
 from webapp.compare.plots import scatter
 from webapp.runs.models import Experiment, Run
 
@@ -118,6 +119,18 @@ def test_measured_and_simulated_have_fronts_of_their_own(ada: Place) -> None:
     assert found is not None
     fronts = {front.mode: [entry.name for entry in front.entries] for front in found.fronts}
     assert fronts == {"simulated": ["vdnn-all"], "measured": ["baseline"]}
+
+
+def test_parallel_coordinates_draw_only_lines_that_have_every_figure(memory: Experiment) -> None:
+    found = parallel(compare(runs_of(memory), Choice(unfold=True)), memory.project)
+    assert found is not None
+    first, second = found["series"][:2]
+    assert len(found["series"]) == 4
+    assert first["x"] == ["peak memory", "step time", "model FLOPs utilization"]
+    assert (first["name"], first["y"]) == ("baseline, simulated", [1.0, 0.0, 1.0])
+    assert (second["y"][0], second["text"][0]) == (0.0, "30 GiB")
+    assert second["y"][1] == pytest.approx(0.4 / 0.6)
+    assert parallel(compare(runs_of(memory), Choice()), memory.project) is None
 
 
 def test_the_page_says_why_a_run_has_no_figures(client: Client, ada: Place, memory: Experiment) -> None:

@@ -28,6 +28,8 @@ from experiments.core.progress import Progress, silent
 from experiments.workloads.jobs import JobTrace
 
 END, ARRIVAL, DECISION = 0, 1, 2
+#: After so many decisions some work must have been done: a policy that preempts faster than its restart cost never ends.
+DECISIONS_TO_PROGRESS = 10_000
 
 
 class Event(NamedTuple):
@@ -74,6 +76,8 @@ class Simulation:
         self.stamps = 0
         self.decision_due = -1
         self.unfinished = len(trace)
+        self.decisions = 0
+        self.done_before = -1.0
 
     def run(self) -> ClusterPlan:
         for job, submit in enumerate(self.view.jobs.submit):
@@ -112,11 +116,26 @@ class Simulation:
         return stint is not None and stint.stamp == event.stamp
 
     def _decide(self) -> None:
+        self._refuse_thrashing()
         beat = self.policy.beat
         self.view.round_ended = beat is not None and self._on_beat(beat)
         decision = self.decider.allocate(self.view)
         self._carry_out(decision)
         self._call_again(decision.wake_at, beat)
+
+    def _refuse_thrashing(self) -> None:
+        """Every so often: ``Infeasible`` when no job has done any work since the last look, and none has come or gone."""
+        self.decisions += 1
+        if self.decisions % DECISIONS_TO_PROGRESS:
+            return
+        view, now = self.view, self.view.now
+        running = sum(max(0.0, now - stint.progress) * stint.gang.share for stint in self.stints.values())
+        done = sum(self.attained.done) + running - self.unfinished
+        if done <= self.done_before and not view.arrived:
+            what = f"no job did any work in {DECISIONS_TO_PROGRESS} decisions: each restart costs "
+            what += f"{self.policy.restart_cost:g} s, and jobs are preempted before that"
+            raise Infeasible(what, f"policy {self.policy.name} at t={now:g}")
+        self.done_before = done
 
     def _on_beat(self, beat: float) -> bool:
         rounds = (self.view.now - self.view.jobs.submit[0]) / beat

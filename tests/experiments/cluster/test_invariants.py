@@ -21,6 +21,7 @@ from experiments.cluster.interface import (
 )
 from experiments.cluster.simulator import Simulation, simulate
 from experiments.core import registry
+from experiments.core.errors import Infeasible
 from experiments.workloads.jobs import JobTrace
 from tests.experiments.cluster.traces import jobs
 
@@ -33,8 +34,8 @@ placements = st.sampled_from(["count", "pack", "consolidate", "spread"])
 
 
 def policy(name: str, **knobs: object) -> ClusterPolicy:
-    """The policy with limits and rounds as short as these jobs."""
-    short = {"las": {"round_length": 7.0}, "tiresias": {"limit_1": 20.0, "limit_2": 50.0, "promote": 3.0}}
+    """The policy with limits and rounds as short as these jobs, but longer than a restart (2.5 s on 8 GPUs: 20 GPU s)."""
+    short = {"las": {"round_length": 7.0}, "tiresias": {"limit_1": 30.0, "limit_2": 60.0, "promote": 3.0}}
     made = registry.create("cluster", name, {**short.get(name, {}), **knobs})
     assert isinstance(made, ClusterPolicy)
     return made
@@ -155,3 +156,21 @@ class TestViolations:
 
     def test_never_ended(self) -> None:
         assert "job 1 is completed, rejected or unfinished 0 times" in self.found(completed=False)
+
+
+def test_preempting_before_the_restart_is_paid_is_told_instead_of_going_on_for_ever() -> None:
+    """A stint in the first queue is 20 GPU s: on 8 GPUs 2.5 s, which is what a restart costs. Nothing is ever done."""
+    rows = [
+        (55, 8, 28),
+        (32, 4, 11),
+        (51, 8, 40),
+        (39, 3, 6),
+        (28, 5, 9),
+        (5, 1, 38),
+        (25, 8, 39),
+        (41, 3, 39),
+    ]
+    rows += [(0, 2, 3), (2, 4, 15), (38, 1, 29), (20, 8, 37), (53, 4, 33), (14, 5, 31), (0, 2, 29)]
+    thrashing = policy("tiresias", limit_1=20.0, limit_2=50.0, restart_cost=2.5, placement="count")
+    with pytest.raises(Infeasible, match=r"policy tiresias at t=.*each restart costs 2\.5 s"):
+        simulate(jobs(*rows), CAPACITY, thrashing)

@@ -12,6 +12,7 @@ from experiments.core.errors import BadInput, Infeasible
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
+from experiments.core.units import human
 from experiments.hardware import Hardware, resolve
 from experiments.memory.interface import (
     DeviceView,
@@ -37,13 +38,17 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     step, loaded = step_of(spec.workload, hardware.device, progress)
     progress(0.5, "planning")
     machine = machine_of(hardware)
-    plan = make_plan(step, machine, policy, spec.seed)
-    faults = violations(plan, step, machine)
-    if faults:
-        return rejected(plan, faults)
-    progress(0.8, "simulating")
     reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
-    simulation = Simulator(step, machine).run(plan, reactive)
+    plan = MemoryPlan()
+    try:
+        plan = make_plan(step, machine, policy, spec.seed)
+        faults = violations(plan, step, machine)
+        if faults:
+            return rejected(plan, faults)
+        progress(0.8, "simulating")
+        simulation = Simulator(step, machine).run(plan, reactive)
+    except Infeasible as error:
+        return too_large(error, plan, step, loaded.sha256)
     return Result(
         metrics=metrics_of(simulation, step, hardware, spec.workload.options.steps),
         series=curves(simulation, machine.capacity),
@@ -94,6 +99,17 @@ def measured(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
             "predicted": {"peak_memory": predicted.peak_bytes, "step_time": predicted.step_time},
             "timing": step.timing,
         },
+    )
+
+
+def too_large(error: Infeasible, plan: MemoryPlan, step: Step, sha256: str) -> Result:
+    """What does not fit and by how much, and what the step would take with nothing moved."""
+    return Result(
+        status="infeasible",
+        reason=f"{error}; with nothing moved the step needs {human(step.live_peak, 'bytes')}",
+        plan=plan.to_json(),
+        workload_sha256=sha256,
+        notes={"live_peak": step.live_peak, "largest_op_need": int(step.op_need.max(initial=0))},
     )
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from experiments.core.errors import Infeasible
+from experiments.core.units import human
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.policy import Eviction, ReactiveMemoryPolicy, Resident
 from experiments.memory.simulator.channels import Channels
@@ -220,4 +221,6 @@ class Space:
 
 def lacking(missing: float, where: str, what: str, room: float) -> Infeasible:
     """A complaint that ``what`` lacks ``missing`` bytes of ``room``."""
-    return Infeasible(f"{what} do not fit: {missing:.0f} bytes are missing of {room:.0f}", where, missing)
+    exact = f"{missing:.0f} bytes are missing of {room:.0f}"
+    readable = f"{human(missing, 'bytes')} of {human(room, 'bytes')}"
+    return Infeasible(f"{what} do not fit: {exact} ({readable})", where, missing)

@@ -23,6 +23,7 @@ from labtools.progress import ProgressLine
 ASK_EVERY = 1.0  # seconds
 ENDED = ("succeeded", "failed", "cancelled", "rejected")
 # The exit codes of `python -m experiments run`, for a run that was carried out elsewhere.
+INFEASIBLE = 3
 EXIT_CODES = {"succeeded": 0, "rejected": 2}
 
 
@@ -69,7 +70,7 @@ class Server:
 
 
 def run(spec_file: Path, url: str) -> int:
-    """Submit the spec, follow the run, print its outcome; exit code 0 where it succeeded."""
+    """Submit the spec, follow the run, print its outcome; exit code 0 where it succeeded, 3 where it does not fit."""
     server = Server.at(url)
     submitted = server.post("/api/v1/runs", read_json(spec_file))
     line = ProgressLine()
@@ -77,7 +78,10 @@ def run(spec_file: Path, url: str) -> int:
         line.show(describe(current))
         time.sleep(ASK_EVERY)
     line.close(describe(current))
-    print(json.dumps(current.get("outcome"), indent=1))
+    outcome = current.get("outcome")
+    print(json.dumps(outcome, indent=1))
+    if isinstance(outcome, dict) and outcome.get("status") == "infeasible":
+        return INFEASIBLE
     return EXIT_CODES.get(current["state"], 1)
 
 

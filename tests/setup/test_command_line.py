@@ -89,9 +89,9 @@ def test_errors_of_the_machine_are_told_and_errors_of_the_program_are_not() -> N
     full = from_operating_system(OSError(errno.ENOSPC, "No space left on device", "/var/lab"))
     assert full is not None
     assert full.args[0] == "the disk is full: /var/lab"
-    closed = from_operating_system(PermissionError(errno.EACCES, "Permission denied", "/root/lab"))
+    closed = from_operating_system(PermissionError(errno.EACCES, "Permission denied", "/srv/lab"))
     assert closed is not None
-    assert closed.args[0] == "no permission: /root/lab"
+    assert closed.args[0] == "no permission: /srv/lab"
     assert from_operating_system(OSError(errno.EBADF, "Bad file descriptor")) is None
 
 

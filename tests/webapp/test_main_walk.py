@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
-from django.db import connection
 from playwright.sync_api import Page
 
-from tests.conftest import ROOT
 from tests.webapp.browser import browser_page, serving, sign_in
 from tests.webapp.cast import Cast, make_cast
+from tests.webapp.worker import working
 from webapp.runs.models import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -48,40 +43,8 @@ def red(settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cast:
 
 @pytest.fixture
 def worker(red: Cast, tmp_path: Path) -> Iterator[None]:
-    """A Celery worker with two slots on the test's database, ended with all its trials."""
-    database = connection.settings_dict
-    login = f"{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}"
-    environment = os.environ | {
-        "DATABASE_URL": f"postgresql://{login}/{database['NAME']}",
-        "REDIS_URL": django_settings.REDIS_URL,
-        "DJANGO_SETTINGS_MODULE": "webapp.settings.test",
-        "LAB_VAR": str(tmp_path / "var"),
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "celery",
-        "-A",
-        "workers.app",
-        "worker",
-        "--concurrency",
-        "2",
-        "-l",
-        "warning",
-    ]
-    with (tmp_path / "worker.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+    with working(tmp_path):
+        yield
 
 
 def upload(page: Page, url: str) -> None:

@@ -1,0 +1,55 @@
+"""A real Celery worker on the test's database, for tests that follow a run from the page to its outcome."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from django.conf import settings
+from django.db import connection
+
+from tests.conftest import ROOT
+
+COMMAND = [
+    sys.executable,
+    "-m",
+    "celery",
+    "-A",
+    "workers.app",
+    "worker",
+    "--concurrency",
+    "2",
+    "-l",
+    "warning",
+]
+
+
+@contextmanager
+def working(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Two slots; files under ``folder/var/files``; ended with all its trials on leaving."""
+    database = connection.settings_dict
+    login = f"{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}"
+    environment = os.environ | {
+        "DATABASE_URL": f"postgresql://{login}/{database['NAME']}",
+        "REDIS_URL": settings.REDIS_URL,
+        "DJANGO_SETTINGS_MODULE": "webapp.settings.test",
+        "LAB_VAR": str(folder / "var"),
+    }
+    with (folder / "worker.log").open("wb") as log:
+        process = subprocess.Popen(
+            COMMAND, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

@@ -44,18 +44,17 @@ def worker(folder: Path, slots: int) -> Iterator[psutil.Process]:
 
 def measure(runs: int, process: psutil.Process) -> list[tuple[str, float, float]]:
     """Rows of (what, measured, bound), in seconds."""
-    from webapp.accounts.models import Project, Team, User
-    from webapp.artifacts.services import add_zoo
+    from webapp.accounts.models import Project, Role, Team, User
+    from webapp.api.services import make_token
     from webapp.hosts.models import Host
 
     user = User.objects.create(username="benchmark")
-    project = Project.objects.create(
-        team=Team.objects.create(name="benchmark", slug="benchmark"), name="benchmark", slug="benchmark"
-    )
+    team = Team.objects.create(name="benchmark", slug="benchmark")
+    Project.objects.create(team=team, name="benchmark", slug="benchmark")
+    _, token = make_token(team, user, "benchmark", Role.MEMBER)
     wait_until(Host.objects.exists, 60)
-    model = add_zoo(project, user, "gpt2")
-    _, capture = finished(project, user, model, 1)
-    first, last = finished(project, user, model, runs)
+    _, capture = finished(token, 1)
+    first, last = finished(token, runs)
     time.sleep(2)
     before = sum(process.cpu_times()[:2])
     time.sleep(IDLE_SECONDS)
@@ -68,45 +67,37 @@ def measure(runs: int, process: psutil.Process) -> list[tuple[str, float, float]
     ]
 
 
-def finished(project, user, model, count: int) -> tuple[float, float]:  # type: ignore[no-untyped-def]
-    """Seconds from submission to the first and to the last end."""
+def finished(token: str, count: int) -> tuple[float, float]:
+    """Seconds from the request to the API to the first and to the last end."""
+    from django.test import Client
+
     from webapp.runs.models import Run
-    from webapp.runs.services import submit_experiment
 
     started = time.time()
-    made = submit_experiment(project, user, name="", trials=trials(model, count), request={})
-    wait_until(lambda: not made.runs.exclude(state__in=Run.FINAL).exists(), 300)
-    bad = made.runs.exclude(state=Run.State.SUCCEEDED).first()
+    answer = Client(headers={"Authorization": f"Bearer {token}", "Host": "localhost"}).post(
+        "/api/v1/experiments", {"name": "forty", "runs": specs(count)}, content_type="application/json"
+    )
+    if answer.status_code != 201:
+        raise SystemExit(f"the API answered {answer.status_code}: {answer.content[:300]!r}")
+    made = Run.objects.filter(experiment=answer.json()["id"])
+    wait_until(lambda: not made.exclude(state__in=Run.FINAL).exists(), 300)
+    bad = made.exclude(state=Run.State.SUCCEEDED).first()
     if bad is not None:
         raise SystemExit(f"run {bad.pk} ended {bad.state}: {bad.reason}")
-    ends = sorted(run.finished_at.timestamp() - started for run in made.runs.all())
+    ends = sorted(run.finished_at.timestamp() - started for run in made)
     return ends[0], ends[-1]
 
 
-def trials(model, count: int):  # type: ignore[no-untyped-def]
+def specs(count: int) -> list[dict[str, object]]:
     """Every policy on devices of growing memory, so that no two runs are the same."""
-    from webapp.runs.grid import Trial
-
-    workload = {"format": "auto", "options": {"batch": 8, "sequence": 1024}}
-    return [
-        Trial(
-            model,
-            {
-                "family": "memory",
-                "policy": POLICIES[i % len(POLICIES)],
-                "knobs": {},
-                "hardware": {
-                    "device": "a100-40g",
-                    "overrides": {"memory_bytes": (16 + i // len(POLICIES)) * 1e9},
-                },
-                "mode": "simulated",
-                "seed": 0,
-                "workload": workload,
-            },
-            "",
-        )
-        for i in range(count)
-    ]
+    workload = {"source": "zoo:gpt2", "options": {"batch": 8, "sequence": 1024}}
+    rows = []
+    for i in range(count):
+        overrides = {"memory_bytes": (16 + i // len(POLICIES)) * 1e9}
+        hardware = {"device": "a100-40g", "overrides": overrides}
+        policy = POLICIES[i % len(POLICIES)]
+        rows.append({"family": "memory", "policy": policy, "workload": workload, "hardware": hardware})
+    return rows
 
 
 def wait_until(condition, seconds: float) -> None:  # type: ignore[no-untyped-def]

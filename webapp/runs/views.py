@@ -12,9 +12,10 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
+from webapp.compare.export import download as download_table
 from webapp.hosts import evidence
 from webapp.navigation import project_url
-from webapp.runs import again, document, live, services
+from webapp.runs import again, document, listings, live, services
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.models import Experiment, Run
 
@@ -35,7 +36,10 @@ def _run(request: ProjectRequest, run: UUID) -> Run:
 def experiments(request: ProjectRequest) -> HttpResponse:
     found = Experiment.objects.filter(project=request.project).kept().with_counts()
     query = request.GET.get("q", "").replace("\0", "")
-    page = Paginator(found.filter(name__icontains=query), PER_PAGE).get_page(request.GET.get("page"))
+    found = found.filter(name__icontains=query)
+    if "export" in request.GET:
+        return download_table(listings.experiments_table(found), request.GET["export"])
+    page = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "runs/experiments.html", {"page": page, "experiments": page, "q": query})
 
 
@@ -137,6 +141,8 @@ def plan(request: ProjectRequest, run: UUID) -> HttpResponse:
     """One page of one table of the plan."""
     found = document.view_of(_run(request, run))
     table = found.plan_table(request.GET.get("table", ""))
+    if "export" in request.GET:
+        return download_table(listings.plan_table(table), request.GET["export"])
     page = Paginator(table.rows, PLAN_ROWS).get_page(request.GET.get("page"))
     return render(request, "runs/plan.html", {"table": table, "page": page, "run_id": run})
 

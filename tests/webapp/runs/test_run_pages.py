@@ -170,3 +170,16 @@ def test_a_run_that_waits_for_its_workload_says_what_for(cast: Cast) -> None:
     page = signed_in(cast.vera).get(cast.url(f"experiments/{experiment.pk}/")).content.decode()
     assert "waits until its workload is ready: capture a step, 40 %" in page
     assert "place 1" not in page
+
+
+def test_the_experiments_and_a_plan_leave_as_files(cast: Cast) -> None:
+    made = experiment_with(cast.project, ready(cast.project), queued=1, succeeded=1)
+    run = finished(made.runs.get(state="succeeded"))
+    client = signed_in(cast.vera)
+    listed = client.get(cast.url("experiments/?export=csv")).content.decode()
+    assert listed.splitlines()[1].startswith(
+        f"{made.name},{made.created_at.isoformat(timespec='seconds')},2,1,0,1"
+    )
+    plan = client.get(cast.url(f"runs/{run.pk}/plan?table=moves&export=latex")).content.decode()
+    assert "offload & 66" in plan
+    assert client.get(cast.url("experiments/?export=docx")).status_code == 404

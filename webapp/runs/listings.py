@@ -1,0 +1,43 @@
+"""The tables of the experiments' pages as they leave as a file: all rows, whatever page is shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from webapp.compare.export import Cell, Column, Table
+from webapp.runs.document import PlanTable
+from webapp.runs.models import ExperimentQuerySet, Run
+
+EXPERIMENT = ("experiment", "created", "runs")
+
+
+def experiments_table(experiments: ExperimentQuerySet) -> Table:
+    """Name, time and how many runs there are, by state; ``experiments`` come with their counts."""
+    states = Run.State.values
+    columns = (*map(Column, EXPERIMENT), *(Column(state, is_figure=True) for state in states))
+    rows = tuple(
+        (
+            found.name,
+            found.created_at.isoformat(timespec="seconds"),
+            *(_count(found, n) for n in ("total", *states)),
+        )
+        for found in experiments
+    )
+    return Table("Experiments", columns, rows)
+
+
+def _count(experiment: Any, name: str) -> int:
+    """An annotation of ``with_counts``."""
+    return int(getattr(experiment, name))
+
+
+def plan_table(table: PlanTable) -> Table:
+    columns = tuple(map(Column, table.columns))
+    rows = tuple(tuple(_cell(row.get(name)) for name in table.columns) for row in table.rows)
+    return Table(f"Plan {table.name}", columns, rows)
+
+
+def _cell(value: Any) -> Cell:
+    """Lists and objects are spelled as JSON."""
+    return value if value is None or isinstance(value, str | int | float | bool) else json.dumps(value)

@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.core.errors import BadInput
 from experiments.estimates import estimate_llm, estimate_model
+from experiments.hardware import Device, resolve
+from experiments.hardware.roofline import attainable, ridge_point
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
@@ -20,6 +23,8 @@ from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import PHASES, Floats, Step
 
 MOST_POINTS = 1500
+#: Whose roof is drawn where nothing says which device is meant.
+USUAL_DEVICE = "a100-40g"
 BINS = 40
 
 
@@ -169,37 +174,49 @@ def _memory_curve(value: Step) -> dict[str, Any]:
 
 
 def _roofline(value: Step) -> list[dict[str, Any]]:
-    """FLOPs against intensity, one point per distinct target, so that a thousand equal ops are one point."""
+    """Rate against intensity under the roof of a device, one point for equal ops of a phase.
+
+    The device is the one that the step was timed on where it has a spec sheet, else ``USUAL_DEVICE``. A timed op stands
+    at the rate it reached; an untimed one at what the roof allows.
+    """
     real = np.flatnonzero((value.ops.flops > 0) & (value.ops.bytes_moved > 0))
     if not len(real):
         return []
-    intensity = value.ops.flops[real] / value.ops.bytes_moved[real]
-    keys: dict[tuple[str, str, str], tuple[float, float, int]] = {}
-    for i, x in zip(real, intensity, strict=True):
-        phase = PHASES[value.ops.phase[i]]
-        key = (phase, value.ops.target[i], f"{x:.3g}")
-        flops = float(value.ops.flops[i])
-        keys[key] = (float(x), flops, keys[key][2] + 1 if key in keys else 1)
+    device = _device_of(value)
+    flops, intensity = value.ops.flops[real], value.ops.flops[real] / value.ops.bytes_moved[real]
+    dtype = value.ops.dtype[int(real[np.argmax(flops)])]
+    allowed = attainable(device, intensity, dtype)
+    seconds = value.ops.seconds[real]
+    timed = np.isfinite(seconds) & (seconds > 0)
+    rate = np.where(timed, flops / np.where(timed, seconds, 1.0), allowed)
+    low, high = float(intensity.min()) / 2, float(max(intensity.max(), ridge_point(device, dtype))) * 2
+    roof = np.unique(np.append(np.geomspace(low, high, 60), ridge_point(device, dtype)))
+    line = {**_points(f"{device.name}, {dtype}", roof, attainable(device, roof, dtype)), "mode": "lines"}
+    series = [line, *_op_points(value, real, intensity, rate)]
+    axes = ("intensity (FLOP/byte)", "rate (FLOP/s)")
+    return [plot(f"Ops under the roof of {device.name}", "scatter", *axes, series, log="xy")]
+
+
+def _device_of(value: Step) -> Device:
+    try:
+        return resolve(value.timed_on).device if value.timed_on else resolve(USUAL_DEVICE).device
+    except BadInput:
+        return resolve(USUAL_DEVICE).device
+
+
+def _op_points(value: Step, real: Any, intensity: Floats, rate: Floats) -> list[dict[str, Any]]:
+    """One series for each phase; ops alike in target and position are one point that says how many."""
+    found: dict[str, dict[tuple[str, str, str], tuple[float, float, int]]] = {}
+    for op, x, y in zip(real, intensity.tolist(), rate.tolist(), strict=True):
+        points = found.setdefault(PHASES[value.ops.phase[op]], {})
+        key = (value.ops.target[op], f"{x:.3g}", f"{y:.2g}")
+        points[key] = (x, y, points[key][2] + 1 if key in points else 1)
     series = []
-    for phase in PHASES:
-        mine = [(point, f"{key[1]} x{point[2]}") for key, point in keys.items() if key[0] == phase][
-            :MOST_POINTS
-        ]
-        if mine:
-            series.append(
-                _points(phase, [p[0] for p, _ in mine], [p[1] for p, _ in mine], [t for _, t in mine])
-            )
-    return [
-        plot(
-            "Ops on the roofline",
-            "scatter",
-            "intensity (FLOP/byte)",
-            "work (FLOP)",
-            series,
-            log="xy",
-            roofline=True,
-        )
-    ]
+    for phase, points in found.items():
+        kept = list(points.items())[:MOST_POINTS]
+        text = [f"{key[0]} x{count}" for key, (_, _, count) in kept]
+        series.append(_points(phase, [x for _, (x, _, _) in kept], [y for _, (_, y, _) in kept], text))
+    return series
 
 
 def _phase_times(value: Step) -> list[dict[str, Any]]:

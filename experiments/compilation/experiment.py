@@ -25,7 +25,10 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         raise BadInput(f"is {loaded.kind} ({loaded.format})", spec.workload.source, "a model")
     source = replace(loaded.value, options=replace(loaded.value.options, training=False))
     live = registry.load_module("compilation", "live")
-    measured = live.carry_out_live(source, cast(CompilationPolicy, policy).recipe, spec.seed, progress)
+    try:
+        measured = live.carry_out_live(source, cast(CompilationPolicy, policy).recipe, spec.seed, progress)
+    except live.CompilationFailed as error:
+        return Result(status="failed", reason=str(error), workload_sha256=loaded.sha256)
     return _result(measured, loaded.sha256)
 
 

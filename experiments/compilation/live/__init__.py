@@ -1,5 +1,5 @@
 """Carries out recipes with torch: export, passes, backends, verification in float64, timing against eager."""
 
-from experiments.compilation.live.runner import Measured, carry_out_live
+from experiments.compilation.live.runner import CompilationFailed, Measured, carry_out_live
 
-__all__ = ["Measured", "carry_out_live"]
+__all__ = ["CompilationFailed", "Measured", "carry_out_live"]

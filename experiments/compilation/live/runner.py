@@ -15,13 +15,17 @@ from experiments.compilation.live.export import export, records
 from experiments.compilation.live.passes import apply
 from experiments.compilation.live.timing import Comparison, compare
 from experiments.compilation.live.verify import Inputs, Verification, verify
-from experiments.core.errors import BadInput
+from experiments.core.errors import BadInput, LabError
 from experiments.core.progress import Progress
 from experiments.models.build import build, chosen
 from experiments.models.model import Model
 from experiments.workloads.model import ModelSource
 
 Plan = Callable[[Graph], Recipe]
+
+
+class CompilationFailed(LabError):
+    """The backend could not compile the model; its first line says why."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,7 @@ def _compiled(recipe: Recipe, module: nn.Module, inputs: Inputs, ops: int) -> Bu
 
     The compiler's cache on disk is an empty one: the time is a cold one, and what a killed run left is not met.
     """
+    from torch._dynamo.exc import TorchDynamoException
     from torch._dynamo.utils import counters
     from torch._inductor import config, metrics
     from torch._inductor.utils import fresh_cache
@@ -129,7 +134,10 @@ def _compiled(recipe: Recipe, module: nn.Module, inputs: Inputs, ops: int) -> Bu
     mode = None if options.get("mode") == "default" else options.get("mode")
     with fresh_cache(), config.patch(freezing=bool(options.get("freezing"))):
         call = torch.compile(module, backend=recipe.backend, mode=mode, dynamic=bool(options.get("dynamic")))
-        call(*inputs)
+        try:
+            call(*inputs)
+        except TorchDynamoException as error:
+            raise CompilationFailed(f"{recipe.backend}: {str(error).strip().splitlines()[0]}") from error
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     breaks = sum(counters["graph_break"].values())
     return Built(call, ops, 0, wall, cpu, int(metrics.generated_kernel_count), int(breaks))

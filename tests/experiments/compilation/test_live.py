@@ -178,3 +178,12 @@ def test_torch_compile_reports_kernels_breaks_and_compile_time() -> None:
     assert found.metrics["kernels"]["value"] >= 1
     assert found.metrics["graph_breaks"]["value"] == 0
     assert found.metrics["compile_time"]["value"] > 0
+
+
+def test_a_backend_that_cannot_compile_ends_failed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A C++ compiler that does not exist: Inductor's own complaint becomes the reason."""
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("/nowhere/c++",))
+    found = outcome("torch_compile", "zoo:mlp", batch=3)
+    assert found.status == "failed"
+    assert found.reason.startswith("inductor: ")
+    assert found.metrics == {}

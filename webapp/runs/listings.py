@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from webapp.compare.export import Cell, Column, Table
 from webapp.runs.document import PlanTable
-from webapp.runs.models import ExperimentQuerySet, Run
+from webapp.runs.models import Experiment, ExperimentQuerySet, Run
 
 EXPERIMENT = ("experiment", "created", "runs")
 
@@ -16,20 +15,14 @@ def experiments_table(experiments: ExperimentQuerySet) -> Table:
     """Name, time and how many runs there are, by state; ``experiments`` come with their counts."""
     states = Run.State.values
     columns = (*map(Column, EXPERIMENT), *(Column(state, is_figure=True) for state in states))
-    rows = tuple(
-        (
-            found.name,
-            found.created_at.isoformat(timespec="seconds"),
-            *(_count(found, n) for n in ("total", *states)),
-        )
-        for found in experiments
-    )
+    rows = tuple(_experiment_row(found, ("total", *states)) for found in experiments)
     return Table("Experiments", columns, rows)
 
 
-def _count(experiment: Any, name: str) -> int:
-    """An annotation of ``with_counts``."""
-    return int(getattr(experiment, name))
+def _experiment_row(experiment: Experiment, counts: tuple[str, ...]) -> tuple[Cell, ...]:
+    """``counts`` name the annotations of ``with_counts``."""
+    created = experiment.created_at.isoformat(timespec="seconds")
+    return (experiment.name, created, *(int(getattr(experiment, name)) for name in counts))
 
 
 def plan_table(table: PlanTable) -> Table:

@@ -189,8 +189,9 @@ def _roofline(value: Step) -> list[dict[str, Any]]:
     seconds = value.ops.seconds[real]
     timed = np.isfinite(seconds) & (seconds > 0)
     rate = np.where(timed, flops / np.where(timed, seconds, 1.0), allowed)
-    low, high = float(intensity.min()) / 2, float(max(intensity.max(), ridge_point(device, dtype))) * 2
-    roof = np.unique(np.append(np.geomspace(low, high, 60), ridge_point(device, dtype)))
+    ridge = ridge_point(device, dtype)
+    low, high = float(min(intensity.min(), ridge)) / 4, float(max(intensity.max(), ridge)) * 4
+    roof = np.unique(np.append(np.geomspace(low, high, 60), ridge))
     line = {**_points(f"{device.name}, {dtype}", roof, attainable(device, roof, dtype)), "mode": "lines"}
     series = [line, *_op_points(value, real, intensity, rate)]
     axes = ("intensity (FLOP/byte)", "rate (FLOP/s)")

@@ -31,6 +31,6 @@ def plan_table(table: PlanTable) -> Table:
     return Table(f"Plan {table.name}", columns, rows)
 
 
-def _cell(value: Any) -> Cell:
+def _cell(value: object) -> Cell:
     """Lists and objects are spelled as JSON."""
     return value if value is None or isinstance(value, str | int | float | bool) else json.dumps(value)

@@ -34,6 +34,10 @@ class WorkloadOptions:
     extra: str | None = knob(None, "a side file of the workload (g10_extra, throughput table)")
 
 
+#: Options that say nothing about the step itself: steps that differ in no other option are one capture.
+NOT_OF_THE_STEP = ("steps", "limit", "rate", "model", "extra")
+
+
 @dataclass(frozen=True)
 class Workload:
     """``source`` is a file or ``zoo:name``; ``format`` one of the readers or ``auto`` (decided by content)."""

@@ -14,14 +14,13 @@ from pathlib import Path
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, silent
+from experiments.core.spec import NOT_OF_THE_STEP
 from experiments.workloads import storage
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
 #: Raise when a capture of the same model would give another Step.
 CAPTURE_VERSION = 1
-#: Options that say nothing about the step itself.
-UNRELATED = ("steps", "limit", "rate", "model", "extra")
 
 
 def folder() -> Path:
@@ -32,7 +31,7 @@ def folder() -> Path:
 def key(source: ModelSource) -> str:
     """SHA-256 of everything that decides the step."""
     identity = asdict(source)
-    identity["options"] = {k: v for k, v in identity["options"].items() if k not in UNRELATED}
+    identity["options"] = {k: v for k, v in identity["options"].items() if k not in NOT_OF_THE_STEP}
     return jsonio.digest({"source": identity, "torch": version("torch"), "capture": CAPTURE_VERSION})
 
 

@@ -9,19 +9,18 @@ from django.db import transaction
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
+from experiments.core.spec import NOT_OF_THE_STEP
 from experiments.hardware import resolve
 from webapp.artifacts.models import Artifact
 from webapp.runs.models import Run
 
-#: Options that say nothing about the step itself.
-UNRELATED = ("steps", "limit", "rate", "model", "extra")
 LIVING = (Run.State.QUEUED, Run.State.RUNNING)
 
 
 def step_options(spec: dict[str, Any]) -> dict[str, Any]:
     """The options that decide a step, spelled without those left open."""
     given = spec.get("workload", {}).get("options", {})
-    return {name: value for name, value in given.items() if name not in UNRELATED and value is not None}
+    return {name: value for name, value in given.items() if name not in NOT_OF_THE_STEP and value is not None}
 
 
 def derive_key(kind: str, options: dict[str, Any], torch: str, device: str = "") -> str:

@@ -7,9 +7,11 @@ from experiments.memory.interface.plan import (
     Compress,
     Decompress,
     Drop,
+    InPlace,
     MemoryPlan,
     Move,
     Offload,
+    OnHost,
     Place,
     Prefetch,
     Recompute,
@@ -18,6 +20,7 @@ from experiments.memory.interface.plan import (
 )
 from experiments.memory.interface.policy import Eviction, MemoryPolicy, ReactiveMemoryPolicy, Resident
 from experiments.memory.interface.rerun import Lineage
+from experiments.memory.interface.space import Paging, Pool
 
 __all__ = [
     "Algorithm",
@@ -27,13 +30,17 @@ __all__ = [
     "Drop",
     "Estimate",
     "Eviction",
+    "InPlace",
     "Lineage",
     "Machine",
     "MemoryPlan",
     "MemoryPolicy",
     "Move",
     "Offload",
+    "OnHost",
+    "Paging",
     "Place",
+    "Pool",
     "Prefetch",
     "Rate",
     "ReactiveMemoryPolicy",

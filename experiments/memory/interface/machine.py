@@ -27,7 +27,9 @@ class Machine:
     """Bytes and channels of one device with its host and storage.
 
     ``out`` and ``back`` are device-to-host and host-to-device; where the link is not ``duplex`` they take turns.
-    ``write`` and ``read`` are the storage's. ``synchronous``: copies are made by the processor that computes, which
+    ``write`` and ``read`` are the storage's, ``remote_write`` and ``remote_read`` those of memory beyond the host
+    (none: zero bytes). ``sharers`` devices use the host link at the same time. ``host_bandwidth`` and ``host_flops``
+    are the host processor's own, for work done there. ``synchronous``: copies are made by the processor that computes, which
     stands still meanwhile (a CPU as its own device).
     """
 
@@ -40,6 +42,12 @@ class Machine:
     read: Rate
     storage_bytes: int
     synchronous: bool = False
+    remote_bytes: int = 0
+    remote_write: Rate = Rate(0.0)
+    remote_read: Rate = Rate(0.0)
+    sharers: int = 1
+    host_bandwidth: float = 0.0
+    host_flops: float = 0.0
 
     def out_time(self, size: float, tier: str = "host") -> float:
         """Seconds to move ``size`` bytes from the device to ``tier`` when nothing else moves."""

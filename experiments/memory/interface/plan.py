@@ -10,13 +10,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from experiments.core.errors import BadInput
+from experiments.memory.interface.space import Paging, Pool
 
+T = TypeVar("T")
 DEVICE = "device"
-#: Where a tensor's content can lie beside the device: host memory, or storage (SSD, persistent memory).
-TIERS = ("host", "storage")
+#: Where a tensor's content can lie beside the device: host memory, storage (SSD), or byte-addressable memory beyond
+#: the host's (persistent memory, CXL).
+TIERS = ("host", "storage", "remote")
 
 
 @dataclass(frozen=True)
@@ -125,9 +128,42 @@ class Algorithm(Move):
     workspace: int
 
 
+@dataclass(frozen=True)
+class InPlace(Move):
+    """Op ``at`` uses ``tensors`` where they lie on their tier (byte-addressable), and takes ``seconds`` to do so."""
+
+    action: ClassVar[str] = "in_place"
+    tensors: tuple[int, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class OnHost(Move):
+    """Op ``at`` runs on the host's processor in ``seconds``, beside the device's compute.
+
+    It begins when every tensor it reads has a copy on the host and the processor is free; what it writes then lies
+    on the host (device copies are void). What the device needs of it comes back by ``Prefetch``.
+    """
+
+    action: ClassVar[str] = "on_host"
+    seconds: float
+
+
 MOVES: Mapping[str, type[Move]] = {
     kind.action: kind
-    for kind in (Offload, Prefetch, Wait, Drop, Recompute, Compress, Decompress, Place, Algorithm)
+    for kind in (
+        Offload,
+        Prefetch,
+        Wait,
+        Drop,
+        Recompute,
+        Compress,
+        Decompress,
+        Place,
+        Algorithm,
+        InPlace,
+        OnHost,
+    )
 }
 
 
@@ -137,38 +173,74 @@ class MemoryPlan:
 
     ``reactive``: the runner asks the policy's ``evict`` when an allocation does not fit,
     and fetches on demand what an op lacks. ``notes`` is what the policy wants to be read beside the plan (JSON).
+    ``splits`` > 1 cuts the batch into that many micro-batches and ``order`` (a permutation of the ops, empty: as
+    they are) reorders the result; ops and tensors of the moves are those of the step so transformed, see
+    ``transform.transformed``. ``pool`` says how device addresses are given out (``None``: bytes are only counted),
+    ``paging`` turns the device into a cache of pages.
     """
 
     moves: tuple[Move, ...] = ()
     reactive: bool = False
     notes: Mapping[str, Any] = field(default_factory=dict)
+    splits: int = 1
+    order: tuple[int, ...] = ()
+    pool: Pool | None = None
+    paging: Paging | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "moves", tuple(sorted(self.moves, key=lambda move: move.at)))
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        """Plain data; fields at their defaults are left out, but for the first three."""
+        data: dict[str, Any] = {
             "moves": [move.to_json() for move in self.moves],
             "reactive": self.reactive,
             "notes": dict(self.notes),
         }
+        if self.splits != 1:
+            data["splits"] = self.splits
+        if self.order:
+            data["order"] = list(self.order)
+        for name, model in (("pool", self.pool), ("paging", self.paging)):
+            if model is not None:
+                data[name] = dataclasses.asdict(model)
+        return data
 
 
 def load_plan(data: Mapping[str, Any]) -> MemoryPlan:
     """The plan that ``to_json`` wrote; ``BadInput`` names the move and the field."""
-    unknown = set(data) - {"moves", "reactive", "notes"}
+    known = [f.name for f in dataclasses.fields(MemoryPlan)]
+    unknown = set(data) - set(known)
     if unknown:
-        raise BadInput(f"unknown field {sorted(unknown)[0]!r}", "plan", "moves, reactive, notes")
+        raise BadInput(f"unknown field {sorted(unknown)[0]!r}", "plan", ", ".join(known))
     moves = tuple(_load_move(row, f"plan.moves[{i}]") for i, row in enumerate(data.get("moves", ())))
-    return MemoryPlan(moves, data.get("reactive", False), data.get("notes", {}))
+    values = {name: data[name] for name in ("reactive", "notes", "splits") if name in data}
+    pool, paging = data.get("pool"), data.get("paging")
+    return MemoryPlan(
+        moves,
+        order=tuple(data.get("order", ())),
+        pool=None if pool is None else _load(Pool, pool, "plan.pool"),
+        paging=None if paging is None else _load(Paging, paging, "plan.paging"),
+        **values,
+    )
 
 
 def _load_move(row: Mapping[str, Any], where: str) -> Move:
-    values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in row.items()}
+    values = dict(row)
     action = str(values.pop("action", None))
     if action not in MOVES:
         raise BadInput(f"unknown action {action!r}", where, "one of " + ", ".join(MOVES))
+    return _load(MOVES[action], values, where)
+
+
+def _load(kind: type[T], row: Mapping[str, Any], where: str) -> T:
+    """``kind`` from its JSON fields, lists as tuples."""
     try:
-        return MOVES[action](**values)
+        return kind(**{name: _frozen(value) for name, value in row.items()})
     except TypeError as error:
-        raise BadInput(str(error).replace("__init__()", ""), where, f"the fields of {action}") from None
+        message = str(error).replace("__init__()", "")
+        raise BadInput(message, where, f"the fields of {kind.__name__}") from None
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(part) for part in value) if isinstance(value, list | tuple) else value

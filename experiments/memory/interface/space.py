@@ -1,0 +1,50 @@
+"""How a plan wants device memory to be managed: an allocator with addresses, or demand paging. Plain frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Allocators with addresses: ``first_fit`` and ``best_fit`` over one range; ``two_ended``: first fit, tensors named in
+#: ``high`` from the top, all others from the bottom; ``classes``: objects of fixed sizes; ``planned``: every address
+#: is decided ahead; ``caching``: a framework's, blocks kept in size bins and split (torch's rules).
+POOLS = ("first_fit", "best_fit", "two_ended", "classes", "planned", "caching")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """An allocator over the device's capacity; sizes are rounded up to ``granularity`` bytes.
+
+    ``high``: tensors served from the top (``two_ended``). ``classes``: (object bytes, objects) and ``serves``: (tensor,
+    index of its class) for ``classes``; a tensor not named takes the smallest class that holds it. ``offsets``:
+    (tensor, address) for ``planned``.
+    """
+
+    kind: str
+    granularity: int = 512
+    high: tuple[int, ...] = ()
+    classes: tuple[tuple[int, int], ...] = ()
+    serves: tuple[tuple[int, int], ...] = ()
+    offsets: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Paging:
+    """The device is a cache of blocks over ``backing`` (a tier); an op touches all blocks of its tensors in order.
+
+    A run of missing blocks costs ``fault_latency`` seconds once and their transfer. ``eviction``: ``lru`` (by last
+    use) or ``fifo`` (by arrival). ``read_ahead``: blocks fetched beyond a missing one, within its tensor and the next
+    in address order, doubling from 1 to this on sequential faults. ``correlation``: kernels ahead whose blocks are
+    prefetched from what earlier iterations did (0: none). ``discard_dead``: blocks of dead tensors are dropped, not
+    written back. ``Prefetch`` moves are hints: the tensor's missing blocks are fetched beside compute.
+    ``cached_in_host``: storage's blocks pass through a cache of host memory.
+    """
+
+    block_bytes: int = 2 << 20
+    fault_latency: float = 45e-6
+    backing: str = "host"
+    eviction: str = "lru"
+    read_ahead: int = 0
+    correlation: int = 0
+    discard_dead: bool = False
+    cached_in_host: bool = False
+    iterations: int = 2

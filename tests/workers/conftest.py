@@ -27,6 +27,7 @@ def crew(transactional_db: None, tmp_path: Path) -> Iterator[Crew]:
         "DATABASE_URL": f"postgresql://{address}/{database['NAME']}",
         "REDIS_URL": settings.REDIS_URL,
         "LAB_VAR": str(tmp_path / "var"),
+        "TMPDIR": str(tmp_path / "trials"),
         "TRIAL_COMMAND": f"{sys.executable} {PROGRAM}",
         "TRIAL_READABLE": str(PROGRAM),
         "TRIAL_MEMORY_BYTES": str(2**29),
@@ -34,6 +35,7 @@ def crew(transactional_db: None, tmp_path: Path) -> Iterator[Crew]:
         "RUN_BEAT_SECONDS": "0.2",
         "RUN_IDLE_SECONDS": "0.3",
     }
+    (tmp_path / "trials").mkdir()
     made = Crew(environment, tmp_path / "workers.log")
     try:
         yield made

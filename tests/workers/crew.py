@@ -9,9 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from webapp.accounts.models import Project, Team
 from webapp.artifacts.models import Artifact
 from webapp.runs.models import Run
+from workers.process_tree import descendants, is_zombie
 
 WORKER = """
 import threading
@@ -38,12 +41,30 @@ class Crew:
     log: Path
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def hire(self, count: int = 1) -> None:
+    def hire(self, count: int = 1, **settings: str) -> None:
+        """Start ``count`` workers, with environment variables that only they get."""
         for _ in range(count):
             with self.log.open("ab") as output:
+                worker = [sys.executable, "-c", WORKER]
                 self.workers.append(
-                    subprocess.Popen([sys.executable, "-c", WORKER], env=self.environment, stderr=output)
+                    subprocess.Popen(worker, env={**self.environment, **settings}, stderr=output)
                 )
+
+    def at_work(self) -> dict[int, list[str]]:
+        """What the living workers have started and has not ended: process numbers and command lines."""
+        found = {}
+        for worker in self.workers:
+            found |= {below: command_line(below) for below in descendants(worker.pid)}
+        return {pid: command for pid, command in found.items() if not is_zombie(pid)}
+
+    def left_behind(self) -> dict[int, list[str]]:
+        """All of the machine's processes that bear the crew's mark, whoever their parent is by now.
+
+        The mark is the folder in which the crew makes the trials' folders: the guard, bubblewrap and the trial
+        itself have it in their command lines, whatever they start inherits it as its HOME.
+        """
+        mark = self.environment["TMPDIR"]
+        return {pid: command_line(pid) for pid in psutil.pids() if mark in told_of(pid)}
 
     def kill(self, worker: subprocess.Popen[bytes]) -> None:
         """``kill -9``, and nothing else: what it was doing must be put right by others."""
@@ -54,6 +75,22 @@ class Crew:
     def dismiss(self) -> None:
         for worker in list(self.workers):
             self.kill(worker)
+
+
+def command_line(pid: int) -> list[str]:
+    return _read(pid, "cmdline").split("\0")
+
+
+def told_of(pid: int) -> str:
+    """The command line and the environment; nothing of a process that has ended or is not ours to read."""
+    return "" if is_zombie(pid) else _read(pid, "cmdline") + _read(pid, "environ")
+
+
+def _read(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return ""
 
 
 def project() -> Project:

@@ -14,11 +14,11 @@ import pytest
 import redis
 from django.test import override_settings
 
-from tests.workers.crew import Crew, all_ended, project, queue_runs, until
+from tests.workers.crew import Crew, all_ended, command_line, project, queue_runs, told_of, until
 from webapp.runs import lifecycle, queue
 from webapp.runs.models import Run, RunDocument, RunMetric
 from workers.embedded import Valkey
-from workers.process_tree import descendants, is_zombie, send
+from workers.process_tree import descendants, send
 from workers.services import free_port
 from workers.services import running as running_server
 
@@ -48,18 +48,18 @@ def kill_something(crew: Crew, dice: random.Random) -> str:
 
 def trials_below(pid: int) -> list[int]:
     """The Python processes of trials below a worker, not what is wrapped around them."""
-    return [below for below in descendants(pid) if "trials.py run" in command(below)[:200]]
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+    return [below for below in descendants(pid) if "trials.py run" in " ".join(command_line(below))[:200]]
 
 
 def processes_with(mark: str) -> list[int]:
-    return [pid for pid in psutil.pids() if mark in command(pid) and not is_zombie(pid)]
+    return [pid for pid in psutil.pids() if mark in told_of(pid)]
+
+
+def nothing_is_left(crew: Crew) -> None:
+    """No trial, no guard, no bubblewrap: first below the workers, then, the workers gone too, on the whole machine."""
+    until(lambda: not crew.at_work(), 10, "the workers have nothing below them")
+    crew.dismiss()
+    until(lambda: not crew.left_behind(), 10, "nothing of the crew is left")
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_fifty_kills_lose_no_run_and_double_none(crew: Crew) -> None:
             runs.extend(queue_runs(runs[0].project, *[WORK] * 10))
         return len(killed) == KILLS and all_ended(runs)
 
-    until(keep_killing, 100, "fifty kills and every run ended")
+    until(keep_killing, 200, "fifty kills and every run ended")
     ended = list(Run.objects.filter(pk__in=[run.pk for run in runs]))
     succeeded = [run for run in ended if run.state == Run.State.SUCCEEDED]
     failed = [run for run in ended if run.state == Run.State.FAILED]
@@ -89,25 +89,40 @@ def test_fifty_kills_lose_no_run_and_double_none(crew: Crew) -> None:
     assert sum(run.attempt for run in ended) == len(succeeded) + sum(
         run.crashes + run.infrastructure_losses for run in ended
     )
+    nothing_is_left(crew)
 
 
 def test_each_misbehaviour_ends_failed_with_its_cause_and_others_finish(crew: Crew) -> None:
     mark = uuid.uuid4().hex
     segfault, greedy, deaf, good = queue_runs(project(), "segfault", "allocate", f"fork {mark}", "sleep 0.1")
-    crew.hire()
-    until(lambda: bool(processes_with(mark)), 30, "the deaf fork runs")
-    Run.objects.filter(pk=deaf.pk).update(cancel_requested=True)
-    until(lambda: all_ended([segfault, greedy, deaf, good]), 30, "all ended")
+    crew.hire(TRIAL_SECONDS="5")
+    until(lambda: bool(processes_with(mark)), 30, "the deaf double fork runs")
+    assert crew.left_behind()
+    until(lambda: all_ended([segfault, greedy, deaf, good]), 60, "all ended")
     for run in (segfault, greedy, deaf, good):
         run.refresh_from_db()
     assert (segfault.state, segfault.signal, segfault.crashes) == ("failed", "SIGSEGV", 3)
     assert segfault.reason == "crashed with SIGSEGV, 3 times"
-    assert greedy.state == "failed"
-    assert greedy.reason == "took more than 0.50 GiB of memory"
+    assert (greedy.state, greedy.reason) == ("failed", "took more than 0.50 GiB of memory")
     assert greedy.peak_rss_bytes is not None and greedy.peak_rss_bytes > 2**29
-    assert deaf.state == "cancelled"
-    assert good.state == "succeeded"
+    assert (deaf.state, deaf.reason, deaf.crashes) == ("failed", "took longer than 5 s", 0)
+    assert (good.state, good.reason) == ("succeeded", "")
     assert processes_with(mark) == []
+    nothing_is_left(crew)
+
+
+def test_a_deaf_double_fork_is_ended_by_cancelling_too(crew: Crew) -> None:
+    mark = uuid.uuid4().hex
+    deaf, good = queue_runs(project(), f"fork {mark}", "sleep 0.1")
+    crew.hire()
+    until(lambda: bool(processes_with(mark)), 30, "the deaf double fork runs")
+    Run.objects.filter(pk=deaf.pk).update(cancel_requested=True)
+    until(lambda: all_ended([deaf, good]), 30, "both ended")
+    deaf.refresh_from_db()
+    good.refresh_from_db()
+    assert (deaf.state, deaf.reason, good.state) == ("cancelled", "cancelled", "succeeded")
+    assert processes_with(mark) == []
+    nothing_is_left(crew)
 
 
 def test_a_killed_worker_takes_its_trial_along(crew: Crew) -> None:

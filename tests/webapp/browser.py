@@ -54,10 +54,9 @@ def browser_page(width: int = 1280, theme: str = "light") -> Iterator[Page]:
         pytest.skip(f"no browser at {CHROMIUM} (apt install chromium, or set LAB_CHROMIUM)")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        scheme = "dark" if theme == "dark" else "light"
         page = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme
-        ).new_page()  # fmt: skip
+            viewport={"width": width, "height": 900}, color_scheme="dark" if theme == "dark" else "light"
+        ).new_page()
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda line: errors.append(line.text) if "Content Security" in line.text else None)

@@ -9,11 +9,14 @@ from django import forms
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
 
+from experiments.core import knobs
+from experiments.core.spec import WorkloadOptions
 from experiments.core.units import human
 from experiments.models.catalogue import ZOO
 from experiments.readers.base import KINDS
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
+from webapp.runs.grid_fields import USUAL_OPTIONS, GridField
 
 
 class ManyFilesInput(forms.ClearableFileInput):
@@ -56,7 +59,23 @@ class SampleForm(forms.Form):
 
 
 class ProfileForm(forms.Form):
+    """The device and the options of the step that is timed: one value each, empty for the default."""
+
     device = forms.ChoiceField(label="Device", choices=(("cpu", "CPU"), ("cuda", "CUDA GPU")), initial="cpu")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for option in knobs.describe(WorkloadOptions):
+            if option.name in USUAL_OPTIONS:
+                self.fields[option.name] = GridField(option)
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        for name in USUAL_OPTIONS:
+            if len(data.get(name, ())) > 1:
+                self.add_error(name, "One value: a profile is of one step.")
+        data["options"] = {name: data[name][0] for name in USUAL_OPTIONS if data.get(name)}
+        return data
 
 
 class ArtifactFilter(django_filters.FilterSet):  # type: ignore[misc]

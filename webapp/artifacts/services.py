@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -81,11 +82,16 @@ def open_blob(blob: Blob) -> IO[bytes]:
 
 
 @transaction.atomic
-def profile(artifact: Artifact, user: User, device: str) -> Run:
-    """Asks a host with ``device`` to time the ops of the model's step."""
+def profile(artifact: Artifact, user: User, device: str, options: Mapping[str, Any]) -> Run:
+    """Asks a host with ``device`` to time the ops of the model's step at these options."""
     queue.wake()
     return Run.objects.create(
-        project=artifact.project, artifact=artifact, owner=user, kind=Run.Kind.PROFILE, needs=device
+        project=artifact.project,
+        artifact=artifact,
+        owner=user,
+        kind=Run.Kind.PROFILE,
+        needs=device,
+        spec={"workload": {"options": dict(options)}},
     )
 
 

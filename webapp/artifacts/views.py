@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.contrib import messages
 from django.http import FileResponse, Http404, HttpResponse
@@ -10,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django_tables2 import RequestConfig
 
 from webapp.accounts.access import ProjectRequest, in_project
-from webapp.artifacts import cards, services
+from webapp.artifacts import cards, services, steps
 from webapp.artifacts.forms import ArtifactFilter, ProfileForm, SampleForm, UploadForm, ZooForm
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
@@ -86,19 +88,20 @@ def add_sample(request: ProjectRequest) -> HttpResponse:
 @require_safe
 @in_project()
 def artifact(request: ProjectRequest, artifact: int) -> HttpResponse:
-    found = _artifact(request, artifact)
-    page = {
+    return render(request, "artifacts/artifact.html", _page(_artifact(request, artifact), ProfileForm()))
+
+
+def _page(found: Artifact, profile: ProfileForm) -> dict[str, Any]:
+    families = (family for family, kinds in KINDS.items() if found.kind in kinds)
+    return {
         "artifact": found,
         "card": cards.card_of(found),
         "runs": found.runs.filter(kind="policy").select_related("experiment", "host")[:20],
-        "derived": found.derived.filter(trashed_at=None),
+        "steps": steps.steps_of(found),
         "pending": found.runs.exclude(kind="policy").exclude(state__in=("succeeded", "cancelled")),
-        "profile": ProfileForm(),
-        "presets": [
-            family for family, kinds in KINDS.items() if found.kind in kinds and family != "compilation"
-        ],
+        "profile": profile,
+        "presets": [family for family in families if family != "compilation"],
     }
-    return render(request, "artifacts/artifact.html", page)
 
 
 @require_safe
@@ -119,9 +122,12 @@ def download(request: ProjectRequest, artifact: int) -> FileResponse:
 def profile(request: ProjectRequest, artifact: int) -> HttpResponse:
     """Times the ops of the model's step on a host; its runs use the result from then on."""
     found, form = _artifact(request, artifact), ProfileForm(request.POST)
-    if not form.is_valid() or found.state != Artifact.State.READY:
-        raise Http404("only a ready model is profiled, on cpu or cuda")
-    run = services.profile(found, request.user, form.cleaned_data["device"])
+    if found.state != Artifact.State.READY or found.kind != "model":
+        raise Http404("only a ready model is profiled")
+    if not form.is_valid():
+        return render(request, "artifacts/artifact.html", _page(found, form), status=422)
+    asked = form.cleaned_data
+    run = services.profile(found, request.user, asked["device"], asked["options"])
     return redirect(project_url(request.project, "runs:run", run=run.pk))
 
 

@@ -14,6 +14,8 @@ from experiments.hardware import resolve
 from webapp.artifacts.models import Artifact
 from webapp.runs.models import Run
 
+#: How a step says that it was timed on a processor (``experiments.profiling.timing.device_name``).
+CPU = "cpu:"
 LIVING = (Run.State.QUEUED, Run.State.RUNNING)
 
 
@@ -37,7 +39,10 @@ def measured_step(model: Artifact, options: dict[str, Any], hardware: Any) -> Ar
     """The newest Step of ``model`` with these options whose ops were timed on the very device that is simulated."""
     device = device_name(hardware)
     profiled = model.derived.filter(
-        state=Artifact.State.READY, summary__options=options, summary__facts__timing="measured"
+        state=Artifact.State.READY,
+        trashed_at=None,
+        summary__options=options,
+        summary__facts__timing="measured",
     )
     for step in profiled.select_related("blob").order_by("-id"):
         if device and device == device_name(step.summary["facts"].get("timed_on")):
@@ -46,9 +51,15 @@ def measured_step(model: Artifact, options: dict[str, Any], hardware: Any) -> Ar
 
 
 def device_name(hardware: Any) -> str:
-    """The spec sheet of the one device in a RunSpec's ``hardware``, or of a driver's product name; "" where none."""
+    """The spec sheet of the one device in a RunSpec's ``hardware``, or of what a step was timed on; "" where none.
+
+    A GPU is known by the product name that its driver reports. A processor has no sheet of its own: ``cpu:<name>``
+    is on the sheet that stands for any CPU.
+    """
     if isinstance(hardware, Mapping):
         hardware = hardware.get("cluster", hardware).get("device")
+    if isinstance(hardware, str) and hardware.startswith(CPU):
+        hardware = CPU.rstrip(":")
     try:
         return resolve(hardware).device.name if isinstance(hardware, str) else ""
     except BadInput:

@@ -14,6 +14,8 @@ from webapp.runs.figures import figures_of
 from webapp.runs.lanes import lanes_of
 from webapp.runs.models import Run, RunDocument
 
+#: Parts of the provenance that have a place of their own on the page.
+TOLD_APART = ("hardware", "timing", "timed_on")
 #: Drawn as a plot or shown as a table, not written out as a line.
 DRAWN = ("timeline", "columns", "rows")
 
@@ -36,6 +38,7 @@ class RunView:
     violations: tuple[str, ...]
     provenance: tuple[tuple[str, Any], ...]
     sheets: str
+    timing: str
 
     def plan_table(self, name: str) -> PlanTable:
         """The table of that name, or 404."""
@@ -56,9 +59,18 @@ def view_of(run: Run) -> RunView:
         tables=_tables(plan),
         plan_facts=tuple((n, v) for n, v in plan.items() if not _is_table(v) and n not in DRAWN),
         violations=tuple(outcome.get("violations") or ()),
-        provenance=tuple(_flat({n: v for n, v in provenance.items() if n != "hardware"})),
+        provenance=tuple(_flat({n: v for n, v in provenance.items() if n not in TOLD_APART})),
+        timing=_timing(provenance),
         sheets=json.dumps(provenance["hardware"], indent=2) if "hardware" in provenance else "",
     )
+
+
+def _timing(provenance: Mapping[str, Any]) -> str:
+    """Where the times of the step's ops come from: ``measured on cpu:AMD EPYC``, ``roofline of a100-40g``."""
+    timing, device = str(provenance.get("timing", "")), str(provenance.get("timed_on", ""))
+    if not device:
+        return timing
+    return f"{timing} {'on' if timing == 'measured' else 'of'} {device}"
 
 
 def _plots(outcome: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -16,10 +16,8 @@ from experiments.core.spec import WorkloadOptions
 from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact
 from webapp.runs.grid import MOST_RUNS, ON_CLUSTERS, Expansion, Grid, expand
-from webapp.runs.grid_fields import GridField, QuantitiesField, SeedsField
+from webapp.runs.grid_fields import USUAL_OPTIONS, GridField, QuantitiesField, SeedsField
 
-#: Options shown at once; the others are under "more".
-USUAL_OPTIONS = ("batch", "sequence", "dtype", "optimizer")
 OVERRIDE_HELP = {
     "bytes": "for example 12 GiB",
     "bandwidth": "for example 12 GB/s",

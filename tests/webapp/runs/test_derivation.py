@@ -8,6 +8,7 @@ import pytest
 
 from tests.webapp.cast import Cast, ready
 from webapp.artifacts.models import Artifact
+from webapp.artifacts.services import trash
 from webapp.runs import derivation
 
 pytestmark = pytest.mark.django_db
@@ -41,3 +42,14 @@ def test_times_of_one_device_say_nothing_about_another(model: Artifact) -> None:
     assert derivation.measured_step(model, BATCH, "a100-40g") is None
     assert derivation.measured_step(model, {"batch": 16}, "h200-141g") is None
     assert derivation.measured_step(model, BATCH, [{"nodes": 1}]) is None
+
+
+def test_a_processor_is_on_the_sheet_that_stands_for_any_cpu(model: Artifact) -> None:
+    timed = profiled(model, "cpu", "cpu:some processor", BATCH)
+    assert derivation.measured_step(model, BATCH, "cpu-generic") == timed
+    assert derivation.measured_step(model, BATCH, {"device": "cpu", "overrides": {}}) == timed
+
+
+def test_a_profile_in_the_trash_is_not_used(model: Artifact) -> None:
+    trash(profiled(model, "gpu", "NVIDIA H200", BATCH))
+    assert derivation.measured_step(model, BATCH, "h200-141g") is None

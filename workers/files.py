@@ -1,11 +1,16 @@
-"""Stored files on this host: fetched by hash, verified, kept."""
+"""Stored files on this host: fetched by hash, verified, kept while there is room."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from django.conf import settings
 
@@ -13,6 +18,8 @@ from webapp.artifacts.models import Blob
 from webapp.artifacts.services import open_blob
 
 CHUNK = 2**20
+#: What was used so lately may be about to be opened by a trial, and half a file may still be growing (seconds).
+SPARED_SECONDS = 3600.0
 
 
 class Damaged(Exception):
@@ -21,17 +28,65 @@ class Damaged(Exception):
 
 def local(blob: Blob) -> Path:
     """The path of a verified copy; fetched on first use. Raises ``Damaged``, or ``OSError`` from the storage."""
-    path = Path(settings.BLOB_CACHE) / blob.sha256[:2] / blob.sha256
-    if path.is_file() and path.stat().st_size == blob.size:
-        return path
+    cache = Path(settings.BLOB_CACHE)
+    path = cache / blob.sha256[:2] / blob.sha256
     path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(cache):
+        kept = _touched(path, blob.size)
+    if not kept:
+        _fetch(blob, path)
+        with _locked(cache):
+            trim(cache, settings.BLOB_CACHE_BYTES)
+    return path
+
+
+def trim(cache: Path, most: int) -> None:
+    """Remove the least recently used until ``most`` bytes are left; what was used a while ago at most stays anyway."""
+    used = sorted((entry.stat().st_mtime, entry) for entry in cache.glob("??/*"))
+    held = sum(entry.stat().st_size for _, entry in used)
+    for last_use, entry in used:
+        abandoned = entry.suffix == ".part"
+        if last_use > time.time() - SPARED_SECONDS or not (held > most or abandoned):
+            continue
+        held -= entry.stat().st_size
+        entry.unlink()
+
+
+def _touched(path: Path, size: int) -> bool:
+    """Whether the whole file is there; its time of change then says when it was last used."""
+    if not path.is_file() or path.stat().st_size != size:
+        return False
+    os.utime(path)
+    return True
+
+
+def _fetch(blob: Blob, path: Path) -> None:
+    """Copy aside, verify, rename: under its hash a file is whole, whenever this process dies."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as aside:
+        try:
+            found = _copy(blob, aside)
+            if found != blob.sha256:
+                raise Damaged(f"the stored file {blob.sha256} has the hash {found}")
+            Path(aside.name).replace(path)
+        except BaseException:
+            Path(aside.name).unlink(missing_ok=True)
+            raise
+
+
+def _copy(blob: Blob, to: IO[bytes]) -> str:
+    """The SHA-256 of what was copied."""
     digest = hashlib.sha256()
-    with open_blob(blob) as source, tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as copy:
+    with open_blob(blob) as source:
         while chunk := source.read(CHUNK):
             digest.update(chunk)
-            copy.write(chunk)
-    if digest.hexdigest() != blob.sha256:
-        os.unlink(copy.name)  # noqa: PTH108
-        raise Damaged(f"the stored file {blob.sha256} has the hash {digest.hexdigest()}")
-    os.replace(copy.name, path)  # noqa: PTH105
-    return path
+            to.write(chunk)
+    to.flush()
+    return digest.hexdigest()
+
+
+@contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    """Against the other slots and workers of this host, so that none removes what another has just found."""
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

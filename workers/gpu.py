@@ -13,17 +13,21 @@ from pathlib import Path
 
 from experiments.hardware import local
 
-QUERY = ("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits")
+QUERY = ("--query-gpu=index,uuid,memory.total,name", "--format=csv,noheader,nounits")
 
 
 @dataclass(frozen=True)
 class Device:
-    """``index`` is the GPU's as nvidia-smi counts; ``None`` for the CPU. ``memory`` in bytes."""
+    """``index`` is the GPU's as nvidia-smi counts; ``None`` for the CPU. ``memory`` in bytes.
+
+    CUDA counts in another order, and anew where a trial sees one device of several: it is told the ``uuid``.
+    """
 
     kind: str
     name: str
     memory: int
     index: int | None = None
+    uuid: str = ""
 
     @property
     def key(self) -> str:
@@ -36,7 +40,7 @@ def devices() -> list[Device]:
 
 
 def gpus() -> list[Device]:
-    """What nvidia-smi lists, less what ``CUDA_VISIBLE_DEVICES`` (as numbers) hides; nothing where it is absent."""
+    """What nvidia-smi lists, less what ``CUDA_VISIBLE_DEVICES`` hides; nothing where it is absent."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
@@ -50,19 +54,32 @@ def gpus() -> list[Device]:
 
 
 def parse(told: str) -> list[Device]:
-    """Lines of ``index, name, MiB``. A device without a memory figure (some integrated ones) counts with 0."""
-    found = []
-    for line in filter(None, map(str.strip, told.splitlines())):
-        index, name, memory = [part.strip() for part in line.split(",")]
-        found.append(Device("cuda", name, int(memory) * 2**20 if memory.isdigit() else 0, int(index)))
-    return found
+    """Lines of ``index, uuid, MiB, name``; what is none (a driver's complaint) is passed over.
+
+    A device without a memory figure (some integrated ones) counts with 0.
+    """
+    rows = [[part.strip() for part in line.split(",", 3)] for line in told.splitlines()]
+    return [
+        Device("cuda", name, int(memory) * 2**20 if memory.isdigit() else 0, int(index), uuid)
+        for index, uuid, memory, name in (row for row in rows if len(row) == 4 and row[0].isdigit())
+    ]
 
 
 def visible(found: Sequence[Device], chosen: str | None) -> list[Device]:
+    """Those that ``CUDA_VISIBLE_DEVICES`` names, as CUDA reads it: by number or the start of a UUID, up to a wrong one."""
     if chosen is None:
         return list(found)
-    numbers = {int(word) for word in chosen.split(",") if word.strip().isdigit()}
-    return [device for device in found if device.index in numbers]
+    seen: list[Device] = []
+    for word in map(str.strip, chosen.split(",")):
+        named = [device for device in found if word and _is_called(device, word)]
+        if len(named) != 1 or named[0] in seen:
+            break
+        seen += named
+    return seen
+
+
+def _is_called(device: Device, word: str) -> bool:
+    return str(device.index) == word or (word.startswith("GPU-") and device.uuid.startswith(word))
 
 
 @contextmanager

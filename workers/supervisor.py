@@ -114,7 +114,7 @@ class Supervisor:
             "LAB_REVISION": revision_here(),
             "OMP_NUM_THREADS": str(self.threads),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "CUDA_VISIBLE_DEVICES": "" if device is None or device.index is None else str(device.index),
+            "CUDA_VISIBLE_DEVICES": device.uuid if device else "",
         }
 
     def _write(self, claim: Claim, write: Any) -> None:

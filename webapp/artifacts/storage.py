@@ -24,7 +24,7 @@ class WholeFiles(FileSystemStorage):
     def _save(self, name: str, content: Any) -> str:
         aside = f"{name}.{secrets.token_hex(8)}{ASIDE}"
         try:
-            super()._save(aside, content)
+            super()._save(aside, content)  # type: ignore[misc]  # not in the stubs
             _settle(Path(self.path(aside)))
             Path(self.path(aside)).replace(self.path(name))
         except BaseException:

@@ -181,8 +181,9 @@ READING_SECONDS = 300.0
 #: The program of a trial (empty: this Python's ``-m experiments``) and files it reads beyond the domain package.
 TRIAL_COMMAND = os.environ.get("TRIAL_COMMAND", "")
 TRIAL_READABLE = [path for path in os.environ.get("TRIAL_READABLE", "").split(os.pathsep) if path]
-#: Where a worker keeps fetched files, verified by their hash.
+#: Where a worker keeps fetched files, verified by their hash, and how many bytes of them at most.
 BLOB_CACHE = Path(os.environ.get("BLOB_CACHE", VAR / "cache" / "blobs"))
+BLOB_CACHE_BYTES = int(os.environ.get("BLOB_CACHE_BYTES", 20 * 2**30))
 
 #: Everything to stderr, with tracebacks: what runs the programs keeps their logs.
 LOGGING = {

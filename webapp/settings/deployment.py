@@ -10,7 +10,7 @@ CSRF_TRUSTED_ORIGINS = [f"https://{name}" for name in ALLOWED_HOSTS if name != "
 DATABASES = {"default": database(required("DATABASE_URL"))}
 CELERY_BROKER_URL = REDIS_URL = required("REDIS_URL")
 STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "default": {"BACKEND": "webapp.artifacts.storage.WholeFiles"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 SECURE_SSL_REDIRECT = True

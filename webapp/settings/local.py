@@ -9,6 +9,6 @@ ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 DATABASES = {"default": database(required("DATABASE_URL"))}
 CELERY_BROKER_URL = REDIS_URL = required("REDIS_URL")
 STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "default": {"BACKEND": "webapp.artifacts.storage.WholeFiles"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }

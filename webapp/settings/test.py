@@ -14,7 +14,7 @@ DATABASES = {
 CELERY_BROKER_URL = REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "default": {"BACKEND": "webapp.artifacts.storage.WholeFiles"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 AXES_ENABLED = False

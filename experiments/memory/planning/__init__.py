@@ -1,0 +1,1 @@
+"""What several planners of memory moves share; nothing here executes anything."""

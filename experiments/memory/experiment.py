@@ -120,7 +120,7 @@ def rejected(plan: MemoryPlan, faults: list[str]) -> Result:
 def make_plan(step: Step, machine: Machine, policy: MemoryPolicy, seed: int) -> MemoryPlan:
     """The policy's plan; ``Infeasible`` at once where some op's own tensors exceed the device."""
     need = step.op_need
-    if len(need) and int(need.max()) > machine.capacity:
+    if len(need) and int(need.max()) > machine.capacity and not policy.pages:
         op = int(need.argmax())
         missing = int(need[op]) - machine.capacity
         where = f"op {op} ({step.ops.name[op]}, {step.phase_of(op)})"
@@ -146,6 +146,8 @@ def metrics_of(simulation: Simulation, step: Step, hardware: Hardware, steps: in
         "offloaded_bytes": simulation.moved["out"],
         "prefetched_bytes": simulation.moved["back"],
     }
+    if simulation.page_faults:
+        metrics["page_faults"] = simulation.page_faults
     return metrics | rates(step, time, steps) | utilization(simulation, step, hardware)
 
 

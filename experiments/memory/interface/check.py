@@ -25,7 +25,22 @@ UNBORN, GONE, DEAD, ENCODED = "not yet produced", "dropped", "dead", "compressed
 
 def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
     """Every reason why ``plan`` cannot be carried out on ``step``, at most ``MOST``, in step order."""
+    if plan.paging is not None:
+        return _paging_faults(plan, step)[:MOST]
     return _Walk(plan, step, machine).run()[:MOST]
+
+
+def _paging_faults(plan: MemoryPlan, step: Step) -> list[str]:
+    """A paged device takes hints only: ``Prefetch`` of a tensor before an op."""
+    return [
+        f"{move.action} before op {move.at}: a paged device takes prefetches of tensors before ops only"
+        for move in plan.moves
+        if not (
+            isinstance(move, moves.Prefetch)
+            and 0 <= move.at < len(step.ops)
+            and 0 <= move.tensor < len(step.tensors)
+        )
+    ]
 
 
 class _Walk:

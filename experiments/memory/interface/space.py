@@ -31,20 +31,23 @@ class Pool:
 class Paging:
     """The device is a cache of blocks over ``backing`` (a tier); an op touches all blocks of its tensors in order.
 
-    A run of missing blocks costs ``fault_latency`` seconds once and their transfer. ``eviction``: ``lru`` (by last
-    use) or ``fifo`` (by arrival). ``read_ahead``: blocks fetched beyond a missing one, within its tensor and the next
-    in address order, doubling from 1 to this on sequential faults. ``correlation``: kernels ahead whose blocks are
-    prefetched from what earlier iterations did (0: none). ``discard_dead``: blocks of dead tensors are dropped, not
+    Up to ``coalesced`` missing blocks side by side are one fault: ``fault_latency`` seconds once, and their transfers.
+    ``eviction``: ``lru`` (by last use) or ``fifo`` (by arrival). ``read_ahead``: blocks fetched beyond a missing one in
+    address order, doubling from 1 to this on sequential faults. ``correlation``: kernels ahead whose blocks are
+    prefetched from what earlier steps did (0: none). ``discard_dead``: blocks without a live byte are dropped, not
     written back. ``Prefetch`` moves are hints: the tensor's missing blocks are fetched beside compute.
-    ``cached_in_host``: storage's blocks pass through a cache of host memory.
+    ``cached_in_host``: storage's blocks pass through a cache of host memory. ``reuse``: addresses of dead tensors are
+    given to new ones, as a framework's allocator does. The last of ``iterations`` steps is reported.
     """
 
     block_bytes: int = 2 << 20
     fault_latency: float = 45e-6
+    coalesced: int = 1
     backing: str = "host"
     eviction: str = "lru"
     read_ahead: int = 0
     correlation: int = 0
     discard_dead: bool = False
     cached_in_host: bool = False
+    reuse: bool = True
     iterations: int = 2

@@ -33,6 +33,15 @@ class Channels:
         """Queue ``size`` bytes from ``tier`` to the device, not before ``ready``; the time when they are there."""
         return self._send(size, ("back",) if tier == "host" else ("read", "back"), ready)
 
+    def spill(self, size: float, ready: float) -> float:
+        """Queue ``size`` bytes from host memory to storage, not before ``ready``; the time when they are there."""
+        return self._send(size, ("write",), ready)
+
+    def forget(self) -> None:
+        """Start the figures anew; the queues stay as they are."""
+        self.spans = {name: [] for name in self._rates}
+        self.moved = dict.fromkeys(self._rates, 0.0)
+
     def _send(self, size: float, names: tuple[str, ...], ready: float) -> float:
         end = ready
         for name in names:

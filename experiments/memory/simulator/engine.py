@@ -17,6 +17,7 @@ from experiments.memory.interface import plan as moves
 from experiments.memory.interface.machine import Estimate, Machine
 from experiments.memory.interface.plan import MemoryPlan, Move
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
+from experiments.memory.simulator.paging import PagedRun
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.report import TIMELINE, Simulation
 from experiments.memory.simulator.space import (
@@ -43,6 +44,8 @@ class Simulator:
 
     def run(self, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None = None) -> Simulation:
         """One step under ``plan``; ``Infeasible`` names the op that does not fit and the bytes that are missing."""
+        if plan.paging is not None:
+            return PagedRun(self.prepared, plan).run()
         return _Run(self.prepared, plan, policy).run()
 
     def estimate(self, plan: MemoryPlan) -> Estimate:

@@ -15,8 +15,8 @@ Spans = list[tuple[float, float]]
 #: Kinds of the device timeline: those of tensors, scratch of running ops, and encoded tensors.
 TIMELINE = (*KINDS, "workspace")
 #: Why compute stands still: an input is still coming, an allocation waits for a copy to leave, a policy asked for
-#: synchronisation, or the last copies of the step are under way.
-CAUSES = ("transfer", "space", "synchronization", "drain")
+#: synchronisation, the last copies of the step are under way, or a missing block is being fetched (paging).
+CAUSES = ("transfer", "space", "synchronization", "drain", "fault")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Simulation:
     transfers: dict[str, Spans]
     idle: Spans
     log: list[tuple[float, int, int]]
+    page_faults: int = 0
 
     @property
     def stall_time(self) -> float:

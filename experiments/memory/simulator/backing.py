@@ -1,0 +1,94 @@
+"""Where blocks lie when they are not on the device: a tier, for storage also behind a cache of host memory."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from experiments.core.errors import Infeasible
+from experiments.memory.interface.space import Paging
+from experiments.memory.simulator.blocks import Blocks
+from experiments.memory.simulator.channels import Channels
+from experiments.memory.simulator.prepared import Prepared
+
+
+class Backing:
+    """Copies of blocks on ``paging.backing``; persistent tensors begin there.
+
+    With ``cached_in_host`` what passes through the host stays there, least recently used first to go, and reaches
+    storage only when it is pushed out (lazy writes).
+    """
+
+    def __init__(self, prepared: Prepared, paging: Paging, blocks: Blocks, channels: Channels) -> None:
+        machine = prepared.machine
+        self.tier, self.blocks, self.channels = paging.backing, blocks, channels
+        rooms = {"host": machine.host_bytes, "storage": machine.storage_bytes, "remote": machine.remote_bytes}
+        self.room = rooms[self.tier]
+        self.stored: set[int] = set()
+        self.stored_bytes = 0
+        self.cache: OrderedDict[int, bool] | None = OrderedDict() if paging.cached_in_host else None
+        self.cached_bytes, self.cache_room = 0, machine.host_bytes
+        self.host_peak = 0
+        for tensor in prepared.persistent:
+            for block in blocks.of(tensor):
+                self._store(block)
+
+    def holds(self, block: int) -> bool:
+        """Whether there is content to fetch."""
+        return block in self.stored or (self.cache is not None and block in self.cache)
+
+    def fetch(self, block: int, ready: float) -> float:
+        """Queue the copy of ``block`` to the device; when it is there."""
+        size = self.blocks.size[block]
+        if self.cache is None:
+            return self.channels.back(size, self.tier, ready)
+        if block in self.cache:
+            self.cache.move_to_end(block)
+            return self.channels.back(size, "host", ready)
+        end = self.channels.back(size, self.tier, ready)
+        self._cache(block, False, end)
+        return end
+
+    def write(self, block: int, ready: float) -> float:
+        """Queue the copy of ``block`` from the device; when its device bytes are free."""
+        size = self.blocks.size[block]
+        if self.cache is None:
+            end = self.channels.out(size, self.tier, ready)
+            self._store(block)
+            return end
+        end = self.channels.out(size, "host", ready)
+        self._cache(block, True, end)
+        return end
+
+    def forget(self, block: int) -> None:
+        """The content of ``block`` is needed no more."""
+        if block in self.stored:
+            self.stored.discard(block)
+            self.stored_bytes -= self.blocks.size[block]
+        if self.cache is not None and self.cache.pop(block, None) is not None:
+            self.cached_bytes -= self.blocks.size[block]
+
+    def _store(self, block: int) -> None:
+        if block in self.stored:
+            return
+        self.stored.add(block)
+        self.stored_bytes += self.blocks.size[block]
+        if self.tier == "host":
+            self.host_peak = max(self.host_peak, self.stored_bytes)
+        if self.stored_bytes > self.room:
+            missing = self.stored_bytes - self.room
+            raise Infeasible(f"{self.tier} lacks {missing} bytes of {self.room}", self.tier, missing)
+
+    def _cache(self, block: int, dirty: bool, time: float) -> None:
+        """Keep ``block`` in host memory; what is pushed out and not yet on storage is written there."""
+        assert self.cache is not None
+        if block not in self.cache:
+            self.cached_bytes += self.blocks.size[block]
+        self.cache[block] = dirty or self.cache.get(block, False)
+        self.cache.move_to_end(block)
+        while self.cached_bytes > self.cache_room:
+            old, changed = self.cache.popitem(last=False)
+            self.cached_bytes -= self.blocks.size[old]
+            if changed:
+                self.channels.spill(self.blocks.size[old], time)
+                self._store(old)
+        self.host_peak = max(self.host_peak, self.cached_bytes)

@@ -1,0 +1,137 @@
+"""The blocks of a step's address space, as demand paging sees them.
+
+Persistent tensors lie at the bottom. Every other tensor, and each op's scratch, takes the smallest hole that holds it
+when it is first used and gives it back after its last use, as a framework's allocator does: the driver sees addresses
+that are used again, and cannot tell dead content from live. With ``reuse`` off each tensor keeps a range of its own
+(files mapped one by one).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Sequence
+
+from experiments.memory.interface.space import Paging
+from experiments.memory.simulator.prepared import Prepared
+from experiments.memory.simulator.report import TIMELINE
+
+#: Addresses are multiples of this, bytes.
+ALIGNMENT = 512
+WORKSPACE = TIMELINE.index("workspace")
+
+
+class Blocks:
+    """``size`` and ``kind`` (of the first tensor in it) by block; ``touched``, ``written``, ``dying`` blocks by op.
+
+    ``dying`` are the blocks without a live byte once the op has ended. ``identity`` is equal for ops of one name on
+    the same tensors.
+    """
+
+    def __init__(self, prepared: Prepared, paging: Paging) -> None:
+        step, self.block_bytes = prepared.step, paging.block_bytes
+        scratch = [op for op, size in enumerate(prepared.workspace) if size]
+        sizes = prepared.sizes + [prepared.workspace[op] for op in scratch]
+        first = step.first_use.tolist() + scratch
+        last = step.last_use.tolist() + scratch
+        kinds = prepared.kinds + [WORKSPACE] * len(scratch)
+        addresses, extent = _addresses(prepared.persistent, sizes, first, last, paging.reuse)
+        self.size = [self.block_bytes] * (-(-extent // self.block_bytes))
+        self.ranges = [self._range(address, size) for address, size in zip(addresses, sizes, strict=True)]
+        self.kind = [-1] * len(self.size)
+        for tensor in prepared.persistent + sorted(range(len(sizes)), key=lambda t: first[t]):
+            for block in self.ranges[tensor]:
+                self.kind[block] = kinds[tensor] if self.kind[block] < 0 else self.kind[block]
+        used = [list(row) for row in prepared.touched]
+        for tensor, op in enumerate(scratch, len(prepared.sizes)):
+            used[op].append(tensor)
+        self.touched = [self._joined(row) for row in used]
+        self.written = [self._joined(row) for row in prepared.lineage.writes]
+        self.dying = self._dying(prepared.persistent, first, last, len(used))
+        names = list(zip(step.ops.target, map(tuple, prepared.touched), strict=True))
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        self.identity = [numbers[name] for name in names]
+
+    @property
+    def count(self) -> int:
+        return len(self.size)
+
+    def of(self, tensor: int) -> Sequence[int]:
+        return self.ranges[tensor]
+
+    def _range(self, address: int, size: int) -> range:
+        if address < 0 or size == 0:
+            return range(0)
+        return range(address // self.block_bytes, (address + size - 1) // self.block_bytes + 1)
+
+    def _joined(self, tensors: Sequence[int]) -> list[int]:
+        return list(dict.fromkeys(block for tensor in tensors for block in self.ranges[tensor]))
+
+    def _dying(
+        self, persistent: Iterable[int], first: list[int], last: list[int], ops: int
+    ) -> list[list[int]]:
+        """Blocks whose last live tensor ends with each op, until a later tensor begins in them."""
+        live = [0] * self.count
+        for tensor in persistent:
+            for block in self.ranges[tensor]:
+                live[block] += 1
+        kept = set(persistent)
+        born: list[list[int]] = [[] for _ in range(ops)]
+        dead: list[list[int]] = [[] for _ in range(ops)]
+        for tensor, op in enumerate(last):
+            if op >= 0 and tensor not in kept:
+                born[first[tensor]].append(tensor)
+                dead[op].append(tensor)
+        dying: list[list[int]] = []
+        for op in range(ops):
+            for tensor in born[op]:
+                for block in self.ranges[tensor]:
+                    live[block] += 1
+            ended = [block for tensor in dead[op] for block in self.ranges[tensor]]
+            for block in ended:
+                live[block] -= 1
+            dying.append([block for block in dict.fromkeys(ended) if not live[block]])
+        return dying
+
+
+def _addresses(
+    persistent: Sequence[int], sizes: list[int], first: list[int], last: list[int], reuse: bool
+) -> tuple[list[int], int]:
+    """The address of each tensor (-1: never used) and the end of the address space."""
+    addresses, extent = [-1] * len(sizes), 0
+    padded = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
+    for tensor in persistent:
+        addresses[tensor], extent = extent, extent + padded[tensor]
+    holes: list[tuple[int, int]] = []
+    ending: dict[int, list[int]] = {}
+    kept = set(persistent)
+    freed = -1
+    for tensor in sorted(
+        (t for t in range(len(sizes)) if t not in kept and last[t] >= 0), key=first.__getitem__
+    ):
+        for op in range(freed + 1, first[tensor]):
+            for dead in ending.pop(op, ()) if reuse else ():
+                _give(holes, addresses[dead], padded[dead])
+        freed = max(freed, first[tensor] - 1)
+        fitting = [(size, start) for start, size in holes if size >= padded[tensor]]
+        if fitting:
+            size, start = min(fitting)
+            holes.remove((start, size))
+            if size > padded[tensor]:
+                bisect.insort(holes, (start + padded[tensor], size - padded[tensor]))
+        else:
+            start, extent = extent, extent + padded[tensor]
+        addresses[tensor] = start
+        ending.setdefault(last[tensor], []).append(tensor)
+    return addresses, extent
+
+
+def _give(holes: list[tuple[int, int]], start: int, size: int) -> None:
+    """Return a range to the sorted list of holes, joined with its neighbours."""
+    at = bisect.bisect(holes, (start, 0))
+    if at < len(holes) and holes[at][0] == start + size:
+        size += holes.pop(at)[1]
+    if at and sum(holes[at - 1]) == start:
+        start, size = holes[at - 1][0], holes[at - 1][1] + size
+        holes.pop(at - 1)
+        at -= 1
+    holes.insert(at, (start, size))

@@ -1,0 +1,270 @@
+"""Demand paging: the device is a cache of blocks over a tier, and an op touches the blocks of its tensors in order.
+
+What is assumed: tensors lie at the addresses of ``blocks.Blocks``; an op's compute is spread evenly over the bytes that it touches, so a block that is fetched early overlaps with it;
+up to ``coalesced`` blocks that an op finds missing side by side are one request, with one latency, whose transfers
+queue on the channel in order. Blocks never written hold nothing: they take space but no transfer. Sources: the driver's behaviour
+as DRAGON (SC 2018), OC-DNN (HiPC 2018) and DeepUM (ASPLOS 2023) describe it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+
+from experiments.core.errors import Infeasible
+from experiments.memory.interface.plan import MemoryPlan
+from experiments.memory.simulator.backing import Backing
+from experiments.memory.simulator.blocks import Blocks
+from experiments.memory.simulator.channels import Channels
+from experiments.memory.simulator.correlation import Correlation
+from experiments.memory.simulator.prepared import Prepared
+from experiments.memory.simulator.report import CAUSES, Simulation, Spans
+
+#: Share of the device that pre-eviction keeps free (DeepUM).
+LOW_WATER = 0.05
+
+
+class PagedRun:
+    """Several steps in a row on one device; the last one is reported, when caches and tables are warm.
+
+    ``resident`` holds the blocks on the device, the next to leave first; ``arrival`` when those under way are there;
+    ``leaving`` the (time, bytes) of copies on their way out, whose bytes still count in ``used``; ``spared`` what the
+    tables expect next, which leaves last.
+    """
+
+    def __init__(self, prepared: Prepared, plan: MemoryPlan) -> None:
+        assert plan.paging is not None
+        self.s, self.paging = prepared, plan.paging
+        self.capacity = prepared.machine.capacity
+        self.blocks = Blocks(prepared, plan.paging)
+        self.hints: dict[int, list[int]] = {}
+        for move in plan.moves:
+            self.hints.setdefault(move.at, []).append(getattr(move, "tensor", -1))
+        self.correlation = Correlation(plan.paging.correlation) if plan.paging.correlation else None
+        self.channels = Channels(prepared.machine)
+        self.backing = Backing(prepared, plan.paging, self.blocks, self.channels)
+        self.resident: OrderedDict[int, None] = OrderedDict()
+        self.arrival: dict[int, float] = {}
+        self.leaving: list[tuple[float, int]] = []
+        self.dirty: set[int] = set()
+        self.now, self.used, self.peak, self.at = 0.0, 0, 0, -1
+        self.window, self.next_block = 1, -1
+        self.spared: set[int] = set()
+        self._begin(0.0)
+
+    def _begin(self, time: float) -> None:
+        """Forget the figures so far: a new step is reported from ``time`` on."""
+        self.began = time
+        self.stalls = dict.fromkeys(CAUSES, 0.0)
+        self.idle: Spans = []
+        self.faults = 0
+        self.peak = self.used
+        self.log: list[tuple[float, int, int]] = []
+        held: dict[int, int] = {}
+        for block in self.resident:
+            kind = self.blocks.kind[block]
+            held[kind] = held.get(kind, 0) + self.blocks.size[block]
+        self.log = [(0.0, kind, size) for kind, size in sorted(held.items())]
+        self.channels.forget()
+
+    def run(self) -> Simulation:
+        for iteration in range(self.paging.iterations):
+            if iteration:
+                self._begin(self.now)
+            for op, seconds in enumerate(self.s.seconds):
+                self.at = op
+                self._step(op, seconds)
+        ideal = 0.0
+        for value in self.s.seconds:
+            ideal += value
+        return self._report(ideal)
+
+    def _step(self, op: int, seconds: float) -> None:
+        touched = self.blocks.touched[op]
+        for tensor in self.hints.get(op, ()):
+            self.prefetch(self.blocks.of(tensor), touched)
+        if self.correlation:
+            self._predict(op)
+        self.compute(op, touched, seconds)
+        if self.correlation:
+            self.correlation.learn(self.blocks.identity[op], touched)
+        if self.paging.discard_dead:
+            self.discard(self.blocks.dying[op])
+
+    def compute(self, op: int, touched: Sequence[int], seconds: float) -> None:
+        """Run op ``op``: its blocks one after another, each with its share of the compute."""
+        start, stalled, resident, arrival = self.now, 0.0, self.resident, self.arrival
+        if all(block in resident and block not in arrival for block in touched):
+            if self.paging.eviction == "lru":
+                for block in touched:
+                    resident.move_to_end(block)
+            self.dirty.update(self.blocks.written[op])
+            self.now = start + seconds
+            return
+        writes = set(self.blocks.written[op])
+        total = sum(self.blocks.size[block] for block in touched) or 1
+        done = 0
+        for position, block in enumerate(touched):
+            if block not in resident:
+                stalled += self._fault(touched, position)
+            elif arrival.get(block, 0.0) > self.now:
+                stalled += self._wait(arrival[block])
+            arrival.pop(block, None)
+            if self.paging.eviction == "lru" and block in resident:
+                resident.move_to_end(block)
+            if block in writes:
+                self.dirty.add(block)
+            done += self.blocks.size[block]
+            self.now = start + stalled + seconds * done / total
+
+    def _wait(self, time: float) -> float:
+        if time == float("inf"):
+            raise Infeasible("waits for a transfer that never ends (zero bandwidth)", self._place())
+        stall = max(0.0, time - self.now)
+        self.stalls["fault"] += stall
+        self.idle.append((self.now - self.began, self.now + stall - self.began))
+        self.now += stall
+        return stall
+
+    def _fault(self, touched: Sequence[int], position: int) -> float:
+        """Fetch the missing blocks from ``position`` on that lie side by side; stand still until the first is there."""
+        first = touched[position]
+        held = self.backing.holds(first)
+        run = [first]
+        for block in touched[position + 1 : position + self.paging.coalesced]:
+            if block != run[-1] + 1 or block in self.resident or self.backing.holds(block) != held:
+                break
+            run.append(block)
+        if held:
+            self.faults += 1
+        begin = self.now + (self.paging.fault_latency if held else 0.0)
+        ready = self._bring(run, begin, held)
+        if held and self.paging.read_ahead:
+            self._read_ahead(first, run[-1], touched)
+        return self._wait(ready)
+
+    def _bring(self, run: Sequence[int], begin: float, held: bool) -> float:
+        """Space and content for the blocks of ``run`` (the first one always); when the first is there."""
+        first = float("inf")
+        for block in run:
+            # The rest of the run may not push out what the run has just brought.
+            size = self.blocks.size[block]
+            room = self._room(size, self.spared) if self.spared else None
+            if room is None:
+                room = self._room(size, () if block == run[0] else run)
+            if room is None:
+                if block == run[0]:
+                    raise Infeasible("no block can leave", self._place(), self.blocks.size[block])
+                break
+            ready = max(begin, room)
+            end = self.backing.fetch(block, ready) if held else ready
+            self._take(block, end)
+            first = min(first, end)
+        return first
+
+    def _read_ahead(self, first: int, last: int, touched: Collection[int]) -> None:
+        """Fetch what follows in address order; the window doubles while faults are sequential."""
+        self.window = min(2 * self.window, self.paging.read_ahead) if first == self.next_block else 1
+        following = range(last + 1, min(last + 1 + self.window, self.blocks.count))
+        self.prefetch(following, touched)
+        self.next_block = last + 1 + self.window
+
+    def prefetch(self, blocks: Iterable[int], keep: Collection[int]) -> None:
+        """Start to fetch what is missing of ``blocks`` beside compute, while something but ``keep`` can leave."""
+        wanted = [b for b in blocks if b not in self.resident and self.backing.holds(b)]
+        if not wanted:
+            return
+        spared = {*keep, *wanted}
+        for block in wanted:
+            room = self._room(self.blocks.size[block], spared)
+            if room is None:
+                return
+            self._take(block, self.backing.fetch(block, max(self.now, room)))
+
+    def _predict(self, op: int) -> None:
+        """DeepUM: prefetch what the next ops touched the last time, and evict ahead to take in what they lack."""
+        assert self.correlation is not None
+        expected = self.correlation.expected(self.blocks.identity[op])
+        self.spared = {*expected, *self.blocks.touched[op]}
+        if all(block in self.resident for block in expected):
+            return
+        self.prefetch(expected, self.blocks.touched[op])
+        while self.capacity - self.used + sum(size for _, size in self.leaving) < LOW_WATER * self.capacity:
+            if not self._evict(self.spared):
+                return
+
+    def _take(self, block: int, end: float) -> None:
+        self.resident[block] = None
+        if end > self.now:
+            self.arrival[block] = end
+        self._count(self.blocks.size[block], block)
+
+    def _count(self, size: int, block: int) -> None:
+        self.used += size
+        self.log.append((self.now - self.began, self.blocks.kind[block], size))
+        self.peak = max(self.peak, self.used)
+
+    def _room(self, size: int, keep: Collection[int]) -> float | None:
+        """When ``size`` bytes are free, for which blocks outside ``keep`` may leave; ``None`` when too few can."""
+        ready = self.now
+        while self.used + size > self.capacity:
+            if self.leaving:
+                time, freed = self.leaving.pop(0)
+                self.used -= freed
+                ready = max(ready, time)
+            elif not self._evict(keep):
+                return None
+        return ready
+
+    def _evict(self, keep: Collection[int]) -> bool:
+        """Send the next block to leave on its way; False when none may."""
+        for block in self.resident:
+            if block not in keep and self.arrival.get(block, 0.0) <= self.now:
+                break
+        else:
+            return False
+        self.arrival.pop(block, None)
+        del self.resident[block]
+        size = self.blocks.size[block]
+        end = self.now
+        if block in self.dirty or not self.backing.holds(block):
+            end = self.backing.write(block, self.now)
+            self.dirty.discard(block)
+        self.leaving.append((end, size))
+        self.log.append((self.now - self.began, self.blocks.kind[block], -size))
+        return True
+
+    def discard(self, blocks: Iterable[int]) -> None:
+        """These blocks hold nothing that is needed again: their space is free at once."""
+        for block in blocks:
+            self.backing.forget(block)
+            self.dirty.discard(block)
+            if block in self.resident:
+                del self.resident[block]
+                self.arrival.pop(block, None)
+                self._count(-self.blocks.size[block], block)
+
+    def _place(self) -> str:
+        ops = self.s.step.ops
+        return f"op {self.at} ({ops.name[self.at]}, {self.s.step.phase_of(self.at)})"
+
+    def _report(self, ideal: float) -> Simulation:
+        spans = {
+            name: [(max(0.0, start - self.began), end - self.began) for start, end in rows]
+            for name, rows in self.channels.spans.items()
+        }
+        return Simulation(
+            peak_bytes=self.peak,
+            host_peak=round(self.backing.host_peak),
+            step_time=self.now - self.began,
+            ideal_time=ideal,
+            recompute_time=0.0,
+            recompute_flops=0.0,
+            codec_time=0.0,
+            stalls=self.stalls,
+            moved=self.channels.moved,
+            transfers=spans,
+            idle=self.idle,
+            log=self.log,
+            page_faults=self.faults,
+        )

@@ -1,0 +1,138 @@
+"""Demand paging: a device that is a cache of blocks. One block here is 1,024 bytes and takes a second to move."""
+
+import pytest
+
+from experiments.memory.interface import MemoryPlan, Paging, Prefetch
+from experiments.memory.simulator.paging import PagedRun
+from experiments.memory.simulator.prepared import Prepared
+from experiments.memory.simulator.report import Simulation
+from experiments.workloads.step import Step
+from tests.experiments.memory.steps import machine, make_step
+
+BLOCK = 1024
+
+
+def pages(order: str) -> Step:
+    """One op of a second for each letter, which reads the persistent block of that name."""
+    names = sorted(set(order))
+    rows = [(f"read {name}", "forward", 1.0, (name,), ()) for name in order]
+    return make_step(rows, dict.fromkeys(names, BLOCK), persistent=names)
+
+
+def run(step: Step, slots: int, moves: tuple[Prefetch, ...] = (), **paging: object) -> PagedRun:
+    options: dict[str, object] = {"block_bytes": BLOCK, "fault_latency": 0.0, "iterations": 1, **paging}
+    plan = MemoryPlan(moves, paging=Paging(**options))  # type: ignore[arg-type]
+    return PagedRun(Prepared(step, machine(slots * BLOCK, bandwidth=float(BLOCK))), plan)
+
+
+def faults(pager: PagedRun) -> int:
+    pager.run()
+    return pager.faults
+
+
+def test_five_pages_twice_through_four_slots_fault_ten_times() -> None:
+    assert faults(run(pages("ABCDEABCDE"), 4)) == 10
+
+
+def test_reading_one_ahead_leaves_six_faults() -> None:
+    assert faults(run(pages("ABCDEABCDE"), 4, read_ahead=1)) == 6
+
+
+def test_first_in_first_out_ignores_hits() -> None:
+    # C pushes A out although A was used last; the least recently used would be B.
+    assert faults(run(pages("ABACA"), 2, eviction="fifo")) == 4
+    assert faults(run(pages("ABACA"), 2)) == 3
+
+
+def test_a_fault_stops_compute_for_its_latency_and_its_transfer() -> None:
+    seen = run(pages("AB"), 2, fault_latency=0.25).run()
+    assert seen.step_time == pytest.approx(2 * (0.25 + 1) + 2)
+    assert seen.stalls["fault"] == pytest.approx(2.5)
+    assert seen.moved["back"] == 2 * BLOCK
+
+
+def test_when_everything_fits_the_second_step_moves_nothing_and_is_exactly_ideal() -> None:
+    seen = run(pages("ABC"), 3, iterations=2).run()
+    assert seen.step_time == seen.ideal_time == 3.0
+    assert not any(seen.moved.values())
+
+
+def test_clean_blocks_are_dropped_and_dirty_ones_written_back() -> None:
+    rows = [("write A", "forward", 1.0, (), ("A",)), ("B", "forward", 1.0, ("B",), ())]
+    step = make_step(rows, {"A": BLOCK, "B": BLOCK}, persistent=("A", "B"))
+    seen = run(step, 1).run()
+    assert seen.moved["out"] == BLOCK  # A only: B is clean
+    # A in 1 s, write 1 s, A out 1 s, B in 1 s, read 1 s
+    assert seen.step_time == pytest.approx(5.0)
+
+
+def test_a_hint_fetches_beside_compute() -> None:
+    step = pages("AB")
+    assert run(step, 2).run().step_time == pytest.approx(4.0)
+    # B is asked for when A is: it queues behind A's demand, no: before it, and both are there after two seconds.
+    hinted = run(step, 2, (Prefetch(0, 1),)).run()
+    assert hinted.step_time == pytest.approx(4.0)
+    longer = pages("AAB")
+    assert run(longer, 2, (Prefetch(1, 1),)).run().step_time == pytest.approx(1 + 1 + 1 + 1)
+
+
+def chain(n: int) -> Step:
+    """n activations in a row, read again in reverse: forward and backward of a chain."""
+    names = [f"x{i}" for i in range(n)]
+    rows = [(f"f{i}", "forward", 1.0, tuple(names[i - 1 : i]), (names[i],)) for i in range(n)]
+    rows += [(f"b{i}", "backward", 1.0, (names[i],), ()) for i in reversed(range(n))]
+    return make_step(rows, dict.fromkeys(names, BLOCK))
+
+
+def test_new_content_costs_no_fetch() -> None:
+    seen = run(chain(4), 4).run()
+    assert seen.step_time == 8.0
+    assert not any(seen.moved.values())
+
+
+def test_dead_content_is_carried_about_unless_the_driver_is_told() -> None:
+    rows = [
+        ("a", "forward", 1.0, (), ("a",)),
+        ("b", "forward", 1.0, (), ("b",)),
+        ("c", "forward", 1.0, (), ("c",)),
+    ]
+    step = make_step(rows, dict.fromkeys("abc", BLOCK))
+    kept = run(step, 1, reuse=False).run()
+    told = run(step, 1, reuse=False, discard_dead=True).run()
+    assert (kept.moved["out"], told.moved["out"]) == (2 * BLOCK, 0)
+
+
+def test_reused_addresses_need_no_more_than_the_live_peak() -> None:
+    seen = run(chain(6), 6, iterations=2).run()
+    assert seen.step_time == seen.ideal_time
+
+
+def test_what_was_touched_before_is_prefetched_once_the_tables_are_warm() -> None:
+    # Five blocks, four slots: on demand every touch is a fault; with the tables only as many as lack a slot ahead.
+    step = pages("ABCDE")
+    plain = run(step, 4, iterations=3)
+    learned = run(step, 4, iterations=3, correlation=2)
+    assert faults(plain) == 5
+    assert faults(learned) < 5
+    assert learned.now < plain.now
+
+
+def test_with_room_only_the_first_kernel_faults() -> None:
+    order = "ABC"
+    learned = run(pages(order), 3, iterations=2, correlation=2)
+    assert faults(learned) == 0
+
+
+def test_peak_never_exceeds_the_device() -> None:
+    for slots in (1, 2, 3, 5):
+        seen: Simulation = run(chain(8), slots, iterations=2, read_ahead=4).run()
+        assert seen.peak_bytes <= slots * BLOCK
+        assert seen.step_time >= seen.ideal_time
+
+
+def test_storage_behind_a_host_cache_is_written_only_when_the_cache_overflows() -> None:
+    step = chain(6)
+    pager = run(step, 2, backing="storage", cached_in_host=True)
+    seen = pager.run()
+    assert seen.moved["out"] > 0
+    assert seen.moved["write"] == 0

@@ -22,7 +22,7 @@ peak_memory                      bytes      lower   peak memory
 peak_memory_per_device           bytes      lower   peak memory of the fullest device
 average_memory                   bytes      lower   device bytes averaged over the step
 host_peak_memory                 bytes      lower   peak host memory
-page_faults                      1          lower   page faults in a step
+page_faults                      count      lower   page faults in a step
 persistent_bytes                 bytes      -       parameters, gradients kept and optimizer state
 step_time                        s          lower   step time
 ideal_step_time                  s          -       step time with infinite memory

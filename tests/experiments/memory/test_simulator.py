@@ -67,7 +67,7 @@ def test_a_copy_out_hides_behind_compute_and_a_late_copy_back_does_not():
     # Out from 3 to 7; back from 9 (op 3) to 13, four seconds in which nothing computes; op 3 ends at 16.
     done = run(Offload(1, 0, 0), Prefetch(3, 0))
     assert done.step_time == 16
-    assert done.stalls == {"transfer": 4, "space": 0, "synchronization": 0, "drain": 0}
+    assert done.stalls == {"transfer": 4, "space": 0, "synchronization": 0, "drain": 0, "fault": 0}
     assert done.overlap_time == 4
     assert done.idle == [(9, 13)]
     assert done.moved["out"] == done.moved["back"] == 4
@@ -92,7 +92,7 @@ def test_an_allocation_waits_for_a_tensor_that_is_leaving():
     ]
     step = make_step(rows, {"t": 4, "u": 2})
     done = run(Offload(1, 0, 0), Prefetch(2, 0), on=machine(4, 1.0), step=step)
-    assert done.stalls == {"transfer": 4, "space": 4, "synchronization": 0, "drain": 0}
+    assert done.stalls == {"transfer": 4, "space": 4, "synchronization": 0, "drain": 0, "fault": 0}
     assert done.peak_bytes == 4 and done.step_time == 17
 
 

@@ -1,0 +1,45 @@
+"""G10's benefit of moving a tensor away during a gap: the area above the memory line that comes free."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.memory.planning.gaps import Gaps
+from experiments.memory.planning.link_time import BACK, OUT, LinkTime
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Floats
+
+
+def benefits(gaps: Gaps, over: npt.NDArray[np.bool_], lengths: Floats, links: LinkTime) -> Floats:
+    """Bytes times microseconds of ops during which memory is ``over`` the line and the tensor would be away.
+
+    An ordinary gap counts from when half the tensor has left to when half must be on its way back, on storage's
+    lanes as booked so far. All gaps at once, with prefix sums over ops.
+    """
+    first = _half_out(gaps, links)
+    last = _half_back(gaps, links)
+    area = np.concatenate(([0.0], np.cumsum(np.where(over, lengths, 0.0))))
+    ordinary = np.where(last > first, area[last] - area[first], 0.0)
+    microseconds: Floats = np.where(gaps.looped, _looped(gaps, over, lengths, area), ordinary)
+    return gaps.bytes * microseconds
+
+
+def _half_out(gaps: Gaps, links: LinkTime) -> Ints:
+    passed = np.concatenate(([0.0], np.cumsum(links.storage[OUT].free)))
+    slots: Ints = np.searchsorted(passed[1:], passed[gaps.start] + gaps.bytes / 2)
+    return np.minimum(slots, len(passed) - 2)
+
+
+def _half_back(gaps: Gaps, links: LinkTime) -> Ints:
+    passed = np.concatenate(([0.0], np.cumsum(links.storage[BACK].free)))
+    return np.maximum(np.searchsorted(passed, passed[gaps.end] - gaps.bytes / 2, side="right") - 1, 0)
+
+
+def _looped(gaps: Gaps, over: npt.NDArray[np.bool_], lengths: Floats, area: Floats) -> Floats:
+    """Around the end of the step. As in the artifact, the second part is off by one: op ``m`` counts with the length of
+    op ``m - 1``, and op 0 with minus the whole step."""
+    shifted = np.where(over, np.concatenate(([-lengths.sum()], lengths[:-1])), 0.0)
+    wrapped = np.concatenate(([0.0], np.cumsum(shifted)))
+    found: Floats = area[-1] - area[gaps.start] + wrapped[gaps.end]
+    return found

@@ -1,0 +1,1 @@
+"""Carries out plans by the rules of the G10 artifact's simulator, see ``interface.artifact``."""

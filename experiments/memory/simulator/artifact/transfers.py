@@ -1,0 +1,168 @@
+"""One step under the artifact's transfer rules: a compute lane, four transfer lanes, contiguous pages.
+
+Before an op its planned transfers are queued and what it touches becomes resident, one tensor after another; the clock
+moves by serving the transfers that end first. A queued write does not keep an op from using the tensor; when it ends,
+whatever pages the tensor then has are free.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from experiments.core.errors import Infeasible
+from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.paged import PAGE, PagedStep
+from experiments.memory.interface.plan import MemoryPlan, Move
+from experiments.memory.simulator.artifact.allocator import TwoEnded
+from experiments.memory.simulator.artifact.lanes import NEVER, READ, WRITE, Lanes
+from experiments.memory.simulator.report import CAUSES, TIMELINE, Simulation, Spans
+
+WORKSPACE = TIMELINE.index("workspace")
+
+
+class Transfers:
+    """State and clock of one step; subclasses say what is carried out before and after an op.
+
+    ``place[t]`` is the first page of a tensor's range, ``None`` when it is absent; ``fetching`` the tensors whose
+    read has not ended.
+    """
+
+    def __init__(self, paged: PagedStep, machine: Machine, plan: MemoryPlan, space: int) -> None:
+        self.paged, self.machine, self.plan = paged, machine, plan
+        self.space = TwoEnded(space)
+        self.lanes = Lanes(machine)
+        self.place: list[int | None] = [None] * paged.tensors
+        self.fetching: set[int] = set()
+        self.kinds = [*paged.step.tensors.kind.tolist()] + [WORKSPACE] * paged.tensors
+        self.now, self.at = 0.0, -1
+        self.stalls = dict.fromkeys(CAUSES, 0.0)
+        self.idle: Spans = []
+        self.log: list[tuple[float, int, int]] = []
+        self.by_op: dict[int, list[Move]] = defaultdict(list)
+        for move in plan.moves:
+            self.by_op[move.at].append(move)
+
+    def run(self) -> Simulation:
+        self.begin()
+        for op, seconds in enumerate(self.paged.seconds):
+            self.at = op
+            self.before(op)
+            for tensor in self.paged.touched[op]:
+                self.make_resident(tensor, op)
+            self.compute(seconds)
+            for tensor in self.paged.dying[op]:
+                self.free(tensor)
+            self.after(op)
+        return self._report()
+
+    def begin(self) -> None:
+        """Global tensors are resident when the step begins."""
+        raise NotImplementedError
+
+    def before(self, op: int) -> None:
+        """The transfers issued when ``op`` is about to begin."""
+        raise NotImplementedError
+
+    def make_resident(self, tensor: int, op: int) -> None:
+        """Return when ``op`` may use ``tensor``."""
+        raise NotImplementedError
+
+    def after(self, op: int) -> None:
+        """What follows an op and its frees."""
+
+    def served(self) -> None:
+        """What follows a completed transfer."""
+
+    def compute(self, seconds: float) -> None:
+        """The device computes; transfers end meanwhile."""
+        end, lanes = self.now + seconds, self.lanes
+        while min(lanes.ends) <= end:
+            self._complete(lanes.next)
+            self.served()
+        self.now = end
+
+    def serve(self, cause: str) -> bool:
+        """Compute waits for the next transfer to end; False when none is under way."""
+        lane = self.lanes.next
+        if self.lanes.ends[lane] == NEVER:
+            return False
+        waited = self.lanes.ends[lane] - self.now
+        if waited > 0:
+            self.stalls[cause] += waited
+            self.idle.append((self.now, self.now + waited))
+        self._complete(lane)
+        self.served()
+        return True
+
+    def wait(self, tensor: int) -> None:
+        """Until the read of ``tensor`` has ended."""
+        while tensor in self.fetching:
+            if not self.serve("transfer"):
+                raise Infeasible(f"waits for tensor {tensor}, whose transfer never ends", self.where())
+
+    def _complete(self, lane: int) -> None:
+        self.now = self.lanes.ends[lane]
+        tensor = self.lanes.finish(lane)
+        if lane % 2 == WRITE:
+            self.free(tensor)
+        else:
+            self.fetching.discard(tensor)
+
+    def allocate(self, tensor: int, right: bool) -> None:
+        """Pages for ``tensor``; waits for transfers to end where none fit."""
+        while not self.try_allocate(tensor, right):
+            if not self.serve("space"):
+                raise self.lacking(tensor)
+
+    def try_allocate(self, tensor: int, right: bool) -> bool:
+        pages = self.paged.pages[tensor]
+        start = self.space.take(pages, right) if pages else 0
+        if start is None:
+            return False
+        self.place[tensor] = start
+        self.log.append((self.now, self.kinds[tensor], pages * PAGE))
+        return True
+
+    def free(self, tensor: int) -> None:
+        """The pages that ``tensor`` has, if any, are free."""
+        start, pages = self.place[tensor], self.paged.pages[tensor]
+        if start is None:
+            return
+        self.space.give(start, pages)
+        self.place[tensor] = None
+        self.log.append((self.now, self.kinds[tensor], -pages * PAGE))
+
+    def read(self, tensor: int, lane: int = READ) -> None:
+        """Queue the copy of a tensor that has its pages."""
+        self.fetching.add(tensor)
+        self.lanes.queue(lane, tensor, self.paged.bytes[tensor], self.now)
+
+    def lacking(self, tensor: int) -> Infeasible:
+        pages, used = self.paged.pages[tensor], 1 - self.space.free / self.space.total
+        what = f"tensor {tensor} wants {pages} contiguous pages, the largest hole has {self.space.largest}"
+        message = f"{what}; {used:.1%} of {self.space.total} pages are in use"
+        return Infeasible(message, self.where(), (pages - self.space.largest) * PAGE)
+
+    def where(self) -> str:
+        ops = self.paged.step.ops
+        return f"op {self.at} ({ops.name[self.at]})" if self.at >= 0 else "start of the step"
+
+    def _report(self) -> Simulation:
+        used = peak = 0
+        for _, _, change in self.log:
+            used += change
+            peak = max(peak, used)
+        return Simulation(
+            peak_bytes=peak,
+            host_peak=0,
+            step_time=self.now,
+            ideal_time=sum(self.paged.seconds),
+            recompute_time=0.0,
+            recompute_flops=0.0,
+            codec_time=0.0,
+            stalls=self.stalls,
+            moved=self.lanes.moved,
+            transfers=self.lanes.cut(self.now),
+            idle=self.idle,
+            log=self.log,
+        )

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, close_old_connections
+from django.db import InterfaceError, OperationalError, close_old_connections, connections
 
 from experiments.hardware import local
 from experiments.run import versions
 from webapp.hosts import services
 from webapp.hosts.models import Host
+from webapp.runs import lifecycle
 from workers import gpu, sandbox
 from workers.supervisor import Supervisor
 
@@ -56,7 +57,13 @@ class Dispatcher:
             thread.join()
 
     def _run(self, name: str, target: Any, argument: Any) -> None:
-        thread = threading.Thread(target=target, args=(argument,), name=name, daemon=True)
+        def work() -> None:
+            try:
+                target(argument)
+            finally:
+                connections.close_all()
+
+        thread = threading.Thread(target=work, name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
 
@@ -72,10 +79,13 @@ class Dispatcher:
             self._woken.acquire(timeout=settings.RUN_IDLE_SECONDS)
 
     def _beat(self, host: Host) -> None:
+        """Say that this host lives, and take back what others lost: beat's messages may not come through."""
         while not self._stopping.wait(HEARTBEAT_SECONDS):
             try:
                 close_old_connections()
                 services.heartbeat(host)
+                if lifecycle.reap():
+                    self.wake()
             except (OperationalError, InterfaceError) as error:
                 log.warning("the database does not answer: %s", error)
 

@@ -1,0 +1,87 @@
+"""The dear part on its own: a model's step captured, and profiled, by the real program inside the best sandbox here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.webapp.cast import Cast, make_cast, ready
+from webapp.artifacts.models import Artifact
+from webapp.runs import derivation
+from webapp.runs.models import Run
+from workers import files, sandbox
+from workers.assignment import torch_version
+from workers.dispatcher import register
+from workers.gpu import Device
+from workers.supervisor import Supervisor
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.torch]
+OPTIONS = {"batch": 4}
+CPU = Device("cpu", "some processor", 2**30)
+
+
+@pytest.fixture
+def cast(settings, tmp_path: Path) -> Cast:  # type: ignore[no-untyped-def]
+    settings.MEDIA_ROOT, settings.BLOB_CACHE = tmp_path / "files", tmp_path / "cache"
+    settings.VAR = tmp_path
+    return make_cast()
+
+
+def carry_out(run: Run) -> Run:
+    """By one slot in this process; the trial is a process of its own in its cell."""
+    host = register(1, [CPU])
+    slot = Supervisor(host, [CPU], sandbox.best_tier(), 2**32, threads=1)
+    assert slot.drain() == 1
+    run.refresh_from_db()
+    assert (run.state, run.reason) == ("succeeded", "")
+    assert run.sandbox_tier == sandbox.best_tier()
+    return run
+
+
+def arrays_of(step: Artifact) -> dict[str, Any]:
+    assert step.blob is not None
+    with np.load(files.local(step.blob)) as archive:
+        return dict(archive)
+
+
+def test_a_step_is_captured_once_and_found_under_its_key(cast: Cast) -> None:
+    model = ready(cast.project, name="mlp")
+    key = derivation.derive_key(Run.Kind.CAPTURE, OPTIONS, torch_version())
+    asked = derivation.capture_of(model, OPTIONS, key, 0)
+    assert derivation.capture_of(model, OPTIONS, key, 0) == asked
+    carry_out(asked)
+    step = derivation.ready_step(model, key)
+    assert step is not None
+    assert (step.kind, step.name, step.parent) == ("step", "mlp (captured step)", model)
+    assert step.summary["options"] == OPTIONS
+    assert step.summary["facts"]["timing"] != "measured"
+    assert len(arrays_of(step)) > 0
+
+
+def test_a_step_is_profiled_on_the_device_that_the_run_needs(cast: Cast) -> None:
+    model = ready(cast.project, name="mlp")
+    asked = Run.objects.create(
+        project=cast.project, artifact=model, kind=Run.Kind.PROFILE, needs="cpu",
+        spec={"workload": {"options": OPTIONS}},
+    )  # fmt: skip
+    done = carry_out(asked)
+    assert done.progress == 1.0
+    [step] = model.derived.all()
+    assert step.name == "mlp (profiled step)"
+    assert step.summary["facts"]["timing"] == "measured"
+    assert derivation.measured_step(model, OPTIONS, "cpu-generic") == step
+
+
+def test_a_model_that_is_not_there_ends_rejected_and_leaves_no_step(cast: Cast) -> None:
+    model = ready(cast.project, name="no-such-model")
+    key = derivation.derive_key(Run.Kind.CAPTURE, OPTIONS, torch_version())
+    asked = derivation.capture_of(model, OPTIONS, key, 0)
+    host = register(1, [])
+    Supervisor(host, [], sandbox.best_tier(), 2**32, threads=1).drain()
+    asked.refresh_from_db()
+    assert asked.state == Run.State.REJECTED
+    assert "no-such-model" in asked.reason
+    assert not model.derived.exists()

@@ -15,9 +15,9 @@ from experiments.memory.interface.plan import MemoryPlan, Recompute
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
-#: Ops whose results in training do not depend on the persistent tensors they update (running statistics).
-#: A rerun updates a scratch copy instead.
-IGNORES_STATE = ("batch_norm",)
+#: Ops whose results in training do not depend on the persistent tensors they update (running statistics), by parts of
+#: their names in lower case (``aten.native_batch_norm``, ``BatchNorm2d_Forward``). A rerun updates a scratch copy.
+IGNORES_STATE = ("batch_norm", "batchnorm")
 
 
 class Lineage:
@@ -41,7 +41,12 @@ class Lineage:
         return bisect_left(self.writers[tensor], op)
 
     def ignores_state(self, op: int) -> bool:
-        return any(part in self.step.ops.target[op] for part in IGNORES_STATE)
+        target = self.step.ops.target[op].lower()
+        return any(part in target for part in IGNORES_STATE)
+
+    def is_scratch(self, op: int, tensor: int) -> bool:
+        """A persistent tensor that ``op`` updates and does not depend on: its state does not matter to a rerun."""
+        return self.persistent[tensor] and tensor in self.writes[op] and self.ignores_state(op)
 
     def repeatable(self, op: int) -> bool:
         """False for ops that change a persistent tensor which they depend on: those must run once."""
@@ -93,7 +98,7 @@ class Lineage:
             if not self.repeatable(op):
                 found.append(f"{label} changes a persistent tensor")
             for tensor in self.reads[op]:
-                if self._starts(op, tensor) or (self.ignores_state(op) and self.persistent[tensor]):
+                if self._starts(op, tensor) or self.is_scratch(op, tensor):
                     continue
                 have = made.get(tensor, self.version(tensor, move.at) if tensor in here else -1)
                 if have != self.version(tensor, op):

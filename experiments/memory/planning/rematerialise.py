@@ -1,0 +1,163 @@
+"""Rematerialisation: tensors leave after a use and are made again before a later one.
+
+A policy says *what* is wanted again and *when* (``Demand``); ``remade`` works out which ops must run for it, when the
+tensors are dropped, and which of them cannot be made again and therefore stay: those of ops that update a
+persistent tensor, and those of ops whose sources have been overwritten meanwhile (a parameter that was updated during
+the backward pass, an activation changed in place). Random ops run again from the generator state of their first run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from experiments.memory.interface import Drop, Lineage, Move, Recompute
+from experiments.workloads.step import Step
+
+Present = Callable[[int], bool]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The tensors ``wanted`` have left after their use before op ``at`` and are made again before it.
+
+    Wanted tensors that ``at`` or a later op uses are saved ones; others are held as sources of later demands.
+    """
+
+    at: int
+    wanted: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Ops (ascending) to run again; ``stuck`` are tensors needed for it that cannot be made again."""
+
+    ops: tuple[int, ...]
+    stuck: frozenset[int]
+
+
+class Rematerialiser:
+    """Works out reruns for one step. Every tensor is demanded at most once; the earliest demand counts."""
+
+    def __init__(self, step: Step, lineage: Lineage | None = None) -> None:
+        self.step = step
+        self.lineage = lineage or Lineage(step)
+        self._uses: list[list[int]] = [row.tolist() for row in step.uses]
+        self._last: list[int] = step.last_use.tolist()
+        self._bytes: list[int] = step.tensors.bytes.tolist()
+
+    def chain(self, wanted: Iterable[int], present: Present, at: int) -> Chain:
+        """Ops that make ``wanted`` again before op ``at`` from persistent tensors and those that are ``present``."""
+        ops: set[int] = set()
+        stuck: set[int] = set()
+        todo = list(wanted)
+        seen = set(todo)
+        while todo:
+            tensor = todo.pop()
+            makers = [op for op in self.lineage.writers[tensor] if op < at]
+            if not makers or any(self.is_fixed(op, present, at) for op in makers):
+                stuck.add(tensor)
+                continue
+            ops.update(makers)
+            fresh = [s for op in makers for s in self._sources(op) if s not in seen and not present(s)]
+            seen.update(fresh)
+            todo += dict.fromkeys(fresh)
+        return Chain(tuple(sorted(ops)), frozenset(stuck))
+
+    def _sources(self, op: int) -> list[int]:
+        """Tensors that must exist before ``op`` runs again, persistent ones apart."""
+        reads = self.lineage.reads[op]
+        return [s for s in reads if not self.lineage.persistent[s] and not self._begins(op, s)]
+
+    def _begins(self, op: int, tensor: int) -> bool:
+        """``op`` lists a tensor of its own making as read and written; no other op wrote it before."""
+        return tensor in self.lineage.writes[op] and not self.lineage.version(tensor, op)
+
+    def is_fixed(self, op: int, present: Present, at: int) -> bool:
+        """``op`` would not do the same again before op ``at``: it updates state, or a source has changed since."""
+        lineage = self.lineage
+        if not lineage.repeatable(op):
+            return True
+        for source in lineage.reads[op]:
+            if lineage.is_scratch(op, source) or not (lineage.persistent[source] or present(source)):
+                continue
+            if lineage.version(source, at) != lineage.version(source, op):
+                return True
+        return False
+
+    def gap_before(self, tensor: int, at: int) -> int:
+        """The last op before ``at`` that uses ``tensor``; -1 when there is none."""
+        return max((op for op in self._uses[tensor] if op < at), default=-1)
+
+    def remade(self, demands: Sequence[Demand], held: Collection[int] = ()) -> tuple[Move, ...]:
+        """Drops and reruns for ``demands``; what cannot be made again stays on the device.
+
+        Sources of a rerun are persistent tensors, those that the step itself still needs, those made again before,
+        and ``held`` ones, which stay as long as a rerun reads them.
+        """
+        asked = self._once(demands)
+        while True:
+            chains, stays = self._attempt(asked, frozenset(held))
+            stays = stays or self._unread(asked, chains)
+            if not stays:
+                return self._moves(asked, chains)
+            asked = [replace(d, wanted=tuple(t for t in d.wanted if t not in stays)) for d in asked]
+
+    def _once(self, demands: Sequence[Demand]) -> list[Demand]:
+        """In order of ``at``, each tensor with its earliest demand, those without bytes or without a gap left out."""
+        asked, seen = [], set()
+        for demand in sorted(demands, key=lambda demand: demand.at):
+            fresh = [t for t in dict.fromkeys(demand.wanted) if t not in seen and self._bytes[t]]
+            seen.update(fresh)
+            wanted = tuple(t for t in fresh if 0 <= self.gap_before(t, demand.at) < demand.at - 1)
+            asked.append(replace(demand, wanted=wanted))
+        return asked
+
+    def _attempt(
+        self, asked: Sequence[Demand], held: frozenset[int]
+    ) -> tuple[list[tuple[int, ...]], set[int]]:
+        """The ops of each demand, and the wanted tensors that have to stay."""
+        gone = {t: (self.gap_before(t, demand.at), demand.at) for demand in asked for t in demand.wanted}
+        chains, stays = [], set()
+        for demand in asked:
+            present = self._presence(demand.at, gone, held)
+            chain = self.chain(demand.wanted, present, demand.at)
+            chains.append(chain.ops)
+            if chain.stuck:
+                stays |= self._blamed(demand, chain.stuck, set(gone), present)
+        return chains, stays
+
+    def _presence(self, at: int, gone: dict[int, tuple[int, int]], held: frozenset[int]) -> Present:
+        def present(tensor: int) -> bool:
+            if tensor in gone:
+                left, back = gone[tensor]
+                return at <= left or back < at
+            return self._last[tensor] >= at or tensor in held
+
+        return present
+
+    def _blamed(self, demand: Demand, stuck: frozenset[int], gone: set[int], present: Present) -> set[int]:
+        """Stuck tensors that were to leave stay instead; where a stuck one is dead, what depends on it stays."""
+        blamed = set(stuck) & gone
+        if stuck <= gone:
+            return blamed
+        lost = {t for t in demand.wanted if self.chain([t], present, demand.at).stuck - gone}
+        return blamed | lost
+
+    def _unread(self, asked: Sequence[Demand], chains: Sequence[tuple[int, ...]]) -> set[int]:
+        """Wanted tensors that the step does not use again and no later rerun reads: nothing is to be done for them."""
+        found: set[int] = set()
+        read_later: set[int] = set()
+        for demand, ops in reversed(list(zip(asked, chains, strict=True))):
+            found.update(t for t in demand.wanted if self._last[t] < demand.at and t not in read_later)
+            read_later.update(self.lineage.external(ops))
+        return found
+
+    def _moves(self, asked: Sequence[Demand], chains: Sequence[tuple[int, ...]]) -> tuple[Move, ...]:
+        drops = [Drop(self.gap_before(t, demand.at) + 1, t) for demand in asked for t in demand.wanted]
+        reruns = [
+            Recompute(demand.at, ops, demand.wanted)
+            for demand, ops in zip(asked, chains, strict=True)
+            if demand.wanted
+        ]
+        return (*sorted(drops, key=lambda drop: (drop.at, drop.tensor)), *reruns)

@@ -1,4 +1,4 @@
-"""The cast of the page tests: two teams that know nothing of each other, and a few things one of them has."""
+"""The cast of the page tests: teams that know nothing of each other, and artifacts, experiments and runs they have."""
 
 from __future__ import annotations
 
@@ -53,38 +53,83 @@ def make_cast() -> Cast:
     )
 
 
+@dataclass(frozen=True)
+class Place:
+    """A member of a team of their own and the project they work in: for tests that need no more people."""
+
+    user: User
+    project: Project
+
+    def url(self, rest: str = "") -> str:
+        return f"/t/{self.project.team.slug}/{self.project.slug}/{rest}"
+
+
+def place(name: str, role: str = Role.MEMBER) -> Place:
+    """The team ``name`` with one user of the same name in ``role`` and one project."""
+    user = User.objects.create_user(username=name, password="correct horse battery")
+    team = Team.objects.create(name=name, slug=name)
+    Membership.objects.create(team=team, user=user, role=role)
+    return Place(user, services.create_project(team, "Lab"))
+
+
 def ready(project: Project, kind: str = "model", name: str = "gpt2", **more: Any) -> Artifact:
     fields = {"kind": kind, "format": "zoo", "zoo": name, "source": "zoo", "state": "ready", **more}
     return Artifact.objects.create(project=project, name=name, **fields)
 
 
+def experiment(project: Project, name: str = "which fits") -> Experiment:
+    return Experiment.objects.create(project=project, name=name)
+
+
 def experiment_with(project: Project, artifact: Artifact, **states: int) -> Experiment:
     """An experiment with as many runs in each state as asked for: ``experiment_with(p, a, queued=2)``."""
-    made = Experiment.objects.create(project=project, name="which fits")
+    made = experiment(project)
     for state, count in states.items():
         for number in range(count):
             run_in(made, artifact, state, seed=number)
     return made
 
 
-def run_in(experiment: Experiment, artifact: Artifact, state: str, **fields: Any) -> Run:
+def run(
+    experiment: Experiment,
+    policy: str = "baseline",
+    metrics: dict[str, float] | None = None,
+    state: str = Run.State.SUCCEEDED,
+    **more: Any,
+) -> Run:
+    """A run as a worker would have left it in ``state``; what the spec says (knobs, mode ...) and columns in ``more``."""
     spec = {
-        "family": "memory",
-        "policy": "baseline",
-        "knobs": {},
-        "workload": {"source": "zoo:gpt2", "format": "auto", "options": {"batch": 4}},
-        "hardware": "a100-40g",
-        "mode": "simulated",
-        "seed": fields.get("seed", 0),
+        "family": more.pop("family", "memory"),
+        "policy": policy,
+        "knobs": more.pop("knobs", {}),
+        "workload": {"source": "zoo:gpt2", "format": "auto", "options": more.pop("options", {"batch": 4})},
+        "hardware": more.pop("hardware", "a100-40g"),
+        "mode": more.pop("mode", "simulated"),
+        "seed": more.pop("seed", 0),
     }
-    values = {"family": "memory", "policy": "baseline", "hardware": "a100-40g", "mode": "simulated"}
-    run = Run.objects.create(
-        project=experiment.project, experiment=experiment, artifact=artifact, state=state, spec=spec,
-        **{**values, **fields},
-    )  # fmt: skip
-    if state == "running":
-        Run.objects.filter(pk=run.pk).update(started_at=timezone.now() - timedelta(seconds=10), progress=0.5)
-    return run
+    same = {name: spec[name] for name in ("family", "policy", "mode", "seed")}
+    fields = same | {"hardware": str(spec["hardware"]), **_since(state), **more}
+    made = Run.objects.create(
+        project=experiment.project, experiment=experiment, spec=spec, state=state, **fields
+    )
+    values = (metrics or {}).items()
+    RunMetric.objects.bulk_create([RunMetric(run=made, name=name, value=value) for name, value in values])
+    return made
+
+
+def run_in(experiment: Experiment, artifact: Artifact, state: str, **more: Any) -> Run:
+    """A run on ``artifact`` in ``state``, its policy and the rest left as they come."""
+    return run(experiment, artifact=artifact, state=state, **more)
+
+
+def _since(state: str) -> dict[str, Any]:
+    """The columns that say how far a run in ``state`` has come."""
+    now = timezone.now()
+    if state == Run.State.RUNNING:
+        return {"started_at": now - timedelta(seconds=10), "progress": 0.5}
+    if state == Run.State.SUCCEEDED:
+        return {"finished_at": now, "outcome_status": "ok"}
+    return {"finished_at": now} if state in Run.FINAL else {}
 
 
 def finished(run: Run) -> Run:

@@ -10,8 +10,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from experiments.core import jsonio
-from tests.webapp import recorded
-from tests.webapp.recorded import Place
+from tests.webapp import cast
+from tests.webapp.cast import Place
 from webapp.accounts.models import Role
 from webapp.accounts.services import create_project
 from webapp.api import services
@@ -51,7 +51,7 @@ class Caller:
 
 @pytest.fixture
 def ada() -> Place:
-    return recorded.place("ada")
+    return cast.place("ada")
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def caller(ada: Place) -> Caller:
 
 @pytest.fixture
 def stranger() -> Caller:
-    return Caller(recorded.place("eve"))
+    return Caller(cast.place("eve"))
 
 
 def outcome_of(spec: dict[str, Any], status: str = "ok") -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.webapp import recorded
+from tests.webapp import cast
 from tests.webapp.api.test_api import SPEC, Caller, outcome_of
 
 pytestmark = pytest.mark.django_db
@@ -51,7 +51,7 @@ BODIES = [
 
 @pytest.fixture
 def caller() -> Caller:
-    return Caller(recorded.place("ada"))
+    return Caller(cast.place("ada"))
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -8,8 +8,8 @@ import re
 import pytest
 from django.test import Client
 
-from tests.webapp import recorded
-from tests.webapp.recorded import Place
+from tests.webapp import cast
+from tests.webapp.cast import Place
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import compare
 from webapp.compare.filters import comparable
@@ -23,7 +23,7 @@ GIB = 2**30
 
 @pytest.fixture
 def ada() -> Place:
-    return recorded.place("ada")
+    return cast.place("ada")
 
 
 @pytest.fixture
@@ -35,15 +35,15 @@ def client(client: Client, ada: Place) -> Client:
 @pytest.fixture
 def memory(ada: Place) -> Experiment:
     """A baseline, vDNN with three seeds, one that does not fit and one that crashed."""
-    made = recorded.experiment(ada.project)
-    gpt2 = recorded.artifact(ada.project)
-    recorded.run(made, "baseline", {"peak_memory": 60 * GIB, "step_time": 1.0, "mfu": 0.4}, artifact=gpt2)
+    made = cast.experiment(ada.project)
+    gpt2 = cast.ready(ada.project)
+    cast.run(made, "baseline", {"peak_memory": 60 * GIB, "step_time": 1.0, "mfu": 0.4}, artifact=gpt2)
     for seed, seconds in enumerate((1.4, 1.5, 1.6)):
         figures = {"peak_memory": 30 * GIB, "step_time": seconds, "mfu": 0.3}
-        recorded.run(made, "vdnn-all", figures, seed=seed, knobs={"lookahead": 1}, artifact=gpt2)
+        cast.run(made, "vdnn-all", figures, seed=seed, knobs={"lookahead": 1}, artifact=gpt2)
     reason = "op 7 needs 3 GiB more"
-    recorded.run(made, "checkpoint", outcome_status="infeasible", reason=reason, artifact=gpt2)
-    recorded.run(made, "swap-all", state="failed", outcome_status="", reason="SIGSEGV in op 3", artifact=gpt2)
+    cast.run(made, "checkpoint", outcome_status="infeasible", reason=reason, artifact=gpt2)
+    cast.run(made, "swap-all", state="failed", outcome_status="", reason="SIGSEGV in op 3", artifact=gpt2)
     return made
 
 
@@ -72,9 +72,9 @@ def test_what_is_equal_everywhere_is_said_once(memory: Experiment) -> None:
 
 
 def test_an_option_that_only_some_runs_set_is_a_difference(ada: Place) -> None:
-    made = recorded.experiment(ada.project)
-    recorded.run(made, options={"batch": 8})
-    recorded.run(made)
+    made = cast.experiment(ada.project)
+    cast.run(made, options={"batch": 8})
+    cast.run(made)
     found = compare(runs_of(made), Choice())
     assert [column.key for column in found.parameters] == ["option.batch"]
 
@@ -98,12 +98,10 @@ def test_runs_without_the_figure_come_last_in_either_direction(memory: Experimen
 
 def test_two_workloads_have_fronts_of_their_own(ada: Place) -> None:
     """A small model is no better policy than a large one: swap on the large stays on the front of its workload."""
-    made = recorded.experiment(ada.project, "two models")
+    made = cast.experiment(ada.project, "two models")
     for batch, scale in ((8, 1.0), (64, 10.0)):
-        recorded.run(
-            made, "baseline", {"step_time": scale, "peak_memory": 9 * scale}, options={"batch": batch}
-        )
-        recorded.run(made, "swap", {"step_time": 2 * scale, "peak_memory": scale}, options={"batch": batch})
+        cast.run(made, "baseline", {"step_time": scale, "peak_memory": 9 * scale}, options={"batch": batch})
+        cast.run(made, "swap", {"step_time": 2 * scale, "peak_memory": scale}, options={"batch": batch})
     found = scatter(compare(runs_of(made), Choice()), Choice(), ada.project)
     assert found is not None
     fronts = {front.question: [entry.name for entry in front.entries] for front in found.fronts}
@@ -111,10 +109,10 @@ def test_two_workloads_have_fronts_of_their_own(ada: Place) -> None:
 
 
 def test_measured_and_simulated_have_fronts_of_their_own(ada: Place) -> None:
-    made = recorded.experiment(ada.project)
-    recorded.run(made, "baseline", {"peak_memory": 9.0, "step_time": 1.0})
-    recorded.run(made, "vdnn-all", {"peak_memory": 8.0, "step_time": 0.5})
-    recorded.run(made, "baseline", {"peak_memory": 20.0, "step_time": 2.0}, mode="measured", hardware="local")
+    made = cast.experiment(ada.project)
+    cast.run(made, "baseline", {"peak_memory": 9.0, "step_time": 1.0})
+    cast.run(made, "vdnn-all", {"peak_memory": 8.0, "step_time": 0.5})
+    cast.run(made, "baseline", {"peak_memory": 20.0, "step_time": 2.0}, mode="measured", hardware="local")
     found = scatter(compare(runs_of(made), Choice()), Choice(), ada.project)
     assert found is not None
     fronts = {front.mode: [entry.name for entry in front.entries] for front in found.fronts}
@@ -146,7 +144,7 @@ def test_every_row_says_its_mode_where_modes_are_mixed(
 ) -> None:
     url = ada.url(f"compare/{memory.pk}/")
     assert client.get(url).content.decode().count("badge mode-simulated") == 2  # the heading, the front
-    recorded.run(memory, "baseline", {"step_time": 2.0}, mode="measured", hardware="local")
+    cast.run(memory, "baseline", {"step_time": 2.0}, mode="measured", hardware="local")
     rows = client.get(url).content.decode().split("<tbody>")[1].split("</tbody>")[0]
     assert (rows.count("badge mode-simulated"), rows.count("badge mode-measured")) == (4, 1)
 
@@ -168,7 +166,7 @@ def test_pinning_is_for_everybody_and_only_for_runs_of_the_experiment(
     assert client.post(url, {"run": base.pk}).status_code == 302
     memory.refresh_from_db()
     assert memory.pinned == base
-    other = recorded.run(recorded.experiment(ada.project, "another"))
+    other = cast.run(cast.experiment(ada.project, "another"))
     assert client.post(url, {"run": other.pk}).status_code == 404
     client.post(url)
     memory.refresh_from_db()
@@ -178,8 +176,8 @@ def test_pinning_is_for_everybody_and_only_for_runs_of_the_experiment(
 def test_any_runs_of_the_project_can_be_compared_but_nobody_elses(
     client: Client, ada: Place, memory: Experiment
 ) -> None:
-    bob = recorded.place("bob")
-    theirs = recorded.run(recorded.experiment(bob.project), "poison", {"step_time": 666.0})
+    bob = cast.place("bob")
+    theirs = cast.run(cast.experiment(bob.project), "poison", {"step_time": 666.0})
     mine = memory.runs.get(policy="baseline")
     page = client.get(ada.url(f"compare/?run={mine.pk},{theirs.pk}&run=nonsense")).content.decode()
     assert "1 line" in page
@@ -189,9 +187,9 @@ def test_any_runs_of_the_project_can_be_compared_but_nobody_elses(
 
 def test_a_hostile_name_stays_text(client: Client, ada: Place) -> None:
     name = "</script><script>alert(1)</script>"
-    made = recorded.experiment(ada.project, name)
+    made = cast.experiment(ada.project, name)
     for ending in ("a", "b"):
-        recorded.run(made, "same", {"step_time": 1.0, "peak_memory": 2.0}, options={"model": name + ending})
+        cast.run(made, "same", {"step_time": 1.0, "peak_memory": 2.0}, options={"model": name + ending})
     page = client.get(ada.url(f"compare/{made.pk}/")).content.decode()
     assert "<script>alert" not in page
     data = re.search(r'<script id="scatter-data" type="application/json">(.*?)</script>', page)

@@ -10,7 +10,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.webapp import recorded
+from tests.webapp import cast
 from webapp.compare.export import Column, Table, download, to_csv, to_latex, to_markdown, unguarded
 
 HOSTILE = (
@@ -138,10 +138,10 @@ def test_a_download_is_named_after_the_table_and_an_unknown_format_is_not_found(
 
 @pytest.mark.django_db
 def test_the_list_of_artifacts_leaves_as_it_is_filtered(client: Client) -> None:
-    ada = recorded.place("ada")
+    ada = cast.place("ada")
     client.force_login(ada.user)
-    recorded.artifact(ada.project, "=cmd|' /C calc'!A0")
-    recorded.artifact(ada.project, "trace", kind="jobs")
+    cast.ready(ada.project, name="=cmd|' /C calc'!A0")
+    cast.ready(ada.project, "jobs", "trace")
     rows = read(client.get(ada.url("artifacts/?kind=model&export=csv")).content.decode())
     assert rows[0][:2] == ["Name", "Kind"]
     assert [row[:2] for row in rows[1:]] == [["'=cmd|' /C calc'!A0", "model"]]

@@ -13,8 +13,8 @@ from django.test import Client
 from django_celery_beat.models import PeriodicTask
 
 from experiments.core.suites import Suite, load_suite, suite_names
-from tests.webapp import recorded
-from tests.webapp.recorded import Place
+from tests.webapp import cast
+from tests.webapp.cast import Place
 from webapp.nightly import history, services, suites
 from webapp.nightly.models import Night, Schedule
 from webapp.runs import queue
@@ -26,7 +26,7 @@ SUITE = "memory-gpt2"
 
 @pytest.fixture
 def ada(db: None) -> Place:
-    return recorded.place("ada")
+    return cast.place("ada")
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_doubled_message_runs_the_suite_once(nightly: Schedule) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_two_beats_at_the_same_moment_run_the_suite_once() -> None:
-    ada = recorded.place("ada")
+    ada = cast.place("ada")
     made = services.create_schedule(ada.project, ada.user, SUITE, 2, 0)
     together = threading.Barrier(2)
 
@@ -206,7 +206,7 @@ def test_a_wrong_schedule_is_refused_at_its_field(client: Client, ada: Place, ch
 
 
 def test_another_teams_schedule_does_not_exist(client: Client, nightly: Schedule) -> None:
-    bob = recorded.place("bob")
+    bob = cast.place("bob")
     theirs = services.create_schedule(bob.project, bob.user, SUITE, 2, 0)
     place = f"/t/ada/lab/nightly/{theirs.pk}/"
     assert client.get(place).status_code == 404

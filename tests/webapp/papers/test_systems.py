@@ -6,8 +6,8 @@ from django.test import Client
 from experiments.core.claims import chosen_claims
 from experiments.core.errors import BadInput
 from experiments.core.paper import Claim
-from tests.webapp import recorded
-from tests.webapp.recorded import Place
+from tests.webapp import cast
+from tests.webapp.cast import Place
 from webapp.papers import services
 from webapp.papers.models import ClaimCheck
 from webapp.runs.models import Experiment, Run, RunMetric
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def ada() -> Place:
-    return recorded.place("ada")
+    return cast.place("ada")
 
 
 @pytest.fixture
@@ -134,8 +134,8 @@ def test_the_catalogue_is_filtered_by_the_address(
 
 
 def test_verdicts_belong_to_the_project(client: Client, ada: Place) -> None:
-    bob = recorded.place("bob")
-    theirs = recorded.experiment(bob.project)
+    bob = cast.place("bob")
+    theirs = cast.experiment(bob.project)
     claim = chosen_claims("memory", "vdnn-dyn")[0].claim.id
     ClaimCheck.objects.create(
         family="memory", policy="vdnn-dyn", claim=claim, experiment=theirs, ours=6.66, verdict="reproduced"
@@ -148,7 +148,7 @@ def test_every_system_has_a_page_and_exports(client: Client, ada: Place) -> None
 
     for policy in all_policies():
         assert client.get(ada.url(f"systems/{policy.family}/{policy.name}/")).status_code == 200, policy.name
-    for name, mark in (("csv", "system,family"), ("markdown", "| system |"), ("latex", r"\toprule")):
+    for name, mark in (("csv", "System,Family"), ("markdown", "| System |"), ("latex", r"\toprule")):
         assert mark in client.get(ada.url(f"systems/?export={name}")).content.decode()
     assert client.get(ada.url("systems/memory/no-such/")).status_code == 404
     assert client.get(ada.url("systems/cooking/fifo/")).status_code == 404

@@ -37,7 +37,7 @@ class Paging:
     prefetched from what earlier steps did (0: none). ``discard_dead``: blocks without a live byte are dropped, not
     written back. ``Prefetch`` moves are hints: the tensor's missing blocks are fetched beside compute.
     ``cached_in_host``: storage's blocks pass through a cache of host memory. ``reuse``: addresses of dead tensors are
-    given to new ones, as a framework's allocator does. The last of ``iterations`` steps is reported.
+    given to new ones, as a framework's allocator does. Blocks of ``preferred`` tensors leave last. The last of ``iterations`` steps is reported.
     """
 
     block_bytes: int = 2 << 20
@@ -50,4 +50,5 @@ class Paging:
     discard_dead: bool = False
     cached_in_host: bool = False
     reuse: bool = True
+    preferred: tuple[int, ...] = ()
     iterations: int = 2

@@ -37,8 +37,9 @@ class Channels:
         """Queue ``size`` bytes from host memory to storage, not before ``ready``; the time when they are there."""
         return self._send(size, ("write",), ready)
 
-    def forget(self) -> None:
-        """Start the figures anew; the queues stay as they are."""
+    def restart(self, now: float) -> None:
+        """Start the clock and the figures anew at ``now``; transfers under way go on."""
+        self._free = {lane: max(0.0, time - now) for lane, time in self._free.items()}
         self.spans = {name: [] for name in self._rates}
         self.moved = dict.fromkeys(self._rates, 0.0)
 

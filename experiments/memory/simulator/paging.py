@@ -28,8 +28,8 @@ class PagedRun:
     """Several steps in a row on one device; the last one is reported, when caches and tables are warm.
 
     ``resident`` holds the blocks on the device, the next to leave first; ``arrival`` when those under way are there;
-    ``leaving`` the (time, bytes) of copies on their way out, whose bytes still count in ``used``; ``spared`` what the
-    tables expect next, which leaves last.
+    ``leaving`` the (time, bytes) of copies on their way out, whose bytes still count in ``used``; ``spared`` what is
+    preferred here or expected next, which leaves last.
     """
 
     def __init__(self, prepared: Prepared, plan: MemoryPlan) -> None:
@@ -49,28 +49,30 @@ class PagedRun:
         self.dirty: set[int] = set()
         self.now, self.used, self.peak, self.at = 0.0, 0, 0, -1
         self.window, self.next_block = 1, -1
-        self.spared: set[int] = set()
-        self._begin(0.0)
+        self.preferred = {b for tensor in plan.paging.preferred for b in self.blocks.of(tensor)}
+        self.spared = set(self.preferred)
+        self._begin()
 
-    def _begin(self, time: float) -> None:
-        """Forget the figures so far: a new step is reported from ``time`` on."""
-        self.began = time
+    def _begin(self) -> None:
+        """Forget the figures so far: a new step is reported, and its clock starts at 0."""
+        self.arrival = {block: time - self.now for block, time in self.arrival.items() if time > self.now}
+        self.leaving = [(time - self.now, size) for time, size in self.leaving]
+        self.channels.restart(self.now)
+        self.now = 0.0
         self.stalls = dict.fromkeys(CAUSES, 0.0)
         self.idle: Spans = []
         self.faults = 0
         self.peak = self.used
-        self.log: list[tuple[float, int, int]] = []
         held: dict[int, int] = {}
         for block in self.resident:
             kind = self.blocks.kind[block]
             held[kind] = held.get(kind, 0) + self.blocks.size[block]
-        self.log = [(0.0, kind, size) for kind, size in sorted(held.items())]
-        self.channels.forget()
+        self.log: list[tuple[float, int, int]] = [(0.0, kind, size) for kind, size in sorted(held.items())]
 
     def run(self) -> Simulation:
         for iteration in range(self.paging.iterations):
             if iteration:
-                self._begin(self.now)
+                self._begin()
             for op, seconds in enumerate(self.s.seconds):
                 self.at = op
                 self._step(op, seconds)
@@ -122,7 +124,7 @@ class PagedRun:
             raise Infeasible("waits for a transfer that never ends (zero bandwidth)", self._place())
         stall = max(0.0, time - self.now)
         self.stalls["fault"] += stall
-        self.idle.append((self.now - self.began, self.now + stall - self.began))
+        self.idle.append((self.now, self.now + stall))
         self.now += stall
         return stall
 
@@ -163,29 +165,33 @@ class PagedRun:
         return first
 
     def _read_ahead(self, first: int, last: int, touched: Collection[int]) -> None:
-        """Fetch what follows in address order; the window doubles while faults are sequential."""
+        """Fetch what follows in address order and has content; the window doubles while faults are sequential."""
         self.window = min(2 * self.window, self.paging.read_ahead) if first == self.next_block else 1
         following = range(last + 1, min(last + 1 + self.window, self.blocks.count))
-        self.prefetch(following, touched)
+        self.prefetch([block for block in following if self.backing.holds(block)], touched)
         self.next_block = last + 1 + self.window
 
     def prefetch(self, blocks: Iterable[int], keep: Collection[int]) -> None:
-        """Start to fetch what is missing of ``blocks`` beside compute, while something but ``keep`` can leave."""
-        wanted = [b for b in blocks if b not in self.resident and self.backing.holds(b)]
+        """Start to fetch what is missing of ``blocks`` beside compute, while something but ``keep`` can leave.
+
+        Blocks without content only take their space.
+        """
+        wanted = [block for block in blocks if block not in self.resident]
         if not wanted:
             return
-        spared = {*keep, *wanted}
+        spared = {*keep, *wanted, *self.spared}
         for block in wanted:
             room = self._room(self.blocks.size[block], spared)
             if room is None:
                 return
-            self._take(block, self.backing.fetch(block, max(self.now, room)))
+            ready = max(self.now, room)
+            self._take(block, self.backing.fetch(block, ready) if self.backing.holds(block) else ready)
 
     def _predict(self, op: int) -> None:
         """DeepUM: prefetch what the next ops touched the last time, and evict ahead to take in what they lack."""
         assert self.correlation is not None
         expected = self.correlation.expected(self.blocks.identity[op])
-        self.spared = {*expected, *self.blocks.touched[op]}
+        self.spared = {*self.preferred, *expected, *self.blocks.touched[op]}
         if all(block in self.resident for block in expected):
             return
         self.prefetch(expected, self.blocks.touched[op])
@@ -201,7 +207,7 @@ class PagedRun:
 
     def _count(self, size: int, block: int) -> None:
         self.used += size
-        self.log.append((self.now - self.began, self.blocks.kind[block], size))
+        self.log.append((self.now, self.blocks.kind[block], size))
         self.peak = max(self.peak, self.used)
 
     def _room(self, size: int, keep: Collection[int]) -> float | None:
@@ -231,7 +237,7 @@ class PagedRun:
             end = self.backing.write(block, self.now)
             self.dirty.discard(block)
         self.leaving.append((end, size))
-        self.log.append((self.now - self.began, self.blocks.kind[block], -size))
+        self.log.append((self.now, self.blocks.kind[block], -size))
         return True
 
     def discard(self, blocks: Iterable[int]) -> None:
@@ -249,21 +255,17 @@ class PagedRun:
         return f"op {self.at} ({ops.name[self.at]}, {self.s.step.phase_of(self.at)})"
 
     def _report(self, ideal: float) -> Simulation:
-        spans = {
-            name: [(max(0.0, start - self.began), end - self.began) for start, end in rows]
-            for name, rows in self.channels.spans.items()
-        }
         return Simulation(
             peak_bytes=self.peak,
             host_peak=round(self.backing.host_peak),
-            step_time=self.now - self.began,
+            step_time=self.now,
             ideal_time=ideal,
             recompute_time=0.0,
             recompute_flops=0.0,
             codec_time=0.0,
             stalls=self.stalls,
             moved=self.channels.moved,
-            transfers=spans,
+            transfers=self.channels.spans,
             idle=self.idle,
             log=self.log,
             page_faults=self.faults,

@@ -7,7 +7,7 @@ from experiments.memory.simulator.paging import PagedRun
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.report import Simulation
 from experiments.workloads.step import Step
-from tests.experiments.memory.steps import machine, make_step
+from tests.experiments.memory.steps import Row, machine, make_step
 
 BLOCK = 1024
 
@@ -79,7 +79,7 @@ def test_a_hint_fetches_beside_compute() -> None:
 def chain(n: int) -> Step:
     """n activations in a row, read again in reverse: forward and backward of a chain."""
     names = [f"x{i}" for i in range(n)]
-    rows = [(f"f{i}", "forward", 1.0, tuple(names[i - 1 : i]), (names[i],)) for i in range(n)]
+    rows: list[Row] = [(f"f{i}", "forward", 1.0, names[i - 1 : i] if i else [], [names[i]]) for i in range(n)]
     rows += [(f"b{i}", "backward", 1.0, (names[i],), ()) for i in reversed(range(n))]
     return make_step(rows, dict.fromkeys(names, BLOCK))
 
@@ -136,3 +136,24 @@ def test_storage_behind_a_host_cache_is_written_only_when_the_cache_overflows() 
     seen = pager.run()
     assert seen.moved["out"] > 0
     assert seen.moved["write"] == 0
+
+
+def test_a_hint_takes_the_space_of_an_output_that_holds_nothing_yet() -> None:
+    rows = [
+        ("a", "forward", 1.0, (), ("a",)),
+        ("b", "forward", 1.0, (), ("b",)),
+        ("again", "backward", 1.0, ("a",), ()),
+    ]
+    step = make_step(rows, dict.fromkeys("ab", BLOCK))
+    # The device holds one block: b pushes a out (a second), and a comes back (a second).
+    assert run(step, 1).run().step_time == pytest.approx(3 + 2 + 1)
+    assert run(step, 2, (Prefetch(0, 1),)).run().step_time == 3.0
+
+
+def test_preferred_tensors_leave_last() -> None:
+    step = pages("WABWCDW")
+    plain, advised = run(step, 3), run(step, 3, preferred=(step.tensors.name.index("W"),))
+    assert faults(plain) == 5
+    assert faults(advised) == 5
+    tight_plain, tight = run(step, 2), run(step, 2, preferred=(step.tensors.name.index("W"),))
+    assert (faults(tight_plain), faults(tight)) == (7, 5)

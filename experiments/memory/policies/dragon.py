@@ -1,0 +1,37 @@
+"""DRAGON (Markthub et al., SC 2018): the device and the host as caches over storage, filled by page faults.
+
+Every tensor is a mapped file, so addresses are not used again. Faults side by side are coalesced, blocks that follow
+in the file are read ahead in a window that doubles while faults are sequential, and dirty blocks reach storage only
+when the host's cache overflows. The sizes are not in the paper's abstract: 2 MiB blocks, up to 8 coalesced or ahead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.knobs import knob
+from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Paging
+from experiments.workloads.step import Step
+
+
+@dataclass(frozen=True)
+class Dragon(MemoryPolicy):
+    """Demand paging over storage with coalesced faults, read-ahead and lazy writes through a cache in host memory."""
+
+    name: ClassVar[str] = "dragon"
+    pages: ClassVar[bool] = True
+
+    read_ahead: int = knob(8, "most blocks of 2 MiB fetched beyond a fault; 0: none", low=0, high=64)
+    coalesced: int = knob(8, "most missing blocks side by side that are fetched by one fault", low=1, high=64)
+    host_cache: bool = knob(True, "keep what passes through host memory there, and write it back lazily")
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        paging = Paging(
+            backing="storage",
+            read_ahead=self.read_ahead,
+            coalesced=self.coalesced,
+            cached_in_host=self.host_cache,
+            reuse=False,
+        )
+        return MemoryPlan(paging=paging)

@@ -1,0 +1,84 @@
+"""Blocks of pages and where they are: on the device, on a tier, or nowhere."""
+
+from __future__ import annotations
+
+from experiments.memory.interface.paged import PagedStep
+
+NOWHERE, DEVICE, HOST, STORAGE = range(4)
+
+
+class Blocks:
+    """Every tensor is cut into blocks of ``block_bytes`` (the last may be shorter), numbered in tensor order.
+
+    Lists by block: ``size``, ``tensor``, ``where``, ``moving`` (it waits in a queue to be moved). ``first[t]`` to
+    ``first[t + 1]`` are the blocks of tensor ``t``, ``absent[t]`` how many of them are not on the device.
+    ``used`` and ``on_host`` are bytes.
+    """
+
+    def __init__(self, paged: PagedStep, block_bytes: int) -> None:
+        self.first = [0]
+        self.size: list[int] = []
+        self.tensor: list[int] = []
+        for tensor, total in enumerate(paged.bytes):
+            whole, rest = divmod(total, block_bytes)
+            sizes = [block_bytes] * whole + ([rest] if rest else [])
+            self.size += sizes
+            self.tensor += [tensor] * len(sizes)
+            self.first.append(len(self.size))
+        count = len(self.size)
+        self.where = bytearray(count)
+        self.moving = bytearray(count)
+        self.absent = [self.first[t + 1] - self.first[t] for t in range(paged.tensors)]
+        self.used = self.on_host = 0
+        self.arrivals: list[int] = []
+        self._turn = [-1] * count
+        self._oldest = self._looked = 0
+
+    def of(self, tensor: int) -> range:
+        return range(self.first[tensor], self.first[tensor + 1])
+
+    def put(self, block: int, place: int) -> None:
+        """The block is now in ``place``; on the device it is the youngest."""
+        before, size = self.where[block], self.size[block]
+        self.where[block] = place
+        if before == HOST:
+            self.on_host -= size
+        elif before == DEVICE:
+            self.used -= size
+            self.absent[self.tensor[block]] += 1
+        if place == HOST:
+            self.on_host += size
+        elif place == DEVICE:
+            self.used += size
+            self.absent[self.tensor[block]] -= 1
+            self._turn[block] = len(self.arrivals)
+            self.arrivals.append(block)
+
+    def _gone(self, turn: int) -> bool:
+        block = self.arrivals[turn]
+        return self._turn[block] != turn or self.where[block] != DEVICE
+
+    def oldest(self) -> int | None:
+        """The block that arrived first and is not in motion."""
+        arrivals = self.arrivals
+        while self._oldest < len(arrivals):
+            # One in motion is on its way out: it need not be looked at again.
+            if not self._gone(self._oldest) and not self.moving[arrivals[self._oldest]]:
+                return arrivals[self._oldest]
+            self._oldest += 1
+        return None
+
+    def oldest_but(self, kept: list[int]) -> int | None:
+        """The same, leaving out tensors that ``kept`` counts; ``look_again`` when ``kept`` has changed."""
+        arrivals = self.arrivals
+        turn = max(self._looked, self._oldest)
+        while turn < len(arrivals):
+            block = arrivals[turn]
+            if not kept[self.tensor[block]] and not self._gone(turn) and not self.moving[block]:
+                break
+            turn += 1
+        self._looked = turn
+        return arrivals[turn] if turn < len(arrivals) else None
+
+    def look_again(self) -> None:
+        self._looked = self._oldest

@@ -1,0 +1,63 @@
+"""How long page faults hold a kernel up, by the artifact's model of profiled fault times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.paged import PagedStep
+from experiments.memory.simulator.artifact.batches import CYCLES_PER_SECOND, decimal
+
+#: Microseconds: handling of a fault by the host, and what storage adds to it.
+SYSTEM_LATENCY, STORAGE_LATENCY = 45, 20
+#: Bytes per second of a kernel whose profile shows no cost of faults.
+UNLIMITED = 1.0630044e12
+
+
+@dataclass
+class Faults:
+    """Bytes missing when an op begins, in its outputs (1) and its other tensors (0)."""
+
+    storage: list[int] = field(default_factory=lambda: [0, 0])
+    other: list[int] = field(default_factory=lambda: [0, 0])
+
+
+class FaultTimes:
+    """``rates[op]``: bytes per second at which faults on inputs and on outputs are served by the host."""
+
+    def __init__(self, paged: PagedStep, machine: Machine) -> None:
+        self.link, self.storage = decimal(machine.back.bandwidth), decimal(machine.read.bandwidth)
+        profile = paged.step.facts.get("g10", {})
+        self.rates = [_profiled(paged, profile, op) for op in range(paged.ops)]
+
+    def of(self, op: int, faults: Faults) -> float:
+        """Seconds that the missing bytes cost beyond the op's own time: storage and host beside each other."""
+        share = SYSTEM_LATENCY / (SYSTEM_LATENCY + STORAGE_LATENCY)
+        storage = [
+            min(rate * share, self.storage) if size else 0.0
+            for rate, size in zip(self.rates[op], faults.storage, strict=True)
+        ]
+        rest = self.link - max(storage)
+        from_storage = sum(size / rate for size, rate in zip(faults.storage, storage, strict=True) if size)
+        from_host = sum(
+            size / min(rate, rest) for size, rate in zip(faults.other, self.rates[op], strict=True) if size
+        )
+        return max(from_storage, from_host)
+
+
+def _profiled(paged: PagedStep, profile: Mapping[str, Any], op: int) -> tuple[float, float]:
+    """From the times with faults on everything, on outputs only and on nothing, each cut to whole seconds."""
+    if not profile:
+        return UNLIMITED, UNLIMITED
+    none = int(paged.seconds[op])
+    everything = max(int(profile["fault_cycles"][op] / CYCLES_PER_SECOND), none)
+    outputs = min(max(int(profile["input_fault_cycles"][op] / CYCLES_PER_SECOND), none), everything)
+    step = paged.step
+    read, written = (sum(paged.bytes[t] for t in rows[op].tolist()) for rows in (step.inputs, step.outputs))
+    return _rate(read, everything - outputs), _rate(written, outputs - none)
+
+
+def _rate(size: int, seconds: int) -> float:
+    return size / seconds if seconds else UNLIMITED

@@ -1,0 +1,271 @@
+"""UVM, DeepUM and G10 as the artifact carries them out: blocks move on faults and on hints, first in, first out.
+
+An op whose blocks are all on the device runs; otherwise what is missing is queued, the op waits for all of it and is
+held up by its page faults. When the device is full, the block that arrived first leaves. The artifact moves pages of
+4 KiB in batches of 13 microseconds; here blocks move one after another at the same rates, and allocating takes no
+time beside evicting. Two steps are run, the shorter one is reported.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+
+from experiments.core.errors import Infeasible
+from experiments.memory.interface.artifact import Artifact
+from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.paged import PagedStep
+from experiments.memory.interface.plan import MemoryPlan, Move, Offload
+from experiments.memory.simulator.artifact.batches import lanes_of
+from experiments.memory.simulator.artifact.blocks import DEVICE, HOST, NOWHERE, STORAGE, Blocks
+from experiments.memory.simulator.artifact.fault_time import Faults, FaultTimes
+from experiments.memory.simulator.report import Simulation
+
+ITERATIONS = 2
+Queue = deque[int]
+
+
+class PagingSteps:
+    """State over all steps. Queues by where a block comes from: faults, then what hints asked for.
+
+    ``needed[t]`` is set while the running op touches ``t``, ``missing`` counts its blocks that are not there;
+    ``kept[t]`` counts the next ops that touch ``t``, which a prefetch must not evict; ``ready[t]`` is when the last
+    block of ``t`` that came is there.
+    """
+
+    def __init__(self, paged: PagedStep, machine: Machine, plan: MemoryPlan, rules: Artifact) -> None:
+        self.paged, self.machine, self.rules = paged, machine, rules
+        self.blocks = Blocks(paged, rules.block_bytes)
+        self.out, self.back = lanes_of(machine)
+        self.fault_times = FaultTimes(paged, machine)
+        self.writes: dict[int, Queue] = {STORAGE: deque(), HOST: deque()}
+        self.faults: dict[int, Queue] = {STORAGE: deque(), HOST: deque(), NOWHERE: deque()}
+        self.hinted: dict[int, Queue] = {STORAGE: deque(), HOST: deque(), NOWHERE: deque()}
+        self.needed, self.kept = bytearray(paged.tensors), [0] * paged.tensors
+        self.ready = [0.0] * paged.tensors
+        self.missing, self.now, self.op, self.peak = 0, 0.0, -1, 0
+        self.moves: dict[int, list[Move]] = defaultdict(list)
+        for move in plan.moves:
+            self.moves[move.at].append(move)
+        self.allocations, self.frees = _by_op(rules.allocations), _by_op(rules.frees)
+        for tensor in range(paged.tensors):
+            if paged.is_global[tensor]:
+                for block in self.blocks.of(tensor):
+                    self.blocks.put(block, STORAGE)
+
+    def run(self) -> Simulation:
+        return min((self._step(turn) for turn in range(ITERATIONS)), key=lambda step: step.step_time)
+
+    def _step(self, turn: int) -> Simulation:
+        start = self.now
+        self.out.restart()
+        self.back.restart()
+        self.peak = 0
+        if turn:
+            self._hints(self.paged.ops)
+        for op in range(self.paged.ops):
+            self._op(op)
+        return self._report(start)
+
+    def _op(self, op: int) -> None:
+        self.op = op
+        self._look_ahead(op)
+        self._hints(op)
+        touched = self.paged.touched[op]
+        for tensor in touched:
+            self.needed[tensor] = 1
+        faults = self._fault(op)
+        begin = self.now
+        self.missing = sum([self.blocks.absent[t] for t in touched])
+        while self.missing:
+            self._advance(float("inf"))
+        arrived = max([self.now, *[self.ready[t] for t in touched]])
+        end = begin + self.paged.seconds[op] + self.fault_times.of(op, faults)
+        while self.now < max(end, arrived):
+            self._advance(max(end, arrived))
+        for tensor in touched:
+            self.needed[tensor] = 0
+
+    def _fault(self, op: int) -> Faults:
+        """Queue the missing blocks of ``op`` that are not in motion."""
+        blocks, found = self.blocks, Faults()
+        written = set(self.paged.step.outputs[op].tolist())
+        for tensor in self.paged.touched[op]:
+            if not blocks.absent[tensor]:
+                continue
+            for block in blocks.of(tensor):
+                place = blocks.where[block]
+                if place == DEVICE or blocks.moving[block]:
+                    continue
+                sizes = found.storage if place == STORAGE else found.other
+                sizes[tensor in written] += blocks.size[block]
+                self._queue(self.faults[place], block)
+        return found
+
+    def _queue(self, queue: Queue, block: int) -> None:
+        self.blocks.moving[block] = 1
+        queue.append(block)
+
+    def _look_ahead(self, op: int) -> None:
+        """Prefetch what the op ``lookahead`` kernels on touches; keep what the ops until then touch."""
+        ahead, ops = self.rules.lookahead, self.paged.ops
+        if not ahead:
+            return
+        window = range(op, op + ahead)
+        self.kept = [0] * self.paged.tensors
+        for later in window:
+            for tensor in self.paged.touched[later % ops]:
+                self.kept[tensor] = 1
+        self.blocks.look_again()
+        for tensor in self.paged.touched[(op + ahead) % ops]:
+            self._want(tensor)
+
+    def _want(self, tensor: int) -> None:
+        """Ask for the blocks of ``tensor`` that are not on the device, beside compute."""
+        blocks = self.blocks
+        if not blocks.absent[tensor]:
+            return
+        for block in blocks.of(tensor):
+            if blocks.where[block] != DEVICE and not blocks.moving[block]:
+                self._queue(self.hinted[blocks.where[block]], block)
+
+    def _hints(self, op: int) -> None:
+        for tensor in self.frees.get(op, ()):
+            self._drop(tensor)
+        for tensor in self.allocations.get(op, ()):
+            self._want(tensor)
+        for move in self.moves.get(op, ()):
+            if isinstance(move, Offload):
+                self._write(move)
+            else:
+                self._want(getattr(move, "tensor"))
+
+    def _write(self, move: Offload) -> None:
+        blocks, place = self.blocks, HOST if move.tier == "host" else STORAGE
+        for block in blocks.of(move.tensor):
+            if blocks.where[block] == DEVICE and not blocks.moving[block]:
+                self._queue(self.writes[place], block)
+
+    def _drop(self, tensor: int) -> None:
+        for block in self.blocks.of(tensor):
+            if self.blocks.where[block] != NOWHERE and not self.blocks.moving[block]:
+                self.blocks.put(block, NOWHERE)
+
+    def _advance(self, end: float) -> None:
+        """Start every move that can start now, then go to when the next one could, at most to ``end``."""
+        while self._serve():
+            pass
+        lanes = (self.out.free, self.out.storage_free, self.back.free, self.back.storage_free)
+        later = min((time for time in lanes if time > self.now), default=end)
+        if later < float("inf"):
+            self.now = min(later, end)
+        elif self.missing and not self._serve_unkept():
+            raise Infeasible(f"waits for {self.missing} blocks that never come", self._where())
+
+    def _where(self) -> str:
+        return f"op {self.op} ({self.paged.step.ops.name[self.op]})"
+
+    def _serve(self) -> bool:
+        """Start one move: planned writes, faults, prefetches, in this order; False when none can start."""
+        return self._serve_writes() or self._serve_queues(self.faults, False) or self._serve_hinted()
+
+    def _serve_writes(self) -> bool:
+        for place, queue in self.writes.items():
+            if not queue:
+                continue
+            to = place if place == STORAGE or self._host_holds(queue[0]) else STORAGE
+            if self.out.ready(self.now, to == STORAGE):
+                block = queue.popleft()
+                self.blocks.moving[block] = 0
+                self._send(block, to)
+                return True
+        return False
+
+    def _host_holds(self, block: int) -> bool:
+        return self.blocks.on_host + self.blocks.size[block] <= self.machine.host_bytes
+
+    def _serve_queues(self, queues: dict[int, Queue], kept: bool) -> bool:
+        for place, queue in queues.items():
+            if not queue or (place != NOWHERE and not self.back.ready(self.now, place == STORAGE)):
+                continue
+            if self._make_room(queue[0], kept and not self.needed[self.blocks.tensor[queue[0]]]):
+                self._bring(queue.popleft(), place)
+                return True
+        return False
+
+    def _serve_hinted(self) -> bool:
+        return self._serve_queues(self.hinted, bool(self.rules.lookahead))
+
+    def _serve_unkept(self) -> bool:
+        """Nothing moves and the op waits: what was asked for comes as if it were a fault."""
+        return self._serve_queues(self.hinted, False)
+
+    def _bring(self, block: int, place: int) -> None:
+        blocks, tensor = self.blocks, self.blocks.tensor[block]
+        blocks.moving[block] = 0
+        blocks.put(block, DEVICE)
+        self.peak = max(self.peak, blocks.used)
+        if place != NOWHERE:
+            end = self.back.move(blocks.size[block], self.now, place == STORAGE)
+            self.ready[tensor] = max(self.ready[tensor], end)
+        if self.needed[tensor]:
+            self.missing -= 1
+
+    def _make_room(self, block: int, kept: bool) -> bool:
+        """Evict until ``block`` fits; False when the way out is busy or nothing may leave."""
+        blocks = self.blocks
+        while blocks.used + blocks.size[block] > self.machine.capacity:
+            victim = blocks.oldest_but(self.kept) if kept else blocks.oldest()
+            if victim is None or not self._evict(victim):
+                return False
+        return True
+
+    def _evict(self, block: int) -> bool:
+        if not self.rules.keeps_dead and self._dead(self.blocks.tensor[block]):
+            to = NOWHERE
+        else:
+            to = HOST if self._host_holds(block) else STORAGE
+            if not self.out.ready(self.now, to == STORAGE):
+                return False
+        self._send(block, to)
+        return True
+
+    def _dead(self, tensor: int) -> bool:
+        paged = self.paged
+        return not paged.is_global[tensor] and not paged.birth[tensor] <= self.op < paged.death[tensor]
+
+    def _send(self, block: int, to: int) -> None:
+        self.blocks.put(block, to)
+        if to != NOWHERE:
+            self.out.move(self.blocks.size[block], self.now, to == STORAGE)
+        if self.needed[self.blocks.tensor[block]]:
+            self.missing += 1
+            self._queue(self.faults[to], block)
+
+    def _report(self, start: float) -> Simulation:
+        ideal, time = sum(self.paged.seconds), self.now - start
+        return Simulation(
+            peak_bytes=self.peak,
+            host_peak=0,
+            step_time=time,
+            ideal_time=ideal,
+            recompute_time=0.0,
+            recompute_flops=0.0,
+            codec_time=0.0,
+            stalls={"transfer": time - ideal},
+            moved={
+                "out": float(self.out.moved),
+                "back": float(self.back.moved),
+                "write": float(self.out.storage_moved),
+                "read": float(self.back.storage_moved),
+            },
+            transfers={},
+            idle=[],
+            log=[],
+        )
+
+
+def _by_op(pairs: tuple[tuple[int, int], ...]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for op, tensor in pairs:
+        found[op].append(tensor)
+    return found

@@ -9,7 +9,6 @@ from django.contrib import messages
 from django.http import FileResponse, Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
-from django_tables2 import RequestConfig
 
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.artifacts import cards, services, steps
@@ -17,12 +16,10 @@ from webapp.artifacts.forms import ArtifactFilter, ProfileForm, SampleForm, Uplo
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
 from webapp.artifacts.tables import ArtifactTable
-from webapp.compare.export import download as download_table
-from webapp.compare.export import of_listing
+from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
 from webapp.runs.grid import KINDS
-
-PER_PAGE = 50
+from webapp.runs.tables import RunTable
 
 
 def _artifact(request: ProjectRequest, artifact: int) -> Artifact:
@@ -33,11 +30,8 @@ def _artifact(request: ProjectRequest, artifact: int) -> Artifact:
 @in_project()
 def index(request: ProjectRequest) -> HttpResponse:
     chosen = ArtifactFilter(request.GET, Artifact.objects.of(request.project).for_list())
-    table = ArtifactTable(chosen.qs, request=request)
-    if "export" in request.GET:
-        return download_table(of_listing(table, "Artifacts"), request.GET["export"])
-    RequestConfig(request, paginate={"per_page": PER_PAGE, "silent": True}).configure(table)
-    return render(request, "artifacts/index.html", {"table": table, "filter": chosen})
+    table = ArtifactTable(chosen.qs, request, fields=chosen.form)
+    return asked_export(request, table) or render(request, "artifacts/index.html", {"table": table})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -88,15 +82,17 @@ def add_sample(request: ProjectRequest) -> HttpResponse:
 @require_safe
 @in_project()
 def artifact(request: ProjectRequest, artifact: int) -> HttpResponse:
-    return render(request, "artifacts/artifact.html", _page(_artifact(request, artifact), ProfileForm()))
+    page = _page(request, _artifact(request, artifact), ProfileForm())
+    return asked_export(request, page["runs"]) or render(request, "artifacts/artifact.html", page)
 
 
-def _page(found: Artifact, profile: ProfileForm) -> dict[str, Any]:
+def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dict[str, Any]:
+    runs = found.runs.filter(kind="policy").select_related("experiment", "host", "artifact")
     families = (family for family, kinds in KINDS.items() if found.kind in kinds)
     return {
         "artifact": found,
         "card": cards.card_of(found),
-        "runs": found.runs.filter(kind="policy").select_related("experiment", "host")[:20],
+        "runs": RunTable(runs, request, prefix="runs-", title=f"Runs on {found.name}", per_page=20),
         "steps": steps.steps_of(found),
         "pending": found.runs.exclude(kind="policy").exclude(state__in=("succeeded", "cancelled")),
         "profile": profile,
@@ -125,7 +121,7 @@ def profile(request: ProjectRequest, artifact: int) -> HttpResponse:
     if found.state != Artifact.State.READY or found.kind != "model":
         raise Http404("only a ready model is profiled")
     if not form.is_valid():
-        return render(request, "artifacts/artifact.html", _page(found, form), status=422)
+        return render(request, "artifacts/artifact.html", _page(request, found, form), status=422)
     asked = form.cleaned_data
     run = services.profile(found, request.user, asked["device"], asked["options"])
     return redirect(project_url(request.project, "runs:run", run=run.pk))

@@ -8,9 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from django.http import Http404, HttpResponse
 from django.utils.text import slugify
@@ -39,16 +38,6 @@ class Table:
 
     def __post_init__(self) -> None:
         assert all(len(row) == len(self.columns) for row in self.rows)
-
-
-def of_listing(listing: Any, title: str) -> Table:
-    """A django-tables2 table as it is filtered and sorted, all pages; ``value_...`` methods say what a cell is."""
-    heading, *rows = listing.as_values()
-    return Table(title, tuple(Column(str(label)) for label in heading), tuple(map(_plain, rows)))
-
-
-def _plain(row: Sequence[Any]) -> tuple[Cell, ...]:
-    return tuple(v if v is None or isinstance(v, int | float) else str(v) for v in row)
 
 
 # CSV

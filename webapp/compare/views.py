@@ -60,17 +60,8 @@ def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pi
         "parallel": parallel(comparison, request.project),
         "bars": plots.bars(comparison, choice, request.project),
         "any_runs": runs.exists(),
-        "curl": _curl(request, page.get("experiment")),
     }
     return render(request, "compare/comparison.html", page)
-
-
-def _curl(request: ProjectRequest, experiment: Experiment | None) -> str:
-    """The command that gives the same runs over the REST API."""
-    if experiment is None:
-        return ""
-    url = request.build_absolute_uri(f"/api/v1/experiments/{experiment.pk}")
-    return f'curl -H "Authorization: Bearer $LAB_TOKEN" {url}'
 
 
 @require_POST

@@ -12,10 +12,14 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments.core.suites import load_suite
 from webapp.accounts.access import ProjectRequest, in_project
+from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
 from webapp.nightly import calendar, history, services
 from webapp.nightly.forms import ScheduleForm
 from webapp.nightly.models import Schedule
+from webapp.nightly.tables import NightTable, ScheduleTable, schedule_rows
+
+LAST_NIGHTS = 14
 
 
 def _schedule(request: ProjectRequest, schedule: int) -> Schedule:
@@ -34,10 +38,10 @@ def index(request: ProjectRequest) -> HttpResponse:
         made = services.create_schedule(request.project, request.user, suite, at.hour, at.minute)
         return redirect(project_url(request.project, "nightly:schedule", schedule=made.pk))
     schedules = request.project.schedules.select_related("created_by").order_by("suite", "hour", "minute")
-    rows = [(found, calendar.cells(calendar.counted(found)[:14])[::-1]) for found in schedules]
-    return render(
-        request, "nightly/index.html", {"rows": rows, "form": form}, status=422 if form.errors else 200
-    )
+    table = ScheduleTable(schedule_rows(schedules, LAST_NIGHTS), request)
+    file = asked_export(request, table) if request.method != "POST" else None
+    page = {"table": table, "form": form}
+    return file or render(request, "nightly/index.html", page, status=422 if form.errors else 200)
 
 
 @require_safe
@@ -48,18 +52,21 @@ def schedule(request: ProjectRequest, schedule: int) -> HttpResponse:
     chosen = [name for name in request.GET.getlist("metric") if name in past.metrics]
     shown = chosen or past.metrics[: history.CHARTS_AT_FIRST]
     nights = calendar.counted(found)
+    suite = load_suite(found.suite)
+    command = f"python -m experiments suite {suite.name}"
+    table = NightTable(calendar.cells(nights), request, command=command, per_page=LAST_NIGHTS)
     page = {
         "schedule": found,
-        "suite": load_suite(found.suite),
+        "suite": suite,
         "weeks": calendar.weeks(found, nights, timezone.now()),
-        "nights": calendar.cells(nights[:14]),
+        "nights": table,
         "metrics": past.metrics,
         "only_night": past.points[0].run.experiment_id if past.points else None,
         "shown": shown,
         "charts": [history.chart(past, name, found) for name in shown] if past.nights > 1 else [],
         "changes": history.changes(past),
     }
-    return render(request, "nightly/schedule.html", page)
+    return asked_export(request, table) or render(request, "nightly/schedule.html", page)
 
 
 @require_POST

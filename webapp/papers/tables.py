@@ -9,30 +9,31 @@ from django.utils.html import format_html, format_html_join
 
 from webapp import presentation
 from webapp.compare.export import Column, Table
+from webapp.compare.listing import FigureColumn, Listing
 from webapp.navigation import project_url
 from webapp.papers.catalogue import System
 
-RIGHT = {"th": {"class": "right"}, "td": {"class": "right"}}
 
-
-class SystemTable(tables.Table):  # type: ignore[misc]
+class SystemTable(Listing):
+    title = "Systems"
     name = tables.Column(verbose_name="System")
     family = tables.Column(verbose_name="Family")
+    title_of_paper = tables.Column(accessor="paper__title", verbose_name="Title", visible=False)
     venue = tables.Column(accessor="paper__venue", verbose_name="Venue")
-    year = tables.Column(accessor="paper__year", verbose_name="Year", attrs=RIGHT)
+    year = tables.Column(accessor="paper__year", verbose_name="Year")
     decides = tables.Column(
         accessor="paper__decides", verbose_name="What it decides", empty_values=(), orderable=False
     )
     modes = tables.Column(accessor="policy__modes", verbose_name="Can be", orderable=False)
     verdicts = tables.Column(verbose_name="Claims", orderable=False)
-    runs = tables.Column(verbose_name="Runs", attrs=RIGHT)
-
-    class Meta:
-        attrs = {"aria-label": "Systems"}
+    runs = FigureColumn(verbose_name="Runs")
 
     def render_name(self, value: str, record: System) -> str:
         url = project_url(self.request.project, "papers:system", family=record.family, policy=value)
         return format_html('<a href="{}"><strong>{}</strong></a>', url, value)
+
+    def value_name(self, value: str) -> str:
+        return value
 
     def render_decides(self, value: Any, record: System) -> str:
         return value or record.policy.summary()
@@ -40,20 +41,15 @@ class SystemTable(tables.Table):  # type: ignore[misc]
     def render_modes(self, value: tuple[str, ...]) -> str:
         return format_html_join(" ", "{}", ((presentation.mode_badge(mode),) for mode in value))
 
+    def value_modes(self, value: tuple[str, ...]) -> str:
+        return ", ".join(value)
+
     def render_verdicts(self, value: Any, record: System) -> str:
         badges = ((presentation.state_badge(name, f"{count} {name}"),) for name, count in value.items())
         return format_html_join(" ", "{}", badges)
 
-
-def exported_systems(found: list[System]) -> Table:
-    columns = [Column(label) for label in ("system", "family", "title", "venue", "year", "modes", "claims")]
-    rows = []
-    for system in found:
-        paper = system.paper
-        verdicts = ", ".join(f"{count} {name}" for name, count in system.verdicts.items())
-        cited = (paper.title, paper.venue, paper.year) if paper else (None, None, None)
-        rows.append((system.name, system.family, *cited, ", ".join(system.policy.modes), verdicts))
-    return Table("Systems", tuple(columns), tuple(rows))
+    def value_verdicts(self, value: Any) -> str:
+        return ", ".join(f"{count} {name}" for name, count in value.items())
 
 
 def exported_claims(system: System) -> Table:

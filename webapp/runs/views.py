@@ -13,13 +13,15 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import download as download_table
+from webapp.compare.listing import asked_export
 from webapp.hosts import evidence
 from webapp.navigation import project_url
 from webapp.runs import again, document, listings, live, services
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.models import Experiment, Run
+from webapp.runs.tables import ExperimentTable, RunTable
 
-PER_PAGE, PLAN_ROWS, SHOWN_IN_PREVIEW = 50, 15, 30
+PLAN_ROWS, SHOWN_IN_PREVIEW = 15, 30
 
 
 def _experiment(request: ProjectRequest, experiment: UUID) -> Experiment:
@@ -34,13 +36,9 @@ def _run(request: ProjectRequest, run: UUID) -> Run:
 @require_safe
 @in_project()
 def experiments(request: ProjectRequest) -> HttpResponse:
-    found = Experiment.objects.filter(project=request.project).kept().with_counts()
-    query = request.GET.get("q", "").replace("\0", "")
-    found = found.filter(name__icontains=query)
-    if "export" in request.GET:
-        return download_table(listings.experiments_table(found), request.GET["export"])
-    page = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
-    return render(request, "runs/experiments.html", {"page": page, "experiments": page, "q": query})
+    found = Experiment.objects.filter(project=request.project).kept().select_related("created_by")
+    table = ExperimentTable(found.with_counts(), request)
+    return asked_export(request, table) or render(request, "runs/experiments.html", {"table": table})
 
 
 def _filled(request: ProjectRequest) -> dict[str, Any]:
@@ -95,7 +93,11 @@ def preview(request: ProjectRequest) -> HttpResponse:
 @require_safe
 @in_project()
 def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
+    """The live grid; the file of it (``?export=``) has every run."""
     found = _experiment(request, experiment)
+    if "export" in request.GET:
+        runs = found.runs.select_related("experiment", "artifact", "host")
+        return download_table(RunTable(runs, request, title=found.name).exported(), request.GET["export"])
     return render(request, "runs/experiment.html", {"experiment": found, "grid": live.grid(found)})
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import FilePayload
 
 from tests.webapp.browser import browser_page, serving, sign_in
 from tests.webapp.cast import Cast, make_cast, ready, signed_in
@@ -37,10 +38,12 @@ def test_profile_on_a_host_and_its_times_are_used(red: Cast) -> None:
     with serving() as address, browser_page() as page:
         sign_in(page, address, "max")
         page.goto(address + red.url("artifacts/upload"))
-        content = json.dumps(TINY).encode()
-        page.locator("#id_files").set_input_files(
-            [{"name": "tiny.json", "mimeType": "application/json", "buffer": content}]
-        )
+        file: FilePayload = {
+            "name": "tiny.json",
+            "mimeType": "application/json",
+            "buffer": json.dumps(TINY).encode(),
+        }
+        page.locator("#id_files").set_input_files(file)
         page.get_by_text("model (hf-config)").wait_for(timeout=SECONDS)
         page.get_by_role("link", name="tiny.json").click()
         page.get_by_label("batch").fill("2")

@@ -177,9 +177,8 @@ def test_the_experiments_and_a_plan_leave_as_files(cast: Cast) -> None:
     run = finished(made.runs.get(state="succeeded"))
     client = signed_in(cast.vera)
     listed = client.get(cast.url("experiments/?export=csv")).content.decode()
-    assert listed.splitlines()[1].startswith(
-        f"{made.name},{made.created_at.isoformat(timespec='seconds')},2,1,0,1"
-    )
+    started = made.created_at.isoformat(timespec="seconds")
+    assert listed.splitlines()[1] == f"{made.name},1 queued,1,2,,{started}"
     plan = client.get(cast.url(f"runs/{run.pk}/plan?table=moves&export=latex")).content.decode()
     assert "offload & 66" in plan
     assert client.get(cast.url("experiments/?export=docx")).status_code == 404

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
 from django import template
+from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
@@ -11,7 +17,9 @@ from experiments.core.units import significant
 register = template.Library()
 
 #: Never carried over: another choice starts at the first page, and a link is no download.
-PASSING = ("page", "export")
+PASSING = ("page", "export", "table")
+#: What the export menu calls the formats of ``webapp.compare.export``.
+FORMAT_LABELS = {"csv": "CSV, every digit", "markdown": "Markdown", "latex": "LaTeX (booktabs)"}
 
 
 @register.simple_tag(takes_context=True)
@@ -38,6 +46,42 @@ def keep(context: template.Context, *dropped: str) -> SafeString:
     lists = context["request"].GET.lists()
     pairs = ((name, value) for name, values in lists for value in values if name not in (*dropped, *PASSING))
     return format_html_join("", '<input type="hidden" name="{}" value="{}">', pairs)
+
+
+@register.simple_tag(takes_context=True)
+def keep_but(context: template.Context, prefix: str, name: str) -> SafeString:
+    """What a form of the table ``prefix`` keeps: everything but ``name``, which it sets, and the table's page."""
+    return keep(context, f"{prefix}{name}", f"{prefix}page")
+
+
+@register.simple_tag(takes_context=True)
+def keep_form(context: template.Context, fields: Iterable[Any], prefix: str) -> SafeString:
+    """What a filter with these bound fields keeps of the address."""
+    return keep(context, *(bound.html_name for bound in fields), f"{prefix}page")
+
+
+@register.inclusion_tag("parts/listing.html", takes_context=True)
+def listing(context: template.Context, table: Any) -> dict[str, Any]:
+    """A ``Listing`` with its tools."""
+    return {"table": table, "request": context["request"]}
+
+
+@register.inclusion_tag("compare/export_menu.html", takes_context=True)
+def export_menu(context: template.Context, table: str = "", command: str = "") -> dict[str, Any]:
+    """The table ``table`` (a prefix) as a file, and the commands that give the same."""
+    address = functools.partial(_export_address, context["request"], table)
+    url = context["request"].build_absolute_uri(address("csv"))
+    curl = f'curl -H "Authorization: Bearer $LAB_TOKEN" {shlex.quote(url)}'
+    files = [(label, address(name)) for name, label in FORMAT_LABELS.items()]
+    return {"id": table, "files": files, "curl": curl, "command": command}
+
+
+def _export_address(request: HttpRequest, table: str, format: str) -> str:
+    values = request.GET.copy()
+    values["export"] = format
+    if table:
+        values["table"] = table
+    return f"{request.path}?{values.urlencode()}"
 
 
 @register.simple_tag(takes_context=True)

@@ -1,0 +1,168 @@
+"""Lists as tables: one base that searches, sorts, chooses columns, pages, counts and leaves as a file.
+
+The whole state is in the address, every name after the table's prefix, so that a page may have several tables:
+``?nights-q=failed&nights-sort=-night&nights-column=state&nights-page=2``. ``?export=csv&table=nights-`` is the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import django_tables2 as tables
+from django.db.models import Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django_tables2 import RequestConfig
+
+from webapp import presentation
+from webapp.compare.export import Cell, Column, Table, download
+
+PER_PAGE = 50
+RIGHT = {"th": {"class": "right"}, "td": {"class": "right"}}
+
+
+class FigureColumn(tables.Column):  # type: ignore[misc]
+    """A figure in the SI unit ``unit``: as people read it on the page, with every digit in a file."""
+
+    def __init__(self, *args: Any, unit: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **{"attrs": RIGHT, **kwargs})
+        self.unit = unit
+
+    def render(self, value: Any) -> Any:
+        return presentation.figure(value, self.unit)
+
+    def value(self, value: Any) -> Any:
+        return value
+
+
+class MomentColumn(tables.Column):  # type: ignore[misc]
+    """A moment: in the reader's time zone on the page, ISO 8601 in a file."""
+
+    def render(self, value: Any) -> Any:
+        return presentation.when(value)
+
+    def value(self, value: Any) -> str:
+        return str(value.isoformat(timespec="seconds"))
+
+
+class StateColumn(tables.Column):  # type: ignore[misc]
+    """A state with its mark."""
+
+    def render(self, value: str) -> Any:
+        return presentation.state_badge(value)
+
+    def value(self, value: str) -> str:
+        return value
+
+
+class Listing(tables.Table):  # type: ignore[misc]
+    """Base of the lists. ``search_fields`` are what ``q`` looks in where the rows are a query set.
+
+    ``fields`` are bound form fields that narrow the rows instead of ``q``; ``command`` prints the same on a
+    command line, where there is such a command.
+    """
+
+    title = ""
+    search_fields: Sequence[str] = ()
+
+    def __init__(
+        self,
+        rows: Any,
+        request: HttpRequest,
+        *,
+        title: str = "",
+        command: str = "",
+        fields: Iterable[Any] = (),
+        per_page: int = PER_PAGE,
+        **more: Any,
+    ) -> None:
+        prefix = more.get("prefix") or self._meta.prefix or ""
+        self.fields = tuple(fields)
+        self.q = "" if self.fields else request.GET.get(f"{prefix}q", "").replace("\0", "").strip()
+        is_query = isinstance(rows, QuerySet)
+        if is_query and self.q:
+            rows = rows.filter(_any_contains(self.search_fields, self.q))
+        self.title, self.command, self.per_page = title or self.title, command, per_page
+        super().__init__(rows, request=request, attrs={"aria-label": self.title}, **more)
+        if self.q and not is_query:
+            self.data.data = [row for row in self.data.data if self._has(row)]
+        self._choose_columns(request.GET.getlist(f"{prefix}column"))
+        paging = {"per_page": per_page, "silent": True}
+        RequestConfig(request, paginate=paging).configure(self)
+
+    @property
+    def count(self) -> int:
+        return int(self.paginator.count)
+
+    @property
+    def can_search(self) -> bool:
+        return bool(self.search_fields) or not isinstance(self.data, tables.data.TableQuerysetData)
+
+    def exported(self) -> Table:
+        """All rows as they are searched and sorted, in the columns that are shown."""
+        hidden = [bound.name for bound in self.columns.iterall() if not bound.visible]
+        shown = [bound for bound in self.columns.itervisible() if not bound.column.exclude_from_export]
+        heading = tuple(_column(bound) for bound in shown)
+        _, *rows = self.as_values(exclude_columns=hidden)
+        return Table(self.title, heading, tuple(map(_plain, rows)))
+
+    def _has(self, row: Any) -> bool:
+        cells = (bound.accessor.resolve(row, quiet=True) for bound in self.columns.iterall())
+        return any(self.q.lower() in str(cell).lower() for cell in cells if cell is not None)
+
+    def _choose_columns(self, chosen: Sequence[str]) -> None:
+        known = {bound.name for bound in self.columns.iterall()}
+        if not known.intersection(chosen):
+            return
+        for name in known.difference(chosen):
+            self.columns.hide(name)
+
+
+def _any_contains(fields: Sequence[str], text: str) -> Q:
+    found = Q()
+    for field in fields:
+        found |= Q(**{f"{field}__icontains": text})
+    return found
+
+
+def _column(bound: Any) -> Column:
+    is_figure = isinstance(bound.column, FigureColumn)
+    return Column(str(bound.header), bound.column.unit if is_figure else "", is_figure)
+
+
+def _plain(row: Sequence[Any]) -> tuple[Cell, ...]:
+    return tuple(v if v is None or isinstance(v, int | float) else str(v) for v in row)
+
+
+class Leaving(Protocol):
+    """What can leave as a file: a ``Listing``, or a ``Fixed`` table."""
+
+    @property
+    def prefix(self) -> str: ...
+    def exported(self) -> Table: ...
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A table that a page draws in its own way."""
+
+    table: Table
+    prefix: str = ""
+
+    def exported(self) -> Table:
+        return self.table
+
+
+def asked_export(request: HttpRequest, *listings: Leaving) -> HttpResponse | None:
+    """The file that ``?export=<format>&table=<prefix>`` asks for; ``None`` where no file is asked for.
+
+    A page with one table needs no ``table``; 404 for a table that the page does not have.
+    """
+    if "export" not in request.GET:
+        return None
+    wanted = request.GET.get("table", listings[0].prefix or "")
+    found = next((listing for listing in listings if (listing.prefix or "") == wanted), None)
+    if found is None:
+        raise Http404(f"this page has no table {wanted!r:.40}")
+    return download(found.exported(), request.GET["export"])

@@ -1,0 +1,127 @@
+"""Hosts, their devices, and how well the simulator predicts each device, as lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import django_tables2 as tables
+
+from experiments.core.metrics import METRICS
+from webapp import presentation
+from webapp.compare.listing import FigureColumn, Listing, MomentColumn, StateColumn
+from webapp.hosts.evidence import Evidence, Line
+from webapp.hosts.models import Host
+
+
+class HostTable(Listing):
+    """Rows with the load of ``with_load``."""
+
+    title = "Hosts"
+    search_fields = ("name", "sandbox_tier")
+    name = tables.Column(verbose_name="Host")
+    is_up = tables.Column(verbose_name="State", orderable=False)
+    busy = FigureColumn(verbose_name="Busy")
+    slots = FigureColumn(verbose_name="Slots", visible=False)
+    cores = FigureColumn(verbose_name="Cores")
+    memory_bytes = FigureColumn(verbose_name="Memory", unit="bytes")
+    device_kinds = tables.Column(verbose_name="Can measure on", orderable=False)
+    sandbox_tier = tables.Column(verbose_name="Sandbox")
+    heartbeat_at = MomentColumn(verbose_name="Last heard")
+    versions = tables.Column(verbose_name="Versions", orderable=False)
+
+    class Meta:
+        order_by = "name"
+        row_attrs = {"id": lambda record: f"host-{record.pk}"}
+
+    def render_is_up(self, value: bool) -> Any:
+        return presentation.state_badge(self.value_is_up(value))
+
+    def value_is_up(self, value: bool) -> str:
+        return "up" if value else "away"
+
+    def render_busy(self, value: int, record: Host) -> str:
+        return f"{value} of {record.slots} slot{'s' if record.slots != 1 else ''}"
+
+    def value_busy(self, value: int) -> int:
+        return value
+
+    def render_device_kinds(self, value: list[str]) -> str:
+        return ", ".join(value) or "–"
+
+    def render_versions(self, value: dict[str, str]) -> str:
+        return ", ".join(f"{name} {version}" for name, version in sorted(value.items()))
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    host: str
+    name: str
+    kind: str
+    memory_bytes: int | None
+
+
+def device_rows(hosts: Iterable[Host]) -> list[DeviceRow]:
+    return [
+        DeviceRow(host.name, device["name"], device["kind"], device.get("memory_bytes"))
+        for host in hosts
+        for device in host.devices
+    ]
+
+
+class DeviceTable(Listing):
+    title = "Devices"
+    host = tables.Column(verbose_name="Host")
+    name = tables.Column(verbose_name="Device")
+    kind = tables.Column(verbose_name="Kind")
+    memory_bytes = FigureColumn(verbose_name="Memory", unit="bytes")
+
+    class Meta:
+        prefix = "devices-"
+
+
+@dataclass(frozen=True)
+class ValidationRow:
+    """A line of evidence with the device it was measured on."""
+
+    device: str
+    line: Line
+
+
+def validation_rows(found: Iterable[Evidence]) -> Iterator[ValidationRow]:
+    return (ValidationRow(evidence.device, line) for evidence in found for line in evidence.lines)
+
+
+class ValidationTable(Listing):
+    """Figures of several metrics share a column here, so a file has their SI unit beside them."""
+
+    title = "Predicted against measured"
+    device = tables.Column(verbose_name="Device")
+    model = tables.Column(accessor="line__model", verbose_name="Model")
+    policy = tables.Column(accessor="line__policy", verbose_name="Policy")
+    status = StateColumn(accessor="line__status", verbose_name="State")
+    metric = tables.Column(accessor="line__metric", verbose_name="Metric")
+    unit = tables.Column(accessor="line__metric", verbose_name="Unit", visible=False)
+    predicted = FigureColumn(accessor="line__predicted", verbose_name="Predicted")
+    measured = FigureColumn(accessor="line__measured", verbose_name="Measured")
+    error = FigureColumn(accessor="line__error", verbose_name="Error", unit="fraction")
+    reason = tables.Column(accessor="line__reason", verbose_name="Cause")
+
+    class Meta:
+        prefix = "validation-"
+
+    def render_metric(self, value: str) -> str:
+        return presentation.metric_label(value) if value else "–"
+
+    def value_metric(self, value: str) -> str:
+        return value
+
+    def render_unit(self, value: str) -> str:
+        return METRICS[value].unit if value in METRICS else ""
+
+    def render_predicted(self, value: float, record: ValidationRow) -> Any:
+        return presentation.metric(value, record.line.metric)
+
+    def render_measured(self, value: float, record: ValidationRow) -> Any:
+        return presentation.metric(value, record.line.metric)

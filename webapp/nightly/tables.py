@@ -1,0 +1,93 @@
+"""Schedules and nights as lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import django_tables2 as tables
+from django.template.loader import render_to_string
+from django.utils.html import format_html
+
+from webapp import presentation
+from webapp.compare.listing import FigureColumn, Listing, MomentColumn
+from webapp.navigation import project_url
+from webapp.nightly import calendar
+from webapp.nightly.models import Schedule
+
+
+@dataclass(frozen=True)
+class ScheduleRow:
+    """A schedule with its last nights, oldest first."""
+
+    schedule: Schedule
+    cells: tuple[calendar.Cell, ...]
+
+    @property
+    def at(self) -> str:
+        return f"{self.schedule.hour:02}:{self.schedule.minute:02} UTC"
+
+    @property
+    def state(self) -> str:
+        return "on" if self.schedule.enabled else "paused"
+
+    @property
+    def last(self) -> str:
+        return self.cells[-1].state if self.cells else "none yet"
+
+
+def schedule_rows(schedules: Iterable[Schedule], nights: int) -> list[ScheduleRow]:
+    return [
+        ScheduleRow(found, tuple(calendar.cells(calendar.counted(found)[:nights])[::-1]))
+        for found in schedules
+    ]
+
+
+class ScheduleTable(Listing):
+    title = "Nightly suites"
+    suite = tables.Column(accessor="schedule__suite", verbose_name="Suite")
+    at = tables.Column(verbose_name="Every day at")
+    state = tables.Column(verbose_name="State")
+    by = tables.Column(
+        accessor="schedule__created_by__username", verbose_name="By", default="somebody who left"
+    )
+    last = tables.Column(verbose_name="Last nights, newest right")
+
+    def render_suite(self, value: str, record: ScheduleRow) -> str:
+        url = project_url(self.request.project, "nightly:schedule", schedule=record.schedule.pk)
+        return format_html('<a href="{}"><strong>{}</strong></a>', url, value)
+
+    def value_suite(self, value: str) -> str:
+        return value
+
+    def render_last(self, record: ScheduleRow) -> str:
+        return render_to_string("nightly/cells.html", {"cells": record.cells}, self.request)
+
+    def value_last(self, value: str) -> str:
+        return value
+
+
+class NightTable(Listing):
+    """One row for each night, also those that were skipped, with the cause."""
+
+    title = "Nights"
+    slot = MomentColumn(accessor="night__slot", verbose_name="Night")
+    state = tables.Column(verbose_name="State")
+    total = FigureColumn(verbose_name="Runs")
+    bad = FigureColumn(verbose_name="Not succeeded")
+    cause = tables.Column(accessor="night__skipped", verbose_name="Why skipped")
+
+    class Meta:
+        prefix = "nights-"
+        order_by = "-slot"
+
+    def render_state(self, value: str, record: calendar.Cell) -> Any:
+        badge = presentation.state_badge(value)
+        if record.night.experiment_id is None:
+            return badge
+        url = project_url(self.request.project, "compare:experiment", experiment=record.night.experiment_id)
+        return format_html('<a href="{}">{}</a>', url, badge)
+
+    def value_state(self, value: str) -> str:
+        return value

@@ -1,0 +1,103 @@
+"""Mixed-integer linear programs built row by row and solved by HiGHS.
+
+Budgets are counted in branch-and-bound nodes, not in seconds, so that the same program always gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+
+from experiments.workloads.step import Floats
+
+#: A term of a row: the coefficient of a variable.
+Term = tuple[int, float]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """``values`` by variable; ``proven``: no better one is further away than the gap asked for."""
+
+    values: Floats
+    objective: float
+    proven: bool
+
+    def chosen(self, variable: int) -> bool:
+        """Whether a binary variable is one."""
+        return bool(self.values[variable] > 0.5)
+
+
+class Program:
+    """Minimise the sum of cost times value. Variables are numbered as they are added."""
+
+    def __init__(self) -> None:
+        self._cost: list[float] = []
+        self._low: list[float] = []
+        self._high: list[float] = []
+        self._whole: list[int] = []
+        self._terms: list[tuple[list[int], list[float]]] = []
+        self._at_least: list[float] = []
+        self._at_most: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._cost)
+
+    def binary(self, cost: float = 0.0, fixed: bool | None = None) -> int:
+        """A variable that is 0 or 1, or ``fixed`` to one of them."""
+        low, high = (0.0, 1.0) if fixed is None else (float(fixed), float(fixed))
+        return self._add(cost, low, high, 1)
+
+    def number(self, cost: float = 0.0, low: float = 0.0, high: float = np.inf) -> int:
+        """A continuous variable."""
+        return self._add(cost, low, high, 0)
+
+    def _add(self, cost: float, low: float, high: float, whole: int) -> int:
+        self._cost.append(cost)
+        self._low.append(low)
+        self._high.append(high)
+        self._whole.append(whole)
+        return len(self._cost) - 1
+
+    def row(self, terms: Iterable[Term], at_least: float = -np.inf, at_most: float = np.inf) -> None:
+        """``at_least <= sum(coefficient * variable) <= at_most``; coefficients of a variable named twice add up."""
+        variables, coefficients = [], []
+        for variable, coefficient in terms:
+            variables.append(variable)
+            coefficients.append(coefficient)
+        self._terms.append((variables, coefficients))
+        self._at_least.append(at_least)
+        self._at_most.append(at_most)
+
+    def solve(self, nodes: int = 1000, gap: float = 1e-4, relaxed: bool = False) -> Solution | None:
+        """The best solution found within ``nodes`` nodes; ``None`` where there is none, or none was found.
+
+        ``relaxed`` lets binaries be fractions.
+        """
+        if not self._cost:
+            return Solution(np.zeros(0), 0.0, True)
+        whole = np.zeros(len(self), np.int64) if relaxed else np.array(self._whole)
+        found = milp(
+            np.array(self._cost),
+            integrality=whole,
+            bounds=Bounds(np.array(self._low), np.array(self._high)),
+            constraints=self._constraints(),
+            options={"node_limit": nodes, "mip_rel_gap": gap},
+        )
+        if found.x is None:
+            return None
+        return Solution(np.asarray(found.x, np.float64), float(found.fun), found.status == 0)
+
+    def _constraints(self) -> list[LinearConstraint]:
+        if not self._terms:
+            return []
+        starts = np.concatenate(([0], np.cumsum([len(variables) for variables, _ in self._terms])))
+        columns = [variable for variables, _ in self._terms for variable in variables]
+        values = [value for _, coefficients in self._terms for value in coefficients]
+        shape = (len(self._terms), len(self))
+        matrix = csr_array((np.array(values), np.array(columns, np.int64), starts), shape=shape)
+        matrix.sum_duplicates()
+        return [LinearConstraint(matrix, np.array(self._at_least), np.array(self._at_most))]

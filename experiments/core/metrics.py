@@ -22,6 +22,9 @@ peak_memory                      bytes      lower   peak memory
 peak_memory_per_device           bytes      lower   peak memory of the fullest device
 average_memory                   bytes      lower   device bytes averaged over the step
 host_peak_memory                 bytes      lower   peak host memory
+storage_peak_memory              bytes      lower   peak bytes on storage
+remote_peak_memory               bytes      lower   peak bytes on memory beyond the host's
+pool_bytes                       bytes      lower   how far the allocator reaches over the device
 page_faults                      count      lower   page faults in a step
 persistent_bytes                 bytes      -       parameters, gradients kept and optimizer state
 step_time                        s          lower   step time

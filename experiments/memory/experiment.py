@@ -146,6 +146,9 @@ def metrics_of(simulation: Simulation, step: Step, hardware: Hardware, steps: in
         "offloaded_bytes": simulation.moved["out"],
         "prefetched_bytes": simulation.moved["back"],
     }
+    if simulation.pool_bytes is not None and simulation.wasted_bytes is not None:
+        metrics["pool_bytes"] = simulation.pool_bytes
+        metrics["fragmentation"] = simulation.wasted_bytes / hardware.device.memory_bytes
     if simulation.page_faults:
         metrics["page_faults"] = simulation.page_faults
     return metrics | rates(step, time, steps) | utilization(simulation, step, hardware)

@@ -14,6 +14,7 @@ import numpy as np
 from experiments.memory.interface import plan as moves
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.plan import DEVICE, TIERS, MemoryPlan, Move
+from experiments.memory.interface.pool_check import pool_faults
 from experiments.memory.interface.rerun import Lineage
 from experiments.workloads.step import Step
 
@@ -27,7 +28,8 @@ def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
     """Every reason why ``plan`` cannot be carried out on ``step``, at most ``MOST``, in step order."""
     if plan.paging is not None:
         return _paging_faults(plan, step)[:MOST]
-    return _Walk(plan, step, machine).run()[:MOST]
+    faults = pool_faults(plan.pool, step) if plan.pool else []
+    return [*faults, *_Walk(plan, step, machine).run()][:MOST]
 
 
 def _paging_faults(plan: MemoryPlan, step: Step) -> list[str]:

@@ -30,7 +30,8 @@ class Machine:
     ``write`` and ``read`` are the storage's, ``remote_write`` and ``remote_read`` those of memory beyond the host
     (none: zero bytes). ``sharers`` devices use the host link at the same time. ``host_bandwidth`` and ``host_flops``
     are the host processor's own, for work done there. ``synchronous``: copies are made by the processor that computes, which
-    stands still meanwhile (a CPU as its own device).
+    stands still meanwhile (a CPU as its own device). What lies on storage or on remote memory is whole
+    pages of ``storage_page`` and ``remote_page`` bytes.
     """
 
     capacity: int
@@ -48,6 +49,16 @@ class Machine:
     sharers: int = 1
     host_bandwidth: float = 0.0
     host_flops: float = 0.0
+    storage_page: int = 1
+    remote_page: int = 1
+
+    def tier_bytes(self, tier: str) -> int:
+        """What ``tier`` holds."""
+        return {"host": self.host_bytes, "storage": self.storage_bytes, "remote": self.remote_bytes}[tier]
+
+    def tier_page(self, tier: str) -> int:
+        """Bytes on ``tier`` are whole multiples of this."""
+        return {"host": 1, "storage": self.storage_page, "remote": self.remote_page}[tier]
 
     def out_time(self, size: float, tier: str = "host") -> float:
         """Seconds to move ``size`` bytes from the device to ``tier`` when nothing else moves."""

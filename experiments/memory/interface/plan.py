@@ -53,10 +53,15 @@ class Offload(Move):
 
 @dataclass(frozen=True)
 class Prefetch(Move):
-    """Bring ``tensor`` back to the device; device bytes are taken when the copy is admitted, see the simulator."""
+    """Bring ``tensor`` back to the device; device bytes are taken when the copy is admitted, see the simulator.
+
+    ``keep``: the copy on its tier stays, and takes its bytes there, until the tensor is written; an ``Offload`` to
+    the same tier then moves nothing.
+    """
 
     action: ClassVar[str] = "prefetch"
     tensor: int
+    keep: bool = False
 
 
 @dataclass(frozen=True)

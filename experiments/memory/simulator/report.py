@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,9 @@ class Simulation:
 
     ``stalls`` by cause, ``moved`` bytes by channel (``out``, ``back``, ``write``, ``read``), ``transfers`` the spans
     in which each channel was busy, ``idle`` the spans in which compute stood still, ``log`` of device bytes as
-    (time, index in ``TIMELINE``, change).
+    (time, index in ``TIMELINE``, change). ``late`` is how long compute stood still until each tensor was there;
+    ``peaks`` the most bytes on each tier; ``pool_bytes`` how far an allocator reached over the device and
+    ``wasted_bytes`` the most that were free there beside the largest hole (no pool: ``None``).
     """
 
     peak_bytes: int
@@ -41,6 +43,10 @@ class Simulation:
     idle: Spans
     log: list[tuple[float, int, int]]
     page_faults: int = 0
+    late: dict[int, float] = field(default_factory=dict)
+    peaks: dict[str, int] = field(default_factory=dict)
+    pool_bytes: int | None = None
+    wasted_bytes: int | None = None
 
     @property
     def stall_time(self) -> float:

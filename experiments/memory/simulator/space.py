@@ -1,107 +1,169 @@
-"""The device's bytes while a step runs: what lies where, what is leaving or coming, and what waits for space."""
+"""The device's bytes while a step runs: what lies where, what is leaving or coming, and what waits for space.
+
+Everything that may take time is a process: a generator that yields the time it wants to go on at. One device runs
+its process straight through; devices that share a link are advanced in the order of those times (``shared``).
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from typing import NamedTuple
 
 from experiments.core.errors import Infeasible
-from experiments.core.units import human
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.policy import Eviction, ReactiveMemoryPolicy, Resident
+from experiments.memory.simulator.allocator import NOWHERE, SCRATCH
 from experiments.memory.simulator.channels import Channels
+from experiments.memory.simulator.device import WORKSPACE, Device, lacking
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.report import CAUSES, Spans
+from experiments.memory.simulator.tiers import Tiers
 
 UNBORN, DEVICE, AWAY, QUEUED, COMING, GONE = range(6)
 STATES = ("not yet produced", "on the device", "on a tier", "queued", "coming", "gone")
 
+Process = Generator[float, None, None]
 
-class Space:
-    """The clock of the compute lane and every byte on the device and its tiers.
 
-    ``leaving`` is a heap of (time, sequence, device bytes, tier bytes, tensor) of copies under way; ``arrival`` and
-    ``copied`` are when a tensor is on the device and on its tier; ``away`` the tier and the bytes of a copy there;
-    ``departing`` the tensors that leave while an op still reads them. ``at`` is the op that runs or comes next.
+class Ending(NamedTuple):
+    """At ``time`` a copy ends: ``size`` device bytes at ``address`` come free, or ``stored`` bytes on ``tier``."""
+
+    time: float
+    sequence: int
+    tensor: int
+    size: int = 0
+    address: int = NOWHERE
+    tier: str = ""
+    stored: float = 0.0
+
+
+class Space(Device):
+    """What lies where, on the device and its tiers.
+
+    ``leaving`` is a heap of copies under way; ``arrival`` and ``copied`` are when a tensor is on the device and on its
+    tier; ``away`` the tier and the bytes of a copy there; ``kept`` the tensors on the device whose copy there is still
+    good; ``departing`` those that leave while an op still reads them. ``late`` is how long compute waited for each.
     """
 
     def __init__(self, prepared: Prepared, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None) -> None:
-        self.s, self.plan, self.policy = prepared, plan, policy
-        self.capacity = prepared.machine.capacity
+        super().__init__(prepared, plan)
+        self.policy = policy
         self.channels = Channels(prepared.machine)
+        self.tiers = Tiers(prepared.machine)
         count = len(prepared.sizes)
-        self.at = -1
-        self.size = list(prepared.sizes)
         self.state = [UNBORN] * count
         self.arrival, self.copied = [0.0] * count, [0.0] * count
         self.away: dict[int, tuple[str, float]] = {}
-        self.now, self.used, self.peak = 0.0, 0, 0
-        self.stored = {"host": 0.0, "storage": 0.0}
-        self.host_peak = 0.0
-        self.leaving: list[tuple[float, int, int, float, int]] = []
+        self.kept: set[int] = set()
+        self.leaving: list[Ending] = []
         self.sequence = 0
         self.queue: deque[int] = deque()
         self.departing: set[int] = set()
         self.stalls = dict.fromkeys(CAUSES, 0.0)
+        self.late: dict[int, float] = {}
         self.idle: Spans = []
-        self.log: list[tuple[float, int, int]] = []
         self.last_used, self.produced, self.cost = [0.0] * count, [0.0] * count, [0.0] * count
 
-    def compute(self, seconds: float) -> None:
+    def compute(self, seconds: float) -> Process:
         """Compute is busy for ``seconds``; copies go on beside it."""
         end = self.now + seconds
-        self.settle(end)
+        yield from self.settle(end)
         self.now = end
 
-    def stand_still(self, time: float, cause: str) -> None:
+    def stand_still(self, time: float, cause: str) -> Process:
         """Compute waits until ``time``; space that comes free meanwhile goes to waiting prefetches."""
         if time == float("inf"):
             raise Infeasible("waits for a transfer that never ends (zero bandwidth)", self.place())
         self.stalls[cause] += time - self.now
         self.idle.append((self.now, time))
-        self.settle(time)
+        yield from self.settle(time)
         self.now = time
 
-    def settle(self, time: float) -> None:
-        """Let every copy that ends by ``time`` give its space back, in order."""
-        while self.leaving and self.leaving[0][0] <= time:
-            self.now = max(self.now, self.leaving[0][0])
+    def arrive(self, tensors: Iterable[int]) -> Process:
+        """Compute waits until ``tensors``, all of which are coming, are on the device."""
+        began, late = self.now, [t for t in tensors if self.arrival[t] > self.now]
+        while late:
+            yield from self.stand_still(max([self.arrival[t] for t in late]), "transfer")
+            for tensor in late:
+                self.late[tensor] = self.late.get(tensor, 0.0) + self.arrival[tensor] - began
+            late = [t for t in late if self.arrival[t] > self.now]
+
+    def settle(self, time: float) -> Process:
+        """Let every copy that ends by ``time`` give its space back, in order; then it is ``time``."""
+        leaving = self.leaving
+        while leaving and leaving[0].time <= time:
+            ends = leaving[0].time
+            if ends > self.now:
+                yield ends
+                if leaving[0].time > ends:
+                    continue
+                self.now = ends
             self.leave()
             self.admit()
+        yield time
 
     def leave(self) -> None:
         """The next copy has ended: its device bytes or its tier bytes come free."""
-        _, _, device, host, tensor = heapq.heappop(self.leaving)
-        if device:
-            self.take(-device, self.s.kinds[tensor])
-        if host:
-            self.unstore(tensor)
+        copy = heapq.heappop(self.leaving)
+        if copy.size:
+            self.give(copy.size, self.s.kinds[copy.tensor], copy.address)
+        if copy.stored:
+            self.tiers.unstore(copy.stored, copy.tier)
 
-    def take(self, size: int, kind: int) -> None:
-        """``size`` more (or less) bytes on the device, of a kind of ``TIMELINE``."""
-        self.used += size
-        self.log.append((self.now, kind, size))
-        if self.used > self.peak:
-            self.peak = self.used
+    def claim(
+        self, tensors: Sequence[int], scratch: int, locked: Sequence[int]
+    ) -> Generator[float, None, int]:
+        """Device bytes for new ``tensors`` and for ``scratch``, waited for where they must; the address of the latter."""
+        if self.pool is None:
+            yield from self.obtain(sum([self.size[t] for t in tensors]) + scratch, locked)
+        for tensor in tensors:
+            if self.pool:
+                self.address[tensor] = yield from self.find(tensor, self.size[tensor], locked)
+            self.take(self.size[tensor], self.s.kinds[tensor])
+            self.state[tensor] = DEVICE
+        address = NOWHERE
+        if scratch:
+            if self.pool:
+                address = yield from self.find(SCRATCH, scratch, locked)
+            self.take(scratch, WORKSPACE)
+        return address
 
-    def obtain(self, size: int, locked: Sequence[int]) -> None:
+    def obtain(self, size: int, locked: Sequence[int]) -> Process:
         """Wait until ``size`` bytes are free: for copies on their way out, then for the policy's evictions."""
         while self.used + size > self.capacity:
-            if not self.leaving and not self.evicted(self.used + size - self.capacity, locked):
-                raise lacking(
-                    self.used + size - self.capacity, self.place(), f"{size} more bytes", self.capacity
-                )
-            if not self.leaving:
-                continue  # what was evicted had no bytes, or was gone at once
-            time = self.leaving[0][0]
-            if time > self.now:
-                if time == float("inf"):
-                    raise Infeasible("waits for a transfer that never ends (zero bandwidth)", self.place())
-                self.stalls["space"] += time - self.now
-                self.idle.append((self.now, time))
-                self.now = time
-            self.leave()
+            missing = self.used + size - self.capacity
+            if not (yield from self.make_room(missing, locked)):
+                raise lacking(missing, self.place(), f"{size} more bytes", self.capacity)
+
+    def find(self, tensor: int, size: int, locked: Sequence[int]) -> Generator[float, None, int]:
+        """Wait until the pool has an address for ``size`` bytes of ``tensor``; it is taken."""
+        assert self.pool is not None
+        while (address := self.pool.take(tensor, size)) is None:
+            missing = max(1, size - self.pool.largest)
+            if not (yield from self.make_room(missing, locked)):
+                raise self.no_hole(size)
+        return address
+
+    def make_room(self, missing: int, locked: Sequence[int]) -> Generator[float, None, bool]:
+        """Wait for the next copy to end, or have the policy evict; False when nothing is left to wait for."""
+        if not self.leaving and not self.evicted(missing, locked):
+            return False
+        if not self.leaving:
+            return True  # what was evicted had no bytes, or was gone at once
+        time = self.leaving[0].time
+        if time > self.now:
+            if time == float("inf"):
+                raise Infeasible("waits for a transfer that never ends (zero bandwidth)", self.place())
+            yield time
+            self.stalls["space"] += time - self.now
+            self.idle.append((self.now, time))
+            self.now = time
+            if self.leaving[0].time > time:
+                return True
+        self.leave()
+        return True
 
     def evicted(self, needed: int, locked: Sequence[int]) -> bool:
         """Ask the policy what leaves; False when it sends nothing."""
@@ -126,49 +188,70 @@ class Space:
 
     def send(self, eviction: Eviction) -> None:
         """Start the copy of a tensor that a reactive policy evicts."""
-        self.store(eviction.tensor, eviction.tier, 1.0)
-        end = self.channels.out(self.away[eviction.tensor][1], eviction.tier, self.now)
-        self.copied[eviction.tensor] = end
-        self.release([(end, eviction.tensor)])
+        self.start_copy(eviction.tensor, eviction.tier, 1.0)
+        self.release([eviction.tensor])
+
+    def start_copy(self, tensor: int, tier: str, ratio: float) -> None:
+        """Start the copy of ``tensor`` to ``tier``, unless a good one lies there."""
+        if tensor in self.kept and self.away[tensor][0] == tier:
+            self.kept.discard(tensor)
+            return
+        self.void(tensor)
+        self.store(tensor, tier, ratio)
+        self.copied[tensor] = self.channels.out(self.away[tensor][1], tier, self.now)
+
+    def void(self, tensor: int) -> None:
+        """A copy that was kept on a tier is good no more."""
+        if tensor in self.kept:
+            self.kept.discard(tensor)
+            self.unstore(tensor)
 
     def free(self, tensors: Iterable[int]) -> None:
         """These tensors are needed no more, wherever they lie."""
         for tensor in tensors:
             state = self.state[tensor]
             if state in (DEVICE, COMING) and tensor not in self.departing:
-                self.take(-self.size[tensor], self.s.kinds[tensor])
+                self.clear(tensor)
+                self.void(tensor)
             elif state in (AWAY, QUEUED) and tensor in self.away:
+                self.kept.discard(tensor)
                 self.unstore(tensor)
             self.state[tensor] = GONE
 
     def store(self, tensor: int, tier: str, ratio: float) -> None:
         """Take the bytes of a copy on ``tier``."""
-        size = self.size[tensor] / ratio
-        room = self.s.machine.host_bytes if tier == "host" else self.s.machine.storage_bytes
+        size = self.tiers.pages(self.size[tensor] / ratio, tier)
         self.away[tensor] = (tier, size)
-        self.stored[tier] += size
-        self.host_peak = max(self.host_peak, self.stored["host"])
-        if self.stored[tier] > room:
-            raise lacking(self.stored[tier] - room, self.place(), tier, room)
+        missing = self.tiers.store(size, tier)
+        if missing:
+            raise lacking(missing, self.place(), tier, self.tiers.room[tier])
 
     def unstore(self, tensor: int) -> None:
         """Give the bytes of a copy on its tier back."""
         tier, size = self.away.pop(tensor)
-        self.stored[tier] -= size
+        self.tiers.unstore(size, tier)
 
-    def release(self, copies: Iterable[tuple[float, int]]) -> None:
+    def release(self, tensors: Iterable[int]) -> None:
         """The last use of these device copies is over: their bytes come free when the copy has ended."""
-        for end, tensor in copies:
+        for tensor in tensors:
             self.departing.discard(tensor)
             self.state[tensor] = AWAY
-            if end <= self.now:
-                self.take(-self.size[tensor], self.s.kinds[tensor])
+            if self.copied[tensor] <= self.now:
+                self.clear(tensor)
             else:
-                self.push(end, self.size[tensor], 0.0, tensor)
+                self.push(self.copied[tensor], tensor, size=self.size[tensor], address=self.address[tensor])
 
-    def push(self, time: float, device: int, host: float, tensor: int) -> None:
+    def push(
+        self,
+        time: float,
+        tensor: int,
+        size: int = 0,
+        address: int = NOWHERE,
+        tier: str = "",
+        stored: float = 0.0,
+    ) -> None:
         """At ``time`` these bytes come free."""
-        heapq.heappush(self.leaving, (time, self.sequence, device, host, tensor))
+        heapq.heappush(self.leaving, Ending(time, self.sequence, tensor, size, address, tier, stored))
         self.sequence += 1
 
     def admit(self) -> None:
@@ -177,50 +260,46 @@ class Space:
         while queue:
             tensor = queue[0]
             if self.state[tensor] == QUEUED:
-                if self.used + self.size[tensor] > self.capacity:
+                address = self.room(tensor)
+                if address is None:
                     return
-                self.fetch(tensor)
+                self.fetch(tensor, address)
             queue.popleft()
 
-    def fetch(self, tensor: int) -> None:
-        """Take the device bytes of ``tensor`` and start its copy back."""
+    def fetch(self, tensor: int, address: int) -> None:
+        """``tensor`` takes its device bytes at ``address`` and its copy back starts."""
         tier, size = self.away[tensor]
         self.take(self.size[tensor], self.s.kinds[tensor])
-        end = self.channels.back(size, tier, max(self.now, self.copied[tensor]))
-        self.arrival[tensor] = end
+        self.address[tensor] = address
+        self.arrival[tensor] = self.channels.back(size, tier, max(self.now, self.copied[tensor]))
         self.state[tensor] = COMING
-        self.push(end, 0, size, tensor)
+        if tensor in self.kept:
+            return
+        del self.away[tensor]
+        self.push(self.arrival[tensor], tensor, tier=tier, stored=size)
 
-    def gather(self, touched: Sequence[int]) -> float:
-        """Start what ``touched`` still needs from a tier; when the last of it is there."""
-        ready = self.now
+    def fetch_now(self, tensor: int, locked: Sequence[int]) -> Process:
+        """Make room for ``tensor``, which compute needs, and start its copy back."""
+        address = NOWHERE
+        if self.pool:
+            address = yield from self.find(tensor, self.size[tensor], locked)
+        else:
+            yield from self.obtain(self.size[tensor], locked)
+        self.fetch(tensor, address)
+
+    def gather(self, touched: Sequence[int]) -> Generator[float, None, list[int]]:
+        """Start what ``touched`` still needs from a tier; the tensors that are coming."""
+        coming = []
         for tensor in touched:
             state = self.state[tensor]
+            if state in (DEVICE, UNBORN):
+                continue
             if state == AWAY and self.plan.reactive:
                 state = self.state[tensor] = QUEUED
             if state == QUEUED:
-                self.obtain(self.size[tensor], touched)
-                self.fetch(tensor)
-                state = COMING
-            if state == COMING:
-                ready = max(ready, self.arrival[tensor])
-            elif state not in (UNBORN, DEVICE):
+                yield from self.fetch_now(tensor, touched)
+            elif state != COMING:
                 name = self.s.step.tensors.name[tensor]
                 raise Infeasible(f"needs tensor {tensor} ({name}), which is {STATES[state]}", self.place())
-        return ready
-
-    def place(self) -> str:
-        """Where the step stands, for messages."""
-        ops = self.s.step.ops
-        if self.at < 0:
-            return "start of the step"
-        if self.at >= len(ops):
-            return "end of the step"
-        return f"op {self.at} ({ops.name[self.at]}, {self.s.step.phase_of(self.at)})"
-
-
-def lacking(missing: float, where: str, what: str, room: float) -> Infeasible:
-    """A complaint that ``what`` lacks ``missing`` bytes of ``room``."""
-    exact = f"{missing:.0f} bytes are missing of {room:.0f}"
-    readable = f"{human(missing, 'bytes')} of {human(room, 'bytes')}"
-    return Infeasible(f"{what} do not fit: {exact} ({readable})", where, missing)
+            coming.append(tensor)
+        return coming

@@ -1,0 +1,42 @@
+"""What can be wrong with the pool that a plan asks for, whatever the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from experiments.memory.interface.space import POOLS, Pool
+from experiments.workloads.step import Step
+
+
+def pool_faults(pool: Pool, step: Step) -> list[str]:
+    """Complaints about ``pool`` on ``step``; those about tensors only where all of them exist."""
+    if pool.kind not in POOLS:
+        return [f"pool: {pool.kind!r} is none of {', '.join(POOLS)}"]
+    if pool.granularity < 1:
+        return [f"pool: granularity {pool.granularity}"]
+    named = [*pool.high, *(tensor for tensor, _ in (*pool.serves, *pool.offsets))]
+    count = len(step.tensors)
+    strangers = [tensor for tensor in named if not 0 <= tensor < count]
+    if strangers:
+        return [f"pool: names tensor {strangers[0]} of {count}"]
+    return [*_offsets(pool), *_classes(pool, step)]
+
+
+def _offsets(pool: Pool) -> Iterator[str]:
+    for tensor, address in pool.offsets:
+        if address < 0 or address % pool.granularity:
+            yield f"pool: tensor {tensor} at address {address}, not a multiple of {pool.granularity}"
+
+
+def _classes(pool: Pool, step: Step) -> Iterator[str]:
+    if pool.kind == "classes" and not pool.classes:
+        yield "pool: no classes"
+    for size, count in pool.classes:
+        if size < 1 or count < 0:
+            yield f"pool: {count} objects of {size} bytes"
+    for tensor, kind in pool.serves:
+        size = int(step.tensors.bytes[tensor])
+        if not 0 <= kind < len(pool.classes):
+            yield f"pool: tensor {tensor} is served by class {kind} of {len(pool.classes)}"
+        elif pool.classes[kind][0] < size:
+            yield f"pool: tensor {tensor} of {size} bytes is served by objects of {pool.classes[kind][0]}"

@@ -1,0 +1,85 @@
+"""The allocator that a plan asks for, and the one whose objects have fixed sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from experiments.core.errors import Infeasible
+from experiments.core.units import human
+from experiments.memory.interface.space import Pool
+from experiments.memory.simulator.allocator import NOWHERE, Allocator
+from experiments.memory.simulator.caching import Caching
+from experiments.memory.simulator.ranges import BestFit, Planned, Ranged, TwoEnded
+
+
+class Classes(Allocator):
+    """Objects of fixed sizes, side by side. A tensor takes a free object of its class, the lowest first."""
+
+    def __init__(self, classes: Sequence[tuple[int, int]], serves: Mapping[int, int]) -> None:
+        self.serves = serves
+        self.bytes = [size for size, _ in classes]
+        self.by_size = sorted(range(len(classes)), key=self.bytes.__getitem__)
+        self.objects: list[list[int]] = []
+        for size, count in classes:
+            self.objects.append([self.end + size * i for i in reversed(range(count))])
+            self.end += size * count
+        self.taken: dict[int, tuple[int, int]] = {}
+        self.unused = self.end
+        self.slack = 0
+
+    def class_of(self, tensor: int, size: int) -> int | None:
+        """The class that serves ``tensor``: as decided, otherwise the smallest that holds it."""
+        decided = self.serves.get(tensor)
+        if decided is not None:
+            return decided if self.bytes[decided] >= size else None
+        return next((kind for kind in self.by_size if self.bytes[kind] >= size), None)
+
+    def take(self, tensor: int, size: int) -> int | None:
+        if not size:
+            return NOWHERE
+        kind = self.class_of(tensor, size)
+        if kind is None or not self.objects[kind]:
+            return None
+        address = self.objects[kind].pop()
+        self.taken[address] = (kind, size)
+        self.unused -= self.bytes[kind]
+        self.slack += self.bytes[kind] - size
+        self.wasted = max(self.wasted, self.slack)
+        return address
+
+    def give(self, address: int) -> None:
+        if address != NOWHERE:
+            kind, size = self.taken.pop(address)
+            self.objects[kind].append(address)
+            self.unused += self.bytes[kind]
+            self.slack -= self.bytes[kind] - size
+
+    @property
+    def free(self) -> int:
+        return self.unused
+
+    @property
+    def largest(self) -> int:
+        return max((self.bytes[kind] for kind, left in enumerate(self.objects) if left), default=0)
+
+
+def allocator(pool: Pool, capacity: int, sizes: Sequence[int]) -> Allocator:
+    """The allocator that ``pool`` describes; ``sizes`` are bytes by tensor. ``Infeasible``: its classes do not fit."""
+    grain = pool.granularity
+    if pool.kind == "first_fit":
+        return Ranged(capacity, grain)
+    if pool.kind == "best_fit":
+        return BestFit(capacity, grain)
+    if pool.kind == "two_ended":
+        return TwoEnded(capacity, grain, pool.high)
+    if pool.kind == "planned":
+        return Planned(capacity, grain, dict(pool.offsets), sizes)
+    if pool.kind == "caching":
+        return Caching(capacity, grain)
+    if pool.kind != "classes":
+        raise Infeasible(f"there is no pool {pool.kind!r}", "plan.pool")
+    need = sum(size * count for size, count in pool.classes)
+    if need > capacity:
+        exact = f"{need} bytes of objects, {need - capacity} more than the device has"
+        raise Infeasible(f"{exact} ({human(need - capacity, 'bytes')})", "plan.pool", need - capacity)
+    return Classes(pool.classes, dict(pool.serves))

@@ -1,0 +1,31 @@
+"""The bytes that lie on each tier beside the device."""
+
+from __future__ import annotations
+
+from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.plan import TIERS
+
+
+class Tiers:
+    """``stored`` bytes by tier and the most there were; whole pages where a tier has them."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.room = {tier: machine.tier_bytes(tier) for tier in TIERS}
+        self.page = {tier: machine.tier_page(tier) for tier in TIERS}
+        self.stored = dict.fromkeys(TIERS, 0.0)
+        self.peaks = dict.fromkeys(TIERS, 0.0)
+
+    def pages(self, size: float, tier: str) -> float:
+        """``size`` bytes as they lie on ``tier``."""
+        page = self.page[tier]
+        return size if page == 1 else -(-size // page) * page
+
+    def store(self, size: float, tier: str) -> float:
+        """Take ``size`` bytes on ``tier``; the bytes that are missing there (0: it fits)."""
+        self.stored[tier] += size
+        if self.stored[tier] > self.peaks[tier]:
+            self.peaks[tier] = self.stored[tier]
+        return max(0.0, self.stored[tier] - self.room[tier])
+
+    def unstore(self, size: float, tier: str) -> None:
+        self.stored[tier] -= size

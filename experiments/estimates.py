@@ -8,10 +8,11 @@ vocabulary, s sequence length, B batch (samples per step), D pipeline stages. By
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from experiments.core.errors import BadInput
 from experiments.hardware import collectives
 from experiments.hardware.parts import Link
 
@@ -49,6 +50,10 @@ MIXED_PRECISION: Mapping[str, Mapping[str, int]] = {
     },
 }
 MIXED_PRECISION_SOURCES = {"16 bytes": ZERO, "18 bytes": MEGATRON_DOCS, "20 bytes": NOTES}
+
+
+#: How much of a transformer layer runs again in the backward pass.
+RECOMPUTATION = ("none", "selective", "full")
 
 
 @dataclass(frozen=True)
@@ -110,12 +115,30 @@ def boundary_activation_bytes(batch: int, sequence: int, hidden: int, dtype_byte
     return batch * sequence * hidden * dtype_bytes
 
 
-def layer_activation_bytes(batch: int, sequence: int, hidden: int, heads: int) -> float:
-    """All that one layer keeps for backward in 16 bits: s B h (34 + 5 a s / h), the attention matrix stored.
+def layer_activation_bytes(
+    batch: int,
+    sequence: int,
+    hidden: int,
+    heads: int,
+    tensor: int = 1,
+    sequence_parallel: bool = False,
+    recompute: str = "none",
+) -> float:
+    """What one layer keeps for backward in 16 bits, on each of ``tensor`` devices; the attention matrix is stored.
 
-    Korthikanti et al., MLSys 2023, equation 2. Kernels that never store the matrix keep 34 s B h.
+    Korthikanti et al., MLSys 2023, table 2. ``recompute``: none, s B h (10 + 24/t + 5 a s / (h t)); selective, without
+    the attention core's 5 a s / (h t); full, 2 s B h. ``sequence_parallel`` divides the 10 by t as well: alone
+    s B h (34 + 5 a s / h) / t, with selective 34 s B h / t. Kernels that never store the matrix are selective anyway.
     """
-    return sequence * batch * hidden * (34 + 5 * heads * sequence / hidden)
+    if recompute not in RECOMPUTATION:
+        raise BadInput(
+            f"recompute = {recompute!r}", "layer_activation_bytes", "one of " + ", ".join(RECOMPUTATION)
+        )
+    if recompute == "full":
+        return 2.0 * sequence * batch * hidden
+    outside = 10 / tensor if sequence_parallel else 10
+    core = 5 * heads * sequence / (hidden * tensor) if recompute == "none" else 0.0
+    return sequence * batch * hidden * (outside + 24 / tensor + core)
 
 
 # --- work ---------------------------------------------------------------------------------------------------
@@ -265,3 +288,7 @@ def estimate_llm(
             "activations of all layers, 16 bit", inside, "bytes", KORTHIKANTI, "L s B h (34 + 5 a s / h)"
         ),
     )
+
+
+#: Rules that a paper's claim can name.
+CLOSED_FORMS: Mapping[str, Callable[..., float]] = {"layer_activation_bytes": layer_activation_bytes}

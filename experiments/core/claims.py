@@ -5,6 +5,7 @@ Shared by the command line, which carries the runs out, and the web, which submi
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -52,10 +53,26 @@ def figure_metrics(outcome: Outcome) -> dict[str, float]:
     return {**values, "feasible": float(outcome.status == "ok")}
 
 
+def closed_forms(claim: Claim) -> dict[str, dict[str, float]]:
+    """What a figure can name of the claim's closed forms: their ``value``. ``BadInput`` names an unknown one.
+
+    The forms stand in ``estimates``, a layer above this one, and are looked up by name.
+    """
+    found = {}
+    for name, row in claim.forms.items():
+        arguments = dict(row)
+        known = importlib.import_module("experiments.estimates").CLOSED_FORMS
+        form = str(arguments.pop("form", None))
+        if form not in known:
+            raise BadInput(f"unknown form {form!r}", f"claim {claim.id}", "one of " + ", ".join(known))
+        found[name] = {"value": float(known[form](**arguments))}
+    return found
+
+
 def judge_runs(claim: Claim, metrics: Mapping[str, Mapping[str, float]]) -> Verdict:
     """The verdict on what the claim's runs gave, by run name; a metric that a run lacks means it did not fit."""
     try:
-        ours = evaluate(claim.figure, metrics)
+        ours = evaluate(claim.figure, {**metrics, **closed_forms(claim)})
     except KeyError as error:
         return Verdict(
             "not reproduced", f"a run gave no {error.args[0]}: does not fit on the paper's hardware"

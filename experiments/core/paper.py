@@ -14,7 +14,10 @@ A policy's ``.toml`` holds one ``[paper]`` and any number of ``[[claim]]``::
     figure = "1 - ideal.step_time / ours.step_time"
     [claim.runs.ours]                      # RunSpecs without seed and mode: filled with defaults
     ...
-    # or, instead of figure and runs:
+    [claim.forms.theirs]                   # closed forms of ``estimates``, in the figure as theirs.value
+    form = "layer_activation_bytes"        # the rest are its arguments
+    ...
+    # or, instead of figure and runs or forms:
     not_run = "needs sparsity data of the authors' checkpoints"
 """
 
@@ -59,7 +62,10 @@ class Paper:
 
 @dataclass(frozen=True)
 class Claim:
-    """One published figure and how ours is computed: ``figure`` is arithmetic over ``run.metric`` names."""
+    """One published figure and how ours is computed: ``figure`` is arithmetic over ``run.metric`` names.
+
+    ``forms`` are closed forms with their arguments, named in the figure as ``form.value``.
+    """
 
     id: str
     text: str
@@ -71,6 +77,7 @@ class Claim:
     neutral: float | None = None
     figure: str = ""
     runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     not_run: str = ""
 
 
@@ -121,11 +128,14 @@ def _claim(row: Mapping[str, Any], where: str) -> Claim:
     place = f"{where}: claim {claim.id}"
     if claim.not_run:
         return claim
-    if claim.value is None or not claim.figure or not claim.runs:
-        raise BadInput("needs value, figure and runs, or not_run with the reason", place)
+    known = {**claim.runs, **claim.forms}
+    if claim.value is None or not claim.figure or not known:
+        raise BadInput(
+            "needs value, figure and runs, or not_run with the reason", place, "forms count as runs"
+        )
     for run_name, _ in names_in(claim.figure, place):
-        if run_name not in claim.runs:
-            raise BadInput(f"figure names the run {run_name!r}", place, "one of " + ", ".join(claim.runs))
+        if run_name not in known:
+            raise BadInput(f"figure names the run {run_name!r}", place, "one of " + ", ".join(known))
     return claim
 
 

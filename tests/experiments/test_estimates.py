@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments import estimates
+from experiments.core.errors import BadInput
 from experiments.hardware import library
 
 GPT3 = 175_000_000_000
@@ -49,6 +50,31 @@ def test_gpt3_activations_at_layer_boundaries():
 def test_a_gpt3_layer_keeps_2_9_gb_per_sample():
     """s B h (34 + 5 a s / h) with s = 2048, B = 1, h = 12288, a = 96: 2048 x 12288 x 114."""
     assert estimates.layer_activation_bytes(1, 2048, 12288, 96) == 2048 * 12288 * 114
+
+
+@pytest.mark.parametrize(
+    ("batch", "hidden", "heads", "none", "parallel", "selective", "full"),
+    [
+        # 22B: 5 a s / h = 320/3, t = 8; in units of s B h: 10 + 3 + 40/3, then (34 + 320/3) / 8.
+        (4, 6144, 64, 10 + 3 + 40 / 3, (34 + 320 / 3) / 8, 34 / 8, 2),
+        # 175B: 5 a s / h = 80, of which selective recomputation saves 80 of 114 on one device.
+        (1, 12288, 96, 10 + 3 + 10, 114 / 8, 34 / 8, 2),
+    ],
+)
+def test_activations_of_a_layer_on_eight_devices(batch, hidden, heads, none, parallel, selective, full):
+    def layer(**options: object) -> float:
+        return estimates.layer_activation_bytes(batch, 2048, hidden, heads, tensor=8, **options)
+
+    unit = 2048 * batch * hidden
+    assert layer() == pytest.approx(none * unit, rel=1e-15)
+    assert layer(sequence_parallel=True) == pytest.approx(parallel * unit, rel=1e-15)
+    assert layer(sequence_parallel=True, recompute="selective") == selective * unit
+    assert layer(recompute="full") == full * unit
+
+
+def test_an_unknown_recomputation_is_refused():
+    with pytest.raises(BadInput, match="'some'"):
+        estimates.layer_activation_bytes(1, 1, 1, 1, recompute="some")
 
 
 def test_flops_of_gpt3_training():

@@ -18,6 +18,8 @@ from experiments.workloads.step import Step
 #: Ops whose results in training do not depend on the persistent tensors they update (running statistics), by parts of
 #: their names in lower case (``aten.native_batch_norm``, ``BatchNorm2d_Forward``). A rerun updates a scratch copy.
 IGNORES_STATE = ("batch_norm", "batchnorm")
+#: Ops that bring in something new each time, by parts of their names in lower case.
+RUNS_ONCE = ("loaddata",)
 
 
 class Lineage:
@@ -49,8 +51,13 @@ class Lineage:
         return self.persistent[tensor] and tensor in self.writes[op] and self.ignores_state(op)
 
     def repeatable(self, op: int) -> bool:
-        """False for ops that change a persistent tensor which they depend on: those must run once."""
-        return self.ignores_state(op) or not any(self.persistent[tensor] for tensor in self.writes[op])
+        """False for ops that change a persistent tensor which they depend on or load data: those must run once."""
+        if any(part in self.step.ops.target[op].lower() for part in RUNS_ONCE):
+            return False
+        return self.ignores_state(op) or not self.writes_state(op)
+
+    def writes_state(self, op: int) -> bool:
+        return any(self.persistent[tensor] for tensor in self.writes[op])
 
     def external(self, ops: Collection[int]) -> list[int]:
         """Tensors that ``ops``, run in ascending order, read without any of them having written it before."""
@@ -96,7 +103,9 @@ class Lineage:
         for op in move.ops:
             label = f"op {op} ({self.step.ops.name[op]})"
             if not self.repeatable(op):
-                found.append(f"{label} changes a persistent tensor")
+                found.append(
+                    f"{label} {'changes a persistent tensor' if self.writes_state(op) else 'loads data'}"
+                )
             for tensor in self.reads[op]:
                 if self._starts(op, tensor) or self.is_scratch(op, tensor):
                     continue

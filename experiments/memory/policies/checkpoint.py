@@ -30,68 +30,38 @@ import numpy as np
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
-from experiments.memory.planning.rematerialise import Demand, Rematerialiser
-from experiments.memory.planning.reversal import Reversal, optimal, recursive, segmented
-from experiments.memory.planning.segments import Forward, forward_of, greedy
+from experiments.memory.planning.chain import Chain, chain_of
+from experiments.memory.planning.reversal import optimal, recursive, segmented
+from experiments.memory.planning.segments import greedy
 from experiments.workloads.step import Step
 
 GRID = 8
 
 
-@dataclass(frozen=True)
-class Chain:
-    """A step as a chain of units between candidates; state i + 1 is the border after unit i."""
+def every_kth(chain: Chain) -> list[int]:
+    """States after every k-th candidate, k = floor(sqrt |C|)."""
+    count = len(chain.forward.candidates)
+    k = max(1, math.isqrt(count))
+    return [i + 1 for i in range(count) if (i + 1) % k == 0]
 
-    forward: Forward
-    rematerialiser: Rematerialiser
 
-    @property
-    def units(self) -> int:
-        return len(self.forward.candidates) + 1
+def walk(chain: Chain, budget: float) -> list[int]:
+    """States kept by the budgeted walk."""
+    at = {candidate.op: state for state, candidate in enumerate(chain.forward.candidates, 1)}
+    return [at[op] for op in greedy(chain.forward.saved_bytes, list(at), budget)]
 
-    def plan(self, reversal: Reversal, keep_last: bool) -> MemoryPlan:
-        """Drops and reruns of ``reversal``; with ``keep_last`` its first turn needs no rerun."""
-        candidates, loss = self.forward.candidates, self.forward.loss
-        kept = {tensor for state in reversal.kept for tensor in candidates[state - 1].border}
-        held = kept | self.forward.through
-        ends = [candidate.op for candidate in candidates] + [loss]
-        demands = []
-        for turn in reversal.turns[1:] if keep_last else reversal.turns:
-            first = ends[turn.start - 1] + 1 if turn.start else 0
-            inside = [s for s in self.forward.saved if first <= s.produced <= ends[turn.stop - 1]]
-            away = [s for s in inside if s.tensor not in held]
-            if away:
-                store = [tensor for state in turn.store for tensor in candidates[state - 1].border]
-                at = min(saved.first_backward for saved in away)
-                demands.append(Demand(at, (*(s.tensor for s in away), *store)))
-        borders = {
-            tensor for turn in reversal.turns for s in turn.store for tensor in candidates[s - 1].border
-        }
-        moves = self.rematerialiser.remade(demands, held | borders)
-        return MemoryPlan(moves, notes={"kept_after_ops": [candidates[s - 1].op for s in reversal.kept]})
 
-    def every_kth(self) -> list[int]:
-        """States after every k-th candidate, k = floor(sqrt |C|)."""
-        count = len(self.forward.candidates)
-        k = max(1, math.isqrt(count))
-        return [i + 1 for i in range(count) if (i + 1) % k == 0]
-
-    def walk(self, budget: float) -> list[int]:
-        """States kept by the budgeted walk."""
-        at = {candidate.op: state for state, candidate in enumerate(self.forward.candidates, 1)}
-        return [at[op] for op in greedy(self.forward.saved_bytes, list(at), budget)]
-
-    def budgets(self) -> list[float]:
-        """A geometric grid from b0 / sqrt 2 to b0 sqrt 2."""
-        amounts = self.forward.saved_bytes
-        first = self.walk(sum(amounts) / max(1, len(self.every_kth())))
-        ops = [self.forward.candidates[state - 1].op for state in first]
-        edges = [0, *(op + 1 for op in ops), len(amounts)]
-        kept = sum(amounts[op] for op in ops)
-        largest = max(sum(amounts[a:b]) for a, b in itertools.pairwise(edges))
-        centre = math.sqrt(max(1, kept) * max(1, largest))
-        grid: list[float] = np.geomspace(centre / math.sqrt(2), centre * math.sqrt(2), GRID).tolist()
-        return grid
+def budgets(chain: Chain) -> list[float]:
+    """A geometric grid from b0 / sqrt 2 to b0 sqrt 2."""
+    amounts = chain.forward.saved_bytes
+    first = walk(chain, sum(amounts) / max(1, len(every_kth(chain))))
+    ops = [chain.forward.candidates[state - 1].op for state in first]
+    edges = [0, *(op + 1 for op in ops), len(amounts)]
+    kept = sum(amounts[op] for op in ops)
+    largest = max(sum(amounts[a:b]) for a, b in itertools.pairwise(edges))
+    centre = math.sqrt(max(1, kept) * max(1, largest))
+    grid: list[float] = np.geomspace(centre / math.sqrt(2), centre * math.sqrt(2), GRID).tolist()
+    return grid
 
 
 @dataclass(frozen=True)
@@ -115,20 +85,19 @@ class Checkpoint(MemoryPolicy):
     keep_last: bool = knob(True, "the last segment is not dropped")
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        rematerialiser = Rematerialiser(step)
-        chain = Chain(forward_of(step, rematerialiser.lineage, self.candidates), rematerialiser)
+        chain = chain_of(step, self.candidates)
         if self.variant == "sqrt":
-            return chain.plan(segmented(chain.units, chain.every_kth()), self.keep_last)
+            return chain.plan(segmented(chain.units, every_kth(chain)), self.keep_last)
         if self.variant == "recursive":
             return chain.plan(recursive(chain.units, self.borders), self.keep_last)
         if self.variant == "optimal":
             return self._most_states(chain, step, device)
         if self.variant == "greedy" and self.budget is not None:
             return self._walk(chain, self.budget)
-        return _best([self._walk(chain, budget) for budget in chain.budgets()], step, device)
+        return _best([self._walk(chain, budget) for budget in budgets(chain)], step, device)
 
     def _walk(self, chain: Chain, budget: float) -> MemoryPlan:
-        return chain.plan(segmented(chain.units, chain.walk(budget)), self.keep_last)
+        return chain.plan(segmented(chain.units, walk(chain, budget)), self.keep_last)
 
     def _most_states(self, chain: Chain, step: Step, device: DeviceView) -> MemoryPlan:
         """With the number of states given, or halving it from one for each unit until the plan fits."""

@@ -1,0 +1,127 @@
+"""Selective activation recomputation (Korthikanti et al., MLSys 2023): drop what is large and cheap to make again.
+
+``attention`` drops the attention core of every layer (section 4.2: the scores, their softmax and dropout) and makes it
+again, from queries and keys, when the backward pass reaches it. Fused attention never stores the core: then there is
+nothing to do, and the notes say so. ``full`` keeps only what enters each transformer layer, and runs the whole layer
+again (the paper's comparison). ``ratio`` is the same idea for any step: saved activations that can be made again
+without a matrix product or convolution with weights, by bytes per second of the ops that make them, highest first,
+until what stays fits the device (all of them where nothing fits).
+
+The closed forms of the paper's tables (tensor and sequence parallel) are ``estimates.activation_bytes``. Left open:
+where a layer begins; here at the last place before its attention where one activation alone leads on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.knobs import knob
+from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
+from experiments.memory.interface.activations import CONV, FC, Saved, layer_type, saved_activations
+from experiments.memory.planning.attention import Core, attention_cores, fused_attention, is_product
+from experiments.memory.planning.chain import chain_of
+from experiments.memory.planning.rematerialise import Demand, Rematerialiser
+from experiments.memory.planning.reversal import segmented
+from experiments.workloads.step import Step
+
+FUSED = "attention is fused and never stores its core: nothing to do"
+ABSENT = "the step has no attention: nothing to do"
+
+
+@dataclass(frozen=True)
+class Cheap:
+    """A saved activation and the seconds of the ops that make it again from others that stay."""
+
+    saved: Saved
+    seconds: float
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.saved.bytes / self.seconds if self.seconds else float("inf")
+
+
+def core_demands(step: Step, cores: list[Core]) -> list[Demand]:
+    """Each core's saved tensors before the first backward op that reads one of them."""
+    saved = {entry.tensor: entry for entry in saved_activations(step)}
+    demands = []
+    for core in cores:
+        inside = [saved[tensor] for tensor in core.tensors if tensor in saved]
+        if inside:
+            at = min(entry.first_backward for entry in inside)
+            demands.append(Demand(at, tuple(entry.tensor for entry in inside)))
+    return demands
+
+
+def cheap_activations(step: Step, rematerialiser: Rematerialiser) -> list[Cheap]:
+    """Saved activations whose makers, back to other saved ones, hold no product with weights; best first."""
+    all_saved = saved_activations(step)
+    found = []
+    for saved in all_saved:
+        others = {
+            o.tensor
+            for o in all_saved
+            if o.tensor != saved.tensor and o.first_backward >= saved.first_backward
+        }
+        chain = rematerialiser.chain([saved.tensor], others.__contains__, saved.first_backward)
+        if saved.bytes and not chain.stuck and not any(_is_heavy(step, op) for op in chain.ops):
+            found.append(Cheap(saved, sum(float(step.ops.seconds[op]) for op in chain.ops)))
+    return sorted(found, key=lambda cheap: (-cheap.bytes_per_second, cheap.saved.tensor))
+
+
+def _is_heavy(step: Step, op: int) -> bool:
+    return layer_type(step.ops.target[op]) in (CONV, FC) and not is_product(step, op)
+
+
+@dataclass(frozen=True)
+class SelectiveRecompute(MemoryPolicy):
+    """Recomputes the attention core only: most of full recomputation's memory for a fraction of its time."""
+
+    name: ClassVar[str] = "selective_recompute"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+
+    select: str = knob(
+        "attention",
+        "the attention core; whole layers; or by bytes saved per second until it fits",
+        choices=("attention", "full", "ratio"),
+    )
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        rematerialiser = Rematerialiser(step)
+        if self.select == "ratio":
+            return self._by_ratio(step, device, rematerialiser)
+        cores = attention_cores(step, rematerialiser.lineage)
+        fused = fused_attention(step)
+        if not cores and (self.select == "attention" or not fused):
+            return MemoryPlan(notes={"reason": FUSED if fused else ABSENT})
+        if self.select == "full":
+            return self._whole_layers(step, [core.first for core in cores] or fused)
+        return MemoryPlan(
+            rematerialiser.remade(core_demands(step, cores)), notes={"attention_cores": len(cores)}
+        )
+
+    def _whole_layers(self, step: Step, firsts: list[int]) -> MemoryPlan:
+        """Layers begin at the last candidate before the first op of their attention."""
+        chain = chain_of(step)
+        ends = [candidate.op for candidate in chain.forward.candidates]
+        states = sorted({bisect_left(ends, first) for first in firsts} - {0})
+        return chain.plan(segmented(chain.units, states), keep_last=False)
+
+    def _by_ratio(self, step: Step, device: DeviceView, rematerialiser: Rematerialiser) -> MemoryPlan:
+        if step.live_peak <= device.capacity:
+            return MemoryPlan()
+        order = cheap_activations(step, rematerialiser)
+        demands = [Demand(cheap.saved.first_backward, (cheap.saved.tensor,)) for cheap in order]
+
+        def first(count: int) -> MemoryPlan:
+            return MemoryPlan(rematerialiser.remade(demands[:count]), notes={"dropped": count})
+
+        low, high = 1, len(demands)
+        while low < high:
+            middle = (low + high) // 2
+            if device.estimate(first(middle)).fits:
+                high = middle
+            else:
+                low = middle + 1
+        return first(high)

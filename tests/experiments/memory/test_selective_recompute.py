@@ -1,0 +1,79 @@
+"""Selective recomputation: the attention core is found between two products, and only it leaves."""
+
+from __future__ import annotations
+
+from experiments.memory.interface import Drop, Lineage, MemoryPlan, Recompute, violations
+from experiments.memory.planning.attention import attention_cores
+from experiments.memory.planning.rematerialise import Rematerialiser
+from experiments.memory.policies.selective_recompute import ABSENT, SelectiveRecompute, cheap_activations
+from experiments.memory.simulator import Simulator
+from tests.experiments.memory.steps import chain, machine, make_step, plan_of
+
+F, B = "forward", "backward"
+
+
+def attention():
+    """One layer: projections of x, scores of 8 bytes, their softmax, dropout, product with values, output projection."""
+    rows = [
+        ("load", F, 1.0, [], ["x"]),
+        ("linear_q", F, 2.0, ["x", "w"], ["q"]),
+        ("linear_k", F, 2.0, ["x", "w"], ["k"]),
+        ("linear_v", F, 2.0, ["x", "w"], ["v"]),
+        ("aten.bmm", F, 1.0, ["q", "k"], ["scores"]),
+        ("scale", F, 1.0, ["scores"], ["scaled"]),
+        ("softmax", F, 1.0, ["scaled"], ["weights"]),
+        ("dropout", F, 1.0, ["weights"], ["kept"]),
+        ("aten.bmm", F, 1.0, ["kept", "v"], ["mixed"]),
+        ("linear_o", F, 2.0, ["mixed", "w"], ["y"]),
+        ("loss", F, 1.0, ["y"], ["l"]),
+        ("linear_o_backward", B, 2.0, ["l", "mixed", "w"], ["g"]),
+        ("bmm_backward", B, 1.0, ["g", "kept", "v"], ["g"]),
+        ("dropout_backward", B, 1.0, ["g", "kept"], ["g"]),
+        ("softmax_backward", B, 1.0, ["g", "weights"], ["g"]),
+        ("bmm_backward", B, 1.0, ["g", "q", "k"], ["g"]),
+        ("linear_backward", B, 2.0, ["g", "x", "w"], ["g"]),
+    ]
+    small = dict.fromkeys(("x", "q", "k", "v", "mixed", "y", "l", "g", "w"), 1)
+    large = dict.fromkeys(("scores", "scaled", "weights", "kept"), 8)
+    return make_step(rows, {**small, **large}, persistent=["w"])
+
+
+def test_the_core_lies_between_the_two_products():
+    step = attention()
+    (core,) = attention_cores(step, Lineage(step))
+    assert [step.tensors.name[tensor] for tensor in core.tensors] == ["scores", "scaled", "weights", "kept"]
+    assert (core.softmax, core.first) == (6, 4)
+
+
+def test_only_the_core_is_dropped_and_it_is_made_from_queries_and_keys():
+    step = attention()
+    plan = plan_of(SelectiveRecompute(), step, machine())
+    weights, kept = step.tensors.name.index("weights"), step.tensors.name.index("kept")
+    assert plan.moves == (Drop(8, weights), Drop(9, kept), Recompute(12, (4, 5, 6, 7), (weights, kept)))
+    assert violations(plan, step, machine()) == []
+    done = Simulator(step, machine()).run(plan)
+    assert done.recompute_time == 4  # the whole layer would be 11
+
+
+def test_whole_layers_run_again_from_their_input():
+    step = attention()
+    done = Simulator(step, machine()).run(plan_of(SelectiveRecompute(select="full"), step, machine()))
+    # x, made by the load, is what enters the layer; every op up to the product with the values runs again.
+    assert done.recompute_time == 11
+
+
+def test_by_ratio_the_largest_and_cheapest_leaves_first_and_nothing_behind_a_weight():
+    step = attention()
+    best = [step.tensors.name[cheap.saved.tensor] for cheap in cheap_activations(step, Rematerialiser(step))]
+    # 8 bytes in 1 s, 8 in 3 s (weights are gone when kept is wanted, not the other way round), 1 in 1 s, 1 in 1 s.
+    assert best == ["kept", "weights", "x", "mixed"]
+    tight = machine(step.live_peak - 1)
+    plan = plan_of(SelectiveRecompute(select="ratio"), step, tight)
+    assert plan.notes == {"dropped": 1}
+    assert plan_of(SelectiveRecompute(select="ratio"), step, machine(step.live_peak)) == MemoryPlan()
+
+
+def test_a_step_without_attention_says_that_there_is_nothing_to_do():
+    for select in ("attention", "full"):
+        plan = plan_of(SelectiveRecompute(select=select), chain(4), machine())
+        assert plan == MemoryPlan(notes={"reason": ABSENT})

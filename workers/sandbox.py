@@ -69,6 +69,19 @@ class Cell:
         inner = self._bubblewrap(command) if self.tier == BUBBLEWRAP else list(command)
         return [sys.executable, "-S", "-s", "-P", "-m", "workers.guard", json.dumps(plan), "--", *inner]
 
+    def python_path(self) -> str:
+        """Where the guard and the trial find their packages.
+
+        Landlock cannot show a folder without all that lies below it, so in its tier the checkout cannot be listed
+        and the one package that a trial needs is linked from the trial's own folder.
+        """
+        if self.tier != LANDLOCK:
+            return str(ROOT)
+        packages = self.work / "packages"
+        packages.mkdir(exist_ok=True)
+        (packages / "experiments").symlink_to(ROOT / "experiments")
+        return f"{ROOT}{os.pathsep}{packages}"
+
     def _bubblewrap(self, command: Sequence[str]) -> list[str]:
         words = [
             *_bubblewrap_walls(),
@@ -160,7 +173,7 @@ def _starts(command: Sequence[str]) -> bool:
 
 @functools.cache
 def best_tier() -> str:
-    """The first tier in which a Python starts on this host."""
+    """The first tier in which the domain package can be loaded on this host."""
     for tier in TIERS:
         if tier == BUBBLEWRAP and not _bubblewrap_walls():
             continue
@@ -168,8 +181,9 @@ def best_tier() -> str:
             continue
         with tempfile.TemporaryDirectory() as folder:
             cell = Cell(tier, Path(folder))
-            command = cell.command([sys.executable, "-c", "import json"], Limits(2**30, 60))
-            started = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, timeout=60)
+            command = cell.command([sys.executable, "-P", "-c", "import experiments.run"], Limits(2**30, 60))
+            environment = {"PYTHONPATH": cell.python_path()}
+            started = subprocess.run(command, env=environment, cwd=folder, capture_output=True, timeout=60)
             if started.returncode == 0:
                 return tier
     raise RuntimeError("no child process can be started on this host, not even without walls")

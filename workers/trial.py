@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workers import process_tree
-from workers.sandbox import ROOT, Cell, Limits
+from workers.sandbox import Cell, Limits
 
 #: How often the tree's memory is added up. Between two looks a process can take about a gigabyte more.
 LOOK_SECONDS = 0.1
@@ -82,7 +82,7 @@ class Trial:
                 stdout=output or log,
                 stderr=log,
                 cwd=self.cell.work,
-                env={**self.environment, "PYTHONPATH": str(ROOT)},
+                env={**self.environment, "PYTHONPATH": self.cell.python_path()},
                 pass_fds=(progress,),
                 start_new_session=True,
             )

@@ -57,6 +57,15 @@ def test_a_confined_trial_reaches_its_own_folder_and_nothing_else(tier: str, tmp
     assert found["loopback"] == ("PermissionError" if tier == LANDLOCK else "done")
 
 
+def test_the_real_program_runs_inside_every_tier(tier: str, tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    command = [sys.executable, "-m", "experiments", "list", "--family", "cluster", "--json"]
+    trial = Trial(command, Cell(tier, tmp_path), Limits(2**30, 60), ENVIRONMENT, stdout=told)
+    ended = trial.run(Watch(lambda *_: None, lambda: "", 60.0))
+    assert (ended.exit_code, ended.cause, ended.log) == (0, "", "")
+    assert "fifo" in [row["name"] for row in json.loads(told.read_text())]
+
+
 def test_a_segmentation_fault_is_told_by_its_signal(tier: str, tmp_path: Path) -> None:
     ended = carry_out(tier, tmp_path, "segfault")
     assert (ended.exit_code, ended.signal, ended.cause) == (None, "SIGSEGV", "")

@@ -24,7 +24,7 @@ from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part, silent
 from experiments.hardware.local import cpu_field
-from experiments.profiling import cache
+from experiments.profiling import cache, sparsity
 from experiments.profiling.capture import Traced, trace
 from experiments.workloads import storage
 from experiments.workloads.model import ModelSource
@@ -86,15 +86,18 @@ def device_name(device: str) -> str:
 
 
 def profile(source: ModelSource, device: str | None = None, progress: Progress = silent) -> Step:
-    """The Step of ``source`` with its ops timed on ``device`` (default: CUDA when there is one)."""
+    """The Step of ``source``, its ops timed and its activations' zeros counted on ``device`` (default: CUDA if any)."""
     flush_denormals()
     device = device or default_device()
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         raise BadInput("no CUDA device on this host", "device", "cpu")
     traced = trace(source, device, part(progress, 0.0, 0.2))
     progress(0.2, "making inputs")
-    times = measure(traced, traced.make_inputs(seed=0), part(progress, 0.25, 1.0))
+    inputs = traced.make_inputs(seed=0)
+    zeros = sparsity.measure(traced, inputs)
+    times = measure(traced, inputs, part(progress, 0.25, 1.0))
     step = traced.step.timed(times.ops, "measured", device_name(device))
+    step = replace(step, tensors=replace(step.tensors, sparsity=zeros))
     facts = {
         "eager_step_seconds": times.eager,
         "sum_over_eager": float(times.ops.sum()) / times.eager,

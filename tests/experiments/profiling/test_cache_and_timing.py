@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,18 @@ def test_wall_clock_intervals_lie_between_ticks() -> None:
         clock.tick()
     assert clock.intervals().shape == (2,) and (clock.intervals() >= 0).all()
     assert clock.intervals().dtype == np.float64
+
+
+def test_a_profile_counts_the_zeros_of_real_activations(lab_cache: Path) -> None:
+    step = timing.profile(mlp(64), "cpu")
+    share = {
+        step.ops.target[op]: step.tensors.sparsity[step.outputs[op][0]]
+        for op in range(len(step.ops))
+        if step.phase_of(op) == "forward" and len(step.outputs[op])
+    }
+    relu = next(value for target, value in share.items() if "relu" in target)
+    dense = next(value for target, value in share.items() if "addmm" in target)
+    assert 0.3 < relu < 0.7  # an untrained layer sends about half of its units to zero
+    assert dense < 0.01
+    loaded = storage.load(io.BytesIO(storage.dumps(step)))
+    assert np.array_equal(loaded.tensors.sparsity, step.tensors.sparsity, equal_nan=True)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -15,6 +16,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from experiments.core.metrics import METRICS
 from experiments.core.units import human
+from webapp.hosts import evidence
 
 register = template.Library()
 
@@ -137,17 +139,34 @@ def state_badge(state: str, words: str = "") -> SafeString:
     )
 
 
-@register.simple_tag
-def mode_badge(mode: str, error: str = "") -> SafeString:
-    """``measured`` or ``simulated``; the latter with its simulator's validation error where known."""
+@register.simple_tag(takes_context=True, name="mode_badge")
+def mode_badge_tag(context: template.Context, mode: str, family: str = "", hardware: str = "") -> SafeString:
+    """``{% mode_badge run.mode run.family run.hardware %}``."""
+    return mode_badge(context["request"], mode, family, hardware)
+
+
+def mode_badge(request: HttpRequest, mode: str, family: str = "", hardware: str = "") -> SafeString:
+    """``measured`` or ``simulated``; the latter with the validation error of the family's simulator."""
     if not mode:
         return mark_safe("")
-    title = "carried out by the simulator on named hardware"
     if mode == "measured":
-        title = "carried out by torch on the named host"
-    elif error:
-        title = f"{title}; {error}"
-    return format_html('<span class="badge mode-{}" title="{}">{}</span>', mode, title, mode)
+        title, error = "carried out by torch on the named host", None
+    else:
+        title = "carried out by the simulator on named hardware"
+        error = simulator_errors(request).of(family, hardware) if family else None
+        title = f"{title}; {error.words if error else 'its error has not been measured'}" if family else title
+    shown = (
+        format_html(' <span class="error">err. {}</span>', human(error.fraction, "fraction")) if error else ""
+    )
+    return format_html('<span class="badge mode-{}" title="{}">{}{}</span>', mode, title, mode, shown)
+
+
+def simulator_errors(request: HttpRequest) -> evidence.SimulatorErrors:
+    """Read once for each request, however many badges it shows."""
+    found: evidence.SimulatorErrors | None = getattr(request, "_simulator_errors", None)
+    if found is None:
+        found = request._simulator_errors = evidence.simulator_errors()  # type: ignore[attr-defined]
+    return found
 
 
 @register.simple_tag(takes_context=True)

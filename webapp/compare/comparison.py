@@ -120,6 +120,12 @@ class Comparison:
     baseline: Entry | None
 
     @property
+    def family(self) -> str:
+        """The family of all lines, empty where there are several."""
+        families = {line.entry.run.family for line in self.lines}
+        return families.pop() if len(families) == 1 else ""
+
+    @property
     def shown(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.shown)
 

@@ -13,6 +13,7 @@ from webapp.compare.choice import Choice
 from webapp.compare.comparison import Comparison, Entry, Line
 from webapp.compare.parameters import label_of, shown_value
 from webapp.compare.statistics import pareto_front
+from webapp.hosts.evidence import SimulatorErrors
 from webapp.navigation import project_url
 
 #: So many points have their names beside them; of more only the front's, and every name is on hover.
@@ -62,7 +63,9 @@ def axes(comparison: Comparison, choice: Choice) -> tuple[str, str] | None:
     return x, choice.y if choice.y in names else usual[1]
 
 
-def scatter(comparison: Comparison, choice: Choice, project: Project) -> Scatter | None:
+def scatter(
+    comparison: Comparison, choice: Choice, project: Project, errors: SimulatorErrors
+) -> Scatter | None:
     """One series for each mode and question, and the Pareto front of each as a staircase."""
     chosen = axes(comparison, choice)
     if chosen is None:
@@ -79,7 +82,9 @@ def scatter(comparison: Comparison, choice: Choice, project: Project) -> Scatter
     for index, ((mode, question), members) in enumerate(groups.items()):
         look = _look(index, members[0].run.family, len(groups))
         name = ", ".join(filter(None, (question or members[0].run.family, mode)))
-        series.append({"name": name, **look, **_points(members, x, y, labelled, project)})
+        points = _points(members, x, y, labelled, project)
+        hover = [_described(entry, errors) for entry in members]
+        series.append({"name": name, **look, **points, "hover": hover})
     for index, front in enumerate(fronts):
         if len(front.entries) > 1:
             look = _look(index, front.entries[0].run.family, len(groups))
@@ -128,7 +133,6 @@ def _points(entries: Sequence[Entry], x: str, y: str, labelled: set[int], projec
         "x": [entry.estimates[x].mean for entry in entries],
         "y": [entry.estimates[y].mean for entry in entries],
         "text": _beside(entries, x, y, labelled),
-        "hover": [_described(entry) for entry in entries],
         "href": [project_url(project, "runs:run", run=entry.run.pk) for entry in entries],
     }
 
@@ -147,13 +151,16 @@ def _beside(entries: Sequence[Entry], x: str, y: str, labelled: set[int]) -> lis
     return text
 
 
-def _described(entry: Entry) -> str:
+def _described(entry: Entry, errors: SimulatorErrors) -> str:
+    """Policy and knobs, and how its figures came about."""
     knobs = [
         f"{label_of(key)} {shown_value(key, value)}"
         for key, value in entry.parameters.items()
         if key.startswith("knob.")
     ]
-    return ", ".join([entry.name, *knobs])
+    error = errors.of(entry.run.family, entry.run.hardware) if entry.mode == "simulated" else None
+    mode = f"{entry.mode} ({error.words})" if error else entry.mode
+    return ", ".join([entry.name, *knobs, mode])
 
 
 def _staircase(front: Front, x: str, y: str) -> dict[str, Any]:

@@ -7,19 +7,36 @@ from collections.abc import Iterator
 from experiments.core.metrics import METRICS
 from webapp.compare.comparison import Comparison, Line
 from webapp.compare.export import Cell, Column, Table
+from webapp.hosts.evidence import SimulatorErrors
 from webapp.presentation import pretty
 
 
-def exported(comparison: Comparison, title: str) -> Table:
-    """What is shown, mode and status always among it; repeats with their number and interval."""
+def exported(comparison: Comparison, title: str, errors: SimulatorErrors) -> Table:
+    """What is shown, mode and status always among it; repeats with number and interval.
+
+    The error of the simulator stands beside the mode where it is known.
+    """
+    known = [_error(line, errors) for line in comparison.lines]
+    has_errors = any(error is not None for error in known)
     columns = [Column("run"), Column("mode"), Column("status")]
+    if has_errors:
+        columns.insert(2, Column("simulator error", "fraction", is_figure=True))
     columns += [Column(column.label) for column in comparison.parameters]
     if _folded(comparison):
         columns.append(Column("n", is_figure=True))
     for column in comparison.metrics:
         columns.extend(_metric_columns(comparison, column.metric))
-    rows = tuple(tuple(_row(comparison, line)) for line in comparison.lines)
+    rows = tuple(
+        tuple(_row(comparison, line, (error,) if has_errors else ()))
+        for line, error in zip(comparison.lines, known, strict=True)
+    )
     return Table(title, tuple(columns), rows)
+
+
+def _error(line: Line, errors: SimulatorErrors) -> float | None:
+    entry = line.entry
+    found = errors.of(entry.run.family, entry.run.hardware) if entry.mode == "simulated" else None
+    return found.fraction if found else None
 
 
 def _folded(comparison: Comparison) -> bool:
@@ -35,10 +52,11 @@ def _metric_columns(comparison: Comparison, name: str) -> Iterator[Column]:
         yield Column(f"change of {metric.label}", "fraction", is_figure=True)
 
 
-def _row(comparison: Comparison, line: Line) -> Iterator[Cell]:
+def _row(comparison: Comparison, line: Line, error: tuple[float | None, ...]) -> Iterator[Cell]:
     entry = line.entry
     yield entry.name
     yield entry.mode
+    yield from error
     yield ", ".join(entry.statuses.values())
     for parameter in line.parameters:
         value = parameter.value

@@ -20,6 +20,7 @@ from webapp.compare.filters import MOST_RUNS, RunFilter, comparable, named
 from webapp.compare.parallel import parallel
 from webapp.compare.tables import exported
 from webapp.navigation import project_url
+from webapp.presentation import simulator_errors
 from webapp.runs.models import Experiment, Run
 
 PER_PAGE = 100
@@ -49,14 +50,15 @@ def runs(request: ProjectRequest) -> HttpResponse:
 def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pinned: str) -> HttpResponse:
     chosen, choice = RunFilter(request.GET, runs), choice_of(request.GET)
     comparison = compare(list(chosen.qs[:MOST_RUNS]), choice, pinned)
+    errors = simulator_errors(request)
     if "export" in request.GET:
-        return download(exported(comparison, page["heading"]), request.GET["export"])
+        return download(exported(comparison, page["heading"], errors), request.GET["export"])
     page |= {
         "filter": chosen,
         "choice": choice,
         "comparison": comparison,
         "lines": Paginator(comparison.lines, PER_PAGE).get_page(request.GET.get("page")),
-        "scatter": plots.scatter(comparison, choice, request.project),
+        "scatter": plots.scatter(comparison, choice, request.project, errors),
         "parallel": parallel(comparison, request.project),
         "bars": plots.bars(comparison, choice, request.project),
         "any_runs": runs.exists(),

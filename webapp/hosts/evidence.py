@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import median
 from typing import Any
 
+from experiments.core.errors import BadInput
 from experiments.core.units import human
+from experiments.hardware import resolve
 from webapp.hosts.models import Validation
 
 
@@ -15,6 +18,7 @@ from webapp.hosts.models import Validation
 class Line:
     """One metric of one cell. ``error`` is relative, (predicted - measured) / measured."""
 
+    family: str
     model: str
     policy: str
     status: str
@@ -53,19 +57,86 @@ def evidence_of(validation: Validation) -> Evidence:
 
 def _lines(cell: Mapping[str, Any]) -> Iterator[Line]:
     """A line for each compared metric; a cell that failed has one line with its reason."""
-    about = (cell["model"].removeprefix("zoo:"), cell["policy"], cell["status"], cell.get("reason") or "")
+    about = (
+        cell.get("family", ""),
+        cell["model"].removeprefix("zoo:"),
+        cell["policy"],
+        cell["status"],
+        cell.get("reason") or "",
+    )
     if not cell.get("figures"):
         yield Line(*about, "", None, None, None)
     for metric, figure in cell.get("figures", {}).items():
         yield Line(*about, metric, figure.get("predicted"), figure.get("measured"), figure.get("error"))
 
 
-def simulator_error(metric: str = "step_time") -> str:
-    """The median error of the newest evidence in words, empty where no device has been validated."""
-    validation = Validation.objects.order_by("-measured_at").first()
-    if validation is None:
+#: The figures of a cell that say how good a simulator is, those of time first.
+TIMES = ("step_time", "latency")
+
+
+@dataclass(frozen=True)
+class SimulatorError:
+    """How far a family's simulator was off on a device: medians of the cells' relative errors without their sign."""
+
+    device: str
+    medians: Mapping[str, float]
+
+    @property
+    def fraction(self) -> float:
+        """The figure that stands for all: that of the time."""
+        return next(
+            (self.medians[name] for name in TIMES if name in self.medians), max(self.medians.values())
+        )
+
+    @property
+    def words(self) -> str:
+        parts = (
+            f"{name.replace('_', ' ')} {human(error, 'fraction')}" for name, error in self.medians.items()
+        )
+        return f"median error on {self.device}: {', '.join(parts)}"
+
+
+@dataclass(frozen=True)
+class SimulatorErrors:
+    """The newest evidence of every device, by family, newest first; ``sheets`` names the devices' spec sheets."""
+
+    by_family: Mapping[str, tuple[tuple[str, SimulatorError], ...]]
+
+    def of(self, family: str, hardware: str = "") -> SimulatorError | None:
+        """That of the device that is simulated where it was validated, else the newest; ``None`` without evidence.
+
+        ``hardware`` is a run's: a sheet's name, possibly with overrides behind it.
+        """
+        known = self.by_family.get(family, ())
+        own = (error for sheet, error in known if sheet and sheet == hardware.split(" ")[0])
+        return next(own, known[0][1] if known else None)
+
+
+def simulator_errors() -> SimulatorErrors:
+    found: dict[str, list[tuple[str, SimulatorError]]] = {}
+    for evidence in sorted(newest(), key=lambda one: one.measured_at, reverse=True):
+        for family, medians in _medians(evidence).items():
+            found.setdefault(family, []).append(
+                (_sheet(evidence.device), SimulatorError(evidence.device, medians))
+            )
+    return SimulatorErrors({family: tuple(errors) for family, errors in found.items()})
+
+
+def _medians(evidence: Evidence) -> dict[str, dict[str, float]]:
+    """By family and metric, the times first."""
+    errors: dict[str, dict[str, list[float]]] = {}
+    for line in sorted(evidence.lines, key=lambda line: line.metric not in TIMES):
+        if line.error is not None:
+            errors.setdefault(line.family, {}).setdefault(line.metric, []).append(abs(line.error))
+    return {
+        family: {metric: median(values) for metric, values in metrics.items()}
+        for family, metrics in errors.items()
+    }
+
+
+def _sheet(device: str) -> str:
+    """The spec sheet of a validated device; a processor is on the sheet of any CPU."""
+    try:
+        return resolve("cpu" if device.startswith("cpu") else device).device.name
+    except BadInput:
         return ""
-    median = validation.evidence.get("errors", {}).get(metric, {}).get("median")
-    if median is None:
-        return ""
-    return f"median error of {metric.replace('_', ' ')} {human(median, 'fraction')} on {validation.device}"

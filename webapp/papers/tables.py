@@ -39,7 +39,7 @@ class SystemTable(Listing):
         return value or record.policy.summary()
 
     def render_modes(self, value: tuple[str, ...]) -> str:
-        return format_html_join(" ", "{}", ((presentation.mode_badge(mode),) for mode in value))
+        return format_html_join(" ", "{}", ((presentation.mode_badge(self.request, mode),) for mode in value))
 
     def value_modes(self, value: tuple[str, ...]) -> str:
         return ", ".join(value)

@@ -80,8 +80,8 @@ class RunTable(Listing):
     def value_policy(self, record: Run) -> str:
         return record.policy or record.get_kind_display()
 
-    def render_mode(self, value: str) -> Any:
-        return presentation.mode_badge(value)
+    def render_mode(self, value: str, record: Run) -> Any:
+        return presentation.mode_badge(self.request, value, record.family, record.hardware)
 
     def value_mode(self, value: str) -> str:
         return value

@@ -14,8 +14,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import download as download_table
 from webapp.compare.listing import asked_export
-from webapp.hosts import evidence
 from webapp.navigation import project_url
+from webapp.presentation import simulator_errors
 from webapp.runs import again, document, listings, live, services
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.models import Experiment, Run
@@ -132,7 +132,7 @@ def run(request: ProjectRequest, run: UUID) -> HttpResponse:
         "run": found,
         "view": document.view_of(found),
         "position": live.position(found),
-        "simulator_error": evidence.simulator_error(),
+        "simulator_error": simulator_errors(request).of(found.family, found.hardware),
     }
     return render(request, "runs/run.html", page)
 

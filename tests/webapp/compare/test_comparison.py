@@ -15,6 +15,7 @@ from webapp.compare.comparison import compare
 from webapp.compare.filters import comparable
 from webapp.compare.parallel import parallel
 from webapp.compare.plots import scatter
+from webapp.hosts import evidence
 from webapp.runs.models import Experiment, Run
 
 pytestmark = pytest.mark.django_db
@@ -102,7 +103,7 @@ def test_two_workloads_have_fronts_of_their_own(ada: Place) -> None:
     for batch, scale in ((8, 1.0), (64, 10.0)):
         cast.run(made, "baseline", {"step_time": scale, "peak_memory": 9 * scale}, options={"batch": batch})
         cast.run(made, "swap", {"step_time": 2 * scale, "peak_memory": scale}, options={"batch": batch})
-    found = scatter(compare(runs_of(made), Choice()), Choice(), ada.project)
+    found = scatter(compare(runs_of(made), Choice()), Choice(), ada.project, evidence.simulator_errors())
     assert found is not None
     fronts = {front.question: [entry.name for entry in front.entries] for front in found.fronts}
     assert fronts == {"batch 8": ["baseline", "swap"], "batch 64": ["baseline", "swap"]}
@@ -113,7 +114,7 @@ def test_measured_and_simulated_have_fronts_of_their_own(ada: Place) -> None:
     cast.run(made, "baseline", {"peak_memory": 9.0, "step_time": 1.0})
     cast.run(made, "vdnn-all", {"peak_memory": 8.0, "step_time": 0.5})
     cast.run(made, "baseline", {"peak_memory": 20.0, "step_time": 2.0}, mode="measured", hardware="local")
-    found = scatter(compare(runs_of(made), Choice()), Choice(), ada.project)
+    found = scatter(compare(runs_of(made), Choice()), Choice(), ada.project, evidence.simulator_errors())
     assert found is not None
     fronts = {front.mode: [entry.name for entry in front.entries] for front in found.fronts}
     assert fronts == {"simulated": ["vdnn-all"], "measured": ["baseline"]}

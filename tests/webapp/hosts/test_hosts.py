@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from tests.webapp.cast import Cast, experiment_with, ready, run_in, signed_in
+from tests.webapp.cast import Cast, experiment_with, ready, run, run_in, signed_in
 from webapp.hosts import evidence
 from webapp.hosts.models import Host, Validation
 
@@ -31,14 +32,15 @@ def test_evidence_is_imported_once_and_the_newest_is_shown(db: None, tmp_path: P
     """The file's own summary is shown; a cell that failed keeps its reason."""
     file = tmp_path / "cpu.json"
     figures = {"peak_memory": {"predicted": 110.0, "measured": 100.0, "error": 0.1}}
+    about: dict[str, Any] = {"family": "memory", "reason": None, "figures": {}}
     cells = [
-        {"model": "zoo:gpt2", "policy": "baseline", "status": "ok", "reason": None, "figures": figures},
-        {"model": "zoo:vgg16", "policy": "eager", "status": "failed", "reason": "no memory", "figures": {}},
+        {**about, "model": "zoo:gpt2", "policy": "baseline", "status": "ok", "figures": figures},
+        {**about, "model": "zoo:vgg16", "policy": "vdnn", "status": "failed", "reason": "no memory"},
     ]
     errors = {"step_time": {"median": 0.125, "largest": 0.3, "cells": 1}}
     content = {"device": "cpu", "started": "2026-01-02T03:04:05Z", "cells": cells, "errors": errors}
     file.write_text(json.dumps(content))
-    assert evidence.simulator_error() == ""
+    assert evidence.simulator_errors().of("memory") is None
     call_command("import_evidence", str(file))
     call_command("import_evidence", str(file))
     assert Validation.objects.count() == 1
@@ -47,7 +49,52 @@ def test_evidence_is_imported_once_and_the_newest_is_shown(db: None, tmp_path: P
         ("gpt2", "peak_memory", 0.1),
         ("vgg16", "", None),
     ]
-    assert evidence.simulator_error() == "median error of step time 12.5 % on cpu"
+    error = evidence.simulator_errors().of("memory", "a100-40g")
+    assert error is not None
+    assert error.words == "median error on cpu: peak memory 10 %"
+    assert evidence.simulator_errors().of("cluster") is None
+
+
+def validated(device: str, family: str, day: int, *errors: float) -> None:
+    figures = [{"step_time": {"predicted": 1, "measured": 1, "error": error}} for error in errors]
+    about = {"family": family, "model": "zoo:gpt2", "policy": "p", "status": "ok", "reason": ""}
+    cells = [{**about, "figures": figure} for figure in figures]
+    moment = datetime(2026, 1, day, tzinfo=UTC)
+    Validation.objects.create(
+        device=device, measured_at=moment, evidence={"cells": cells}, sha256=f"{device}{day}"[:64]
+    )
+
+
+def test_a_simulated_figure_shows_the_error_on_its_own_device_else_the_newest(cast: Cast) -> None:
+    validated("NVIDIA H200", "memory", 3, 0.25, -0.5, 0.125)
+    validated("cpu (2 cores)", "memory", 4, 0.03)
+    validated("cpu (2 cores)", "memory", 2, 0.99)
+    errors = evidence.simulator_errors()
+    shown = {
+        h: errors.of("memory", h)
+        for h in ("h200-141g", "h200-141g with memory_bytes=1e9", "cpu-generic", "t4")
+    }
+    assert [error and error.fraction for error in shown.values()] == [0.25, 0.25, 0.03, 0.03]
+
+
+def test_the_error_is_in_every_badge_of_the_pages_that_compare(cast: Cast) -> None:
+    """And of no other family, and on nothing that was measured."""
+    validated("cpu (2 cores)", "memory", 4, 0.0321)
+    made = experiment_with(cast.project, ready(cast.project), succeeded=1)
+    first = made.runs.get()
+    extra: tuple[dict[str, Any], ...] = ({"mode": "measured"}, {"family": "cluster", "policy": "fifo"})
+    for more in extra:
+        run(made, metrics={"step_time": 1.0, "peak_memory": 2.0}, **more)
+    run(made, "vdnn-all", {"step_time": 3.0, "peak_memory": 1.0})
+    client = signed_in(cast.vera)
+    page = client.get(cast.url(f"compare/{made.pk}/")).content.decode()
+    table = page.split("</thead>")[1].split("</table>")[0]
+    assert table.count("err. 3.21 %") == 2
+    assert table.count("its error has not been measured") == 1
+    assert "simulated (median error on cpu (2 cores): step time 3.21 %)" in page.split('id="scatter-data"')[1]
+    for rest in (f"experiments/{made.pk}/", "systems/memory/vdnn-all/", f"runs/{first.pk}/"):
+        assert "err. 3.21 %" in client.get(cast.url(rest)).content.decode(), rest
+    assert "err." not in client.get(cast.url("systems/cluster/fifo/")).content.decode()
 
 
 def test_a_file_that_is_no_evidence_is_refused_by_name(db: None, tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ class Paging:
     prefetched from what earlier steps did (0: none). ``discard_dead``: blocks without a live byte are dropped, not
     written back. ``Prefetch`` moves are hints: the tensor's missing blocks are fetched beside compute.
     ``cached_in_host``: storage's blocks pass through a cache of host memory. ``reuse``: addresses of dead tensors are
-    given to new ones, as a framework's allocator does. Blocks of ``preferred`` tensors leave last. The last of ``iterations`` steps is reported.
+    given to new ones, as a framework's allocator does. Blocks of ``preferred`` tensors leave last. Blocks in
+    motion are shrunk by ``ratio``. With ``line_bytes`` > 0 a fault asks for the lines of its block as well: they get
+    ``line_share`` of the channel, in order, and the op goes on as soon as the first is there. The last of ``iterations`` steps is reported.
     """
 
     block_bytes: int = 2 << 20
@@ -51,4 +53,7 @@ class Paging:
     cached_in_host: bool = False
     reuse: bool = True
     preferred: tuple[int, ...] = ()
+    ratio: float = 1.0
+    line_bytes: int = 0
+    line_share: float = 0.25
     iterations: int = 2

@@ -14,6 +14,7 @@ from experiments.memory.simulator.prepared import Prepared
 class Backing:
     """Copies of blocks on ``paging.backing``; persistent tensors begin there.
 
+    Transfers are shrunk by ``ratio``; where lines share the channel with blocks, blocks take longer (``crowding``).
     With ``cached_in_host`` what passes through the host stays there, least recently used first to go, and reaches
     storage only when it is pushed out (lazy writes).
     """
@@ -25,6 +26,8 @@ class Backing:
         self.room = rooms[self.tier]
         self.stored: set[int] = set()
         self.stored_bytes = 0
+        self.ratio = paging.ratio
+        self.crowding = 1.0 / (1.0 - paging.line_share) if paging.line_bytes else 1.0
         self.cache: OrderedDict[int, bool] | None = OrderedDict() if paging.cached_in_host else None
         self.cached_bytes, self.cache_room = 0, machine.host_bytes
         self.host_peak = 0
@@ -38,7 +41,7 @@ class Backing:
 
     def fetch(self, block: int, ready: float) -> float:
         """Queue the copy of ``block`` to the device; when it is there."""
-        size = self.blocks.size[block]
+        size = self.blocks.size[block] / self.ratio * self.crowding
         if self.cache is None:
             return self.channels.back(size, self.tier, ready)
         if block in self.cache:
@@ -50,7 +53,7 @@ class Backing:
 
     def write(self, block: int, ready: float) -> float:
         """Queue the copy of ``block`` from the device; when its device bytes are free."""
-        size = self.blocks.size[block]
+        size = self.blocks.size[block] / self.ratio
         if self.cache is None:
             end = self.channels.out(size, self.tier, ready)
             self._store(block)

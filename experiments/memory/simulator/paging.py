@@ -28,7 +28,8 @@ class PagedRun:
     """Several steps in a row on one device; the last one is reported, when caches and tables are warm.
 
     ``resident`` holds the blocks on the device, the next to leave first; ``arrival`` when those under way are there;
-    ``leaving`` the (time, bytes) of copies on their way out, whose bytes still count in ``used``; ``spared`` what is
+    ``lines`` when
+    the last line of the block in use is there; ``leaving`` the (time, bytes) of copies on their way out, whose bytes still count in ``used``; ``spared`` what is
     preferred here or expected next, which leaves last.
     """
 
@@ -49,6 +50,7 @@ class PagedRun:
         self.dirty: set[int] = set()
         self.now, self.used, self.peak, self.at = 0.0, 0, 0, -1
         self.window, self.next_block = 1, -1
+        self.lines: dict[int, float] = {}
         self.preferred = {b for tensor in plan.paging.preferred for b in self.blocks.of(tensor)}
         self.spared = set(self.preferred)
         self._begin()
@@ -111,13 +113,16 @@ class PagedRun:
                 stalled += self._fault(touched, position)
             elif arrival.get(block, 0.0) > self.now:
                 stalled += self._wait(arrival[block])
-            arrival.pop(block, None)
+            if block not in self.lines:
+                arrival.pop(block, None)
             if self.paging.eviction == "lru" and block in resident:
                 resident.move_to_end(block)
             if block in writes:
                 self.dirty.add(block)
             done += self.blocks.size[block]
             self.now = start + stalled + seconds * done / total
+            if block in self.lines:
+                stalled += self._wait(min(self.lines.pop(block), arrival.pop(block, self.now)))
 
     def _wait(self, time: float) -> float:
         if time == float("inf"):
@@ -143,7 +148,21 @@ class PagedRun:
         ready = self._bring(run, begin, held)
         if held and self.paging.read_ahead:
             self._read_ahead(first, run[-1], touched)
-        return self._wait(ready)
+        return self._wait(self._first_line(first, begin, ready) if held and self.paging.line_bytes else ready)
+
+    def _first_line(self, block: int, begin: float, ready: float) -> float:
+        """When the op can go on with the first line of ``block``; ``lines`` notes when the last one is there."""
+        rate = self.s.machine.back.bandwidth if self.paging.backing == "host" else self._tier_rate()
+        rate *= self.paging.line_share
+        size = self.blocks.size[block]
+        if rate <= 0:
+            return ready
+        self.lines[block] = begin + size / rate
+        return min(ready, begin + min(size, self.paging.line_bytes) / rate)
+
+    def _tier_rate(self) -> float:
+        machine = self.s.machine
+        return (machine.read if self.paging.backing == "storage" else machine.remote_read).bandwidth
 
     def _bring(self, run: Sequence[int], begin: float, held: bool) -> float:
         """Space and content for the blocks of ``run`` (the first one always); when the first is there."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from experiments.memory.interface import MemoryPolicy, Prefetch, violations
+from experiments.memory.policies.daemon import Daemon, line_bytes_beside
 from experiments.memory.policies.dragon import Dragon
 from experiments.memory.policies.oc_dnn import OcDnn, destinations
 from experiments.memory.simulator import Simulation, Simulator
@@ -42,7 +43,7 @@ def chain(count: int, size: int) -> Step:
     return make_step(rows, sizes, persistent=[f"w{i}" for i in range(count)])
 
 
-POLICIES = [OcDnn(), OcDnn(variant="naive"), Dragon(), Dragon(read_ahead=0, host_cache=False)]
+POLICIES = [OcDnn(), OcDnn(variant="naive"), Dragon(), Dragon(read_ahead=0, host_cache=False), Daemon()]
 
 
 def carried_out(policy: MemoryPolicy, capacity: int, bandwidth: float = 1e9) -> Simulation:
@@ -110,3 +111,15 @@ def test_storage_is_read_only_when_the_host_cannot_keep_what_leaves() -> None:
     plan = plan_of(Dragon(), STEP, on)
     assert Simulator(STEP, on).run(plan).moved["read"] == 0
     assert Simulator(STEP, small).run(plan).moved["read"] > 0
+
+
+def test_a_saturated_link_carries_21_lines_beside_each_page() -> None:
+    assert line_bytes_beside(4096, 0.25) == pytest.approx(1365.3, abs=0.1)
+    assert line_bytes_beside(4096, 0.25) // 64 == 21
+
+
+@pytest.mark.parametrize("bandwidth", [1e8, 1e9, 1e10])
+def test_lines_beside_compressed_blocks_beat_blocks_alone(bandwidth: float) -> None:
+    for capacity in (24, 40, 48):
+        blocks = carried_out(Daemon(movement="block"), capacity * MiB, bandwidth)
+        assert carried_out(Daemon(), capacity * MiB, bandwidth).step_time < blocks.step_time

@@ -157,3 +157,23 @@ def test_preferred_tensors_leave_last() -> None:
     assert faults(advised) == 5
     tight_plain, tight = run(step, 2), run(step, 2, preferred=(step.tensors.name.index("W"),))
     assert (faults(tight_plain), faults(tight)) == (7, 5)
+
+
+def test_an_op_goes_on_with_the_first_line_while_its_block_is_under_way() -> None:
+    # One block of 1,024 bytes a second; lines of 256 bytes at a quarter of the link come at 1, 2, 3 and 4 s, the
+    # block with the other three quarters after 4/3 s. The op starts at 1 s and takes 1 s of compute.
+    step = pages("A")
+    plain = run(step, 1).run()
+    lines = run(step, 1, line_bytes=256, line_share=0.25).run()
+    assert plain.step_time == pytest.approx(2.0)
+    assert lines.step_time == pytest.approx(1.0 + 1.0)
+    packed = run(step, 1, line_bytes=64, line_share=0.25, ratio=2.0).run()
+    # The first line after 1/4 s; the block of half the size after 2/3 s, before the compute has ended.
+    assert packed.step_time == pytest.approx(0.25 + 1.0)
+    assert packed.moved["back"] == pytest.approx(BLOCK / 2 / 0.75)
+
+
+def test_lines_alone_finish_where_the_block_is_late() -> None:
+    # Nine tenths for lines: they are all there after 10/9 s, the block only after 10 s.
+    seen = run(pages("A"), 1, line_bytes=64, line_share=0.9).run()
+    assert seen.step_time == pytest.approx(64 / (0.9 * BLOCK) + 1 + (10 / 9 - 1 - 64 / (0.9 * BLOCK)))

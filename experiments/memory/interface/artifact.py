@@ -19,16 +19,13 @@ ENGINES = ("two_ended", "waiting", "paging")
 class Artifact:
     """Which of the artifact's engines, and its options.
 
-    ``space_factor``: the allocator's range in capacities (``waiting``). For ``paging``: ``allocations`` and ``frees`` are
-    hints (op, tensor); ``lookahead`` kernels ahead whose tensors are prefetched (0: none); ``keeps_dead``: dead
-    tensors are moved like live ones; ``block_bytes`` and ``tick`` (seconds) the resolution.
+    ``space_factor``: the allocator's range in capacities (``waiting``). For ``paging``, where a prefetch of what does not
+    exist yet allocates it: ``lookahead`` kernels ahead whose tensors are prefetched (0: none); ``keeps_dead``: dead
+    tensors are moved like live ones; ``block_bytes`` the resolution.
     """
 
     engine: str
     space_factor: float = 1.0
-    allocations: tuple[tuple[int, int], ...] = ()
-    frees: tuple[tuple[int, int], ...] = ()
     lookahead: int = 0
     keeps_dead: bool = False
     block_bytes: int = 4 << 20
-    tick: float = 2e-4

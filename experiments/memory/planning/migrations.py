@@ -19,12 +19,12 @@ from experiments.memory.planning.priority import Priority
 
 
 class Hint(NamedTuple):
-    """Before ``op``: write ``tensor`` to ``tier``, or read it back."""
+    """Before ``op``: ``write`` a tensor to ``tier``, ``read`` it back, ``allocate`` or ``free`` it."""
 
     op: int
     tensor: int
-    write: bool
-    tier: str
+    kind: str
+    tier: str = ""
 
 
 class Moved(NamedTuple):
@@ -149,7 +149,8 @@ class Planner:
         return come != start
 
     def _emit(self, op: int, gap: int, write: bool, host: bool) -> None:
-        self.hints.append(Hint(op, int(self.gaps.tensor[gap]), write, "host" if host else "storage"))
+        kind, tier = "write" if write else "read", "host" if host else "storage"
+        self.hints.append(Hint(op, int(self.gaps.tensor[gap]), kind, tier))
         self.taken.add(gap)
 
     def prefetch(self) -> None:
@@ -172,6 +173,11 @@ class Planner:
             if gap not in self.taken and not self.gaps.looped[gap] and start <= self.highest < end:
                 self._emit(start, gap, True, False)
                 height -= int(self.gaps.bytes[gap])
+
+    def announce(self) -> None:
+        """Say when the local tensors that were looked at are allocated and freed; comes before all else."""
+        for birth, death in zip(self.start.allocations, self.start.frees, strict=True):
+            self.hints += [Hint(*birth, "allocate"), Hint(*death, "free")]
 
     def sorted_hints(self) -> list[Hint]:
         return self.priority.sort(self.hints, [hint.op for hint in self.hints])

@@ -18,10 +18,15 @@ UNLIMITED = 1.0630044e12
 
 @dataclass
 class Faults:
-    """Bytes missing when an op begins, in its outputs (1) and its other tensors (0)."""
+    """Bytes missing when an op begins, in what it only writes (1) and in its other tensors (0)."""
 
     storage: list[int] = field(default_factory=lambda: [0, 0])
     other: list[int] = field(default_factory=lambda: [0, 0])
+
+
+def new_outputs(paged: PagedStep, op: int) -> set[int]:
+    """What ``op`` writes and does not read."""
+    return set(paged.step.outputs[op].tolist()) - set(paged.step.inputs[op].tolist())
 
 
 class FaultTimes:
@@ -54,8 +59,8 @@ def _profiled(paged: PagedStep, profile: Mapping[str, Any], op: int) -> tuple[fl
     none = int(paged.seconds[op])
     everything = max(int(profile["fault_cycles"][op] / CYCLES_PER_SECOND), none)
     outputs = min(max(int(profile["input_fault_cycles"][op] / CYCLES_PER_SECOND), none), everything)
-    step = paged.step
-    read, written = (sum(paged.bytes[t] for t in rows[op].tolist()) for rows in (step.inputs, step.outputs))
+    read = sum(paged.bytes[t] for t in set(paged.step.inputs[op].tolist()))
+    written = sum(paged.bytes[t] for t in new_outputs(paged, op))
     return _rate(read, everything - outputs), _rate(written, outputs - none)
 
 

@@ -14,10 +14,10 @@ from experiments.core.errors import Infeasible
 from experiments.memory.interface.artifact import Artifact
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.paged import PagedStep
-from experiments.memory.interface.plan import MemoryPlan, Move, Offload
+from experiments.memory.interface.plan import Drop, MemoryPlan, Move, Offload, Prefetch
 from experiments.memory.simulator.artifact.batches import lanes_of
 from experiments.memory.simulator.artifact.blocks import DEVICE, HOST, NOWHERE, STORAGE, Blocks
-from experiments.memory.simulator.artifact.fault_time import Faults, FaultTimes
+from experiments.memory.simulator.artifact.fault_time import Faults, FaultTimes, new_outputs
 from experiments.memory.simulator.report import Simulation
 
 ITERATIONS = 2
@@ -41,12 +41,11 @@ class PagingSteps:
         self.faults: dict[int, Queue] = {STORAGE: deque(), HOST: deque(), NOWHERE: deque()}
         self.hinted: dict[int, Queue] = {STORAGE: deque(), HOST: deque(), NOWHERE: deque()}
         self.needed, self.kept = bytearray(paged.tensors), [0] * paged.tensors
-        self.ready = [0.0] * paged.tensors
+        self.ready, self.leaving = [0.0] * paged.tensors, [0] * paged.tensors
         self.missing, self.now, self.op, self.peak = 0, 0.0, -1, 0
         self.moves: dict[int, list[Move]] = defaultdict(list)
         for move in plan.moves:
             self.moves[move.at].append(move)
-        self.allocations, self.frees = _by_op(rules.allocations), _by_op(rules.frees)
         for tensor in range(paged.tensors):
             if paged.is_global[tensor]:
                 for block in self.blocks.of(tensor):
@@ -75,8 +74,8 @@ class PagingSteps:
             self.needed[tensor] = 1
         faults = self._fault(op)
         begin = self.now
-        self.missing = sum([self.blocks.absent[t] for t in touched])
-        while self.missing:
+        self.missing = sum([self.blocks.absent[t] + self.leaving[t] for t in touched])
+        while self.missing or any(self.faults.values()):
             self._advance(float("inf"))
         arrived = max([self.now, *[self.ready[t] for t in touched]])
         end = begin + self.paged.seconds[op] + self.fault_times.of(op, faults)
@@ -88,7 +87,7 @@ class PagingSteps:
     def _fault(self, op: int) -> Faults:
         """Queue the missing blocks of ``op`` that are not in motion."""
         blocks, found = self.blocks, Faults()
-        written = set(self.paged.step.outputs[op].tolist())
+        written = new_outputs(self.paged, op)
         for tensor in self.paged.touched[op]:
             if not blocks.absent[tensor]:
                 continue
@@ -129,21 +128,20 @@ class PagingSteps:
                 self._queue(self.hinted[blocks.where[block]], block)
 
     def _hints(self, op: int) -> None:
-        for tensor in self.frees.get(op, ()):
-            self._drop(tensor)
-        for tensor in self.allocations.get(op, ()):
-            self._want(tensor)
         for move in self.moves.get(op, ()):
             if isinstance(move, Offload):
                 self._write(move)
-            else:
-                self._want(getattr(move, "tensor"))
+            elif isinstance(move, Drop):
+                self._drop(move.tensor)
+            elif isinstance(move, Prefetch):
+                self._want(move.tensor)
 
     def _write(self, move: Offload) -> None:
         blocks, place = self.blocks, HOST if move.tier == "host" else STORAGE
         for block in blocks.of(move.tensor):
             if blocks.where[block] == DEVICE and not blocks.moving[block]:
                 self._queue(self.writes[place], block)
+                self.leaving[move.tensor] += 1
 
     def _drop(self, tensor: int) -> None:
         for block in self.blocks.of(tensor):
@@ -158,7 +156,7 @@ class PagingSteps:
         later = min((time for time in lanes if time > self.now), default=end)
         if later < float("inf"):
             self.now = min(later, end)
-        elif self.missing and not self._serve_unkept():
+        elif (self.missing or any(self.faults.values())) and not self._serve_unkept():
             raise Infeasible(f"waits for {self.missing} blocks that never come", self._where())
 
     def _where(self) -> str:
@@ -176,6 +174,7 @@ class PagingSteps:
             if self.out.ready(self.now, to == STORAGE):
                 block = queue.popleft()
                 self.blocks.moving[block] = 0
+                self.leaving[self.blocks.tensor[block]] -= 1
                 self._send(block, to)
                 return True
         return False
@@ -226,6 +225,7 @@ class PagingSteps:
             to = HOST if self._host_holds(block) else STORAGE
             if not self.out.ready(self.now, to == STORAGE):
                 return False
+        self.missing += self.needed[self.blocks.tensor[block]]
         self._send(block, to)
         return True
 
@@ -238,7 +238,6 @@ class PagingSteps:
         if to != NOWHERE:
             self.out.move(self.blocks.size[block], self.now, to == STORAGE)
         if self.needed[self.blocks.tensor[block]]:
-            self.missing += 1
             self._queue(self.faults[to], block)
 
     def _report(self, start: float) -> Simulation:
@@ -262,10 +261,3 @@ class PagingSteps:
             idle=[],
             log=[],
         )
-
-
-def _by_op(pairs: tuple[tuple[int, int], ...]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
-    for op, tensor in pairs:
-        found[op].append(tensor)
-    return found

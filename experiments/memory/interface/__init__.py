@@ -1,5 +1,6 @@
 """Where policies, simulator and live runner of the memory family meet."""
 
+from experiments.memory.interface.artifact import Artifact
 from experiments.memory.interface.check import violations
 from experiments.memory.interface.machine import DeviceView, Estimate, Machine, Rate, machine_of
 from experiments.memory.interface.plan import (
@@ -24,6 +25,7 @@ from experiments.memory.interface.space import Paging, Pool
 
 __all__ = [
     "Algorithm",
+    "Artifact",
     "Compress",
     "Decompress",
     "DeviceView",

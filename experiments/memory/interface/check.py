@@ -26,10 +26,25 @@ UNBORN, GONE, DEAD, ENCODED = "not yet produced", "dropped", "dead", "compressed
 
 def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
     """Every reason why ``plan`` cannot be carried out on ``step``, at most ``MOST``, in step order."""
+    if plan.artifact is not None:
+        return _hint_faults(plan, step)[:MOST]
     if plan.paging is not None:
         return _paging_faults(plan, step)[:MOST]
     faults = pool_faults(plan.pool, step) if plan.pool else []
     return [*faults, *_Walk(plan, step, machine).run()][:MOST]
+
+
+def _hint_faults(plan: MemoryPlan, step: Step) -> list[str]:
+    """An artifact takes moves as hints, which it ignores where they make no sense; they must name what there is."""
+    return [
+        f"{move.action} before op {move.at}: an artifact takes offloads, prefetches and drops of tensors"
+        for move in plan.moves
+        if not (
+            isinstance(move, moves.Offload | moves.Prefetch | moves.Drop)
+            and 0 <= move.at <= len(step.ops)
+            and 0 <= move.tensor < len(step.tensors)
+        )
+    ]
 
 
 def _paging_faults(plan: MemoryPlan, step: Step) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from experiments.core.errors import BadInput
+from experiments.memory.interface.artifact import Artifact
 from experiments.memory.interface.space import Paging, Pool
 
 T = TypeVar("T")
@@ -181,7 +182,8 @@ class MemoryPlan:
     ``splits`` > 1 cuts the batch into that many micro-batches and ``order`` (a permutation of the ops, empty: as
     they are) reorders the result; ops and tensors of the moves are those of the step so transformed, see
     ``transform.transformed``. ``pool`` says how device addresses are given out (``None``: bytes are only counted),
-    ``paging`` turns the device into a cache of pages.
+    ``paging`` turns the device into a cache of pages. With ``artifact`` the plan is carried out by a published artifact's
+    rules instead of the simulator's own.
     """
 
     moves: tuple[Move, ...] = ()
@@ -191,6 +193,7 @@ class MemoryPlan:
     order: tuple[int, ...] = ()
     pool: Pool | None = None
     paging: Paging | None = None
+    artifact: Artifact | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "moves", tuple(sorted(self.moves, key=lambda move: move.at)))
@@ -206,7 +209,7 @@ class MemoryPlan:
             data["splits"] = self.splits
         if self.order:
             data["order"] = list(self.order)
-        for name, model in (("pool", self.pool), ("paging", self.paging)):
+        for name, model in (("pool", self.pool), ("paging", self.paging), ("artifact", self.artifact)):
             if model is not None:
                 data[name] = dataclasses.asdict(model)
         return data
@@ -220,12 +223,13 @@ def load_plan(data: Mapping[str, Any]) -> MemoryPlan:
         raise BadInput(f"unknown field {sorted(unknown)[0]!r}", "plan", ", ".join(known))
     moves = tuple(_load_move(row, f"plan.moves[{i}]") for i, row in enumerate(data.get("moves", ())))
     values = {name: data[name] for name in ("reactive", "notes", "splits") if name in data}
-    pool, paging = data.get("pool"), data.get("paging")
+    pool, paging, artifact = (data.get(name) for name in ("pool", "paging", "artifact"))
     return MemoryPlan(
         moves,
         order=tuple(data.get("order", ())),
         pool=None if pool is None else _load(Pool, pool, "plan.pool"),
         paging=None if paging is None else _load(Paging, paging, "plan.paging"),
+        artifact=None if artifact is None else _load(Artifact, artifact, "plan.artifact"),
         **values,
     )
 

@@ -16,6 +16,7 @@ from experiments.memory.interface import plan as moves
 from experiments.memory.interface.machine import Estimate, Machine
 from experiments.memory.interface.plan import MemoryPlan, Move
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
+from experiments.memory.simulator import artifact
 from experiments.memory.simulator.device import WORKSPACE, lacking
 from experiments.memory.simulator.moves import Moves
 from experiments.memory.simulator.paging import PagedRun
@@ -34,6 +35,8 @@ class Simulator:
     def run(self, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None = None) -> Simulation:
         """One step under ``plan``; ``Infeasible`` names the op that does not fit and the bytes that are missing."""
         refuse(plan)
+        if plan.artifact is not None:
+            return artifact.carry_out(self.prepared.step, self.prepared.machine, plan, plan.artifact)
         if plan.paging is not None:
             return PagedRun(self.prepared, plan).run()
         run = Run(self.prepared, plan, policy)

@@ -17,6 +17,7 @@ MENU: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("artifacts:index", "Artifacts", ("artifacts",)),
     ("runs:experiments", "Experiments", ("runs", "compare")),
     ("papers:systems", "Systems", ("papers",)),
+    ("tables:index", "Tables", ("tables",)),
     ("nightly:index", "Nightly", ("nightly",)),
     ("hosts:index", "Hosts", ("hosts",)),
 )

@@ -21,5 +21,6 @@ urlpatterns = [
     path(f"{PROJECT}hosts/", include("webapp.hosts.urls")),
     path(f"{PROJECT}compare/", include("webapp.compare.urls")),
     path(f"{PROJECT}systems/", include("webapp.papers.urls")),
+    path(f"{PROJECT}tables/", include("webapp.papers.table_urls")),
     path(f"{PROJECT}nightly/", include("webapp.nightly.urls")),
 ]

@@ -74,6 +74,7 @@ def things(cast: Cast) -> dict[str, Any]:
         "experiment": experiment.pk,
         "run": run.pk,
         "member": cast.red.memberships.get(user=cast.max).pk,
+        "suite": "memory-gpt2",
         "schedule": create_schedule(cast.project, cast.ada, "memory-gpt2", 2, 0).pk,
         "token": make_token(cast.red, cast.ada, "gpu host", "member")[0].pk,
     }

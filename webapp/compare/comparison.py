@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 from experiments.core.metrics import METRICS
 from webapp.compare.choice import METRIC, Choice
@@ -28,6 +29,7 @@ class Entry:
     runs: tuple[Run, ...]
     parameters: Mapping[str, Any]
     estimates: Mapping[str, Estimate]
+    title: str = ""
 
     @property
     def run(self) -> Run:
@@ -35,7 +37,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        return self.run.policy or self.run.kind
+        return self.title or self.run.policy or self.run.kind
 
     @property
     def mode(self) -> str:
@@ -147,9 +149,14 @@ class Comparison:
         return tuple(line.entry for line in self.lines)
 
 
-def compare(runs: Sequence[Run], choice: Choice, pinned: str = "") -> Comparison:
-    """``runs`` with their metrics prefetched; ``pinned`` is the baseline where the address names none."""
-    entries = _entries(runs, choice.unfold)
+def compare(
+    runs: Sequence[Run], choice: Choice, pinned: str = "", titles: Mapping[UUID, str] | None = None
+) -> Comparison:
+    """``runs`` with their metrics prefetched; ``pinned`` is the baseline where the address names none.
+
+    ``titles`` name runs that are called otherwise than by their policy.
+    """
+    entries = [_titled(entry, titles or {}) for entry in _entries(runs, choice.unfold)]
     constants, differing = _split(entries)
     columns = _columns(entries, constants, differing, choice)
     baseline = _baseline(entries, choice.baseline or pinned)
@@ -166,6 +173,10 @@ def compare(runs: Sequence[Run], choice: Choice, pinned: str = "") -> Comparison
         repeated=len({run.seed for run in runs}) > 1,
         baseline=baseline,
     )
+
+
+def _titled(entry: Entry, titles: Mapping[UUID, str]) -> Entry:
+    return replace(entry, title=titles.get(entry.run.pk, ""))
 
 
 def _entries(runs: Iterable[Run], unfold: bool) -> list[Entry]:

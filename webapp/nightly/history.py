@@ -9,13 +9,12 @@ from typing import Any
 from django.db.models import F
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 
-from experiments.core.errors import BadInput
 from experiments.core.metrics import METRICS
 from webapp.compare.statistics import difference, is_better
 from webapp.navigation import project_url
 from webapp.nightly.models import Schedule
+from webapp.nightly.suites import title_of
 from webapp.runs.models import Run
-from webapp.runs.specs import identity
 
 NIGHTS_SHOWN = 120
 CHARTS_AT_FIRST = 4
@@ -83,19 +82,10 @@ def history(schedule: Schedule) -> History:
 
 def _points(runs: Iterable[Any]) -> Iterable[Point]:
     for run in runs:
-        title = _title(run)
+        title = title_of(run)
         for row in run.metrics.all():
             if row.name in METRICS:
                 yield Point(title, row.name, row.value, (run.revision or "")[:12], run)
-
-
-def _title(run: Run) -> str:
-    """The title that the suite gave the run; its policy where the suite's run is not known any more."""
-    titles = run.experiment.request.get("titles", {}) if run.experiment else {}
-    try:
-        return str(titles.get(identity(run.spec), run.policy))
-    except BadInput:
-        return run.policy
 
 
 def chart(found: History, metric: str, schedule: Schedule) -> dict[str, Any]:

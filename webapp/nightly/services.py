@@ -11,12 +11,10 @@ from django_celery_beat.models import CrontabSchedule, PeriodicTask
 from experiments.core.errors import BadInput
 from experiments.core.suites import load_suite
 from webapp.accounts.models import Project, User
+from webapp.nightly import suites
 from webapp.nightly.models import Night, Schedule
-from webapp.nightly.suites import trials_of
 from webapp.runs import queue
 from webapp.runs.models import Run
-from webapp.runs.services import submit_experiment
-from webapp.runs.specs import identity, spec_of
 
 #: A slot whose message came later than this is not made up for: it would run into the working day.
 GRACE = timedelta(hours=6)
@@ -106,12 +104,5 @@ def _obstacle(night: Night) -> str:
 def _submit(night: Night) -> None:
     schedule = night.schedule
     suite = load_suite(schedule.suite)
-    titled = trials_of(suite, schedule.project, schedule.created_by)
-    user = schedule.created_by
-    night.experiment = submit_experiment(
-        schedule.project,
-        user,  # type: ignore[arg-type]  # whoever made the schedule may have left
-        name=f"{suite.title}, {night.slot:%d %b %Y %H:%M}",
-        trials=[trial for _, trial in titled],
-        request={"suite": suite.name, "titles": {identity(spec_of(trial)): title for title, trial in titled}},
-    )
+    name = f"{suite.title}, {night.slot:%d %b %Y %H:%M}"
+    night.experiment = suites.submit(suite, schedule.project, schedule.created_by, name)

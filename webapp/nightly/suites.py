@@ -5,12 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from experiments.core.errors import BadInput
 from experiments.core.suites import FOLDER, Suite
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import add_sample
 from webapp.runs.grid import Trial
-from webapp.runs.specs import Submission
+from webapp.runs.models import Experiment, Run
+from webapp.runs.services import submit_experiment
+from webapp.runs.specs import Submission, identity, spec_of
+
+
+def submit(suite: Suite, project: Project, user: User | None, name: str) -> Experiment:
+    """The suite's runs as an experiment that remembers the title of each. ``BadInput`` says which run is wrong."""
+    titled = trials_of(suite, project, user)
+    titles = {identity(spec_of(trial)): title for title, trial in titled}
+    return submit_experiment(
+        project,
+        user,  # type: ignore[arg-type]  # whoever made the schedule may have left
+        name=name,
+        trials=[trial for _, trial in titled],
+        request={"suite": suite.name, "titles": titles},
+    )
+
+
+def title_of(run: Run) -> str:
+    """The title that the suite gave the run; its policy where the suite's run is not known any more."""
+    titles = run.experiment.request.get("titles", {}) if run.experiment else {}
+    try:
+        return str(titles.get(identity(run.spec), run.policy))
+    except BadInput:
+        return run.policy
 
 
 def trials_of(suite: Suite, project: Project, user: User | None) -> list[tuple[str, Trial]]:

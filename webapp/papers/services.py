@@ -9,13 +9,16 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef
+from django.utils import timezone
 
 from experiments.core import registry
 from experiments.core.claims import chosen_claims, claim_specs, judge_runs
 from experiments.core.errors import BadInput
 from experiments.core.paper import Claim, Verdict
+from experiments.core.suites import Suite
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
+from webapp.nightly.suites import submit
 from webapp.papers.models import ClaimCheck
 from webapp.runs.grid import Trial
 from webapp.runs.models import Experiment, ExperimentQuerySet, Run
@@ -46,6 +49,11 @@ def check_claims(project: Project, user: User, family: str, policy: str) -> Expe
     request = {CHECKS: {"family": family, "policy": policy, "claims": named}}
     name = f"claims of {policy}"
     return submit_experiment(project, user, name=name, trials=list(trials.values()), request=request)
+
+
+def run_suite(project: Project, user: User, suite: Suite) -> Experiment:
+    """Submits the suite's runs now; its table shows them once all have ended."""
+    return submit(suite, project, user, f"{suite.title}, {timezone.now():%d %b %Y %H:%M}")
 
 
 def _trials(submission: Submission, family: str, policy: str, claim: Claim) -> dict[str, Trial]:

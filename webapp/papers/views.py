@@ -1,6 +1,8 @@
-"""The catalogue of systems and the page of one system."""
+"""The catalogue of systems, the page of one system, and the papers' tables."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpResponse
@@ -9,16 +11,25 @@ from django.views.decorators.http import require_POST, require_safe
 
 from experiments.core.errors import BadInput
 from webapp.accounts.access import ProjectRequest, in_project
-from webapp.compare.export import to_latex
+from webapp.compare import plots
+from webapp.compare.choice import choice_of
+from webapp.compare.comparison import compare
+from webapp.compare.export import FORMATS, to_latex
 from webapp.compare.listing import Fixed, asked_export
+from webapp.compare.tables import exported
 from webapp.navigation import project_url
 from webapp.papers import catalogue, services
+from webapp.papers import suites as paper_suites
 from webapp.papers.forms import CatalogueForm
+from webapp.papers.suite_tables import SuiteTable
 from webapp.papers.tables import SystemTable, exported_claims
+from webapp.presentation import simulator_errors
 from webapp.runs.models import Run
 from webapp.runs.tables import RunTable
 
 RUNS_SHOWN = 20
+#: What stands on a table's page to be copied, by export format.
+PASTED = (("latex", "LaTeX (booktabs)"), ("markdown", "Markdown"), ("csv", "CSV"))
 #: The whole catalogue on one page: it is read by searching in it.
 MOST_SYSTEMS = 1000
 
@@ -71,3 +82,40 @@ def check(request: ProjectRequest, family: str, policy: str) -> HttpResponse:
         messages.error(request, f"The claims cannot be checked here: {error}")
         return redirect(project_url(request.project, "papers:system", family=found.family, policy=found.name))
     return redirect(project_url(request.project, "runs:experiment", experiment=made.pk))
+
+
+@require_safe
+@in_project()
+def suites(request: ProjectRequest) -> HttpResponse:
+    """The papers' tables: every suite and how it stands in this project."""
+    table = SuiteTable(paper_suites.states(request.project), request)
+    return asked_export(request, table) or render(request, "papers/suites.html", {"table": table})
+
+
+@require_safe
+@in_project()
+def suite(request: ProjectRequest, suite: str) -> HttpResponse:
+    """The last finished runs of a suite as a table and figures, and as text to paste into a paper."""
+    found = paper_suites.state(request.project, suite)
+    page: dict[str, Any] = {"found": found, "command": f"python -m experiments suite {found.name}"}
+    if found.finished is None:
+        return render(request, "papers/suite.html", page)
+    titled, choice = paper_suites.titled_runs(found, request.project), choice_of(request.GET)
+    comparison, errors = compare(titled.runs, choice, titles=titled.titles), simulator_errors(request)
+    table = exported(comparison, found.suite.title, errors)
+    page |= {
+        "comparison": comparison,
+        "lines": comparison.lines,
+        "scatter": plots.scatter(comparison, choice, request.project, errors),
+        "bars": plots.bars(comparison, choice, request.project),
+        "texts": [(name, label, FORMATS[name].write(table)) for name, label in PASTED],
+    }
+    return asked_export(request, Fixed(table)) or render(request, "papers/suite.html", page)
+
+
+@require_POST
+@in_project()
+def run_suite(request: ProjectRequest, suite: str) -> HttpResponse:
+    found = paper_suites.state(request.project, suite)
+    experiment = found.running or services.run_suite(request.project, request.user, found.suite)
+    return redirect(project_url(request.project, "runs:experiment", experiment=experiment.pk))

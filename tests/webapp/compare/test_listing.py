@@ -40,6 +40,7 @@ def addresses(cast: Cast, things: dict[str, Any]) -> list[str]:
         f"compare/{things['experiment'].pk}/",
         "systems/",
         "systems/memory/vdnn-all/",
+        "tables/",
         "nightly/",
         f"nightly/{things['schedule'].pk}/",
         "hosts/",

@@ -1,0 +1,84 @@
+"""Papers' tables: a suite's last finished runs under its own titles, in its own order, ready to paste."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from experiments.core.suites import load_suite, suite_names
+from tests.webapp import cast
+from tests.webapp.cast import Cast, Place, signed_in
+from webapp.runs.models import Experiment, Run, RunMetric
+
+pytestmark = pytest.mark.django_db
+SUITE = load_suite("memory-gpt2")
+TITLES = [title for title, _ in SUITE.runs]
+
+
+@pytest.fixture
+def ada() -> Place:
+    return cast.place("ada")
+
+
+@pytest.fixture
+def client(client: Client, ada: Place) -> Client:
+    client.force_login(ada.user)
+    return client
+
+
+def end(experiment: Experiment, step_time: float) -> None:
+    """As a worker would: the n-th run of the suite takes n times ``step_time``; the last one failed."""
+    runs = list(experiment.runs.order_by("queued_at", "id"))
+    for place, run in enumerate(runs, 1):
+        RunMetric.objects.create(run=run, name="step_time", value=place * step_time)
+        RunMetric.objects.create(run=run, name="peak_memory", value=2.0**30 / place)
+    experiment.runs.update(state=Run.State.SUCCEEDED, outcome_status="ok")
+    experiment.runs.filter(pk=runs[-1].pk).update(state=Run.State.FAILED, outcome_status="", reason="SIGSEGV")
+
+
+def run_it(client: Client, ada: Place) -> Experiment:
+    answer = client.post(ada.url(f"tables/{SUITE.name}/run"))
+    return Experiment.objects.get(pk=answer.headers["Location"].rstrip("/").split("/")[-1])
+
+
+def test_an_empty_table_offers_to_run_the_suite_and_runs_it_once(client: Client, ada: Place) -> None:
+    url = ada.url(f"tables/{SUITE.name}/")
+    assert "Run this suite" in client.get(url).content.decode()
+    first = run_it(client, ada)
+    assert run_it(client, ada) == first
+    assert first.runs.count() == len(SUITE.runs)
+    page = client.get(url).content.decode()
+    assert "Its runs are on the way" in page
+    assert "Run this suite" not in page
+
+
+def test_the_table_has_the_last_finished_runs_in_the_suites_order(client: Client, ada: Place) -> None:
+    url = ada.url(f"tables/{SUITE.name}/")
+    end(run_it(client, ada), 1.0)
+    end(run_it(client, ada), 2.0)
+    unfinished = run_it(client, ada)
+    rows = client.get(f"{url}?export=csv&column=metric.step_time").content.decode().splitlines()
+    assert rows[0] == "run,mode,status,step time (s)"
+    names = [row.split(",simulated")[0].strip('"') for row in rows[1:]]
+    assert names == TITLES
+    times = [float(row.rsplit(",", 1)[1]) for row in rows[1:]]
+    assert sorted(times) == [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+    page = client.get(url).content.decode()
+    assert page.index(TITLES[0]) < page.index(TITLES[-1])
+    assert str(unfinished.pk) in page
+    assert page.count(r"\toprule") == page.count(r"\bottomrule") == 1
+    assert "1 run failed" not in page
+    assert "SIGSEGV" in page
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_every_suite_has_a_page_and_is_in_the_list(client: Client, ada: Place, name: str) -> None:
+    assert client.get(ada.url(f"tables/{name}/")).status_code == 200
+    assert f"/tables/{name}/" in client.get(ada.url("tables/")).content.decode()
+
+
+def test_what_is_no_suite_is_not_found_and_a_viewer_runs_none(cast: Cast) -> None:
+    vera = signed_in(cast.vera)
+    assert vera.get(cast.url("tables/no-such/")).status_code == 404
+    assert vera.post(cast.url(f"tables/{SUITE.name}/run")).status_code == 403
+    assert "Run this suite" not in vera.get(cast.url(f"tables/{SUITE.name}/")).content.decode()

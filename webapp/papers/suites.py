@@ -1,0 +1,81 @@
+"""Suites as a paper prints them: the last finished runs of each in a project, under the titles that the suite gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.http import Http404
+
+from experiments.core.errors import BadInput
+from experiments.core.suites import Suite, load_suite, suite_names
+from webapp.accounts.models import Project
+from webapp.compare.filters import comparable
+from webapp.nightly.suites import title_of
+from webapp.runs.models import Experiment, Run
+
+#: So many of a suite's newest experiments are looked at for one that has ended.
+LOOKED_AT = 20
+
+
+@dataclass(frozen=True)
+class SuiteState:
+    """``finished`` is the newest experiment of the suite whose runs have all ended, some of them well;
+    ``running`` a newer one that has not ended."""
+
+    suite: Suite
+    finished: Experiment | None
+    running: Experiment | None
+
+    @property
+    def name(self) -> str:
+        return self.suite.name
+
+    @property
+    def family(self) -> str:
+        return ", ".join(sorted({str(row["family"]) for _, row in self.suite.runs}))
+
+
+@dataclass(frozen=True)
+class TitledRuns:
+    """Runs in the suite's order, and what it calls each."""
+
+    runs: tuple[Run, ...]
+    titles: dict[UUID, str]
+
+
+def states(project: Project) -> list[SuiteState]:
+    return [state(project, name) for name in suite_names()]
+
+
+def state(project: Project, name: str) -> SuiteState:
+    """How the suite stands in the project, or 404."""
+    try:
+        suite = load_suite(name)
+    except BadInput as error:
+        raise Http404(str(error)) from None
+    tried = Experiment.objects.filter(project=project, request__suite=name).kept().with_counts()[:LOOKED_AT]
+    return SuiteState(suite, *_newest(tried))
+
+
+def _newest(tried: Iterable[Experiment]) -> tuple[Experiment | None, Experiment | None]:
+    """The newest that has ended with a result, and one that still runs before it."""
+    running = None
+    for experiment in tried:
+        counts = {name: int(getattr(experiment, name)) for name in ("queued", "running", "succeeded")}
+        if counts["queued"] or counts["running"]:
+            running = running or experiment
+        elif counts["succeeded"]:
+            return experiment, running
+    return None, running
+
+
+def titled_runs(found: SuiteState, project: Project) -> TitledRuns:
+    """The runs of the finished experiment; one that the suite does not know any more comes last."""
+    assert found.finished is not None
+    order = {title: place for place, (title, _) in enumerate(found.suite.runs)}
+    runs = list(comparable(project).filter(experiment=found.finished).select_related("experiment"))
+    titles = {run.pk: title_of(run) for run in runs}
+    runs.sort(key=lambda run: order.get(titles[run.pk], len(order)))
+    return TitledRuns(tuple(runs), titles)

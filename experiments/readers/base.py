@@ -41,6 +41,7 @@ class Reader:
     """``recognises(head, name)`` decides by content, given the first ``HEAD`` bytes (after any decompression) and the
     file's name; ``read(data, name, options)`` parses the whole. ``describe`` is one line for the formats page.
     ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``: one file at a time.
+    ``side_file`` finds the file that belongs to one at a path, where ``options.extra`` names none.
     """
 
     format: str
@@ -49,6 +50,7 @@ class Reader:
     recognises: Callable[[bytes, str], bool]
     read: Callable[[bytes, str, WorkloadOptions], Reading]
     merge: Callable[[Sequence[tuple[str, Reading]], str, WorkloadOptions], Reading] | None = None
+    side_file: Callable[[Path], Path | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,12 @@ def open_file(path: Path, format: str, options: WorkloadOptions, name: str | Non
         raw = path.read_bytes()
     except OSError as error:
         raise BadInput(error.strerror or str(error), shown, "a readable file") from None
-    reader, reading = _read_members(archive.members(raw, shown), shown, format, options)
+    members = archive.members(raw, shown)
+    if options.extra is None and len(members) == 1:
+        side_file = reader_for(members[0].data[:HEAD], members[0].name, format).side_file
+        found = side_file(path) if side_file else None
+        options = replace(options, extra=str(found)) if found else options
+    reader, reading = _read_members(members, shown, format, options)
     return Opened(reading, reader, hashlib.sha256(raw).hexdigest())
 
 

@@ -10,8 +10,9 @@ The file has no layer types and no kinds of tensors; both follow from op names a
   loss and after it is an activation; all others are temporaries. A local that is read before anything writes it
   (token ids, the batch) is allocated at its first use.
 
-``options.extra`` names the artifact's side file: exact cycles at 1.2 GHz replace the rounded microseconds, page-fault
-times and the order of touches go into ``facts["g10"]`` for the paging policies.
+``options.extra`` names the artifact's side file, else one of the same name in a folder ``g10_extra`` beside the file or
+beside its folder is taken: exact cycles at 1.2 GHz replace the rounded microseconds, page-fault times and the order of
+touches go into ``facts["g10"]`` for the artifact's own rules. Without one, a time is the nearest whole cycle.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from experiments.workloads.step import KINDS, PHASES, Floats, Ops, Step, Tensors
 OPS_COLUMNS = ["name", "us", "inputs", "outputs"]
 TENSORS_COLUMNS = ["bytes", "is_global"]
 LOSS = "makeLoss"
+SIDE_FOLDER = "g10_extra"
 UPDATE = "Apply_Grad"
 CYCLES_PER_SECOND = 1.2e9
 MOST_OPS, MOST_TENSORS = 1_000_000, 1_000_000
@@ -56,16 +58,28 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     names, seconds = _names_and_times(ops, name)
     inputs, outputs = (_ids(ops, column, len(sizes), name) for column in (2, 3))
     facts: dict[str, Any] = {"model": str(content.get("model", "")), "batch": _batch(content, name)}
+    assumed = [
+        "forward ends with makeLoss, tensors are typed by their uses",
+        "locals are free after their last use",
+    ]
     if options.extra is not None:
         extra = _extra(options.extra, len(ops))
         seconds = np.array(extra.pop("cycles")) / CYCLES_PER_SECOND
         facts["g10"] = extra
+        assumed.append(f"exact cycles, fault times and touch order are those of {_shown(options.extra)}")
     step = _step(name, names, seconds, sizes, is_global, inputs, outputs, facts)
-    assumed = (
-        "forward ends with makeLoss, tensors are typed by their uses",
-        "locals are free after their last use",
-    )
-    return Reading(step, assumed, _warnings(step, names))
+    return Reading(step, tuple(assumed), _warnings(step, names))
+
+
+def _beside(path: Path) -> Path | None:
+    """The side file of the same name in a folder ``g10_extra`` beside ``path`` or beside its folder."""
+    places = (path.parent / SIDE_FOLDER / path.name, path.parent.parent / SIDE_FOLDER / path.name)
+    return next((place for place in places if place != path and place.is_file()), None)
+
+
+def _shown(path: str) -> str:
+    """The file and its folder: enough to know it, no path of this host."""
+    return "/".join(Path(path).parts[-2:])
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
@@ -113,7 +127,13 @@ def _names_and_times(ops: Sequence[Any], name: str) -> tuple[tuple[str, ...], Fl
             raise BadInput(f"{op!r:.80}", where, str(OPS_COLUMNS))
         if not isinstance(op[1], int | float) or not 0 <= op[1] <= MOST_MICROSECONDS:
             raise BadInput(f"us = {op[1]!r:.80}", where, f"0 to {MOST_MICROSECONDS:g} microseconds")
-    return tuple(op[0] for op in ops), np.array([op[1] for op in ops], np.float64) / 1e6
+    return tuple(op[0] for op in ops), _whole_cycles(ops)
+
+
+def _whole_cycles(ops: Sequence[Any]) -> Floats:
+    """Seconds; the artifact counts cycles, of which the microseconds written are a rounded form."""
+    microseconds = np.array([op[1] for op in ops], np.float64)
+    return np.round(microseconds * CYCLES_PER_SECOND / 1e6) / CYCLES_PER_SECOND
 
 
 def _ids(ops: Sequence[Any], column: int, count: int, name: str) -> Ragged:
@@ -221,4 +241,6 @@ def _warnings(step: Step, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-READER = Reader("g10", "step", "kernel-level training step of the G10 artifact", _recognises, _read)
+READER = Reader(
+    "g10", "step", "kernel-level training step of the G10 artifact", _recognises, _read, side_file=_beside
+)

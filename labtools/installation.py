@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.util
+import importlib
 import json
 import os
 import queue
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labtools.layout import Layout
-from labtools.problems import FULL_DISK_REMEDY, Problem
+from labtools.problems import FULL_DISK_REMEDY, Problem, is_about_a_full_disk
 from labtools.progress import PipProgress, ProgressLine
 
 RUNTIME = ("requirements.txt",)
@@ -65,13 +65,21 @@ def is_up_to_date(layout: Layout, files: Sequence[str]) -> bool:
 
 
 def require_venv_module() -> None:
-    missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("venv", "ensurepip") if not _can_import(name)]
     if missing:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise Problem(
             f"this Python ({sys.executable}) lacks the module {' and '.join(missing)}",
             f"on Debian or Ubuntu: sudo apt install python{version}-venv",
         )
+
+
+def _can_import(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
 
 
 def require_disk_space(layout: Layout) -> None:
@@ -85,7 +93,7 @@ def require_disk_space(layout: Layout) -> None:
 
 def explain_pip(output: str, log: Path) -> Problem:
     """The Problem behind a pip run that failed."""
-    if "No space left on device" in output:
+    if is_about_a_full_disk(output):
         return Problem("the disk became full while packages were installed", FULL_DISK_REMEDY)
     errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
     what = f"pip could not install the packages: {errors[-1] if errors else 'it gave no reason'}"
@@ -107,7 +115,7 @@ def _make_environment(layout: Layout) -> None:
     )
     if made.returncode:
         lines = (made.stdout + made.stderr).strip().splitlines() or ["no reason given"]
-        if "No space left on device" in made.stderr:
+        if is_about_a_full_disk(made.stderr):
             raise Problem("the disk became full while the environment was made", FULL_DISK_REMEDY)
         raise Problem(f"python -m venv failed: {lines[-1]}", f"remove {layout.environment} and start again")
 

@@ -24,7 +24,13 @@ class Interrupted(BaseException):
         self.exit_code = 128 + signal_number
 
 
+#: How programs say it: the system's own words, and PostgreSQL's where only a part of a write went through.
+FULL_DISK_SIGNS = ("No space left on device", "Check free disk space")
 FULL_DISK_REMEDY = "free some space (./lab doctor says how much is needed) and start again"
+
+
+def is_about_a_full_disk(output: str) -> bool:
+    return any(sign in output for sign in FULL_DISK_SIGNS)
 
 
 def from_operating_system(error: OSError) -> Problem | None:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from labtools import processes
-from labtools.problems import FULL_DISK_REMEDY, Problem
+from labtools.problems import FULL_DISK_REMEDY, Problem, is_about_a_full_disk
 
 LOOK_EVERY = 0.5  # seconds
 START_SECONDS = 60
@@ -126,7 +126,7 @@ def ended_unexpectedly(program: Program, code: int) -> Problem:
     text = program.log.read_text(errors="replace")[-4000:]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     what = f"{program.name} {how_it_ended(code)}: {lines[-1] if lines else 'it printed nothing'}"
-    if "No space left on device" in text:
+    if is_about_a_full_disk(text):
         return Problem(what, FULL_DISK_REMEDY)
     return Problem(what, f"read {program.log}")
 

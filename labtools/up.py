@@ -12,7 +12,7 @@ from pathlib import Path
 
 from labtools import installation, preflight, private_files, programs, record
 from labtools.layout import Layout
-from labtools.problems import FULL_DISK_REMEDY, Interrupted, Problem
+from labtools.problems import FULL_DISK_REMEDY, Interrupted, Problem, is_about_a_full_disk
 from labtools.supervisor import Supervisor
 
 
@@ -106,7 +106,7 @@ def _manage(layout: Layout, shared: Mapping[str, str], *command: str) -> str:
         file.write(f"$ manage.py {' '.join(command)}\n{ran.stderr}")
     if ran.returncode:
         lines = ran.stderr.strip().splitlines() or ["it gave no reason"]
-        full = "No space left on device" in ran.stderr
+        full = is_about_a_full_disk(ran.stderr)
         raise Problem(
             f"manage.py {command[0]} failed: {lines[-1]}", FULL_DISK_REMEDY if full else f"read {log}"
         )

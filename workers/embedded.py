@@ -25,7 +25,8 @@ import psutil
 from workers.accounts import Account, NoAccount, account_for
 
 STOP_SECONDS = 30
-FULL_DISK = "No space left on device"
+#: The system's words for it, and PostgreSQL's where only a part of a write went through.
+FULL_DISK = ("No space left on device", "Check free disk space")
 
 
 class ServiceError(Exception):
@@ -234,13 +235,18 @@ def _lines(path: Path) -> list[str]:
 def last_line(text: str) -> str:
     """The line that says why a program ended: the one about a full disk, else its last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if FULL_DISK in line), lines[-1] if lines else "it printed nothing")
+    full = (line for line in lines if _tells_of_a_full_disk(line))
+    return next(full, lines[-1] if lines else "it printed nothing")
 
 
 def explain(what: str, output: str, log: Path | None = None) -> ServiceError:
-    if FULL_DISK in output:
+    if _tells_of_a_full_disk(output):
         return ServiceError("the disk is full: " + what, "free some space and start again")
     return ServiceError(what, f"read {log}" if log else "read the message above")
+
+
+def _tells_of_a_full_disk(text: str) -> bool:
+    return any(sign in text for sign in FULL_DISK)
 
 
 def _process_with(pid: int, argument: str) -> psutil.Process | None:

@@ -142,7 +142,9 @@ def test_a_full_disk_is_told_before_anything_is_installed(
 def test_a_python_without_the_venv_module_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: None)
+    # None in the place of a module makes its import fail, as Debian does by leaving both out.
+    monkeypatch.setitem(sys.modules, "venv", None)
+    monkeypatch.setitem(sys.modules, "ensurepip", None)
     with pytest.raises(Problem, match="lacks the module venv and ensurepip") as caught:
         installation.require_venv_module()
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

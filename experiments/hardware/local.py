@@ -23,7 +23,7 @@ def this_host() -> Hardware:
     cores, memory = core_count(), memory_bytes()
     bandwidth = sheet.device.memory_bandwidth / sheet.host.cores * cores
     source = f"{platform.node()}: {cores} cores, {memory} bytes read from the system; rates estimated, not measured"
-    host = Host("local", memory, bandwidth, cores, source)
+    host = Host("local", memory, bandwidth, cores, source, peak_float32(cores))
     copy = Link("local-copy", bandwidth / 2, sheet.device.host_link.latency, False, source)
     peak = peak_float32(cores)
     device = Device(

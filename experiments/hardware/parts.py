@@ -71,13 +71,17 @@ class Link:
 
 @dataclass(frozen=True)
 class Host:
-    """The memory and the processor beside the devices of a node; bandwidth in bytes/s over all channels."""
+    """The memory and the processor beside the devices of a node; bandwidth in bytes/s over all channels.
+
+    ``peak_flops`` is the processor's float32 rate (0: not known).
+    """
 
     name: str
     memory_bytes: int
     memory_bandwidth: float
     cores: int
     source: str
+    peak_flops: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -85,7 +89,11 @@ class Host:
 
 @dataclass(frozen=True)
 class Storage:
-    """A tier beyond DRAM (SSD, persistent memory): bytes/s each way, seconds per access, bytes."""
+    """A tier beyond DRAM (SSD, persistent memory, CXL): bytes/s each way, seconds per access, bytes.
+
+    What lies there is whole pages of ``page_bytes``. A processor or device can use ``byte_addressable`` memory where
+    it lies.
+    """
 
     name: str
     read_bandwidth: float
@@ -93,6 +101,8 @@ class Storage:
     latency: float
     capacity_bytes: int
     source: str
+    page_bytes: int = 4096
+    byte_addressable: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -137,17 +147,22 @@ class Device:
 
 @dataclass(frozen=True)
 class Node:
-    """One machine: ``device_count`` equal devices joined by ``link``, a host and a storage tier."""
+    """One machine: ``device_count`` equal devices joined by ``link``, a host and a storage tier.
+
+    ``remote`` is byte-addressable memory beyond the host's (persistent memory, CXL), where the node has some.
+    """
 
     device: Device
     device_count: int
     link: Link
     host: Host
     storage: Storage
+    remote: Storage | None = None
 
     def to_json(self) -> dict[str, Any]:
         plain = {name: getattr(self, name).to_json() for name in ("device", "link", "host", "storage")}
-        return {**plain, "device_count": self.device_count}
+        beyond = {"remote": self.remote.to_json()} if self.remote else {}
+        return {**plain, **beyond, "device_count": self.device_count}
 
 
 @dataclass(frozen=True)

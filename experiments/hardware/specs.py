@@ -9,11 +9,11 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.hardware import library, local
-from experiments.hardware.parts import Hardware, Link, Node, NodeGroup, Peaks
+from experiments.hardware.parts import Hardware, Link, Node, NodeGroup, Peaks, Storage
 
 WHERE = "spec.hardware"
 MOST_NODES, MOST_DEVICES_PER_NODE, MOST_NICS = 100_000, 4_096, 64
-DEVICE_FIELDS = {"device", "overrides", "host", "storage"}
+DEVICE_FIELDS = {"device", "overrides", "host", "storage", "remote"}
 CLUSTER_FIELDS = DEVICE_FIELDS | {"nodes", "devices_per_node", "node_link", "network", "nics_per_node"}
 
 
@@ -22,8 +22,8 @@ def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
 
     ``spec`` is a sheet name or alias; ``"local"`` for this host; ``{"device", "overrides"}``;
     ``{"cluster": {"nodes", "devices_per_node", "device", "node_link", "network"}}``; or a list of such cluster
-    objects for a mixed cluster. A device and a cluster may also name ``host`` and ``storage`` sheets, a cluster
-    ``nics_per_node`` (1) network links per node. What a spec leaves out comes from the device's sheet.
+    objects for a mixed cluster. A device and a cluster may also name ``host`` and ``storage`` sheets, and as ``remote``
+    the storage sheet of byte-addressable memory beyond the host's; a cluster ``nics_per_node`` (1) network links per node. What a spec leaves out comes from the device's sheet.
     ``BadInput`` names the value and the nearest names.
     """
     if spec == "local":
@@ -89,8 +89,19 @@ def _node(row: Mapping[str, Any], where: str) -> Node:
     storage = library.storage(row["storage"], f"{where}.storage") if "storage" in row else sheet.storage
     per_node = _count(row, "devices_per_node", MOST_DEVICES_PER_NODE, where)
     return override(
-        Node(sheet.device, per_node, link, host, storage), row.get("overrides", {}), f"{where}.overrides"
+        Node(sheet.device, per_node, link, host, storage, _remote(row, where)), row.get("overrides", {}), f"{where}.overrides"
     )
+
+
+def _remote(row: Mapping[str, Any], where: str) -> Storage | None:
+    """Memory beyond the host's that a spec names; only what can be used byte by byte."""
+    if "remote" not in row:
+        return None
+    found = library.storage(row["remote"], f"{where}.remote")
+    if not found.byte_addressable:
+        usable = [name for name in library.names("storage") if library.storage(name, where).byte_addressable]
+        raise BadInput(f"{found.name} is not byte-addressable", f"{where}.remote", "one of " + ", ".join(usable))
+    return found
 
 
 def _named(row: Mapping[str, Any], node: Node) -> str:

@@ -13,13 +13,16 @@ import numpy as np
 
 from experiments.memory.interface import plan as moves
 from experiments.memory.interface.machine import Machine
-from experiments.memory.interface.plan import DEVICE, TIERS, MemoryPlan, Move
-from experiments.memory.interface.pool_check import pool_faults
+from experiments.memory.interface.plan import DEVICE, TIERS, InPlace, MemoryPlan, Move, OnHost
 from experiments.memory.interface.rerun import Lineage
+from experiments.memory.interface.space_check import paging_faults, pool_faults
+from experiments.memory.interface.tier_bytes import BYTE_ADDRESSABLE, TierBytes
 from experiments.workloads.step import Step
 
 #: The walk stops after so many complaints: one early mistake makes many later ones.
 MOST = 20
+#: How a complaint about the capacity of a tier begins.
+FULL = "capacity: "
 #: States of a tensor besides ``DEVICE`` and the tiers.
 UNBORN, GONE, DEAD, ENCODED = "not yet produced", "dropped", "dead", "compressed"
 
@@ -29,7 +32,7 @@ def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
     if plan.artifact is not None:
         return _hint_faults(plan, step)[:MOST]
     if plan.paging is not None:
-        return _paging_faults(plan, step)[:MOST]
+        return paging_faults(plan, step)[:MOST]
     faults = pool_faults(plan.pool, step) if plan.pool else []
     return [*faults, *_Walk(plan, step, machine).run()][:MOST]
 
@@ -47,19 +50,6 @@ def _hint_faults(plan: MemoryPlan, step: Step) -> list[str]:
     ]
 
 
-def _paging_faults(plan: MemoryPlan, step: Step) -> list[str]:
-    """A paged device takes hints only: ``Prefetch`` of a tensor before an op."""
-    return [
-        f"{move.action} before op {move.at}: a paged device takes prefetches of tensors before ops only"
-        for move in plan.moves
-        if not (
-            isinstance(move, moves.Prefetch)
-            and 0 <= move.at < len(step.ops)
-            and 0 <= move.tensor < len(step.tensors)
-        )
-    ]
-
-
 class _Walk:
     """``where[t]`` is DEVICE, a tier or one of the states above; ``copy[t]`` the tier that holds a copy, if any."""
 
@@ -71,6 +61,9 @@ class _Walk:
         self.where = [DEVICE if persistent[t] else UNBORN for t in range(len(step.tensors))]
         self.start = dict(enumerate(self.where))
         self.copy: dict[int, str] = {}
+        self.kept: set[int] = set()
+        self.elsewhere: dict[int, OnHost | InPlace] = {}
+        self.tier_bytes = TierBytes(step, machine)
         self.until: dict[int, int] = {}
         self.encoded: set[int] = set()
         self.last = last = self.lineage.last_need(plan)
@@ -87,6 +80,8 @@ class _Walk:
             "decompress": self._decompress,
             "place": self._place,
             "algorithm": self._algorithm,
+            "on_host": self._elsewhere,
+            "in_place": self._elsewhere,
         }
 
     def run(self) -> list[str]:
@@ -100,6 +95,8 @@ class _Walk:
         for op in range(len(self.step.ops) + 1):
             for move in by_op[op]:
                 self.carry[move.action](move)
+            for tensor in self.dying[2 * op]:
+                self._forget(tensor)
             if op < len(self.step.ops) and len(self.complaints) < MOST:
                 self._op(op)
         self._end()
@@ -112,7 +109,44 @@ class _Walk:
         return f"tensor {tensor} ({self.step.tensors.name[tensor]})"
 
     def _op(self, op: int) -> None:
+        move = self.elsewhere.get(op)
+        if isinstance(move, OnHost):
+            self._host_op(op, move)
+        elif move:
+            self._in_place(move)
+            self._device_op(op, move.tensors)
+        else:
+            self._device_op(op)
+        self._leave(op)
+        for tensor in self.dying[2 * op + 1]:
+            self._forget(tensor)
+
+    def _host_op(self, op: int, move: OnHost) -> None:
+        """What the op reads has a copy on the host, what it writes is there and nowhere else afterwards."""
+        born = {t for t in self.step.touched[op].tolist() if self.where[t] == UNBORN}
+        for tensor in self.lineage.reads[op]:
+            if tensor not in born and self.copy.get(tensor) != "host":
+                state = self._state(tensor)
+                self._say(move, f"{self._name(tensor)} has no copy on the host, it is {state}")
+        for tensor in (*born, *self.lineage.writes[op]):
+            if tensor in self.until:
+                self._say(move, f"{self._name(tensor)} is written while it leaves")
+            self.kept.discard(tensor)
+            self.where[tensor] = "host"
+            self._copy_on(tensor, "host", move)
+
+    def _in_place(self, move: InPlace) -> None:
+        for tensor in move.tensors:
+            if self.where[tensor] == UNBORN:
+                self.where[tensor] = move.tier
+                self._copy_on(tensor, move.tier, move)
+            elif self.where[tensor] not in BYTE_ADDRESSABLE:
+                self._say(move, f"{self._name(tensor)} is {self._state(tensor)}")
+
+    def _device_op(self, op: int, elsewhere: tuple[int, ...] = ()) -> None:
         for tensor in self.step.touched[op].tolist():
+            if tensor in elsewhere:
+                continue
             state = self.where[tensor]
             if state == UNBORN:
                 self.where[tensor] = DEVICE
@@ -126,9 +160,8 @@ class _Walk:
                 self.complaints.append(
                     f"op {op} ({self.step.ops.name[op]}) uses {self._name(tensor)} while it leaves"
                 )
-        self._leave(op)
-        for tensor in self.dying[2 * op + 1]:
-            self._forget(tensor)
+        for tensor in self.kept.intersection(self.lineage.writes[op]):
+            self._void(tensor)
 
     def _leave(self, op: int) -> None:
         for tensor in [t for t, until in self.until.items() if until <= op]:
@@ -138,11 +171,21 @@ class _Walk:
     def _forget(self, tensor: int) -> None:
         self.where[tensor] = DEAD
         self.until.pop(tensor, None)
-        self.copy.pop(tensor, None)
+        self._void(tensor)
 
-    def _arrive(self, tensor: int) -> None:
+    def _void(self, tensor: int) -> None:
+        """There is no copy beside the device any more."""
+        self.kept.discard(tensor)
+        if tensor in self.copy:
+            self.tier_bytes.take_away(tensor)
+            del self.copy[tensor]
+
+    def _arrive(self, tensor: int, keep: bool = False) -> None:
         self.where[tensor] = ENCODED if tensor in self.encoded else DEVICE
-        self.copy.pop(tensor, None)
+        if keep:
+            self.kept.add(tensor)
+        else:
+            self._void(tensor)
 
     def _offload(self, move: moves.Offload) -> None:
         if self.where[move.tensor] not in (DEVICE, ENCODED) or move.tensor in self.until:
@@ -154,24 +197,29 @@ class _Walk:
         if move.tier not in TIERS or move.ratio < 1 or move.until < move.at - 1:
             self._say(move, f"tier {move.tier!r}, ratio {move.ratio}, until {move.until}")
             return
-        self._store(move.tensor, move.tier, move)
+        if move.tensor in self.kept and self.copy[move.tensor] == move.tier:
+            self.kept.discard(move.tensor)
+        else:
+            self._copy_on(move.tensor, move.tier, move, move.ratio)
         self.until[move.tensor] = move.until
         self._leave(move.at - 1)
 
     def _state(self, tensor: int) -> str:
         return "leaving already" if tensor in self.until else self.where[tensor]
 
-    def _store(self, tensor: int, tier: str, move: Move) -> None:
-        room = self.machine.host_bytes if tier == "host" else self.machine.storage_bytes
-        if room <= 0:
+    def _copy_on(self, tensor: int, tier: str, move: Move, ratio: float = 1.0) -> None:
+        self._void(tensor)
+        if self.machine.tier_bytes(tier) <= 0:
             self._say(move, f"there is no {tier}")
+        elif overfull := self.tier_bytes.put(tensor, tier, ratio):
+            self.complaints.append(f"{FULL}{move.action} before op {move.at}: {overfull}")
         self.copy[tensor] = tier
 
     def _prefetch(self, move: moves.Prefetch) -> None:
         if self.where[move.tensor] not in TIERS:
             self._say(move, f"{self._name(move.tensor)} is {self._state(move.tensor)}, not on a tier")
             return
-        self._arrive(move.tensor)
+        self._arrive(move.tensor, move.keep)
 
     def _wait(self, move: moves.Wait) -> None:
         return None  # waiting for a copy that has ended, or for none, costs nothing and breaks nothing
@@ -180,6 +228,7 @@ class _Walk:
         if self.where[move.tensor] != DEVICE or move.tensor in self.until:
             self._say(move, f"{self._name(move.tensor)} is {self._state(move.tensor)}")
             return
+        self._void(move.tensor)
         self.where[move.tensor] = GONE
 
     def _recompute(self, move: moves.Recompute) -> None:
@@ -192,13 +241,12 @@ class _Walk:
         ]
         for tensor in move.keep:
             self.where[tensor] = DEVICE
-        for tensor in self.dying[2 * move.at]:
-            self._forget(tensor)
 
     def _compress(self, move: moves.Compress) -> None:
         if self.where[move.tensor] != DEVICE or move.ratio < 1 or move.seconds < 0:
             self._say(move, f"{self._name(move.tensor)} is {self.where[move.tensor]}, ratio {move.ratio}")
             return
+        self._void(move.tensor)
         self.where[move.tensor] = ENCODED
         self.encoded.add(move.tensor)
 
@@ -216,11 +264,25 @@ class _Walk:
             )
             return
         self.where[move.tensor] = self.start[move.tensor] = move.tier
-        self._store(move.tensor, move.tier, move)
+        self._copy_on(move.tensor, move.tier, move)
 
     def _algorithm(self, move: moves.Algorithm) -> None:
         if move.at >= len(self.step.ops) or move.seconds < 0 or move.workspace < 0:
             self._say(move, f"{move.seconds} s and {move.workspace} bytes")
+
+    def _elsewhere(self, move: OnHost | InPlace) -> None:
+        if move.at >= len(self.step.ops) or move.seconds < 0:
+            self._say(move, f"{move.seconds} s")
+            return
+        if move.at in self.elsewhere:
+            self._say(move, "the op runs elsewhere already")
+        if isinstance(move, InPlace):
+            touched = set(self.step.touched[move.at].tolist())
+            strange = [tensor for tensor in move.tensors if tensor not in touched]
+            if strange or move.tier not in BYTE_ADDRESSABLE:
+                self._say(move, f"tier {move.tier!r}; the op does not use tensors {strange}")
+                return
+        self.elsewhere[move.at] = move
 
     def _end(self) -> None:
         """A step must be repeatable: persistent tensors end where they began."""

@@ -28,10 +28,10 @@ class Machine:
 
     ``out`` and ``back`` are device-to-host and host-to-device; where the link is not ``duplex`` they take turns.
     ``write`` and ``read`` are the storage's, ``remote_write`` and ``remote_read`` those of memory beyond the host
-    (none: zero bytes). ``sharers`` devices use the host link at the same time. ``host_bandwidth`` and ``host_flops``
-    are the host processor's own, for work done there. ``synchronous``: copies are made by the processor that computes, which
-    stands still meanwhile (a CPU as its own device). What lies on storage or on remote memory is whole
-    pages of ``storage_page`` and ``remote_page`` bytes.
+    (none: zero bytes); what goes there passes the host link as well. ``sharers`` devices doing the same use the host
+    link at the same time. ``host_bandwidth`` and ``host_flops`` are the host processor's own, for work done there.
+    ``synchronous``: copies are made by the processor that computes, which stands still meanwhile (a CPU as its own
+    device). What lies on storage or on remote memory is whole pages of ``storage_page`` and ``remote_page`` bytes.
     """
 
     capacity: int
@@ -61,30 +61,41 @@ class Machine:
         return {"host": 1, "storage": self.storage_page, "remote": self.remote_page}[tier]
 
     def out_time(self, size: float, tier: str = "host") -> float:
-        """Seconds to move ``size`` bytes from the device to ``tier`` when nothing else moves."""
-        time = self.out.time(size)
-        return time if tier == "host" else max(time, self.write.time(size))
+        """Seconds to move ``size`` bytes from the device to ``tier`` when nothing else of this device moves."""
+        time = self.out.time(size * self.sharers)
+        return time if tier == "host" else max(time, self.onward(tier)[0].time(size))
 
     def back_time(self, size: float, tier: str = "host") -> float:
-        """Seconds to move ``size`` bytes from ``tier`` to the device when nothing else moves."""
-        time = self.back.time(size)
-        return time if tier == "host" else max(time, self.read.time(size))
+        """Seconds to move ``size`` bytes from ``tier`` to the device when nothing else of this device moves."""
+        time = self.back.time(size * self.sharers)
+        return time if tier == "host" else max(time, self.onward(tier)[1].time(size))
+
+    def onward(self, tier: str) -> tuple[Rate, Rate]:
+        """Beyond the host: the rates to and from ``tier``."""
+        return (self.write, self.read) if tier == "storage" else (self.remote_write, self.remote_read)
 
 
 def machine_of(hardware: Hardware) -> Machine:
     """The first device of ``hardware`` and its share of the node's host memory and storage."""
     node, link = hardware.node, hardware.device.host_link
     rate = Rate(link.bandwidth, link.latency)
-    storage = node.storage
+    storage, remote, share = node.storage, node.remote, node.device_count
     return Machine(
         capacity=hardware.device.memory_bytes,
         out=rate,
         back=rate,
         duplex=link.duplex,
-        host_bytes=node.host.memory_bytes // node.device_count,
+        host_bytes=node.host.memory_bytes // share,
         write=Rate(storage.write_bandwidth, storage.latency),
         read=Rate(storage.read_bandwidth, storage.latency),
-        storage_bytes=storage.capacity_bytes // node.device_count,
+        storage_bytes=storage.capacity_bytes // share,
+        storage_page=storage.page_bytes,
+        remote_bytes=remote.capacity_bytes // share if remote else 0,
+        remote_write=Rate(remote.write_bandwidth, remote.latency) if remote else Rate(0.0),
+        remote_read=Rate(remote.read_bandwidth, remote.latency) if remote else Rate(0.0),
+        remote_page=remote.page_bytes if remote else 1,
+        host_bandwidth=node.host.memory_bandwidth / share,
+        host_flops=node.host.peak_flops / share,
     )
 
 

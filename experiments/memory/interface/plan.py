@@ -136,11 +136,15 @@ class Algorithm(Move):
 
 @dataclass(frozen=True)
 class InPlace(Move):
-    """Op ``at`` uses ``tensors`` where they lie on their tier (byte-addressable), and takes ``seconds`` to do so."""
+    """Op ``at`` uses ``tensors`` where they lie on their tier (byte-addressable), and takes ``seconds`` to do so.
+
+    Those of them that the op produces are made on ``tier``.
+    """
 
     action: ClassVar[str] = "in_place"
     tensors: tuple[int, ...]
     seconds: float
+    tier: str = "remote"
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,9 @@ class OnHost(Move):
     """Op ``at`` runs on the host's processor in ``seconds``, beside the device's compute.
 
     It begins when every tensor it reads has a copy on the host and the processor is free; what it writes then lies
-    on the host (device copies are void). What the device needs of it comes back by ``Prefetch``.
+    on the host (device copies are void). What the device needs of it comes back by ``Prefetch``. Its workspace is
+    host memory. A tensor has a copy there once it was offloaded to the host, placed there or made there, and while it
+    is on the device after a ``Prefetch`` with ``keep``.
     """
 
     action: ClassVar[str] = "on_host"

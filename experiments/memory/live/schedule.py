@@ -34,8 +34,9 @@ def schedule(traced: Traced, plan: MemoryPlan) -> Schedule:
     """``BadInput`` names a kind of move that torch cannot carry out here."""
     before: dict[int, list[Move]] = defaultdict(list)
     for move in plan.moves:
-        if not isinstance(move, SUPPORTED) or getattr(move, "tier", "host") != "host":
-            expected = "offload to the host, prefetch, wait, drop, recompute"
+        kept = isinstance(move, moves.Prefetch) and move.keep
+        if not isinstance(move, SUPPORTED) or getattr(move, "tier", "host") != "host" or kept:
+            expected = "offload to the host, prefetch (no copy kept), wait, drop, recompute"
             raise BadInput(f"{move.action} at op {move.at} cannot be measured", "plan", expected)
         before[move.at].append(move)
     reruns = [move for move in plan.moves if isinstance(move, moves.Recompute)]

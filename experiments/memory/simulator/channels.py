@@ -1,37 +1,45 @@
-"""Channels between the device, the host and storage: each a queue that serves one transfer after another."""
+"""Channels between the device, the host and what lies beyond: each a queue that serves one transfer after another."""
 
 from __future__ import annotations
 
 from experiments.memory.interface.machine import Machine, Rate
 from experiments.memory.simulator.report import Spans
 
+#: The channels that a copy to a tier, and one from it, passes.
+OUT = {"host": ("out",), "storage": ("out", "write"), "remote": ("out", "remote_write")}
+BACK = {"host": ("back",), "storage": ("read", "back"), "remote": ("remote_read", "back")}
+
 
 class Channels:
     """First come, first served on every channel.
 
-    A transfer to or from storage streams through the host link as well: it takes its share of both and ends when the
-    slower one has passed it. Where the host link is not duplex, its two directions take turns.
+    A transfer to or from storage or remote memory streams through the host link as well: it takes its share of both
+    and ends when the slower one has passed it. Where the host link is not duplex, its two directions take turns.
+    Of ``sharers`` devices that do the same at the same time, each has its part of the link's bandwidth.
     """
 
     def __init__(self, machine: Machine) -> None:
-        self._rates = {"out": machine.out, "back": machine.back, "write": machine.write, "read": machine.read}
-        self._lane = {
-            "out": "out",
-            "back": "back" if machine.duplex else "out",
-            "write": "write",
-            "read": "read",
+        part = machine.sharers
+        self._rates = {
+            "out": Rate(machine.out.bandwidth / part, machine.out.latency),
+            "back": Rate(machine.back.bandwidth / part, machine.back.latency),
+            "write": machine.write,
+            "read": machine.read,
         }
-        self._free = dict.fromkeys(("out", "back", "write", "read"), 0.0)
+        if machine.remote_bytes:
+            self._rates |= {"remote_write": machine.remote_write, "remote_read": machine.remote_read}
+        self._lane = {name: name for name in self._rates} | ({} if machine.duplex else {"back": "out"})
+        self._free = dict.fromkeys(self._rates, 0.0)
         self.spans: dict[str, Spans] = {name: [] for name in self._rates}
         self.moved = dict.fromkeys(self._rates, 0.0)
 
     def out(self, size: float, tier: str, ready: float) -> float:
         """Queue ``size`` bytes from the device to ``tier``, not before ``ready``; the time when they are there."""
-        return self._send(size, ("out",) if tier == "host" else ("out", "write"), ready)
+        return self._send(size, OUT[tier], ready)
 
     def back(self, size: float, tier: str, ready: float) -> float:
         """Queue ``size`` bytes from ``tier`` to the device, not before ``ready``; the time when they are there."""
-        return self._send(size, ("back",) if tier == "host" else ("read", "back"), ready)
+        return self._send(size, BACK[tier], ready)
 
     def spill(self, size: float, ready: float) -> float:
         """Queue ``size`` bytes from host memory to storage, not before ``ready``; the time when they are there."""

@@ -17,12 +17,13 @@ from experiments.memory.interface.machine import Estimate, Machine
 from experiments.memory.interface.plan import MemoryPlan, Move
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
 from experiments.memory.simulator import artifact
+from experiments.memory.simulator.copies import AWAY, DEVICE, QUEUED, UNBORN
 from experiments.memory.simulator.device import WORKSPACE, lacking
-from experiments.memory.simulator.moves import Moves
+from experiments.memory.simulator.elsewhere import Elsewhere
 from experiments.memory.simulator.paging import PagedRun
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.report import Simulation
-from experiments.memory.simulator.space import AWAY, DEVICE, QUEUED, UNBORN, Process
+from experiments.memory.simulator.space import Process
 from experiments.workloads.step import Step
 
 
@@ -53,18 +54,16 @@ class Simulator:
 
 def refuse(plan: MemoryPlan) -> None:
     """``BadInput`` names what a plan asks for that this simulator cannot do."""
-    unknown = [move for move in plan.moves if isinstance(move, moves.InPlace | moves.OnHost)]
     for asked, what in (
         (plan.paging and plan.pool, "pages at the addresses of a pool"),
         (plan.splits != 1, "a split batch"),
         (plan.order, "another order of ops"),
-        (unknown, "ops that run elsewhere"),
     ):
         if asked:
             raise BadInput(f"{what} cannot be simulated", "plan")
 
 
-class Run(Moves):
+class Run(Elsewhere):
     """One simulated step: the walk over ops, and the moves between them."""
 
     def walk(self) -> Process:
@@ -77,7 +76,10 @@ class Run(Moves):
                 yield from self.carry_out(by_op[op], op)
             if 2 * op in dying:
                 self.free(dying[2 * op])
-            yield from self._op(op, seconds[op], workspace[op])
+            if op in self.host_ops:
+                self.on_host(op, seconds[op], workspace[op])
+            else:
+                yield from self._op(op, seconds[op], workspace[op])
             if op in self.until:
                 self.release(self.until.pop(op))
             if 2 * op + 1 in dying:
@@ -96,6 +98,12 @@ class Run(Moves):
                 seconds[move.at], workspace[move.at] = move.seconds, move.workspace
             elif isinstance(move, moves.Place):
                 placed[move.tensor] = move.tier
+            elif isinstance(move, moves.OnHost):
+                seconds[move.at] = move.seconds
+                self.host_ops.add(move.at)
+            elif isinstance(move, moves.InPlace):
+                seconds[move.at] = move.seconds
+                self.uses_in_place(move)
             else:
                 by_op[move.at].append(move)
         self._settle_in(placed)
@@ -129,7 +137,9 @@ class Run(Moves):
 
     def _op(self, op: int, seconds: float, workspace: int) -> Process:
         self.at = op
-        touched, state = self.s.touched[op], self.state
+        touched, state = self.touched[op], self.state
+        if op in self.in_place:
+            yield from self.settle_in_place(self.in_place[op])
         new = [tensor for tensor in touched if state[tensor] == UNBORN]
         coming = yield from self.gather(touched)
         address = yield from self.claim(new, workspace, touched)
@@ -151,8 +161,8 @@ class Run(Moves):
         for tensor in list(self.queue):
             if self.state[tensor] == QUEUED:
                 yield from self.fetch_now(tensor, ())
-        while self.channels.end > self.now:
-            yield from self.stand_still(self.channels.end, "drain")
+        while (end := max(self.channels.end, self.host_free)) > self.now:
+            yield from self.stand_still(end, "drain")
 
     def _remember(self, touched: Sequence[int], new: Sequence[int], seconds: float) -> None:
         for tensor in touched:
@@ -179,6 +189,7 @@ class Run(Moves):
             idle=self.idle,
             log=self.log,
             late=self.late,
+            host_busy=self.host_spans,
             peaks={tier: round(most) for tier, most in self.tiers.peaks.items()},
             pool_bytes=self.pool.end if self.pool else None,
             wasted_bytes=self.pool.wasted if self.pool else None,

@@ -10,18 +10,10 @@ from experiments.core.errors import Infeasible
 from experiments.memory.interface import plan as moves
 from experiments.memory.interface.plan import MemoryPlan, Move
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
+from experiments.memory.simulator.copies import AWAY, COMING, DEVICE, GONE, QUEUED, STATES
 from experiments.memory.simulator.device import WORKSPACE
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.space import (
-    AWAY,
-    COMING,
-    DEVICE,
-    GONE,
-    QUEUED,
-    STATES,
-    Process,
-    Space,
-)
+from experiments.memory.simulator.space import Process, Space
 
 
 class Moves(Space):

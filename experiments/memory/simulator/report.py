@@ -15,7 +15,8 @@ Spans = list[tuple[float, float]]
 #: Kinds of the device timeline: those of tensors, scratch of running ops, and encoded tensors.
 TIMELINE = (*KINDS, "workspace")
 #: Why compute stands still: an input is still coming, an allocation waits for a copy to leave, a policy asked for
-#: synchronisation, the last copies of the step are under way, or a missing block is being fetched (paging).
+#: synchronisation, the last copies of the step are under way, or a missing block is being fetched (paging). A step
+#: whose ops run on the host as well may list ``host``: what is waited for is still being computed there.
 CAUSES = ("transfer", "space", "synchronization", "drain", "fault")
 
 
@@ -26,7 +27,7 @@ class Simulation:
     ``stalls`` by cause, ``moved`` bytes by channel (``out``, ``back``, ``write``, ``read``), ``transfers`` the spans
     in which each channel was busy, ``idle`` the spans in which compute stood still, ``log`` of device bytes as
     (time, index in ``TIMELINE``, change). ``late`` is how long compute stood still until each tensor was there;
-    ``peaks`` the most bytes on each tier; ``pool_bytes`` how far an allocator reached over the device and
+    ``host_busy`` the spans in which the host's processor ran ops; ``peaks`` the most bytes on each tier; ``pool_bytes`` how far an allocator reached over the device and
     ``wasted_bytes`` the most that were free there beside the largest hole (no pool: ``None``).
     """
 
@@ -44,6 +45,7 @@ class Simulation:
     log: list[tuple[float, int, int]]
     page_faults: int = 0
     late: dict[int, float] = field(default_factory=dict)
+    host_busy: Spans = field(default_factory=list)
     peaks: dict[str, int] = field(default_factory=dict)
     pool_bytes: int | None = None
     wasted_bytes: int | None = None

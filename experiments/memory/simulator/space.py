@@ -1,4 +1,4 @@
-"""The device's bytes while a step runs: what lies where, what is leaving or coming, and what waits for space.
+"""The clock of the compute lane, and the device's space: who waits for it, who gets it.
 
 Everything that may take time is a process: a generator that yields the time it wants to go on at. One device runs
 its process straight through; devices that share a link are advanced in the order of those times (``shared``).
@@ -6,64 +6,34 @@ its process straight through; devices that share a link are advanced in the orde
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from typing import NamedTuple
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.policy import Eviction, ReactiveMemoryPolicy, Resident
 from experiments.memory.simulator.allocator import NOWHERE, SCRATCH
-from experiments.memory.simulator.channels import Channels
-from experiments.memory.simulator.device import WORKSPACE, Device, lacking
+from experiments.memory.simulator.copies import AWAY, COMING, DEVICE, QUEUED, STATES, UNBORN, Copies
+from experiments.memory.simulator.device import WORKSPACE, lacking
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.report import CAUSES, Spans
-from experiments.memory.simulator.tiers import Tiers
-
-UNBORN, DEVICE, AWAY, QUEUED, COMING, GONE = range(6)
-STATES = ("not yet produced", "on the device", "on a tier", "queued", "coming", "gone")
 
 Process = Generator[float, None, None]
 
 
-class Ending(NamedTuple):
-    """At ``time`` a copy ends: ``size`` device bytes at ``address`` come free, or ``stored`` bytes on ``tier``."""
-
-    time: float
-    sequence: int
-    tensor: int
-    size: int = 0
-    address: int = NOWHERE
-    tier: str = ""
-    stored: float = 0.0
-
-
-class Space(Device):
-    """What lies where, on the device and its tiers.
-
-    ``leaving`` is a heap of copies under way; ``arrival`` and ``copied`` are when a tensor is on the device and on its
-    tier; ``away`` the tier and the bytes of a copy there; ``kept`` the tensors on the device whose copy there is still
-    good; ``departing`` those that leave while an op still reads them. ``late`` is how long compute waited for each.
+class Space(Copies):
+    """``queue`` are the prefetches that have no space yet; ``stalls`` and ``idle`` say why and when compute stood still,
+    ``late`` how long it waited for each tensor.
     """
 
     def __init__(self, prepared: Prepared, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None) -> None:
         super().__init__(prepared, plan)
         self.policy = policy
-        self.channels = Channels(prepared.machine)
-        self.tiers = Tiers(prepared.machine)
-        count = len(prepared.sizes)
-        self.state = [UNBORN] * count
-        self.arrival, self.copied = [0.0] * count, [0.0] * count
-        self.away: dict[int, tuple[str, float]] = {}
-        self.kept: set[int] = set()
-        self.leaving: list[Ending] = []
-        self.sequence = 0
         self.queue: deque[int] = deque()
-        self.departing: set[int] = set()
         self.stalls = dict.fromkeys(CAUSES, 0.0)
         self.late: dict[int, float] = {}
         self.idle: Spans = []
+        count = len(prepared.sizes)
         self.last_used, self.produced, self.cost = [0.0] * count, [0.0] * count, [0.0] * count
 
     def compute(self, seconds: float) -> Process:
@@ -76,7 +46,7 @@ class Space(Device):
         """Compute waits until ``time``; space that comes free meanwhile goes to waiting prefetches."""
         if time == float("inf"):
             raise Infeasible("waits for a transfer that never ends (zero bandwidth)", self.place())
-        self.stalls[cause] += time - self.now
+        self.stalls[cause] = self.stalls.get(cause, 0.0) + time - self.now
         self.idle.append((self.now, time))
         yield from self.settle(time)
         self.now = time
@@ -85,7 +55,11 @@ class Space(Device):
         """Compute waits until ``tensors``, all of which are coming, are on the device."""
         began, late = self.now, [t for t in tensors if self.arrival[t] > self.now]
         while late:
-            yield from self.stand_still(max([self.arrival[t] for t in late]), "transfer")
+            last = max(late, key=self.arrival.__getitem__)
+            made = self.host_made.get(last, 0.0)
+            if self.now < made <= self.arrival[last]:
+                yield from self.stand_still(made, "host")
+            yield from self.stand_still(self.arrival[last], "transfer")
             for tensor in late:
                 self.late[tensor] = self.late.get(tensor, 0.0) + self.arrival[tensor] - began
             late = [t for t in late if self.arrival[t] > self.now]
@@ -103,14 +77,6 @@ class Space(Device):
             self.leave()
             self.admit()
         yield time
-
-    def leave(self) -> None:
-        """The next copy has ended: its device bytes or its tier bytes come free."""
-        copy = heapq.heappop(self.leaving)
-        if copy.size:
-            self.give(copy.size, self.s.kinds[copy.tensor], copy.address)
-        if copy.stored:
-            self.tiers.unstore(copy.stored, copy.tier)
 
     def claim(
         self, tensors: Sequence[int], scratch: int, locked: Sequence[int]
@@ -191,69 +157,6 @@ class Space(Device):
         self.start_copy(eviction.tensor, eviction.tier, 1.0)
         self.release([eviction.tensor])
 
-    def start_copy(self, tensor: int, tier: str, ratio: float) -> None:
-        """Start the copy of ``tensor`` to ``tier``, unless a good one lies there."""
-        if tensor in self.kept and self.away[tensor][0] == tier:
-            self.kept.discard(tensor)
-            return
-        self.void(tensor)
-        self.store(tensor, tier, ratio)
-        self.copied[tensor] = self.channels.out(self.away[tensor][1], tier, self.now)
-
-    def void(self, tensor: int) -> None:
-        """A copy that was kept on a tier is good no more."""
-        if tensor in self.kept:
-            self.kept.discard(tensor)
-            self.unstore(tensor)
-
-    def free(self, tensors: Iterable[int]) -> None:
-        """These tensors are needed no more, wherever they lie."""
-        for tensor in tensors:
-            state = self.state[tensor]
-            if state in (DEVICE, COMING) and tensor not in self.departing:
-                self.clear(tensor)
-                self.void(tensor)
-            elif state in (AWAY, QUEUED) and tensor in self.away:
-                self.kept.discard(tensor)
-                self.unstore(tensor)
-            self.state[tensor] = GONE
-
-    def store(self, tensor: int, tier: str, ratio: float) -> None:
-        """Take the bytes of a copy on ``tier``."""
-        size = self.tiers.pages(self.size[tensor] / ratio, tier)
-        self.away[tensor] = (tier, size)
-        missing = self.tiers.store(size, tier)
-        if missing:
-            raise lacking(missing, self.place(), tier, self.tiers.room[tier])
-
-    def unstore(self, tensor: int) -> None:
-        """Give the bytes of a copy on its tier back."""
-        tier, size = self.away.pop(tensor)
-        self.tiers.unstore(size, tier)
-
-    def release(self, tensors: Iterable[int]) -> None:
-        """The last use of these device copies is over: their bytes come free when the copy has ended."""
-        for tensor in tensors:
-            self.departing.discard(tensor)
-            self.state[tensor] = AWAY
-            if self.copied[tensor] <= self.now:
-                self.clear(tensor)
-            else:
-                self.push(self.copied[tensor], tensor, size=self.size[tensor], address=self.address[tensor])
-
-    def push(
-        self,
-        time: float,
-        tensor: int,
-        size: int = 0,
-        address: int = NOWHERE,
-        tier: str = "",
-        stored: float = 0.0,
-    ) -> None:
-        """At ``time`` these bytes come free."""
-        heapq.heappush(self.leaving, Ending(time, self.sequence, tensor, size, address, tier, stored))
-        self.sequence += 1
-
     def admit(self) -> None:
         """Start queued prefetches, first come first served, while they fit."""
         queue = self.queue
@@ -265,18 +168,6 @@ class Space(Device):
                     return
                 self.fetch(tensor, address)
             queue.popleft()
-
-    def fetch(self, tensor: int, address: int) -> None:
-        """``tensor`` takes its device bytes at ``address`` and its copy back starts."""
-        tier, size = self.away[tensor]
-        self.take(self.size[tensor], self.s.kinds[tensor])
-        self.address[tensor] = address
-        self.arrival[tensor] = self.channels.back(size, tier, max(self.now, self.copied[tensor]))
-        self.state[tensor] = COMING
-        if tensor in self.kept:
-            return
-        del self.away[tensor]
-        self.push(self.arrival[tensor], tensor, tier=tier, stored=size)
 
     def fetch_now(self, tensor: int, locked: Sequence[int]) -> Process:
         """Make room for ``tensor``, which compute needs, and start its copy back."""

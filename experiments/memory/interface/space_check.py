@@ -1,11 +1,25 @@
-"""What can be wrong with the pool that a plan asks for, whatever the device."""
+"""What can be wrong with the way a plan wants device memory to be managed, whatever the device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from experiments.memory.interface.plan import MemoryPlan, Prefetch
 from experiments.memory.interface.space import POOLS, Pool
 from experiments.workloads.step import Step
+
+
+def paging_faults(plan: MemoryPlan, step: Step) -> list[str]:
+    """A paged device takes hints only: ``Prefetch`` of a tensor before an op."""
+    return [
+        f"{move.action} before op {move.at}: a paged device takes prefetches of tensors before ops only"
+        for move in plan.moves
+        if not (
+            isinstance(move, Prefetch)
+            and 0 <= move.at < len(step.ops)
+            and 0 <= move.tensor < len(step.tensors)
+        )
+    ]
 
 
 def pool_faults(pool: Pool, step: Step) -> list[str]:

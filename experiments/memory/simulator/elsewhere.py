@@ -1,0 +1,83 @@
+"""Ops that do not run on device memory: on the host's processor, or on tensors where they lie on their tier."""
+
+from __future__ import annotations
+
+from experiments.core.errors import Infeasible
+from experiments.memory.interface import plan as moves
+from experiments.memory.interface.plan import MemoryPlan
+from experiments.memory.interface.policy import ReactiveMemoryPolicy
+from experiments.memory.simulator.copies import AWAY, COMING, DEVICE, QUEUED, STATES, UNBORN
+from experiments.memory.simulator.moves import Moves
+from experiments.memory.simulator.prepared import Prepared
+from experiments.memory.simulator.report import Spans
+from experiments.memory.simulator.space import Process
+
+
+class Elsewhere(Moves):
+    """The host's processor is one lane: ``host_free`` is when it has done all that was asked of it so far.
+
+    ``touched`` are the tensors that each op needs on the device.
+    """
+
+    def __init__(self, prepared: Prepared, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None) -> None:
+        super().__init__(prepared, plan, policy)
+        self.host_free = 0.0
+        self.host_spans: Spans = []
+        self.host_ops: set[int] = set()
+        self.in_place: dict[int, moves.InPlace] = {}
+        self.touched = list(prepared.touched)
+
+    def on_host(self, op: int, seconds: float, workspace: int) -> None:
+        """Queue op ``op`` on the host's processor; the device goes on at once."""
+        self.at = op
+        born = {tensor for tensor in self.s.touched[op] if self.state[tensor] == UNBORN}
+        read = [tensor for tensor in self.s.lineage.reads[op] if tensor not in born]
+        start = max([self.now, self.host_free, *(self._there_since(tensor) for tensor in read)])
+        self.host_free = end = start + seconds
+        self.host_spans.append((start, end))
+        for tensor in (*born, *self.s.lineage.writes[op]):
+            self._now_on_host(tensor, end)
+        for tensor in self.s.touched[op]:
+            self.held[tensor] = end
+        if workspace:
+            self.hold_until(end, workspace, "host")
+
+    def _there_since(self, tensor: int) -> float:
+        """When the host has the copy of ``tensor`` that an op there reads."""
+        if not self._on_host(tensor):
+            state = STATES[self.state[tensor]]
+            raise Infeasible(f"runs on the host, where tensor {tensor} has no copy: {state}", self.place())
+        return self.copied[tensor]
+
+    def _on_host(self, tensor: int) -> bool:
+        return tensor in self.away and self.away[tensor][0] == "host"
+
+    def _now_on_host(self, tensor: int, time: float) -> None:
+        """The host's copy is the good one, complete at ``time``; what lies elsewhere is void."""
+        if self.state[tensor] in (DEVICE, COMING):
+            self.clear(tensor)
+        if not self._on_host(tensor):
+            if tensor in self.away:
+                self.unstore(tensor)
+            self.store(tensor, "host", 1.0)
+        if self.state[tensor] != QUEUED:
+            self.state[tensor] = AWAY
+        self.kept.discard(tensor)
+        self.copied[tensor] = self.host_made[tensor] = time
+
+    def uses_in_place(self, move: moves.InPlace) -> None:
+        """The op of ``move`` needs the tensors of ``move`` where they lie, and the others on the device."""
+        self.in_place[move.at] = move
+        self.touched[move.at] = [t for t in self.s.touched[move.at] if t not in move.tensors]
+
+    def settle_in_place(self, move: moves.InPlace) -> Process:
+        """Wait until the tensors of ``move`` are on their tier; those that are not born are made there."""
+        for tensor in move.tensors:
+            if self.state[tensor] == UNBORN:
+                self.store(tensor, move.tier, 1.0)
+                self.state[tensor] = AWAY
+            elif self.state[tensor] != AWAY:
+                state = STATES[self.state[tensor]]
+                raise Infeasible(f"cannot use tensor {tensor} in place: {state}", self.place())
+            while self.copied[tensor] > self.now:
+                yield from self.stand_still(self.copied[tensor], "transfer")

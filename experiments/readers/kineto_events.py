@@ -1,0 +1,199 @@
+"""The events of a PyTorch profiler trace (Chrome trace format) that say something about a step.
+
+Times are microseconds in the file and seconds here. Of the many categories only these matter: ``cpu_op`` and
+``user_annotation`` (calls, nested by time within a thread), ``python_function`` (of modules only), the device's
+``kernel``, ``gpu_memcpy`` and ``gpu_memset``, the ``cuda_runtime`` calls that launched them, and ``[memory]`` instants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiments.core import jsonio
+from experiments.core.errors import BadInput
+
+MOST_EVENTS = 4_000_000
+MOST_BYTES = 2**50
+#: Longest believable moment: 2**53 microseconds, 285 years.
+MOST_MICROSECONDS = 2.0**53
+CALLS = ("cpu_op", "user_annotation")
+ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+LAUNCHES = ("cuda_runtime", "cuda_driver")
+MODULE = "nn.Module: "
+
+
+@dataclass(eq=False)
+class Call:
+    """A ``cpu_op`` or annotation; ``children`` are the calls inside it, in order of time."""
+
+    name: str
+    category: str
+    thread: str
+    start: float
+    end: float
+    args: Mapping[str, Any]
+    children: list[Call] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Work on a device: ``external`` and ``correlation`` lead to the call that launched it (-1: not told)."""
+
+    name: str
+    start: float
+    seconds: float
+    device: int
+    stream: int
+    external: int
+    correlation: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    thread: str
+    start: float
+
+
+@dataclass(frozen=True)
+class MemoryEvent:
+    """``bytes`` > 0: allocated at ``address``, < 0: freed; ``total`` is the allocator's count after it.
+
+    ``device`` is (type, index); type 0 is the CPU.
+    """
+
+    thread: str
+    time: float
+    address: int
+    bytes: int
+    total: int
+    device: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """``roots`` are the outermost calls of each thread; ``modules`` the module calls (name, thread, start, end)."""
+
+    roots: Mapping[str, Sequence[Call]]
+    kernels: Sequence[Kernel]
+    launches: Mapping[int, Launch]
+    memory: Sequence[MemoryEvent]
+    modules: Sequence[Call]
+    header: Mapping[str, Any]
+
+
+def load(data: bytes, name: str) -> Trace:
+    """Parse and check the whole file. ``BadInput`` names the event."""
+    content = jsonio.loads(data, name)
+    header, events = (
+        ({}, content) if isinstance(content, list) else (content, _field(content, "traceEvents", name))
+    )
+    if not isinstance(events, list) or len(events) > MOST_EVENTS:
+        raise BadInput("traceEvents is not a list of events", name, f"a list of at most {MOST_EVENTS}")
+    calls: list[Call] = []
+    modules: list[Call] = []
+    kernels: list[Kernel] = []
+    launches: dict[int, Launch] = {}
+    memory: list[MemoryEvent] = []
+    for index, event in enumerate(events):
+        where = f"{name}: event {index}"
+        if not isinstance(event, dict):
+            raise BadInput(f"{event!r:.80} is not an object", where, "a trace event")
+        category = event.get("cat")
+        if event.get("ph") == "X" and category in CALLS:
+            calls.append(_call(event, where))
+        elif event.get("ph") == "X" and category in ON_DEVICE:
+            kernels.append(_kernel(event, where))
+        elif event.get("ph") == "X" and category in LAUNCHES:
+            launches[_id(event, "correlation", where)] = Launch(_thread(event), _time(event, "ts", where))
+        elif category == "python_function" and str(event.get("name")).startswith(MODULE):
+            modules.append(_call(event, where))
+        elif event.get("name") == "[memory]":
+            memory.append(_memory(event, where))
+    memory.sort(key=lambda event: event.time)
+    kernels.sort(key=lambda kernel: (kernel.start, kernel.device, kernel.stream))
+    modules.sort(key=lambda call: (call.start, -call.end))
+    return Trace(nested(calls), kernels, launches, memory, modules, header)
+
+
+def nested(calls: Iterable[Call]) -> dict[str, list[Call]]:
+    """Outermost calls by thread; each call becomes a child of the innermost one that is open when it starts."""
+    roots: dict[str, list[Call]] = {}
+    stacks: dict[str, list[Call]] = {}
+    for call in sorted(calls, key=lambda call: (call.start, -call.end)):
+        stack = stacks.setdefault(call.thread, [])
+        while stack and stack[-1].end <= call.start:
+            stack.pop()
+        if stack:
+            call.end = min(
+                call.end, stack[-1].end
+            )  # written with three decimals: a child may seem to end later
+            stack[-1].children.append(call)
+        else:
+            roots.setdefault(call.thread, []).append(call)
+        stack.append(call)
+    return roots
+
+
+def _field(content: Any, name: str, where: str) -> Any:
+    if not isinstance(content, dict) or name not in content:
+        raise BadInput(f"no {name}", where, "a trace exported by torch.profiler")
+    return content[name]
+
+
+def _time(event: Mapping[str, Any], field_name: str, where: str) -> float:
+    """Microseconds to seconds."""
+    value = event.get(field_name, 0 if field_name == "dur" else None)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadInput(f"{field_name} = {value!r:.80}", where, "microseconds")
+    if not math.isfinite(value) or not 0 <= value <= MOST_MICROSECONDS:
+        raise BadInput(f"{field_name} = {value!r:.80}", where, f"0 to {MOST_MICROSECONDS:g} microseconds")
+    return value / 1e6
+
+
+def _thread(event: Mapping[str, Any]) -> str:
+    return f"{event.get('pid')}/{event.get('tid')}"
+
+
+def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    args = event.get("args")
+    return args if isinstance(args, dict) else {}
+
+
+def _id(event: Mapping[str, Any], field_name: str, where: str) -> int:
+    value = _args(event).get(field_name, -1)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadInput(f"{field_name} = {value!r:.80}", where, "an integer")
+    return value
+
+
+def _call(event: Mapping[str, Any], where: str) -> Call:
+    start = _time(event, "ts", where)
+    end = start + _time(event, "dur", where)
+    name = event.get("name")
+    if not isinstance(name, str):
+        raise BadInput(f"name = {name!r:.80}", where, "a text")
+    return Call(name, str(event.get("cat")), _thread(event), start, end, _args(event))
+
+
+def _kernel(event: Mapping[str, Any], where: str) -> Kernel:
+    return Kernel(
+        str(event.get("name")),
+        _time(event, "ts", where),
+        _time(event, "dur", where),
+        _id(event, "device", where),
+        _id(event, "stream", where),
+        _id(event, "External id", where),
+        _id(event, "correlation", where),
+    )
+
+
+def _memory(event: Mapping[str, Any], where: str) -> MemoryEvent:
+    size, total = _id(event, "Bytes", where), _args(event).get("Total Allocated", 0)
+    if not -MOST_BYTES <= size <= MOST_BYTES or not isinstance(total, int):
+        raise BadInput(f"Bytes = {size}, Total Allocated = {total!r:.40}", where, "a plausible allocation")
+    device = (_id(event, "Device Type", where), _id(event, "Device Id", where))
+    time = _time(event, "ts", where)
+    return MemoryEvent(_thread(event), time, _id(event, "Addr", where), size, total, device)

@@ -50,6 +50,10 @@ def chosen(source: ModelSource) -> Chosen:
 def _defaults(source: ModelSource) -> ZooModel:
     if source.zoo:
         return zoo_model(source.zoo)
+    if source.program is not None:
+        from experiments.models import from_program
+
+        return from_program.defaults(source.program)
     from experiments.models import from_config
 
     return from_config.defaults(source.config)
@@ -72,6 +76,10 @@ def build(source: ModelSource, weights: bool = True) -> Model:
 
 
 def _build(source: ModelSource, geometry: Geometry, weights: bool) -> Model:
+    if source.program is not None:
+        from experiments.models.from_program import from_program
+
+        return from_program(source.program, geometry, weights)
     if not source.zoo:
         from experiments.models.from_config import from_config
 

@@ -22,15 +22,16 @@ class Geometry:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One tensor of the batch: real numbers from N(0, 1), or indices from 0 to ``high - 1`` where ``high`` > 0."""
+    """One tensor of the batch: real numbers from N(0, 1), or indices from ``low`` to ``high - 1`` where ``high`` > 0."""
 
     name: str
     shape: tuple[int, ...]
     high: int = 0
+    low: int = 0
 
     def sample(self, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
         if self.high:
-            return torch.randint(self.high, self.shape, generator=generator)
+            return torch.randint(self.low, self.high, self.shape, generator=generator)
         return torch.randn(self.shape, generator=generator).to(dtype)
 
     def empty(self, dtype: torch.dtype, device: str) -> Tensor:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def folder() -> Path:
 
 def key(source: ModelSource) -> str:
     """SHA-256 of everything that decides the step."""
-    identity = asdict(source)
+    identity = source.identity()
     identity["options"] = {k: v for k, v in identity["options"].items() if k not in NOT_OF_THE_STEP}
     return jsonio.digest({"source": identity, "torch": version("torch"), "capture": CAPTURE_VERSION})
 

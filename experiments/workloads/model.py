@@ -1,19 +1,30 @@
-"""ModelSource: a model not yet built: a zoo name or a configuration, and the options of its step."""
+"""ModelSource: a model not yet built: a zoo name, a configuration or a graph, and the options of its step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from experiments.core.spec import WorkloadOptions
+from experiments.workloads.program import GraphProgram
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """``zoo`` names a builder of ``experiments.models``; otherwise ``config`` is a parsed HF ``config.json``."""
+    """``zoo`` names a builder of ``experiments.models``; else ``program`` is an exported graph; else ``config`` is a
+    parsed HF ``config.json``.
+    """
 
     name: str
     zoo: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     options: WorkloadOptions = field(default_factory=WorkloadOptions)
+    program: GraphProgram | None = field(default=None, repr=False)
+
+    def identity(self) -> dict[str, Any]:
+        """What decides which model this is and what its step looks like, as JSON; a graph stands as its file's hash."""
+        found = {"name": self.name, "zoo": self.zoo, "config": self.config, "options": asdict(self.options)}
+        if self.program is not None:
+            found["program"] = [self.program.format, self.program.sha256]
+        return found

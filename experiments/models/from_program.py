@@ -1,0 +1,63 @@
+"""Models from exported graphs: the graph as a module, a loss on its output, and a batch that fits its inputs."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from experiments.models.catalogue import ZooModel
+from experiments.models.exported import Exported
+from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
+from experiments.workloads.program import GraphProgram
+
+
+def defaults(program: GraphProgram) -> ZooModel:
+    """Batch, sequence, image and dtype of a step as the file was exported."""
+    return ZooModel(
+        program.format,
+        "from an exported graph",
+        "",
+        batch=program.batch,
+        sequence=program.sequence,
+        image=program.image,
+        optimizer="sgd" if program.image else "adamw",
+        dtype=program.dtype,
+    )
+
+
+def from_program(program: GraphProgram, geometry: Geometry, weights: bool = True) -> Model:
+    """The model of ``program`` at ``geometry``; ``weights=False`` leaves its tensors uninitialised."""
+    shapes = program.shapes(geometry.batch, geometry.sequence, geometry.image)
+    if program.format == "onnx":
+        from experiments.models.onnx_plan import planned
+    else:
+        from experiments.models.pt2_plan import planned
+    plan = planned(program, shapes)
+    body = Exported(program, plan.calls, plan.constants, weights)
+    inputs = tuple(
+        InputSpec(entry.name, shape, entry.high, int(entry.ones))
+        for entry, shape in zip(program.inputs, shapes, strict=True)
+    )
+    return _model(program, body, inputs, plan.output_shape)
+
+
+def _model(
+    program: GraphProgram, body: Exported, inputs: tuple[InputSpec, ...], out: tuple[int, ...]
+) -> Model:
+    """Cross entropy where the output has classes: in its last dimension, or for pictures [batch, classes, h, w] in its
+    second; the mean square where it has none; an output that is one number is the loss itself.
+    """
+    facts = {"format": program.format, "output": program.output[:80]}
+    if not out:
+        return Model(body, inputs, 0, facts)
+    dense = len(out) >= 4
+    classes = out[1] if dense else out[-1]
+    if len(out) < 2 or classes < 2:
+        return Model(Objective(body, _square), (*inputs, InputSpec("target", out)), 1, facts)
+    shape = (out[0], *out[2:]) if dense else out[:-1]
+    target = InputSpec("target", shape, classes)
+    return Model(Objective(body, F.cross_entropy if dense else classification), (*inputs, target), 1, facts)
+
+
+def _square(output: Tensor, target: Tensor) -> Tensor:
+    return F.mse_loss(output, target)

@@ -70,10 +70,9 @@ class Gtbm(MemoryPolicy):
     pool: bool = knob(True, "addresses from one pool with two ends; false: bytes are only counted")
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        if device.estimate(MemoryPlan()).fits:
+            return MemoryPlan(notes={"offloads": 0})
         pool = Pool("two_ended", high=temporaries(step)) if self.pool else None
-        nothing = MemoryPlan(pool=pool, notes={"offloads": 0})
-        if device.estimate(nothing).fits:
-            return nothing
         heavy, floor = heavy_ops(step), last_forward_op(step) + 1
         moves: list[Move] = []
         for saved in saved_activations(step):

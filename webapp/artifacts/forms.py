@@ -46,6 +46,14 @@ class UploadForm(forms.Form):
     files = ManyFilesField(label="Files", allow_empty_file=True)  # type: ignore[assignment]
 
 
+class BeginUploadForm(forms.Form):
+    """What the browser tells of a file before it sends the first chunk."""
+
+    name = forms.CharField(max_length=255)
+    size = forms.IntegerField(min_value=1)
+    fingerprint = forms.CharField(max_length=400)
+
+
 class ZooForm(forms.Form):
     zoo = forms.ChoiceField(label="Model of the zoo", choices=())
 

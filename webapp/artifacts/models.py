@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from django.db import models
 
 from webapp.accounts.models import Project, User
@@ -91,3 +93,32 @@ class Artifact(models.Model):
     def get_additional_data(self) -> dict[str, int]:
         """For the audit log: whose log an entry belongs to."""
         return {"team": self.project.team_id}
+
+
+class Upload(models.Model):
+    """A large file on its way here, chunk by chunk: the first ``received`` bytes of ``size`` are kept.
+
+    ``fingerprint`` is how the sender's browser knows the file again after a reload; ``artifact`` is what it became.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="uploads")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="uploads")
+    name = models.CharField(max_length=255)
+    fingerprint = models.CharField(max_length=400)
+    size = models.BigIntegerField()
+    received = models.BigIntegerField(default=0)
+    artifact = models.ForeignKey(Artifact, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    touched_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [models.Index(fields=["user", "project", "fingerprint"])]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def fraction(self) -> float:
+        return self.received / self.size if self.size else 0.0

@@ -40,7 +40,7 @@ def store_bytes(path: Path) -> Blob:
         return _store(File(file))
 
 
-def _shown(name: str) -> str:
+def shown_name(name: str) -> str:
     """A file's name as it may be stored and shown: no NUL, no lone surrogate, not longer than the column."""
     return name.encode("utf-8", "replace").decode().replace("\0", "")[:255] or "unnamed"
 
@@ -51,7 +51,7 @@ def store_upload(
 ) -> Artifact:
     """Stores the bytes and asks a worker to read them; what they are is decided there."""
     made = Artifact.objects.create(
-        project=project, name=_shown(name), source=source, blob=_store(file), created_by=user
+        project=project, name=shown_name(name), source=source, blob=_store(file), created_by=user
     )
     Run.objects.create(project=project, artifact=made, owner=user, kind=Run.Kind.INSPECT, priority=10)
     queue.wake()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
@@ -11,9 +12,16 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
-from webapp.artifacts import cards, services, steps
-from webapp.artifacts.forms import ArtifactFilter, ProfileForm, SampleForm, UploadForm, ZooForm
-from webapp.artifacts.models import Artifact
+from webapp.artifacts import cards, services, steps, uploads
+from webapp.artifacts.forms import (
+    ArtifactFilter,
+    BeginUploadForm,
+    ProfileForm,
+    SampleForm,
+    UploadForm,
+    ZooForm,
+)
+from webapp.artifacts.models import Artifact, Upload
 from webapp.artifacts.samples import SAMPLES
 from webapp.artifacts.tables import ArtifactTable
 from webapp.compare.listing import asked_export
@@ -47,8 +55,71 @@ def upload(request: ProjectRequest) -> HttpResponse:
         return redirect(project_url(request.project, "artifacts:index"))
     if request.method == "POST" and request.htmx:
         return render(request, "artifacts/upload_errors.html", {"form": form}, status=422)
-    page = {"form": form, "zoo": ZooForm(), "samples": SAMPLES.values(), "cap": settings.UPLOAD_MAX_BYTES}
+    page = {
+        "form": form,
+        "zoo": ZooForm(),
+        "samples": SAMPLES.values(),
+        "cap": settings.UPLOAD_MAX_BYTES,
+        "chunk": uploads.CHUNK,
+        "unfinished": uploads.unfinished(request.project, request.user),
+        "kept_days": uploads.KEPT.days,
+    }
     return render(request, "artifacts/upload.html", page, status=422 if request.method == "POST" else 200)
+
+
+@require_POST
+@in_project()
+def begin_upload(request: ProjectRequest) -> HttpResponse:
+    """A place for a large file, or the one where its first part already lies; the header says at which byte to go on."""
+    form = BeginUploadForm(request.POST)
+    if not form.is_valid():
+        return HttpResponse("name, size and fingerprint are needed", status=422)
+    asked = form.cleaned_data
+    try:
+        made = uploads.begin(
+            request.project, request.user, asked["name"], asked["size"], asked["fingerprint"]
+        )
+    except uploads.Refused as refusal:
+        return HttpResponse(str(refusal), status=422)
+    answer = _offset(uploads.standing(made), 201)
+    answer["Location"] = project_url(request.project, "artifacts:upload_part", upload=made.pk)
+    return answer
+
+
+def _offset(received: int, status: int) -> HttpResponse:
+    return HttpResponse(status=status, headers={"Upload-Offset": str(received)})
+
+
+@require_http_methods(["GET", "HEAD", "PATCH", "DELETE"])
+@in_project()
+def upload_part(request: ProjectRequest, upload: UUID) -> HttpResponse:
+    """HEAD tells at which byte to go on, PATCH sends a chunk from there, DELETE gives up; GET shows what it became."""
+    own = Upload.objects.filter(project=request.project, user=request.user)
+    found = get_object_or_404(own.select_related("artifact__blob"), pk=upload)
+    if request.method == "PATCH":
+        return _append(request, found)
+    if request.method == "DELETE":
+        uploads.discard(found)
+        return HttpResponse(status=204)
+    if found.artifact is None or request.method == "HEAD":
+        return _offset(uploads.standing(found), 200)
+    return render(request, "artifacts/fates.html", {"artifacts": [found.artifact]})
+
+
+def _append(request: ProjectRequest, upload: Upload) -> HttpResponse:
+    """409 with the right offset where the chunk begins elsewhere; 201 and its row when the file is complete."""
+    offset = request.headers.get("Upload-Offset", "")
+    if not offset.isdecimal() or len(offset) > 18:
+        return HttpResponse("the header Upload-Offset is needed", status=422)
+    try:
+        found = uploads.append(upload, int(offset), request.body)
+    except uploads.WrongOffset as wrong:
+        return _offset(wrong.received, 409)
+    except uploads.Refused as refusal:
+        return HttpResponse(str(refusal), status=422)
+    if found.artifact is None:
+        return _offset(found.received, 204)
+    return render(request, "artifacts/fates.html", {"artifacts": [found.artifact]}, status=201)
 
 
 @require_safe

@@ -1,4 +1,5 @@
 // The drop zone: each file is sent on its own, two at a time, with a bar; its row then follows its fate (htmx).
+// A large file goes in chunks: after a lost connection, or when it is dropped again after a reload, it goes on where it was.
 "use strict";
 
 const AT_ONCE = 2;
@@ -46,19 +47,80 @@ function send(zone, row, file) {
   });
 }
 
+function showFate(row, html) {
+  const holder = document.createElement("tbody");
+  holder.innerHTML = html;
+  const fate = holder.firstElementChild;
+  row.replaceWith(fate);
+  htmx.process(fate);
+}
+
 function finish(row, request) {
   if (request.status === 201) {
-    moveBar(row, 1);
-    const holder = document.createElement("tbody");
-    holder.innerHTML = request.responseText;
-    const fate = holder.firstElementChild;
-    row.replaceWith(fate);
-    htmx.process(fate);
+    showFate(row, request.responseText);
   } else if (request.status === 422) {
     say(row, request.responseText.trim(), true);
   } else {
     say(row, `the server answered ${request.status}`, true);
   }
+}
+
+// Waits between tries after a lost connection (seconds); then the row says how to go on.
+const PATIENCE = [1, 2, 4, 8, 16, 30, 30, 30];
+
+const LOST = "connection lost: drop the file again, and it goes on where it was";
+
+async function pause(row, seconds) {
+  say(row, "connection lost, trying again", true);
+  await new Promise((go) => setTimeout(go, 1000 * seconds));
+}
+
+function fingerprint(file) {
+  return `${file.name}-${file.size}-${file.lastModified}`.slice(0, 400);
+}
+
+async function ask(zone, url, options) {
+  const headers = { "X-CSRFToken": zone.elements.csrfmiddlewaretoken.value, "HX-Request": "true", ...options.headers };
+  return fetch(url, { ...options, headers, credentials: "same-origin" });
+}
+
+async function sendInChunks(zone, row, file) {
+  const body = new URLSearchParams({ name: file.name, size: file.size, fingerprint: fingerprint(file) });
+  const begun = await patiently(row, () => ask(zone, zone.dataset.begin, { method: "POST", body }));
+  if (!begun) return;
+  if (begun.status !== 201) { say(row, (await begun.text()).trim() || `the server answered ${begun.status}`, true); return; }
+  await sendFrom(zone, row, file, begun.headers.get("Location"), Number(begun.headers.get("Upload-Offset")));
+}
+
+// One chunk after the other from `offset`; a chunk whose answer was lost is asked after with HEAD.
+async function sendFrom(zone, row, file, url, offset) {
+  for (let lost = 0; offset < file.size;) {
+    moveBar(row, offset / file.size);
+    say(row, offset ? `sending, ${humanBytes(offset)} are there` : "sending", false);
+    const chunk = file.slice(offset, offset + Number(zone.dataset.chunk));
+    const headers = { "Upload-Offset": offset, "Content-Type": "application/offset+octet-stream" };
+    let answer = await ask(zone, url, { method: "PATCH", body: chunk, headers }).catch(() => null);
+    if (!answer && lost === PATIENCE.length) { say(row, LOST, true); return; }
+    if (!answer) await pause(row, PATIENCE[lost++]); else lost = 0;
+    answer = answer ?? await patiently(row, () => ask(zone, url, { method: "HEAD" }));
+    if (!answer) return;
+    if (answer.status === 201) { showFate(row, await answer.text()); return; }
+    if (![200, 204, 409].includes(answer.status)) { say(row, (await answer.text()).trim() || `the server answered ${answer.status}`, true); return; }
+    offset = Number(answer.headers.get("Upload-Offset"));
+  }
+  const answer = await patiently(row, () => ask(zone, url, { method: "GET" }));
+  if (answer) showFate(row, await answer.text());
+}
+
+// The answer of `request`, tried again while the connection is lost; undefined when patience is at its end.
+async function patiently(row, request) {
+  for (const seconds of [0, ...PATIENCE]) {
+    if (seconds) await pause(row, seconds);
+    const answer = await request().catch(() => null);
+    if (answer) return answer;
+  }
+  say(row, LOST, true);
+  return undefined;
 }
 
 async function sendAll(zone, files) {
@@ -75,7 +137,7 @@ async function sendAll(zone, files) {
     while (waiting.length) {
       const [row, file] = waiting.shift();
       say(row, "sending", false);
-      await send(zone, row, file);
+      await (file.size > Number(zone.dataset.chunk) ? sendInChunks : send)(zone, row, file);
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, worker));

@@ -101,7 +101,7 @@ class Resolver:
             return max(candidates, key=lambda storage: self._merit(storage, index, op, argument))
         if op.phase == "forward" and argument.position in WEIGHTS.get(op.name, ()):
             return self._existing(self.frozen, "parameter", size, argument)
-        if op.phase == "forward" and size in self.parameters:
+        if op.phase == "forward" and any(_fits(p, argument) for p in self.parameters.get(size, ())):
             return self._next_parameter(size)
         known = [s for s in self.inputs if s.bytes == size and s not in chosen and _fits(s, argument)]
         if known or op.phase != "forward" or not argument.dense:

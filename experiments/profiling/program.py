@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from experiments.core.errors import BadInput
 from experiments.models.build import DTYPES, Chosen, build, chosen
 from experiments.models.model import Model
 from experiments.profiling.optimizers import OPTIMIZERS, Optimizer, initial_state
@@ -56,7 +57,8 @@ class Leaf:
 class Program:
     """``program(*tensors)`` runs the step on tensors in the order of ``leaves`` and returns loss or output.
 
-    Parameters, optimizer state and buffers are updated in place, as an eager step does.
+    Parameters, optimizer state and buffers are updated in place, as an eager step does. With ``micro_batches`` the
+    batch is cut along its first dimension; the loss is the mean over the parts, and their gradients are added up.
     """
 
     model: Model
@@ -65,6 +67,7 @@ class Program:
     parameters: dict[str, Tensor]
     state: dict[str, Tensor]
     buffers: dict[str, Tensor]
+    micro_batches: int = 1
 
     def __call__(self, *tensors: Tensor, observer: Observer | None = None) -> Tensor:
         watcher = observer or Unobserved()
@@ -72,14 +75,30 @@ class Program:
         if not self.options.training:
             with torch.no_grad():
                 return self._forward(parameters, buffers, batch, watcher)
+        losses, gradients = [], None
+        for share in zip(*(value.chunk(self.micro_batches) for value in batch), strict=True):
+            loss, found = self._backward(parameters, buffers, share, watcher)
+            losses.append(loss)
+            gradients = found if gradients is None else _added(gradients, found)
+        assert gradients is not None
+        watcher.gradients(gradients)
+        self._update(parameters, gradients, state, watcher)
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+    def _backward(
+        self,
+        parameters: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+        batch: Sequence[Tensor],
+        watcher: Observer,
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """This micro-batch's part of the loss, and its gradients."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         loss = self._forward(leaves, buffers, batch, watcher)
+        if self.micro_batches > 1:
+            loss = loss / self.micro_batches
         watcher.loss(loss)
-        gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-        watcher.gradients(gradients)
-        del leaves
-        self._update(parameters, gradients, state, watcher)
-        return loss.detach()
+        return loss.detach(), torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
 
     def _split(
         self, tensors: Sequence[Tensor]
@@ -148,12 +167,29 @@ def program(source: ModelSource, device: str = "cpu", weights: bool = True) -> P
     buffers = {name: _moved(value, device, dtype) for name, value in model.module.named_buffers()}
     optimizer = OPTIMIZERS[options.optimizer]
     state = initial_state(optimizer, parameters) if options.training else {}
-    return Program(model, options, optimizer, parameters, state, buffers)
+    batch = options.geometry.batch
+    if batch % source.micro_batches:
+        what = f"a batch of {batch} is not {source.micro_batches} equal micro-batches"
+        raise BadInput(what, source.name, "a divisor of the batch")
+    return Program(model, options, optimizer, parameters, state, buffers, source.micro_batches)
 
 
 def _moved(value: Tensor, device: str, dtype: torch.dtype) -> Tensor:
     """On ``device``, and in ``dtype`` where it holds real numbers. ``Module.to`` cannot do this to fake tensors."""
     return value.detach().to(device, dtype if value.is_floating_point() else None)
+
+
+def _added(sums: Sequence[Tensor | None], more: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Gradients of two micro-batches, the later into the earlier where that has memory of its own, as ``.grad``."""
+    found: list[Tensor | None] = []
+    for total, gradient in zip(sums, more, strict=True):
+        if total is None or gradient is None:
+            found.append(gradient if total is None else total)
+        elif total.untyped_storage().nbytes() == total.numel() * total.element_size():
+            found.append(total.add_(gradient))
+        else:
+            found.append(total + gradient)
+    return found
 
 
 def fake_program(source: ModelSource, device: str = "cpu") -> tuple[Program, list[Tensor]]:

@@ -13,7 +13,7 @@ from experiments.workloads.program import GraphProgram
 @dataclass(frozen=True)
 class ModelSource:
     """``zoo`` names a builder of ``experiments.models``; else ``program`` is an exported graph; else ``config`` is a
-    parsed HF ``config.json``.
+    parsed HF ``config.json``. Its step runs the batch in ``micro_batches`` equal parts, one after another.
     """
 
     name: str
@@ -21,10 +21,18 @@ class ModelSource:
     config: Mapping[str, Any] = field(default_factory=dict)
     options: WorkloadOptions = field(default_factory=WorkloadOptions)
     program: GraphProgram | None = field(default=None, repr=False)
+    micro_batches: int = 1
 
     def identity(self) -> dict[str, Any]:
         """What decides which model this is and what its step looks like, as JSON; a graph stands as its file's hash."""
-        found = {"name": self.name, "zoo": self.zoo, "config": self.config, "options": asdict(self.options)}
+        found: dict[str, Any] = {
+            "name": self.name,
+            "zoo": self.zoo,
+            "config": self.config,
+            "options": asdict(self.options),
+        }
         if self.program is not None:
             found["program"] = [self.program.format, self.program.sha256]
+        if self.micro_batches > 1:
+            found["micro_batches"] = self.micro_batches
         return found

@@ -102,9 +102,16 @@ def _add_up(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--torch-index",
         metavar="URL",
-        default=os.environ.get("LAB_TORCH_INDEX"),
+        type=index_address,
+        default=os.environ.get("LAB_TORCH_INDEX") or None,
         help="package index to take torch from, such as that of the CPU-only builds",
     )
+
+
+def index_address(text: str) -> str:
+    if not text.startswith(("https://", "http://", "file://")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the address of a package index (https://...)")
+    return text
 
 
 def port_number(text: str) -> int:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labtools.layout import Layout
+from labtools.preflight import shown
 from labtools.problems import FULL_DISK_REMEDY, Problem, is_about_a_full_disk
 from labtools.progress import PipProgress, ProgressLine
 
@@ -91,12 +92,17 @@ def require_disk_space(layout: Layout) -> None:
         )
 
 
-def explain_pip(output: str, log: Path) -> Problem:
-    """The Problem behind a pip run that failed."""
+def explain_pip(output: str, log: Path, torch_index: str | None = None) -> Problem:
+    """The Problem behind a pip run that failed; ``torch_index`` where it asked only there."""
     if is_about_a_full_disk(output):
         return Problem("the disk became full while packages were installed", FULL_DISK_REMEDY)
     errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
     what = f"pip could not install the packages: {errors[-1] if errors else 'it gave no reason'}"
+    if torch_index and "No matching distribution found" in output:
+        at = f"at {shown(torch_index)}"
+        return Problem(
+            f"{what} {at}", f"check --torch-index (or LAB_TORCH_INDEX), or leave it out; log: {log}"
+        )
     if any(sign in output for sign in ("NewConnectionError", "Max retries exceeded", "ConnectTimeoutError")):
         return Problem(what, f"check the network, or the proxy and index in pip's configuration; log: {log}")
     if "No matching distribution found" in output:
@@ -123,7 +129,8 @@ def _make_environment(layout: Layout) -> None:
 def _install(layout: Layout, files: Sequence[str], torch_index: str | None) -> None:
     if torch_index:
         # Without its dependencies: such an index carries few other packages, and not the pinned versions.
-        _pip(layout, ["--no-deps", "--index-url", torch_index, _torch_requirement(layout)])
+        only_there = ["--no-deps", "--index-url", torch_index]
+        _pip(layout, [*only_there, _torch_requirement(layout)], torch_index)
     _pip(layout, [part for name in files for part in ("-r", str(layout.root / name))])
 
 
@@ -132,7 +139,7 @@ def _torch_requirement(layout: Layout) -> str:
     return next(line for line in lines if line.startswith("torch=="))
 
 
-def _pip(layout: Layout, arguments: Sequence[str]) -> None:
+def _pip(layout: Layout, arguments: Sequence[str], torch_index: str | None = None) -> None:
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     command = [str(layout.python), "-m", "pip", "install", *options, *arguments]
     log = layout.logs / "pip.log"
@@ -151,7 +158,7 @@ def _pip(layout: Layout, arguments: Sequence[str]) -> None:
             log.write_text("".join(output))
     if pip.returncode:
         line.close("Installing packages: failed")
-        raise explain_pip("".join(output), log)
+        raise explain_pip("".join(output), log, torch_index)
     line.close(progress.summary())
 
 

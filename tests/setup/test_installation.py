@@ -120,7 +120,7 @@ def test_the_torch_index_serves_torch_alone_at_the_pinned_version(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr(installation, "_pip", lambda _, arguments: asked.append(list(arguments)))
+    monkeypatch.setattr(installation, "_pip", lambda _, arguments, *index: asked.append(list(arguments)))
     (layout.root / "requirements.txt").write_text("# runtime\ntorch==2.13.0\nnumpy==2.4.6\n")
     installation._install(layout, ["requirements.txt"], "https://index.example/cpu")
     assert asked == [
@@ -176,3 +176,13 @@ def test_a_failure_of_pip_becomes_one_line_and_what_to_do(output: str, what: str
     problem = installation.explain_pip(output, Path("/log/pip.log"))
     assert what in str(problem.args[0])
     assert problem.remedy.startswith(remedy)
+
+
+def test_an_index_without_the_pinned_torch_is_named_without_its_password() -> None:
+    output = "ERROR: No matching distribution found for torch==2.13.0"
+    problem = installation.explain_pip(output, Path("/log/pip.log"), "https://me:hunter2@index.example/cpu")
+    assert problem.args[0] == (
+        "pip could not install the packages: No matching distribution found for torch==2.13.0 "
+        "at https://me@index.example/cpu"
+    )
+    assert problem.remedy.startswith("check --torch-index (or LAB_TORCH_INDEX), or leave it out")

@@ -1,0 +1,72 @@
+"""The optimizer's step on the host: which tensors lie there, what crosses the link, and how long the update takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.memory.interface import Move, Offload, OnHost, Place
+from experiments.workloads.step import KINDS, PHASES, Step
+
+#: Seconds per parameter of Adam on the host: 1, 4 and 10 billion parameters took 0.22, 1.03 and 2.57 s with the
+#: authors' vectorised kernel (ZeRO-Offload, ATC 2021, table 4), 1.39, 5.71 and 14.76 s with torch's own.
+FUSED_ADAM = 2.57e-10
+TORCH_ADAM = 1.476e-9
+
+
+@dataclass(frozen=True)
+class Update:
+    """The optimizer's part of a step.
+
+    ``ops`` in order; ``parameters`` that it writes; ``states`` that lie beside them; ``gradients``, made by the passes
+    and read by it, each with the last op of the passes that touches it.
+    """
+
+    ops: tuple[int, ...]
+    parameters: tuple[int, ...]
+    states: tuple[int, ...]
+    gradients: tuple[tuple[int, int], ...]
+
+    def bytes_of(self, step: Step, tensors: tuple[int, ...]) -> int:
+        return int(step.tensors.bytes[list(tensors)].sum())
+
+
+def update_of(step: Step) -> Update | None:
+    """The optimizer's part of ``step``; ``None`` for a step without one."""
+    ops = np.nonzero(step.ops.phase == PHASES.index("optimizer"))[0].tolist()
+    if not ops:
+        return None
+    first = ops[0]
+    touched = list(dict.fromkeys(t for op in ops for t in step.touched[op].tolist()))
+    written = {t for op in ops for t in step.outputs[op].tolist()}
+    kind = step.tensors.kind
+    parameters = [t for t in touched if kind[t] == KINDS.index("parameter") and t in written]
+    states = [t for t in touched if step.persistent[t] and t not in parameters]
+    gradients = []
+    for t in touched:
+        uses = step.uses[t]
+        before = uses[uses < first]
+        if not step.persistent[t] and len(before):
+            gradients.append((t, int(before[-1])))
+    return Update(tuple(ops), tuple(parameters), tuple(states), tuple(gradients))
+
+
+def traffic(step: Step, update: Update) -> int:
+    """Bytes that one fused pass of the update reads and writes: parameters and states twice, gradients once."""
+    gradients = tuple(tensor for tensor, _ in update.gradients)
+    twice = update.bytes_of(step, update.parameters) + update.bytes_of(step, update.states)
+    return 2 * twice + update.bytes_of(step, gradients)
+
+
+def update_moves(step: Step, update: Update, seconds: float) -> list[Move]:
+    """States placed on the host, gradients sent there as they are made, every op of the update run there.
+
+    ``seconds`` is the whole update's time, spread over its ops by the bytes they move.
+    """
+    moves: list[Move] = [Place(0, tensor) for tensor in update.states]
+    moves += [Offload(last + 1, tensor, last) for tensor, last in update.gradients]
+    weight = np.where(step.ops.view, 0.0, np.maximum(step.ops.bytes_moved, 0.0))[list(update.ops)]
+    share = weight / weight.sum() if weight.sum() > 0 else np.full(len(weight), 1 / len(weight))
+    moves += [OnHost(op, seconds * float(part)) for op, part in zip(update.ops, share, strict=True)]
+    return moves

@@ -1,0 +1,98 @@
+"""ZeRO-Offload (Ren et al., ATC 2021): the optimizer's state and step on the host, the passes on the device.
+
+The fixed cut: parameters are on the device for both passes, their gradients leave as the backward pass makes them,
+and the host holds the optimizer's state and the parameters' own copy, which it updates and sends back before they are
+used again; a parameter's way back begins when its update has ended, while the next one is updated. The update takes
+the time of the authors' CPU Adam by default (0.257 ns a parameter), or what its bytes take at the host's bandwidth.
+The paper trains in mixed precision with a 32-bit copy of 16-bit parameters; a step has one copy in its own type, so
+its bytes differ (``byte_classes`` gives the paper's). One-step delayed update changes what is computed; the plan does
+not do it, and notes the step time it would give: the longer of the passes and of the update with its copies.
+Left open by the paper: whether to offload when all fits; by default nothing moves then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.knobs import knob
+from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Move, Place, Prefetch
+from experiments.memory.planning.host_update import (
+    FUSED_ADAM,
+    TORCH_ADAM,
+    Update,
+    traffic,
+    update_moves,
+    update_of,
+)
+from experiments.memory.policies.checkpoint import Checkpoint
+from experiments.workloads.step import Step
+
+
+def byte_classes(parameters: float, ranks: int = 1) -> dict[str, float]:
+    """Bytes in mixed precision by place, and those that cross the link in a step, for one of ``ranks`` devices.
+
+    16-bit parameters on the device; 16-bit gradients, and 32-bit parameters, momentum and variance on the host
+    (ZeRO-Offload, table 1 and section 4.1): 2 and 14 bytes a parameter, 2 out and 2 in.
+    """
+    return {
+        "device": 2 * parameters,
+        "host": 14 * parameters / ranks,
+        "out": 2 * parameters / ranks,
+        "in": 2 * parameters / ranks,
+    }
+
+
+@dataclass(frozen=True)
+class ZeroOffload(MemoryPolicy):
+    """Gradients leave as they are made, Adam runs on the host beside its state, updated parameters come back."""
+
+    name: ClassVar[str] = "zero_offload"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+
+    adam: str = knob(
+        "fused",
+        "time of the update: the paper's vectorised kernel, torch's own (both by parameters), or bytes over bandwidth",
+        choices=("fused", "torch", "bandwidth"),
+    )
+    checkpoint: bool = knob(
+        False, "recompute activations by segments as well, as the paper's large models do"
+    )
+    always: bool = knob(False, "offload even where everything fits the device")
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        update = update_of(step)
+        if update is None:
+            return MemoryPlan(notes={"offloads": "nothing: the step has no optimizer"})
+        if not self.always and device.estimate(MemoryPlan()).fits:
+            return MemoryPlan(notes={"offloads": "nothing: all fits"})
+        seconds = self.seconds(step, update, device.machine.host_bandwidth)
+        moves: list[Move] = [*update_moves(step, update, seconds), *parameters_back(step, update)]
+        if self.checkpoint:
+            moves += Checkpoint().plan(step, device).moves
+        return MemoryPlan(tuple(moves), notes=notes(step, update, seconds, device))
+
+    def seconds(self, step: Step, update: Update, host_bandwidth: float) -> float:
+        """How long the whole update takes on the host."""
+        if self.adam == "bandwidth":
+            return traffic(step, update) / host_bandwidth if host_bandwidth > 0 else float("inf")
+        count = float(step.facts.get("parameters") or update.bytes_of(step, update.parameters) / 4)
+        return count * (FUSED_ADAM if self.adam == "fused" else TORCH_ADAM)
+
+
+def parameters_back(step: Step, update: Update) -> list[Move]:
+    """Parameters belong to the host, and are fetched for the passes in the order of their first use."""
+    order = sorted(update.parameters, key=lambda tensor: (int(step.first_use[tensor]), tensor))
+    return [Place(0, tensor) for tensor in order] + [Prefetch(0, tensor, keep=True) for tensor in order]
+
+
+def notes(step: Step, update: Update, seconds: float, device: DeviceView) -> dict[str, object]:
+    out = update.bytes_of(step, tuple(tensor for tensor, _ in update.gradients))
+    back = update.bytes_of(step, update.parameters)
+    passes = float(step.ops.seconds[: update.ops[0]].sum())
+    copies = device.machine.out_time(out) + device.machine.back_time(back)
+    return {
+        "update_seconds": seconds,
+        "host_bytes": back + out + update.bytes_of(step, update.states),
+        "delayed_update_step_time": max(passes, seconds + copies),
+    }

@@ -1,0 +1,94 @@
+"""ZeRO-Offload: what lies where, what crosses the link, when the update runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.memory.interface import MemoryPlan, OnHost, violations
+from experiments.memory.planning.host_update import traffic, update_of
+from experiments.memory.policies.zero_offload import ZeroOffload, byte_classes
+from experiments.memory.simulator import Simulator
+from experiments.workloads.step import KINDS, Step
+from tests.experiments.memory.steps import Row, machine, make_step, plan_of
+
+LAYERS, SIZE = 4, 1000
+
+
+def network() -> Step:
+    """Four layers of a parameter, a gradient and two states of 1,000 bytes each; a pass takes a second a layer."""
+    rows: list[Row] = [
+        (f"f{i}", "forward", 1.0, (f"w{i}", *([f"x{i - 1}"] if i else [])), (f"x{i}",)) for i in range(LAYERS)
+    ]
+    for i in reversed(range(LAYERS)):
+        rows.append((f"b{i}", "backward", 1.0, (f"w{i}", f"x{i}"), (f"g{i}",)))
+    rows += [
+        (f"u{i}", "optimizer", 0.1, (f"w{i}", f"g{i}", f"m{i}", f"v{i}"), (f"w{i}", f"m{i}", f"v{i}"))
+        for i in range(LAYERS)
+    ]
+    sizes = {f"{kind}{i}": SIZE for kind in "wxgmv" for i in range(LAYERS)}
+    step = make_step(rows, sizes, persistent=[f"{kind}{i}" for kind in "wmv" for i in range(LAYERS)])
+    for tensor, name in enumerate(step.tensors.name):
+        if name[0] in "mv":
+            step.tensors.kind[tensor] = KINDS.index("optimizer_state")
+    return step
+
+
+STEP = network()
+POLICY = ZeroOffload(adam="bandwidth", always=True)
+
+
+def test_ten_billion_parameters_in_mixed_precision() -> None:
+    parameters = 12 * 50 * 4096**2
+    assert parameters == 10_066_329_600
+    found = byte_classes(10e9)
+    assert (found["device"], found["host"]) == (20e9, 140e9)
+    assert found["out"] / 16e9 == found["in"] / 16e9 == 1.25
+    assert byte_classes(10e9, ranks=4)["host"] == 35e9
+
+
+def test_the_update_is_found_with_its_parameters_states_and_gradients() -> None:
+    update = update_of(STEP)
+    assert update is not None
+    names = STEP.tensors.name
+    assert [names[t] for t in update.parameters] == ["w0", "w1", "w2", "w3"]
+    assert [names[t] for t in update.states] == ["m0", "v0", "m1", "v1", "m2", "v2", "m3", "v3"]
+    assert [(names[t], op) for t, op in update.gradients] == [("g0", 7), ("g1", 6), ("g2", 5), ("g3", 4)]
+    # Parameter, momentum and variance in and out, the gradient in: seven times 1,000 bytes a layer.
+    assert traffic(STEP, update) == LAYERS * 7 * SIZE
+
+
+def test_gradients_leave_parameters_return_and_states_never_move() -> None:
+    on = machine(9 * SIZE, bandwidth=1e6, host_bandwidth=1e6)
+    plan = plan_of(POLICY, STEP, on)
+    assert violations(plan, STEP, on) == []
+    seen = Simulator(STEP, on).run(plan)
+    assert seen.moved["out"] == LAYERS * SIZE
+    assert seen.moved["back"] == LAYERS * SIZE
+    assert seen.peak_bytes <= 9 * SIZE < STEP.live_peak
+
+
+def test_a_slow_update_is_what_the_step_waits_for() -> None:
+    times = []
+    for bandwidth in (1e6, 1e4, 1e3):
+        on = machine(9 * SIZE, bandwidth=1e6, host_bandwidth=bandwidth)
+        plan = plan_of(POLICY, STEP, on)
+        assert sum(move.seconds for move in plan.moves if isinstance(move, OnHost)) == pytest.approx(
+            28e3 / bandwidth
+        )
+        times.append(Simulator(STEP, on).run(plan).step_time)
+    assert times[0] == pytest.approx(8.0, abs=0.2)
+    assert times[0] < times[1] < times[2]
+    # The first gradient is there after eight ops; then 28 s of update follow.
+    assert times[2] == pytest.approx(8 + 28, abs=0.1)
+
+
+def test_the_delayed_update_hides_the_shorter_of_passes_and_update() -> None:
+    on = machine(9 * SIZE, bandwidth=1e6, host_bandwidth=1e3)
+    notes = plan_of(POLICY, STEP, on).notes
+    assert notes["delayed_update_step_time"] == pytest.approx(28 + 0.008, abs=1e-3)
+
+
+def test_where_all_fits_nothing_moves_unless_asked() -> None:
+    on = machine(STEP.live_peak)
+    assert plan_of(ZeroOffload(), STEP, on).moves == MemoryPlan().moves
+    assert plan_of(ZeroOffload(always=True), STEP, on).moves

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from experiments import zero_estimates
 from experiments.core.errors import BadInput
 from experiments.hardware import collectives
 from experiments.hardware.parts import Link
@@ -291,4 +292,8 @@ def estimate_llm(
 
 
 #: Rules that a paper's claim can name.
-CLOSED_FORMS: Mapping[str, Callable[..., float]] = {"layer_activation_bytes": layer_activation_bytes}
+CLOSED_FORMS: Mapping[str, Callable[..., float]] = {
+    "layer_activation_bytes": layer_activation_bytes,
+    "deepspeed_device_bytes": zero_estimates.deepspeed_device_bytes,
+    "infinity_efficiency": zero_estimates.infinity_efficiency,
+}

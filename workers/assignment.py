@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,16 +21,12 @@ from webapp.artifacts.services import store_bytes
 from webapp.runs import derivation
 from webapp.runs.lifecycle import Diagnosis, Ending
 from webapp.runs.models import Run
-from workers import files
 from workers.sandbox import Limits
+from workers.sources import Unusable, named_files, placed_file, portable_source, source_of
 from workers.trial import Ended
 
 OUTCOME_BYTES, INSPECTION_BYTES = 256 * 2**20, 16 * 2**20
 BAD_INPUT = 2
-
-
-class Unusable(Exception):
-    """The run cannot be carried out, and never will: the reason is for the user."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +67,6 @@ def torch_version() -> str:
         return version("torch")
     except PackageNotFoundError:
         return "none"
-
-
-def source_of(artifact: Artifact) -> tuple[str, tuple[Path, ...]]:
-    """What the command line is given as a workload's source, and the file that goes with it."""
-    if artifact.zoo:
-        return f"zoo:{artifact.zoo}", ()
-    if artifact.blob is None:
-        raise Unusable(f"{artifact.name} has no content")
-    path = files.local(artifact.blob)
-    return str(path), (path,)
-
-
-def portable_source(artifact: Artifact) -> str:
-    """The workload in a stored outcome: a zoo name, or a file's name and hash; never a path of this host."""
-    return f"zoo:{artifact.zoo}" if artifact.zoo else f"{artifact.name}@{artifact.blob_id}"
 
 
 def _about(run: Run) -> Artifact:
@@ -147,17 +128,30 @@ def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:
             return Waits(derivation.capture_of(artifact, options, key, run.priority))
         given = step
     source, inputs = source_of(given)
-    spec = {**run.spec, "workload": {**run.spec["workload"], "source": source}}
+    options = run.spec["workload"].get("options", {})
+    named = named_files(run, options)
+    placed = {name: placed_file(one, work, name) for name, one in named.items()}
+    workload = {**run.spec["workload"], "source": source, "options": {**options, **placed}}
     if given is not artifact:
-        spec["workload"]["format"] = "auto"
+        workload["format"] = "auto"
+    spec = {**run.spec, "workload": workload}
+    inputs += tuple(file for one in named.values() for file in source_of(one)[1])
     asked, told = work / "spec.json", work / "outcome.json"
     asked.write_text(json.dumps(spec))
 
     def collect(ended: Ended) -> Ending:
-        return _answer(run, artifact, given, load_outcome(_read(told, OUTCOME_BYTES)))
+        outcome = load_outcome(_read(told, OUTCOME_BYTES))
+        portable = {name: portable_source(one) for name, one in named.items()}
+        return _answer(run, artifact, given, _with_options(outcome, portable))
 
     words = ("run", str(asked), "--out", str(told), "--progress", "json", "--progress-fd", "{progress}")
     return Assignment(words, inputs, limits, collect)
+
+
+def _with_options(outcome: Outcome, options: Mapping[str, str]) -> Outcome:
+    workload = outcome.spec["workload"]
+    told = {**workload, "options": {**workload["options"], **options}}
+    return replace(outcome, spec={**outcome.spec, "workload": told})
 
 
 def _answer(run: Run, artifact: Artifact, given: Artifact, outcome: Outcome) -> Ending:

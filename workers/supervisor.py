@@ -23,9 +23,10 @@ from webapp.runs import lifecycle
 from webapp.runs.lifecycle import Claim, Ending
 from webapp.runs.models import Run
 from workers import assignment, files
-from workers.assignment import Assignment, Unusable, Waits
+from workers.assignment import Assignment, Waits
 from workers.gpu import Device, free_devices
 from workers.sandbox import Cell
+from workers.sources import Unusable
 from workers.trial import Ended, Trial, Watch
 
 CANCELLED, TAKEN_OVER, STOPPING = "cancelled", "taken over by another worker", "the worker stops"

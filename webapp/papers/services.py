@@ -69,12 +69,18 @@ def _placed(project: Project, spec: dict[str, Any]) -> dict[str, Any]:
     source = workload["source"]
     options = {name: value for name, value in workload["options"].items() if value is not None}
     if not source.startswith("zoo:"):
-        name = PurePath(source).name
-        artifact = Artifact.objects.of(project).ready().filter(name=name).first()
-        if artifact is None:
-            raise BadInput(f"this project has no artifact {name}", "workload.source", f"an upload of {name}")
-        source = f"artifact:{artifact.pk}"
+        source = _uploaded(project, source, "workload.source")
+    if "extra" in options:
+        options["extra"] = _uploaded(project, options["extra"], "workload.options.extra")
     return {**spec, "workload": {**workload, "source": source, "options": options}}
+
+
+def _uploaded(project: Project, file: str, where: str) -> str:
+    name = PurePath(file).name
+    artifact = Artifact.objects.of(project).ready().filter(name=name).first()
+    if artifact is None:
+        raise BadInput(f"this project has no artifact {name}", where, f"an upload of {name}")
+    return f"artifact:{artifact.pk}"
 
 
 @transaction.atomic

@@ -15,6 +15,7 @@ from experiments.core.policy import FAMILIES, MODES, Policy
 from experiments.core.spec import WorkloadOptions
 from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact
+from webapp.runs import references
 from webapp.runs.grid import MOST_RUNS, ON_CLUSTERS, Expansion, Grid, expand
 from webapp.runs.grid_fields import USUAL_OPTIONS, GridField, QuantitiesField, SeedsField
 
@@ -77,6 +78,7 @@ class ExperimentForm(forms.Form):
 
     def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._project = project
         untimed = {"source": Artifact.Source.DERIVED, "summary__facts__timing": "none"}
         artifacts = Artifact.objects.of(project).ready().exclude(**untimed)
         self.fields["artifacts"].queryset = artifacts  # type: ignore[attr-defined]
@@ -142,9 +144,21 @@ class ExperimentForm(forms.Form):
             self.add_error("devices", "Choose at least one device: the chosen policies are simulated on one.")
         if simulated and families & set(ON_CLUSTERS):
             self._check_cluster(data)
+        self._settle_references(data)
         if not self.errors:
             data["expansion"] = self._expansion(data)
         return data
+
+    def _settle_references(self, data: dict[str, Any]) -> None:
+        """A file is named as an artifact of the project; what else is typed is refused at its field."""
+        for option in references.NAMING:
+            field = f"option:{option}"
+            try:
+                values = [references.settled(self._project, {option: v})[option] for v in data.get(field, ())]
+            except BadInput as error:
+                self.add_error(field, f"{error.what} (expected {error.expected})")
+            else:
+                data[field] = values
 
     def _check_cluster(self, data: Mapping[str, Any]) -> None:
         for name in ("nodes", "devices_per_node", "cluster_device"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +14,8 @@ from experiments.models.catalogue import ZOO
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import add_zoo
+from webapp.runs import references
 from webapp.runs.grid import KINDS, MOST_RUNS, Trial
-
-EXPECTED_SOURCE = "artifact:<id> of an uploaded artifact, or zoo:<name>"
-_ARTIFACT = re.compile(r"artifact:([0-9]{1,18})")
 
 
 def checked(spec: RunSpec) -> RunSpec:
@@ -31,7 +28,10 @@ def checked(spec: RunSpec) -> RunSpec:
 
 @dataclass(frozen=True)
 class Submission:
-    """Where and for whom runs are submitted; ``needs`` is the kind of device of measured runs."""
+    """Where and for whom runs are submitted; ``needs`` is the kind of device of measured runs.
+
+    A trial has its options as they were given; the submission of the experiment puts the artifact in as source.
+    """
 
     project: Project
     user: User | None
@@ -45,33 +45,20 @@ class Submission:
         if kind and kind not in KINDS[spec.family]:
             wanted = " or ".join(KINDS[spec.family])
             raise BadInput(f"{artifact} is {kind}", "spec.workload.source", wanted)
-        return Trial(artifact, _without_source(spec, data), self.needs if spec.mode == "measured" else "")
+        options = references.settled(self.project, data["workload"].get("options", {}))
+        asked = {**spec.to_json(), "workload": {"format": spec.workload.format, "options": options}}
+        return Trial(artifact, asked, self.needs if spec.mode == "measured" else "")
 
     def _artifact(self, spec: RunSpec) -> Artifact:
         source = spec.workload.source
         if source.startswith("zoo:"):
             return self._zoo(source.removeprefix("zoo:"))
-        named = _ARTIFACT.fullmatch(source)
-        found = Artifact.objects.of(self.project).filter(pk=int(named.group(1))).first() if named else None
-        if found is None:
-            raise BadInput(f"{source!r:.80} is not there", "spec.workload.source", EXPECTED_SOURCE)
-        if found.state == Artifact.State.REJECTED:
-            raise BadInput(
-                f"{source} was rejected: {found.reason}", "spec.workload.source", "a readable artifact"
-            )
-        return found
+        return references.required(self.project, source, "spec.workload.source")
 
     def _zoo(self, name: str) -> Artifact:
         if name not in ZOO:
             raise BadInput(f"{name!r:.80} is not in the zoo", "spec.workload.source", ", ".join(sorted(ZOO)))
         return add_zoo(self.project, self.user, name)  # type: ignore[arg-type]  # an artifact may have no owner
-
-
-def _without_source(spec: RunSpec, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The completed spec with the options as they were given; the submission puts the artifact in as source."""
-    given = data["workload"]
-    workload = {"format": spec.workload.format, "options": given.get("options", {})}
-    return {**spec.to_json(), "workload": workload}
 
 
 def trials_of(submission: Submission, rows: Any) -> list[Trial]:

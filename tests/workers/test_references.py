@@ -1,0 +1,92 @@
+"""Files that a spec's options name reach the trial as the project's own, and leave in the outcome by name and hash."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.base import ContentFile
+
+from tests.webapp.cast import Cast, make_cast
+from webapp.artifacts.models import Artifact
+from webapp.artifacts.services import store_upload
+from webapp.runs.models import Run
+from workers import sandbox
+from workers.dispatcher import register
+from workers.supervisor import Supervisor
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+REQUESTS = b"arrival,prompt,output\n0,10,5\n1,10,5\n"
+TINY = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 1000,
+    "max_position_embeddings": 128,
+}
+
+
+@pytest.fixture
+def cast(settings, tmp_path: Path) -> Cast:  # type: ignore[no-untyped-def]
+    settings.MEDIA_ROOT, settings.BLOB_CACHE = tmp_path / "files", tmp_path / "cache"
+    settings.VAR = tmp_path
+    return make_cast()
+
+
+def upload(cast: Cast, name: str, content: bytes) -> Artifact:
+    return store_upload(cast.project, cast.max, name, ContentFile(content))
+
+
+def carry_out(run: Run) -> Run:
+    slot = Supervisor(register(1, []), [], sandbox.best_tier(), 2**31, threads=1)
+    slot.drain()
+    run.refresh_from_db()
+    return run
+
+
+def serving(cast: Cast, trace: Artifact, **options: Any) -> Run:
+    spec = {
+        "family": "serving",
+        "policy": "orca",
+        "knobs": {},
+        "workload": {"source": f"artifact:{trace.pk}", "format": "auto", "options": options},
+        "hardware": {"cluster": {"nodes": 1, "devices_per_node": 1, "device": "a100-40g"}},
+        "mode": "simulated",
+        "seed": 0,
+    }
+    same = {name: spec[name] for name in ("family", "policy", "mode", "seed")}
+    return Run.objects.create(project=cast.project, artifact=trace, spec=spec, **same)
+
+
+def test_an_uploaded_model_serves_the_trace_and_a_side_file_goes_along(cast: Cast) -> None:
+    trace = upload(cast, "trace.csv", REQUESTS)
+    model = upload(cast, "my tiny model.json", json.dumps(TINY).encode())
+    side = upload(cast, "notes.txt", b"no workload by itself")
+    run = carry_out(serving(cast, trace, model=f"artifact:{model.pk}", extra=f"artifact:{side.pk}"))
+    assert (run.state, run.reason) == ("succeeded", "")
+    outcome = run.document.outcome
+    served = outcome["provenance"]["served"]
+    assert served["model"]["name"] == "my_tiny_model"
+    assert served["model"]["layers"] == 2
+    told = outcome["spec"]["workload"]
+    assert told["source"] == f"trace.csv@{trace.blob_id}"
+    assert told["options"]["model"] == f"my tiny model.json@{model.blob_id}"
+    assert told["options"]["extra"] == f"notes.txt@{side.blob_id}"
+    side.refresh_from_db()
+    assert side.state == Artifact.State.REJECTED
+
+
+@pytest.mark.parametrize("option", ["model", "extra"])
+def test_a_path_that_got_into_the_database_opens_nothing(cast: Cast, tmp_path: Path, option: str) -> None:
+    secret = tmp_path / "config.json"
+    secret.write_text(json.dumps(TINY))
+    run = carry_out(serving(cast, upload(cast, "trace.csv", REQUESTS), **{option: str(secret)}))
+    assert run.state == "failed"
+    assert run.reason.startswith(f"{option}: '{tmp_path}"[:40])
+    assert run.reason.endswith("is not an artifact of this project")

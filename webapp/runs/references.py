@@ -1,0 +1,63 @@
+"""How a submission names files: as artifacts of its project or by the lab's own names, never as a path of a worker's host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.core.errors import BadInput
+from experiments.models.catalogue import ZOO
+from experiments.models.served import SERVED
+from webapp.accounts.models import Project
+from webapp.artifacts.models import Artifact, ArtifactQuerySet
+
+#: Options of a workload that name another file.
+NAMING = ("model", "extra")
+OPTIONS = "spec.workload.options"
+ARTIFACTS = "artifact:<id> or sha256:<hash> of an artifact of this project"
+EXPECTED = {
+    "source": f"{ARTIFACTS}, or zoo:<name>; a path is not taken",
+    "model": f"{', '.join(SERVED)}, zoo:<name>, or {ARTIFACTS}; a path is not taken",
+    "extra": f"{ARTIFACTS}; a path is not taken",
+}
+_BY_ID = re.compile(r"artifact:([0-9]{1,18})")
+#: As asked for, and as the spec of an outcome names its workload (``trace.csv@<hash>``).
+_BY_HASH = re.compile(r"(?:sha256:|[^\0]*@)([0-9a-f]{64})")
+
+
+def named(artifacts: ArtifactQuerySet, reference: str) -> Artifact | None:
+    """The one of ``artifacts`` that ``reference`` names by number or by the hash of its content."""
+    if by_id := _BY_ID.fullmatch(reference):
+        return artifacts.filter(pk=int(by_id.group(1))).first()
+    if by_hash := _BY_HASH.fullmatch(reference):
+        return artifacts.filter(blob_id=by_hash.group(1)).order_by("pk").first()
+    return None
+
+
+def required(project: Project, reference: str, where: str) -> Artifact:
+    """``BadInput`` where the project has no such artifact, or one that cannot be read."""
+    field = where.rpartition(".")[2]
+    found = named(Artifact.objects.of(project), reference)
+    if found is None:
+        raise BadInput(f"{reference!r:.80} is not there", where, EXPECTED[field])
+    # A side file is no workload, so by itself it was rejected: whether it fits is seen where it is read.
+    if found.state == Artifact.State.REJECTED and field != "extra":
+        raise BadInput(f"{reference:.80} was rejected: {found.reason}", where, "a readable artifact")
+    return found
+
+
+def is_known_model(reference: str) -> bool:
+    """A model that a request trace may be served by, which needs no file."""
+    return reference in SERVED or (reference.startswith("zoo:") and reference.removeprefix("zoo:") in ZOO)
+
+
+def settled(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
+    """``options`` with every artifact named by its number; ``BadInput`` for whatever is neither artifact nor name."""
+    return {name: _settled(project, name, value) for name, value in options.items()}
+
+
+def _settled(project: Project, option: str, value: Any) -> Any:
+    if option not in NAMING or value is None or (option == "model" and is_known_model(value)):
+        return value
+    return f"artifact:{required(project, value, f'{OPTIONS}.{option}').pk}"

@@ -1,0 +1,57 @@
+"""What a trial is given for an artifact, and how an outcome calls it: files by the host's path, results by hash."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from webapp.artifacts.models import Artifact
+from webapp.runs import references
+from webapp.runs.models import Run
+from workers import files
+
+
+class Unusable(Exception):
+    """The run cannot be carried out, and never will: the reason is for the user."""
+
+
+def source_of(artifact: Artifact) -> tuple[str, tuple[Path, ...]]:
+    """What the command line is given as a workload's source, and the file that goes with it."""
+    if artifact.zoo:
+        return f"zoo:{artifact.zoo}", ()
+    if artifact.blob is None:
+        raise Unusable(f"{artifact.name} has no content")
+    path = files.local(artifact.blob)
+    return str(path), (path,)
+
+
+def portable_source(artifact: Artifact) -> str:
+    """The workload in a stored outcome: a zoo name, or a file's name and hash; never a path of this host."""
+    return f"zoo:{artifact.zoo}" if artifact.zoo else f"{artifact.name}@{artifact.blob_id}"
+
+
+def named_files(run: Run, options: Mapping[str, Any]) -> dict[str, Artifact]:
+    """The artifacts that options of the workload name. Checked again here: a path in the database opens nothing."""
+    found = {}
+    for name in references.NAMING:
+        value = options.get(name)
+        if value is None or (name == "model" and references.is_known_model(value)):
+            continue
+        artifact = references.named(Artifact.objects.filter(project=run.project), value)
+        if artifact is None:
+            raise Unusable(f"{name}: {value!r:.80} is not an artifact of this project")
+        found[name] = artifact
+    return found
+
+
+def placed_file(artifact: Artifact, work: Path, option: str) -> str:
+    """What the trial is given as an option's value. A model's file is told by its ending, and called by its name."""
+    source, inputs = source_of(artifact)
+    if option != "model" or not inputs:
+        return source
+    stem = re.sub(r"[^A-Za-z0-9._-]", "_", artifact.name).removesuffix(".json").lstrip(".")
+    link = work / f"{stem[:100] or 'model'}.json"
+    link.symlink_to(source)
+    return str(link)

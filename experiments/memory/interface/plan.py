@@ -186,7 +186,8 @@ class MemoryPlan:
     ``reactive``: the runner asks the policy's ``evict`` when an allocation does not fit,
     and fetches on demand what an op lacks. ``notes`` is what the policy wants to be read beside the plan (JSON).
     ``splits`` > 1 cuts the batch into that many micro-batches and ``order`` (a permutation of the ops, empty: as
-    they are) reorders the result; ops and tensors of the moves are those of the step so transformed, see
+    they are) reorders the result; each of ``overlays`` lets a new tensor take over the memory of one that dies when
+    it is made: (new, old). Ops and tensors of the moves are those of the step so transformed, see
     ``transform.transformed``. ``pool`` says how device addresses are given out (``None``: bytes are only counted),
     ``paging`` turns the device into a cache of pages. With ``artifact`` the plan is carried out by a published artifact's
     rules instead of the simulator's own.
@@ -197,6 +198,7 @@ class MemoryPlan:
     notes: Mapping[str, Any] = field(default_factory=dict)
     splits: int = 1
     order: tuple[int, ...] = ()
+    overlays: tuple[tuple[int, int], ...] = ()
     pool: Pool | None = None
     paging: Paging | None = None
     artifact: Artifact | None = None
@@ -215,6 +217,8 @@ class MemoryPlan:
             data["splits"] = self.splits
         if self.order:
             data["order"] = list(self.order)
+        if self.overlays:
+            data["overlays"] = [list(pair) for pair in self.overlays]
         for name, model in (("pool", self.pool), ("paging", self.paging), ("artifact", self.artifact)):
             if model is not None:
                 data[name] = dataclasses.asdict(model)
@@ -233,6 +237,7 @@ def load_plan(data: Mapping[str, Any]) -> MemoryPlan:
     return MemoryPlan(
         moves,
         order=tuple(data.get("order", ())),
+        overlays=_frozen(data.get("overlays", ())),
         pool=None if pool is None else _load(Pool, pool, "plan.pool"),
         paging=None if paging is None else _load(Paging, paging, "plan.paging"),
         artifact=None if artifact is None else _load(Artifact, artifact, "plan.artifact"),

@@ -1,0 +1,103 @@
+"""What a plan changes of the step itself before its moves are carried out: the order of the ops, shared memory.
+
+``transformed`` gives the step whose ops and tensors the plan's moves name. Micro-batches (``MemoryPlan.splits``)
+come first and elsewhere: a model is captured anew for them, a trace is cut by ``microbatch.in_microbatches``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from experiments.core.errors import BadInput
+from experiments.memory.interface.plan import MemoryPlan
+from experiments.memory.interface.rerun import Lineage
+from experiments.workloads.ragged import Ragged
+from experiments.workloads.step import Step
+
+
+def transformed(step: Step, plan: MemoryPlan) -> Step:
+    """``step`` in the plan's order and with its overlays; itself where the plan changes nothing. ``BadInput`` says why
+    the plan's order or overlays would compute something else.
+    """
+    if plan.order:
+        step = reordered(step, plan.order)
+    if plan.overlays:
+        step = overlaid(step, plan.overlays)
+    return step
+
+
+def reordered(step: Step, order: Sequence[int]) -> Step:
+    """Op ``order[i]`` of ``step`` as op ``i``."""
+    if sorted(order) != list(range(len(step.ops))):
+        raise BadInput("is no permutation of the ops", "plan.order", f"each of 0..{len(step.ops) - 1} once")
+    position = [0] * len(order)
+    for new, old in enumerate(order):
+        position[old] = new
+    fault = misplaced(step, position)
+    if fault:
+        raise BadInput(fault, "plan.order", "an order in which every op reads what it read before")
+    columns: dict[str, Any] = {}
+    for column in fields(step.ops):
+        values = getattr(step.ops, column.name)
+        columns[column.name] = (
+            values[list(order)] if isinstance(values, np.ndarray) else tuple(values[op] for op in order)
+        )
+    return replace(
+        step,
+        ops=type(step.ops)(**columns),
+        inputs=Ragged.of(step.inputs[op].tolist() for op in order),
+        outputs=Ragged.of(step.outputs[op].tolist() for op in order),
+    )
+
+
+def misplaced(step: Step, position: Sequence[int]) -> str | None:
+    """The first op that ``position`` moves across a write of a tensor that it uses, or a random op out of turn."""
+    writers = Lineage(step).writers
+    for tensor, row in enumerate(step.uses):
+        writes, latest, written = set(writers[tensor]), -1, -1
+        for op in row.tolist():
+            bound = latest if op in writes else written
+            if position[op] < bound:
+                return f"op {op} ({step.ops.name[op]}) passes a write or a read of tensor {tensor}"
+            latest = max(latest, position[op])
+            written = position[op] if op in writes else written
+    draws = [position[op] for op in np.nonzero(step.ops.random)[0].tolist()]
+    if draws != sorted(draws):
+        return "random ops would draw in another order"
+    return None
+
+
+def overlaid(step: Step, overlays: Sequence[tuple[int, int]]) -> Step:
+    """For each pair (new, old): tensor ``new`` takes over the memory of ``old``, from the op on that makes it.
+
+    ``old`` must be of no use after that op, and at least as large; neither may be persistent.
+    """
+    home = list(range(len(step.tensors)))
+    for new, old in overlays:
+        fault = _clash(step, new, old)
+        if fault:
+            raise BadInput(f"tensor {new} cannot lie over tensor {old}: {fault}", "plan.overlays")
+        home[new] = home[old]
+    if len({old for _, old in overlays}) < len(overlays):
+        raise BadInput("a tensor is overlaid twice", "plan.overlays")
+
+    def moved(rows: Ragged) -> Ragged:
+        return Ragged.of(list(dict.fromkeys(home[t] for t in row.tolist())) for row in rows)
+
+    return replace(step, inputs=moved(step.inputs), outputs=moved(step.outputs))
+
+
+def _clash(step: Step, new: int, old: int) -> str | None:
+    if not (0 <= new < len(step.tensors) and 0 <= old < len(step.tensors)) or new == old:
+        return "no such pair of tensors"
+    if step.persistent[new] or step.persistent[old]:
+        return "a persistent tensor keeps its memory"
+    if step.tensors.bytes[new] > step.tensors.bytes[old]:
+        return f"it needs {step.tensors.bytes[new]} bytes of {step.tensors.bytes[old]}"
+    if step.last_use[old] < 0 or step.first_use[new] < step.last_use[old]:
+        return f"that is still used by op {step.last_use[old]}"
+    return None

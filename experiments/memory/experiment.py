@@ -47,7 +47,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         if any(not fault.startswith(FULL) for fault in faults):
             return rejected(plan, faults)
         progress(0.8, "simulating")
-        simulation = Simulator(step, machine).run(plan, reactive)
+        simulation = Simulator(step, machine).steady(plan, reactive)
     except Infeasible as error:
         return too_large(error, plan, step, loaded.sha256)
     return Result(
@@ -187,6 +187,7 @@ def notes_of(simulation: Simulation, step: Step) -> dict[str, Any]:
         "stall_by_cause": simulation.stalls,
         "bytes_by_channel": simulation.moved,
         "codec_time": simulation.codec_time,
+        "first_step_time": (simulation.first or simulation).step_time,
         "live_peak": step.live_peak,
         "largest_op_need": int(step.op_need.max(initial=0)),
     }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -101,12 +101,17 @@ def machine_of(hardware: Hardware) -> Machine:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a plan would do: ``fits``, and then its peak and time; otherwise ``reason``."""
+    """What a plan would do: ``fits``, and then its peak and time; otherwise ``reason``.
+
+    ``stalls`` are seconds by cause, ``late`` the seconds that compute stood still until a tensor was there.
+    """
 
     fits: bool
     peak_memory: int = 0
     step_time: float = float("inf")
     reason: str = ""
+    stalls: Mapping[str, float] = field(default_factory=dict)
+    late: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

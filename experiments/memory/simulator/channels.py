@@ -48,7 +48,10 @@ class Channels:
     def restart(self, now: float) -> None:
         """Start the clock and the figures anew at ``now``; transfers under way go on."""
         self._free = {lane: max(0.0, time - now) for lane, time in self._free.items()}
-        self.spans = {name: [] for name in self._rates}
+        self.spans = {
+            name: [(max(0.0, start - now), end - now) for start, end in spans if end > now]
+            for name, spans in self.spans.items()
+        }
         self.moved = dict.fromkeys(self._rates, 0.0)
 
     def _send(self, size: float, names: tuple[str, ...], ready: float) -> float:

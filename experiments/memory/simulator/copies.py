@@ -53,6 +53,22 @@ class Copies(Device):
         self.leaving: list[Ending] = []
         self.sequence = 0
 
+    def restart(self) -> None:
+        """Copies under way go on in the new step; what died with the old one is not yet produced again."""
+        done = self.now
+        local = [t for t, kept in enumerate(self.s.lineage.persistent) if not kept]
+        self.free([t for t in local if self.state[t] not in (UNBORN, GONE)])
+        for tensor in local:
+            self.state[tensor], self.size[tensor] = UNBORN, self.s.sizes[tensor]
+        self.arrival = [time - done for time in self.arrival]
+        self.copied = [time - done for time in self.copied]
+        self.host_made = {tensor: time - done for tensor, time in self.host_made.items()}
+        self.held = {tensor: time - done for tensor, time in self.held.items()}
+        self.leaving = [copy._replace(time=copy.time - done) for copy in self.leaving]
+        self.channels.restart(done)
+        self.tiers.restart()
+        super().restart()
+
     def leave(self) -> None:
         """The next copy has ended: its device bytes or its tier bytes come free."""
         copy = heapq.heappop(self.leaving)

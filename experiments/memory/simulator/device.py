@@ -29,6 +29,14 @@ class Device:
         self.address = [NOWHERE] * len(prepared.sizes)
         self.log: list[tuple[float, int, int]] = []
 
+    def restart(self) -> None:
+        """A new step begins, at time 0, with what lies here now."""
+        held: dict[int, int] = {}
+        for _, kind, change in self.log:
+            held[kind] = held.get(kind, 0) + change
+        self.log = [(0.0, kind, size) for kind, size in sorted(held.items()) if size]
+        self.at, self.now, self.peak = -1, 0.0, self.used
+
     def take(self, size: int, kind: int) -> None:
         """``size`` more bytes on the device, of a kind of ``TIMELINE``."""
         self.used += size

@@ -27,6 +27,14 @@ class Elsewhere(Moves):
         self.in_place: dict[int, moves.InPlace] = {}
         self.touched = list(prepared.touched)
 
+    def restart(self) -> None:
+        done = self.now
+        self.host_free = max(0.0, self.host_free - done)
+        self.host_spans = [
+            (max(0.0, start - done), end - done) for start, end in self.host_spans if end > done
+        ]
+        super().restart()
+
     def on_host(self, op: int, seconds: float, workspace: int) -> None:
         """Queue op ``op`` on the host's processor; the device goes on at once."""
         self.at = op

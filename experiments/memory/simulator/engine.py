@@ -9,7 +9,7 @@ arrive and runs. Tensors are freed after their last need.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from experiments.core.errors import BadInput, Infeasible
 from experiments.memory.interface import plan as moves
@@ -22,9 +22,12 @@ from experiments.memory.simulator.device import WORKSPACE, lacking
 from experiments.memory.simulator.elsewhere import Elsewhere
 from experiments.memory.simulator.paging import PagedRun
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.report import Simulation
+from experiments.memory.simulator.report import Simulation, until
 from experiments.memory.simulator.space import Process
 from experiments.workloads.step import Step
+
+#: Steps that are simulated in a row to see a steady one.
+ITERATIONS = 4
 
 
 class Simulator:
@@ -33,16 +36,29 @@ class Simulator:
     def __init__(self, step: Step, machine: Machine) -> None:
         self.prepared = Prepared(step, machine)
 
-    def run(self, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None = None) -> Simulation:
-        """One step under ``plan``; ``Infeasible`` names the op that does not fit and the bytes that are missing."""
+    def run(
+        self, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None = None, iterations: int = 1
+    ) -> Simulation:
+        """One step under ``plan``; ``Infeasible`` names the op that does not fit and the bytes that are missing.
+
+        With more ``iterations`` the step is repeated: copies under way when one ends go on beside the next. The last
+        one is reported, from end to end, and holds the first.
+        """
         refuse(plan)
         if plan.artifact is not None:
             return artifact.carry_out(self.prepared.step, self.prepared.machine, plan, plan.artifact)
         if plan.paging is not None:
             return PagedRun(self.prepared, plan).run()
         run = Run(self.prepared, plan, policy)
-        deque(run.walk(), maxlen=0)
+        deque(run.walk(iterations), maxlen=0)
         return run.report()
+
+    def steady(self, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None = None) -> Simulation:
+        """One step of many: the single one where it leaves no copy under way, otherwise one that others precede."""
+        once = self.run(plan, policy)
+        if not once.stalls["drain"] or plan.artifact or plan.paging:
+            return once
+        return self.run(plan, policy, ITERATIONS)
 
     def estimate(self, plan: MemoryPlan) -> Estimate:
         """A trial: what ``run`` would give, or why it does not fit."""
@@ -66,10 +82,27 @@ def refuse(plan: MemoryPlan) -> None:
 class Run(Elsewhere):
     """One simulated step: the walk over ops, and the moves between them."""
 
-    def walk(self) -> Process:
-        """The whole step; yields the times that it goes on at."""
+    first: Simulation | None = None
+
+    def walk(self, iterations: int = 1) -> Process:
+        """The step, so many times; yields the times that it goes on at."""
         seconds, workspace, by_op = self._prepare()
         dying = self._deaths()
+        for iteration in range(iterations):
+            if iteration:
+                self.first = self.first or self.report()
+                self.restart()
+            yield from self._step(seconds, workspace, by_op, dying)
+        if iterations == 1:
+            yield from self._drain(len(seconds))
+
+    def _step(
+        self,
+        seconds: Sequence[float],
+        workspace: Sequence[int],
+        by_op: Mapping[int, Sequence[Move]],
+        dying: Mapping[int, Sequence[int]],
+    ) -> Process:
         count = len(seconds)
         for op in range(count):
             if op in by_op:
@@ -86,7 +119,6 @@ class Run(Elsewhere):
                 self.free(dying[2 * op + 1])
         yield from self.carry_out(by_op.get(count, ()), count)
         self.free(dying.get(2 * count, ()))
-        yield from self._drain(count)
 
     def _prepare(self) -> tuple[list[float], list[int], dict[int, list[Move]]]:
         """Op times and workspaces under the plan, moves by op; persistent tensors in their places."""
@@ -185,12 +217,13 @@ class Run(Elsewhere):
             codec_time=self.codec_time,
             stalls=self.stalls,
             moved=self.channels.moved,
-            transfers=self.channels.spans,
+            transfers={name: until(self.now, spans) for name, spans in self.channels.spans.items()},
             idle=self.idle,
             log=self.log,
             late=self.late,
-            host_busy=self.host_spans,
+            host_busy=until(self.now, self.host_spans),
             peaks={tier: round(most) for tier, most in self.tiers.peaks.items()},
             pool_bytes=self.pool.end if self.pool else None,
             wasted_bytes=self.pool.wasted if self.pool else None,
+            first=self.first,
         )

@@ -33,6 +33,10 @@ class Moves(Space):
             "decompress": self._decompress,
         }
 
+    def restart(self) -> None:
+        self.recompute_time = self.recompute_flops = self.codec_time = 0.0
+        super().restart()
+
     def carry_out(self, todo: Sequence[Move], op: int) -> Process:
         """The moves at ``op``, in the order listed."""
         self.at = op

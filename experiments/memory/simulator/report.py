@@ -28,7 +28,8 @@ class Simulation:
     in which each channel was busy, ``idle`` the spans in which compute stood still, ``log`` of device bytes as
     (time, index in ``TIMELINE``, change). ``late`` is how long compute stood still until each tensor was there;
     ``host_busy`` the spans in which the host's processor ran ops; ``peaks`` the most bytes on each tier; ``pool_bytes`` how far an allocator reached over the device and
-    ``wasted_bytes`` the most that were free there beside the largest hole (no pool: ``None``).
+    ``wasted_bytes`` the most that were free there beside the largest hole (no pool: ``None``). ``first`` is the first of several steps
+    in a row, of which this is the last.
     """
 
     peak_bytes: int
@@ -49,6 +50,7 @@ class Simulation:
     peaks: dict[str, int] = field(default_factory=dict)
     pool_bytes: int | None = None
     wasted_bytes: int | None = None
+    first: Simulation | None = None
 
     @property
     def stall_time(self) -> float:
@@ -71,7 +73,12 @@ class Simulation:
 
     @property
     def estimate(self) -> Estimate:
-        return Estimate(True, self.peak_bytes, self.step_time)
+        return Estimate(True, self.peak_bytes, self.step_time, stalls=self.stalls, late=self.late)
+
+
+def until(time: float, spans: Spans) -> Spans:
+    """What of ``spans`` lies before ``time``."""
+    return [(start, min(end, time)) for start, end in spans if start < time or end <= time]
 
 
 def merged(spans: Spans) -> npt.NDArray[np.float64]:

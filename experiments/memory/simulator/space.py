@@ -36,6 +36,14 @@ class Space(Copies):
         count = len(prepared.sizes)
         self.last_used, self.produced, self.cost = [0.0] * count, [0.0] * count, [0.0] * count
 
+    def restart(self) -> None:
+        done = self.now
+        self.stalls = dict.fromkeys(CAUSES, 0.0)
+        self.late, self.idle = {}, []
+        self.last_used = [time - done for time in self.last_used]
+        self.produced = [time - done for time in self.produced]
+        super().restart()
+
     def compute(self, seconds: float) -> Process:
         """Compute is busy for ``seconds``; copies go on beside it."""
         end = self.now + seconds

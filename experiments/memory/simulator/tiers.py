@@ -27,5 +27,9 @@ class Tiers:
             self.peaks[tier] = self.stored[tier]
         return max(0.0, self.stored[tier] - self.room[tier])
 
+    def restart(self) -> None:
+        """Look for the most bytes anew."""
+        self.peaks = dict(self.stored)
+
     def unstore(self, size: float, tier: str) -> None:
         self.stored[tier] -= size

@@ -35,7 +35,7 @@ def test_what_leaves_at_the_end_of_a_step_leaves_beside_the_next_one():
     assert steady.moved["out"] == steady.moved["back"] == 4
     assert steady.late == {0: 1}
     # The copy that leaves at the end of the third step has its whole time in the fourth.
-    assert [(time, change) for time, _, change in steady.log] == [(0, 4), (2, -4), (2, 4)]
+    assert [(time, change) for time, _, change in steady.log] == [(0, 4), (1, 4), (2, -4)]
     assert Simulator(step, on).steady(plan) == Simulator(step, on).run(plan, iterations=4)
 
 

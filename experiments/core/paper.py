@@ -144,6 +144,7 @@ _OPERATORS: dict[type, Callable[[float, float], float]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
 }
 
 
@@ -161,7 +162,7 @@ def names_in(figure: str, where: str = "figure") -> list[tuple[str, str]]:
 
 
 def evaluate(figure: str, metrics: Mapping[str, Mapping[str, float]]) -> float:
-    """The figure's value: numbers, ``run.metric``, + - * / and parentheses. ``KeyError`` names a missing metric."""
+    """The figure's value: numbers, ``run.metric``, + - * / ** and parentheses. ``KeyError`` names a missing metric."""
 
     def value(node: ast.AST) -> float:
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
@@ -172,7 +173,7 @@ def evaluate(figure: str, metrics: Mapping[str, Mapping[str, float]]) -> float:
             return _OPERATORS[type(node.op)](value(node.left), value(node.right))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return -value(node.operand)
-        raise BadInput(f"{ast.unparse(node)!r} is not allowed", figure, "numbers, run.metric, + - * /")
+        raise BadInput(f"{ast.unparse(node)!r} is not allowed", figure, "numbers, run.metric, + - * / **")
 
     return value(ast.parse(figure, mode="eval").body)
 

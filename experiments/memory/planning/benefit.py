@@ -11,7 +11,7 @@ from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
 
-def benefits(gaps: Gaps, over: npt.NDArray[np.bool_], lengths: Floats, links: LinkTime) -> Floats:
+def benefits(gaps: Gaps, over: npt.NDArray[np.bool_], lengths: Floats, links: LinkTime, odd: bool) -> Floats:
     """Bytes times microseconds of ops during which memory is ``over`` the line and the tensor would be away.
 
     An ordinary gap counts from when half the tensor has left to when half must be on its way back, on storage's
@@ -21,7 +21,8 @@ def benefits(gaps: Gaps, over: npt.NDArray[np.bool_], lengths: Floats, links: Li
     last = _half_back(gaps, links)
     area = np.concatenate(([0.0], np.cumsum(np.where(over, lengths, 0.0))))
     ordinary = np.where(last > first, area[last] - area[first], 0.0)
-    microseconds: Floats = np.where(gaps.looped, _looped(gaps, over, lengths, area), ordinary)
+    looped = area[-1] - area[gaps.start] + (_odd_area(over, lengths) if odd else area)[gaps.end]
+    microseconds: Floats = np.where(gaps.looped, looped, ordinary)
     return gaps.bytes * microseconds
 
 
@@ -36,10 +37,8 @@ def _half_back(gaps: Gaps, links: LinkTime) -> Ints:
     return np.maximum(np.searchsorted(passed, passed[gaps.end] - gaps.bytes / 2, side="right") - 1, 0)
 
 
-def _looped(gaps: Gaps, over: npt.NDArray[np.bool_], lengths: Floats, area: Floats) -> Floats:
-    """Around the end of the step. As in the artifact, the second part is off by one: op ``m`` counts with the length of
-    op ``m - 1``, and op 0 with minus the whole step."""
+def _odd_area(over: npt.NDArray[np.bool_], lengths: Floats) -> Floats:
+    """The area from the step's start as the artifact counts it for looped gaps, off by one: op ``m`` counts with the
+    length of op ``m - 1``, and op 0 with minus the whole step."""
     shifted = np.where(over, np.concatenate(([-lengths.sum()], lengths[:-1])), 0.0)
-    wrapped = np.concatenate(([0.0], np.cumsum(shifted)))
-    found: Floats = area[-1] - area[gaps.start] + wrapped[gaps.end]
-    return found
+    return np.concatenate(([0.0], np.cumsum(shifted)))

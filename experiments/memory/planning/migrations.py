@@ -1,6 +1,7 @@
 """G10's planner: which tensors leave in which gaps, to storage or to the host, and when they come back.
 
-Times are microseconds, bandwidths bytes per microsecond, sizes bytes. The procedure is the artifact's.
+Times are microseconds, bandwidths bytes per microsecond, sizes bytes. The procedure is that of the G10 artifact, with
+its oddities where ``Rules.odd`` says so: the planning that gave the published numbers.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from experiments.memory.interface.paged import PagedStep
 from experiments.memory.planning.benefit import benefits
 from experiments.memory.planning.gaps import Gaps, gaps_of
 from experiments.memory.planning.link_time import BACK, OUT, LinkTime
-from experiments.memory.planning.load import Load, load_until_fits, slot_at
+from experiments.memory.planning.load import slot_at
 from experiments.memory.planning.priority import Priority
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Floats
 
 
 class Hint(NamedTuple):
@@ -27,8 +30,11 @@ class Hint(NamedTuple):
     tier: str = ""
 
 
-class Moved(NamedTuple):
-    """An ordinary gap that was taken: its tensor is away on the ops between ``gone`` and ``back``."""
+class Taken(NamedTuple):
+    """A gap that was taken: its tensor is away on the ops between ``gone`` and ``back``.
+
+    In a looped gap ``back`` counts on into the next step, so it may be as much as twice the number of ops.
+    """
 
     gap: int
     gone: int
@@ -37,9 +43,9 @@ class Moved(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Room:
+class Rules:
     """What the planner plans for. Rates are (out, back); ``line`` is the capacity above which memory counts as short,
-    ``target`` the load it tries to get down to."""
+    ``target`` the load it tries to get down to, ``margin`` the share of a move that is added to two of them."""
 
     line: int
     target: int
@@ -49,63 +55,66 @@ class Room:
     storage_latency: float
     link_latency: float
     margin: float = 0.5
+    tie_order: str = "stable"
+    odd: bool = False
 
 
 class Planner:
-    """One planning pass. ``hints`` grow in the artifact's order of emission; ``load`` is the bytes by op as planned."""
+    """One planning pass over the bytes by op ``load``, which it lowers. ``hints`` grow in the artifact's order."""
 
-    def __init__(self, paged: PagedStep, room: Room, tie_order: str) -> None:
-        self.paged, self.room = paged, room
-        self.lengths = np.diff(paged.clock)
-        self.links = LinkTime(self.lengths, room.storage, room.link)
+    def __init__(self, paged: PagedStep, rules: Rules, load: Ints) -> None:
+        self.paged, self.rules = paged, rules
+        self.lengths: Floats = np.diff(paged.clock)
+        self.links = LinkTime(self.lengths, rules.storage, rules.link)
         self.gaps: Gaps = gaps_of(paged)
-        self.start: Load = load_until_fits(paged, room.target)
-        self.load = self.start.bytes.copy()
-        self.highest = int(self.load.argmax()) if len(self.load) else 0
+        self.load = load.copy()
+        self.highest = int(self.load.argmax())
         self.host = np.zeros(paged.ops, np.int64)
-        self.priority = Priority(self.gaps, tie_order)
+        self.priority = Priority(self.gaps, rules.tie_order)
         self.done = np.zeros(len(self.gaps), np.bool_)
         self.hints: list[Hint] = []
-        self.moved: list[Moved] = []
-        self.taken: set[int] = set()
+        self.moved: list[Taken] = []
+        self.looped: list[Taken] = []
 
     def select(self) -> None:
         """Take gaps, the most beneficial first, until the load fits or no gap is worth or able to be taken."""
         for _ in range(len(self.gaps)):
-            if self.load.max() <= self.room.target:
+            if self.load.max() <= self.rules.target:
                 return
             gap = self.priority.top(self._benefits())
-            if gap is None or self.done[gap] or not self._take(gap):
+            if gap is None or self.done[gap] or (not self._take(gap) and self.rules.odd):
                 return
             self.done[gap] = True
 
-    def _benefits(self) -> np.ndarray:
-        found = benefits(self.gaps, self.load > self.room.line, self.lengths, self.links)
+    def _benefits(self) -> Floats:
+        over = self.load > self.rules.line
+        found = benefits(self.gaps, over, self.lengths, self.links, self.rules.odd)
         return np.where(self.done, 0.0, found)
 
     def _take(self, gap: int) -> bool:
-        """Move the gap's tensor if that pays; False when it is too short for any tier, which ends the selection."""
+        """Move the gap's tensor if that pays; False when it is too short for any tier.
+
+        In the artifact such a gap stays the most beneficial one, which ends the selection.
+        """
         slots = self._slots(gap)
-        if len(slots) == 1 or self.load[slots].max(initial=0) <= self.room.target:
+        if len(slots) == 1 or self.load[slots].max(initial=0) <= self.rules.target:
             return True
         size, duration = int(self.gaps.bytes[gap]), float(self.gaps.duration[gap])
-        storage = self.room.storage_latency + self.room.link_latency + size / self.room.storage[OUT]
-        host = self.room.link_latency + size / self.room.link[OUT]
-        patience = 2 + self.room.margin
+        storage = self.rules.storage_latency + self.rules.link_latency + _time(size, self.rules.storage[OUT])
+        host = self.rules.link_latency + _time(size, self.rules.link[OUT])
+        patience = 2 + self.rules.margin
         if duration > patience * storage:
             to_host = not self.gaps.looped[gap] and self._congested(gap, storage) and self._host_has_room(gap)
-            emitted = self._move(gap, to_host, host if to_host else storage)
-            if to_host and emitted:
+            if self._move(gap, to_host, host if to_host else storage) and to_host:
                 self.host[slots] += size
             return True
         if duration > patience * host:
-            if self._host_has_room(gap):
-                self._move(gap, True, host)
+            if self._host_has_room(gap) and (self._move(gap, True, host) or self.rules.odd):
                 self.host[slots] += size
             return True
         return False
 
-    def _slots(self, gap: int) -> np.ndarray:
+    def _slots(self, gap: int) -> Ints:
         start, end = int(self.gaps.start[gap]), int(self.gaps.end[gap])
         if self.gaps.looped[gap]:
             return np.concatenate((np.arange(start, self.paged.ops), np.arange(end)))
@@ -115,11 +124,12 @@ class Planner:
         """No slot of the storage's write lane in which the tensor should leave has room."""
         start = int(self.gaps.start[gap])
         end = slot_at(self.paged, float(self.paged.clock[start]) + time)
-        return bool(self.links.storage[OUT].full[start:end].all())
+        full = self.links.storage[OUT].full[start:end]
+        return bool(full.all()) and (self.rules.odd or len(full) > 0)
 
     def _host_has_room(self, gap: int) -> bool:
         most = int(self.host[self._slots(gap)].max(initial=0))
-        return most + int(self.gaps.bytes[gap]) <= self.room.host_bytes
+        return most + int(self.gaps.bytes[gap]) <= self.rules.host_bytes
 
     def _move(self, gap: int, host: bool, time: float) -> bool:
         if self.gaps.looped[gap]:
@@ -129,8 +139,8 @@ class Planner:
         come, gone = back.backward(size, end), out.forward(size, start)
         if come <= gone:
             return False
-        self._emit(start, gap, True, host)
-        self.moved.append(Moved(gap, gone, come, host))
+        self._emit(start, gap, "write", host)
+        self.moved.append(Taken(gap, gone, come, host))
         self.links.book(host, BACK, size, come)
         self.links.book(host, OUT, size, start)
         self.load[gone + 1 : come] -= size
@@ -141,47 +151,35 @@ class Planner:
         paged, start, end = self.paged, int(self.gaps.start[gap]), int(self.gaps.end[gap])
         twice = np.concatenate((paged.clock, paged.clock[-1] + paged.clock[1:]))
         gone = _slot(twice, float(twice[start]) + time)
-        come = _slot(twice, float(twice[paged.ops + end]) - (1 + self.room.margin) * time)
+        come = _slot(twice, float(twice[paged.ops + end]) - (1 + self.rules.margin) * time)
         if come != start:
-            self._emit(start, gap, True, host)
-            self._emit(come % paged.ops, gap, False, host)
+            self._emit(start, gap, "write", host)
+            self._emit(come % paged.ops, gap, "read", host)
+            self.looped.append(Taken(gap, gone, come, host))
         self.load[np.arange(gone + 1, come) % paged.ops] -= int(self.gaps.bytes[gap])
         return come != start
 
-    def _emit(self, op: int, gap: int, write: bool, host: bool) -> None:
-        kind, tier = "write" if write else "read", "host" if host else "storage"
-        self.hints.append(Hint(op, int(self.gaps.tensor[gap]), kind, tier))
-        self.taken.add(gap)
+    def _emit(self, op: int, gap: int, kind: str, host: bool) -> None:
+        self.hints.append(Hint(op, int(self.gaps.tensor[gap]), kind, "host" if host else "storage"))
 
-    def prefetch(self) -> None:
-        """Bring each tensor that left back as early as the load allows."""
-        order = self.priority.sort(self.moved, [move.back for move in self.moved])
-        for move in order:
-            at = move.back
-            while at > move.gone + 1 and self.load[at - 1] < self.room.target:
+    def prefetch(self) -> list[Taken]:
+        """Bring each tensor that left back as early as the load allows: the gaps taken, ``back`` moved forward."""
+        found = []
+        for move in self.priority.sort(self.moved, [move.back for move in self.moved]):
+            size, at = int(self.gaps.bytes[move.gap]), move.back
+            # The artifact asks whether the load is below the target without the tensor.
+            room = self.rules.target if self.rules.odd else self.rules.target - size + 1
+            while at > move.gone + 1 and self.load[at - 1] < room:
                 at -= 1
-            self._emit(at, move.gap, False, move.host)
-            self.load[at : move.back] += int(self.gaps.bytes[move.gap])
-
-    def shed(self) -> None:
-        """Write out more tensors around the op of the highest load, without a plan for their return."""
-        height = int(self.load[self.highest])
-        for gap in self.priority.by_area():
-            if height < 0.9 * self.room.target:
-                return
-            start, end = int(self.gaps.start[gap]), int(self.gaps.end[gap])
-            if gap not in self.taken and not self.gaps.looped[gap] and start <= self.highest < end:
-                self._emit(start, gap, True, False)
-                height -= int(self.gaps.bytes[gap])
-
-    def announce(self) -> None:
-        """Say when the local tensors that were looked at are allocated and freed; comes before all else."""
-        for birth, death in zip(self.start.allocations, self.start.frees, strict=True):
-            self.hints += [Hint(*birth, "allocate"), Hint(*death, "free")]
-
-    def sorted_hints(self) -> list[Hint]:
-        return self.priority.sort(self.hints, [hint.op for hint in self.hints])
+            self._emit(at, move.gap, "read", move.host)
+            self.load[at : move.back] += size
+            found.append(move._replace(back=at))
+        return found
 
 
-def _slot(clock: np.ndarray, time: float) -> int:
+def _time(size: int, rate: float) -> float:
+    return size / rate if rate > 0 else float("inf")
+
+
+def _slot(clock: Floats, time: float) -> int:
     return int(np.clip(np.searchsorted(clock, time, side="right") - 1, 0, len(clock) - 2))

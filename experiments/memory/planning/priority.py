@@ -23,13 +23,13 @@ class Priority:
     """``order`` is the list of gaps as the last sort left it."""
 
     def __init__(self, gaps: Gaps, tie_order: str) -> None:
-        self.gaps, self.unstable = gaps, tie_order == "artifact"
+        self.gaps, self.tie_order = gaps, tie_order
         self.order: Ints = np.arange(len(gaps))
 
     def top(self, benefits: Floats) -> int | None:
         """The gap of most benefit, ties by area; ``None`` where none is worth taking."""
         area = np.where(benefits != 0, self.gaps.area, 0.0)
-        if self.unstable:
+        if self.tie_order == "artifact":
             self._sort([-benefits, -area])
             return int(self.order[0])
         best = int(np.lexsort((-area, -benefits))[0])
@@ -37,7 +37,7 @@ class Priority:
 
     def by_area(self) -> list[int]:
         """All gaps by descending bytes times duration."""
-        if self.unstable:
+        if self.tie_order == "artifact":
             self._sort([-self.gaps.area])
         else:
             self.order = np.argsort(-self.gaps.area, kind="stable")
@@ -49,7 +49,12 @@ class Priority:
         self.order = self.order[gnu_order(rank)]
 
     def sort(self, items: Sequence[T], keys: Sequence[float]) -> list[T]:
-        """``items`` by ascending ``keys``."""
-        if self.unstable:
-            return sorted_as_gnu(items, keys)
-        return [items[i] for i in np.argsort(np.array(keys), kind="stable")]
+        """``items`` by ascending ``keys``, ties as this list's."""
+        return order_by(items, keys, self.tie_order)
+
+
+def order_by(items: Sequence[T], keys: Sequence[float], tie_order: str) -> list[T]:
+    """``items`` by ascending ``keys``."""
+    if tie_order == "artifact":
+        return sorted_as_gnu(items, keys)
+    return [items[i] for i in np.argsort(np.array(keys), kind="stable")]

@@ -40,100 +40,93 @@ def ranks(columns: Sequence[Floats]) -> Ints:
 def gnu_order(rank: Ints) -> list[int]:
     """The permutation that sorts ``rank`` ascending: element ``i`` of the result was at position ``order[i]``."""
     count = len(rank)
-    sort = _GnuSort(rank.tolist())
+    shift = count.bit_length()
+    # Rank and position in one integer: those of a lower rank than ``a`` are below ``a >> shift << shift``.
+    items = ((rank << shift) | np.arange(count)).tolist()
     if count:
-        sort.quick(0, count, 2 * (count.bit_length() - 1))
-        sort.insertion(count)
-    return sort.order
+        _quick(items, 0, count, 2 * (count.bit_length() - 1), shift)
+        _insertion(items, shift)
+    mask = (1 << shift) - 1
+    return [item & mask for item in items]
 
 
-class _GnuSort:
-    """``key[i]`` and ``order[i]`` move together."""
+def _quick(items: list[int], low: int, high: int, depth: int, shift: int) -> None:
+    while high - low > SHORT:
+        if depth == 0:
+            _heap(items, low, high, shift)
+            return
+        depth -= 1
+        cut = _partition(items, low, high, shift)
+        _quick(items, cut, high, depth, shift)
+        high = cut
 
-    def __init__(self, key: list[int]) -> None:
-        self.key, self.order = key, list(range(len(key)))
 
-    def swap(self, a: int, b: int) -> None:
-        key, order = self.key, self.order
-        key[a], key[b] = key[b], key[a]
-        order[a], order[b] = order[b], order[a]
+def _median(items: list[int], low: int, high: int, shift: int) -> int:
+    """Which of the second, the middle and the last element has the middle rank."""
+    places = low + 1, low + (high - low) // 2, high - 1
+    a, b, c = (items[place] >> shift for place in places)
+    if a < b:
+        return places[1] if b < c else places[2] if a < c else places[0]
+    return places[0] if a < c else places[2] if b < c else places[1]
 
-    def quick(self, low: int, high: int, depth: int) -> None:
-        while high - low > SHORT:
-            if depth == 0:
-                self.heap(low, high)
-                return
-            depth -= 1
-            cut = self.partition(low, high)
-            self.quick(cut, high, depth)
-            high = cut
 
-    def median(self, low: int, high: int) -> int:
-        """Which of the second, the middle and the last element has the middle key."""
-        a, b, c = low + 1, low + (high - low) // 2, high - 1
-        key = self.key
-        if key[a] < key[b]:
-            if key[b] < key[c]:
-                return b
-            return c if key[a] < key[c] else a
-        if key[a] < key[c]:
-            return a
-        return c if key[b] < key[c] else b
-
-    def partition(self, low: int, high: int) -> int:
-        """Smaller keys to the left of the cut that is returned, larger ones to the right; equal ones are swapped too."""
-        self.swap(low, self.median(low, high))
-        key, order, pivot = self.key, self.order, self.key[low]
-        left, right = low + 1, high - 1
-        while True:
-            while key[left] < pivot:
-                left += 1
-            while pivot < key[right]:
-                right -= 1
-            if left >= right:
-                return left
-            key[left], key[right] = key[right], key[left]
-            order[left], order[right] = order[right], order[left]
+def _partition(items: list[int], low: int, high: int, shift: int) -> int:
+    """Lower ranks to the left of the cut that is returned, higher ones to the right; equal ones change sides too."""
+    middle = _median(items, low, high, shift)
+    items[low], items[middle] = items[middle], items[low]
+    lower = items[low] >> shift << shift
+    upper = lower + (1 << shift)
+    left, right = low + 1, high - 1
+    while True:
+        while items[left] < lower:
             left += 1
+        while items[right] >= upper:
             right -= 1
+        if left >= right:
+            return left
+        items[left], items[right] = items[right], items[left]
+        left += 1
+        right -= 1
 
-    def insertion(self, count: int) -> None:
-        """What is left over is at most ``SHORT`` places from its place."""
-        key, order = self.key, self.order
-        for i in range(1, count):
-            value = key[i]
-            if value >= key[i - 1]:
-                continue
-            j = i
-            while j and value < key[j - 1]:
-                j -= 1
-            key[j : i + 1] = [value, *key[j:i]]
-            order[j : i + 1] = [order[i], *order[j:i]]
 
-    def heap(self, low: int, high: int) -> None:
-        """Heap sort of a range, with the library's way of sinking a value to a leaf first."""
-        count = high - low
-        for parent in range((count - 2) // 2, -1, -1):
-            self._sink(low, parent, count, self.key[low + parent], self.order[low + parent])
-        for last in range(count - 1, 0, -1):
-            key, place = self.key[low + last], self.order[low + last]
-            self.key[low + last], self.order[low + last] = self.key[low], self.order[low]
-            self._sink(low, 0, last, key, place)
+def _insertion(items: list[int], shift: int) -> None:
+    """What is left over is at most ``SHORT`` places from its place."""
+    before = items[0]
+    for i, value in enumerate(items):
+        upper = ((value >> shift) + 1) << shift
+        if before < upper:
+            before = value
+            continue
+        j = i
+        while j and items[j - 1] >= upper:
+            j -= 1
+        items[j : i + 1] = [value, *items[j:i]]
 
-    def _sink(self, low: int, hole: int, count: int, value: int, place: int) -> None:
-        key, order, top = self.key, self.order, hole
-        while hole < (count - 1) // 2:
-            child = 2 * (hole + 1)
-            if key[low + child] < key[low + child - 1]:
-                child -= 1
-            key[low + hole], order[low + hole] = key[low + child], order[low + child]
-            hole = child
-        if count % 2 == 0 and hole == (count - 2) // 2:
-            child = 2 * hole + 1
-            key[low + hole], order[low + hole] = key[low + child], order[low + child]
-            hole = child
-        while hole > top and key[low + (hole - 1) // 2] < value:
-            parent = (hole - 1) // 2
-            key[low + hole], order[low + hole] = key[low + parent], order[low + parent]
-            hole = parent
-        key[low + hole], order[low + hole] = value, place
+
+def _heap(items: list[int], low: int, high: int, shift: int) -> None:
+    """Heap sort of a range, with the library's way of sinking a value to a leaf first."""
+    count = high - low
+    for parent in range((count - 2) // 2, -1, -1):
+        _sink(items, low, parent, count, items[low + parent], shift)
+    for last in range(count - 1, 0, -1):
+        value, items[low + last] = items[low + last], items[low]
+        _sink(items, low, 0, last, value, shift)
+
+
+def _sink(items: list[int], low: int, hole: int, count: int, value: int, shift: int) -> None:
+    top = hole
+    while hole < (count - 1) // 2:
+        child = 2 * (hole + 1)
+        if items[low + child] >> shift < items[low + child - 1] >> shift:
+            child -= 1
+        items[low + hole] = items[low + child]
+        hole = child
+    if count % 2 == 0 and hole == (count - 2) // 2:
+        child = 2 * hole + 1
+        items[low + hole] = items[low + child]
+        hole = child
+    while hole > top and items[low + (hole - 1) // 2] >> shift < value >> shift:
+        parent = (hole - 1) // 2
+        items[low + hole] = items[low + parent]
+        hole = parent
+    items[low + hole] = value

@@ -18,7 +18,7 @@ from experiments.memory.interface.plan import Drop, MemoryPlan, Move, Offload, P
 from experiments.memory.simulator.artifact.batches import lanes_of
 from experiments.memory.simulator.artifact.blocks import DEVICE, HOST, NOWHERE, STORAGE, Blocks
 from experiments.memory.simulator.artifact.fault_time import Faults, FaultTimes, new_outputs
-from experiments.memory.simulator.report import Simulation
+from experiments.memory.simulator.report import CAUSES, Simulation
 
 ITERATIONS = 2
 Queue = deque[int]
@@ -250,7 +250,7 @@ class PagingSteps:
             recompute_time=0.0,
             recompute_flops=0.0,
             codec_time=0.0,
-            stalls={"transfer": time - ideal},
+            stalls=dict.fromkeys(CAUSES, 0.0) | {"fault": time - ideal},
             moved={
                 "out": float(self.out.moved),
                 "back": float(self.back.moved),

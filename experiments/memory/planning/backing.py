@@ -1,0 +1,11 @@
+"""Where unified memory keeps what the device has no room for."""
+
+from __future__ import annotations
+
+from experiments.memory.interface import Machine
+from experiments.workloads.step import Step
+
+
+def backing_of(step: Step, machine: Machine) -> str:
+    """The host, where it holds what is live beyond the device; otherwise storage."""
+    return "host" if step.live_peak <= machine.host_bytes else "storage"

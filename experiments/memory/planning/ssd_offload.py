@@ -1,0 +1,101 @@
+"""FlashNeuron's plan for a device as it is: offsets at both ends, prefetch by counting bytes, optional compression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from experiments.memory.interface import Machine, MemoryPlan, Move, Offload, Pool, Prefetch, Wait
+from experiments.memory.interface.activations import last_forward_op
+from experiments.memory.interface.paged import PAGE, PagedStep
+from experiments.memory.planning.forward_offload import Write, candidates, choose, room_for_saved
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Step
+
+
+def offload_to_storage(step: Step, machine: Machine, compress: bool) -> MemoryPlan:
+    """Phase 1, and phase 2 where ``compress`` allows it and writing takes longer than the forward pass."""
+    if step.live_peak <= machine.capacity:
+        return MemoryPlan()
+    paged = PagedStep(step)
+    line = room_for_saved(paged, machine.capacity)
+    order = candidates(paged)
+    writes, rest = choose(paged, order, line)
+    ratios = {write.tensor: 1.0 for write in writes}
+    forward = float(step.ops.seconds[: last_forward_op(step) + 1].sum())
+    if compress and _write_time(paged, ratios, machine) > forward:
+        ratios = _phase_2(paged, order, line, machine, ratios)
+        writes, rest = choose(paged, list(ratios), line)
+    moves = _moves(paged, writes, ratios, machine.capacity)
+    notes = {"line": line, "candidates": len(order), "chosen": len(writes), "rest": rest}
+    return MemoryPlan(moves, notes=notes, pool=Pool("two_ended", PAGE, tuple(sorted(ratios))))
+
+
+def _phase_2(
+    paged: PagedStep, order: Sequence[int], line: int, machine: Machine, first: dict[int, float]
+) -> dict[int, float]:
+    """The most compressible tensors first; whichever of the two choices needs less time on the link."""
+    every = {tensor: compression(paged.step, tensor) for tensor in order}
+    writes, _ = choose(paged, sorted(order, key=lambda tensor: -every[tensor]), line)
+    second = {write.tensor: every[write.tensor] for write in writes}
+    return min((first, second), key=lambda ratios: _write_time(paged, ratios, machine))
+
+
+def _write_time(paged: PagedStep, ratios: dict[int, float], machine: Machine) -> float:
+    return sum(machine.out_time(paged.bytes[t] / ratio, "storage") for t, ratio in ratios.items())
+
+
+def compression(step: Step, tensor: int) -> float:
+    """How much smaller: 16-bit values, in sparse rows with 16-bit columns where the zeros known make that pay."""
+    words = {"float64": 8, "float32": 4}.get(step.tensors.dtype[tensor], 2)
+    sparsity = float(step.tensors.sparsity[tensor])
+    dense = words / 2
+    if np.isnan(sparsity) or sparsity >= 1:
+        return dense
+    return max(dense, words / (4 * (1 - sparsity)))
+
+
+def _moves(
+    paged: PagedStep, writes: Sequence[Write], ratios: dict[int, float], capacity: int
+) -> tuple[Move, ...]:
+    loss = last_forward_op(paged.step)
+    out: list[Move] = [
+        Offload(min(w.start, loss), w.tensor, min(w.start, loss) - 1, "storage", ratios[w.tensor])
+        for w in writes
+    ]
+    drain: list[Move] = [Wait(loss + 1, write.tensor) for write in writes]
+    return (*out, *drain, *_prefetches(paged, writes, capacity))
+
+
+def _prefetches(paged: PagedStep, writes: Sequence[Write], capacity: int) -> list[Move]:
+    """From the loss on, after each op: what the coming ops use next comes while it fits beside the largest op."""
+    loss, ops = last_forward_op(paged.step), paged.ops
+    away = {write.tensor for write in writes}
+    load = _load_without(paged, writes)
+    coming = [(op, t) for op in range(loss + 1, ops) for t in paged.touched[op] if t in away]
+    coming = list({tensor: (op, tensor) for op, tensor in reversed(coming)}.values())[::-1]
+    spare = capacity - _largest_local(paged)
+    moves: list[Move] = []
+    at = loss + 1
+    for op, tensor in coming:
+        size = paged.bytes[tensor]
+        while at < op and load[at:op].max(initial=0) + size > spare:
+            at += 1
+        moves.append(Prefetch(min(at, op), tensor))
+        load[min(at, op) : op] += size
+    return moves
+
+
+def _load_without(paged: PagedStep, writes: Sequence[Write]) -> Ints:
+    """Bytes by op when each write's tensor is away until its first use after the loss."""
+    load = paged.step.live_bytes.copy()
+    loss = last_forward_op(paged.step)
+    for write in writes:
+        back = next(op for op in paged.uses[write.tensor] if op > loss)
+        load[min(write.start, loss) : back] -= paged.bytes[write.tensor]
+    return load
+
+
+def _largest_local(paged: PagedStep) -> int:
+    return max(sum(paged.bytes[t] for t in row if not paged.is_global[t]) for row in paged.touched)

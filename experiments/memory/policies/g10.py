@@ -1,0 +1,114 @@
+"""G10 (Zhang et al., MICRO 2023): tensors leave in the gaps where that frees most memory above the capacity for longest.
+
+The gaps of every tensor are known ahead. The one with the largest benefit, bytes times the time by which memory is
+over the capacity while the tensor would be away, is taken as long as memory is short: to storage, or to the host where
+storage's write lane is full; bandwidth is booked slot by slot, and prefetches move as early as memory allows.
+``g10-gds`` has storage only, ``g10-host`` both; neither shares an address space with the device, so their tensors need
+contiguous ranges (first fit, those that leave at the upper end), while ``g10`` moves pages.
+
+``preset=artifact`` plans and carries out by the rules of the published artifact, oddities and hand-tuned factors
+included (``planning.artifact_rules``, ``simulator.artifact``): its runs of g10-gds and g10-host have an allocator of four
+times the device's memory, and their reported peak shows how much of it they use. ``preset=paper`` plans with the
+device's real size and the links' latencies and is carried out by the simulator of all policies. Left open by the
+paper, and chosen there: where memory is still short when no gap pays any more, the largest tensor idle at the fullest
+op leaves and is fetched on demand; where contiguous ranges do not fit, planning starts again with a lower target; a gap that begins with the step is not used; nothing is paged in on a fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.knobs import knob
+from experiments.memory.interface import Artifact, DeviceView, MemoryPlan, MemoryPolicy
+from experiments.memory.interface.paged import PagedStep
+from experiments.memory.planning.artifact_hints import announcements, moves_of, shed
+from experiments.memory.planning.artifact_rules import artifact_rules, block_bytes, loosened
+from experiments.memory.planning.load import load_until_fits
+from experiments.memory.planning.migrations import Planner
+from experiments.memory.planning.priority import TIE_ORDERS
+from experiments.memory.planning.real_migrations import migrations
+from experiments.workloads.step import Step
+
+
+@dataclass(frozen=True)
+class Migrating(MemoryPolicy):
+    """What the three have in common; ``uses_host`` and ``paged`` tell them apart."""
+
+    uses_host: ClassVar[bool] = True
+    paged: ClassVar[bool] = False
+
+    preset: str = knob(
+        "paper", "real capacities, or the published artifact's rules", choices=("paper", "artifact")
+    )
+    tie_order: str = knob(
+        "artifact",
+        "order of equal gaps in the artifact's rules: its unstable sort, or stable",
+        choices=TIE_ORDERS,
+    )
+    loosen: float | None = knob(
+        None, "factor on the artifact's target for memory; none: its own choice", low=0.1, high=10.0
+    )
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        if self.preset == "artifact":
+            return self._by_the_artifact(step, device)
+        return migrations(step, device, uses_host=self.uses_host, paged=self.paged)
+
+    def _by_the_artifact(self, step: Step, device: DeviceView) -> MemoryPlan:
+        machine, paged = device.machine, PagedStep(step)
+        factor = loosened(step, self.name, machine) if self.loosen is None else self.loosen
+        rules = artifact_rules(machine, factor, machine.host_bytes if self.uses_host else 0, self.tie_order)
+        load = load_until_fits(paged, rules.target)
+        planner = Planner(paged, rules, load.bytes)
+        planner.select()
+        planner.prefetch()
+        ahead, after = (announcements(load), []) if self.paged else ([], shed(planner))
+        notes = {
+            "target_bytes": rules.target,
+            "picked": len(planner.moved) + len(planner.looped),
+            "extra": len(after),
+        }
+        return MemoryPlan(
+            moves_of(ahead + planner.hints + after, planner), notes=notes, artifact=self.rules(step)
+        )
+
+    def rules(self, step: Step) -> Artifact:
+        """How the artifact carries the plan out."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class G10(Migrating):
+    """Gaps by benefit over cost, to storage first and then to the host, in one address space with the device."""
+
+    name: ClassVar[str] = "g10"
+    paged: ClassVar[bool] = True
+
+    def rules(self, step: Step) -> Artifact:
+        return Artifact("paging", keeps_dead=True, block_bytes=block_bytes(step))
+
+
+@dataclass(frozen=True)
+class Apart(Migrating):
+    """The variants without a common address space."""
+
+    space_factor: float = knob(4.0, "capacities that the artifact's allocator spans", low=1.0, high=64.0)
+
+    def rules(self, step: Step) -> Artifact:
+        return Artifact("waiting", space_factor=self.space_factor)
+
+
+@dataclass(frozen=True)
+class G10Gds(Apart):
+    """G10's migrations between the device and storage only."""
+
+    name: ClassVar[str] = "g10-gds"
+    uses_host: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class G10Host(Apart):
+    """G10's migrations to storage and to the host, tensor by tensor."""
+
+    name: ClassVar[str] = "g10-host"

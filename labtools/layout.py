@@ -15,7 +15,7 @@ class Layout:
     @classmethod
     def here(cls) -> Layout:
         root = Path(__file__).resolve().parents[1]
-        return cls(root, Path(os.environ.get("LAB_VAR", root / "var")).resolve())
+        return cls(root, Path(os.environ.get("LAB_VAR") or root / "var").resolve())
 
     @property
     def environment(self) -> Path:

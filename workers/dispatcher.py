@@ -18,7 +18,7 @@ from experiments.run import versions
 from webapp.hosts import services
 from webapp.hosts.models import Host
 from webapp.runs import lifecycle
-from workers import gpu, sandbox
+from workers import gpu, sandbox, scratch
 from workers.supervisor import Supervisor
 
 HEARTBEAT_SECONDS = 15
@@ -36,6 +36,7 @@ class Dispatcher:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
+        scratch.sweep()
         devices = gpu.devices()
         host = register(self.slots, devices)
         memory = settings.TRIAL_MEMORY_BYTES or int(local.memory_bytes() * (1 - SPARE) / self.slots)

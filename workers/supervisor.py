@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from webapp.hosts.models import Host
 from webapp.runs import lifecycle
 from webapp.runs.lifecycle import Claim, Ending
 from webapp.runs.models import Run
-from workers import assignment, files
+from workers import assignment, files, scratch
 from workers.assignment import Assignment, Waits
 from workers.gpu import Device, free_devices
 from workers.sandbox import Cell
@@ -60,8 +59,8 @@ class Supervisor:
             claim = lifecycle.claim(self.host, list(free), self.tier)
             if claim is None:
                 return False
-            with tempfile.TemporaryDirectory(prefix="trial-") as folder:
-                self._carry_out(claim, Path(folder), free.get(claim.run.needs))
+            with scratch.folder() as work:
+                self._carry_out(claim, work, free.get(claim.run.needs))
             return True
 
     def _carry_out(self, claim: Claim, work: Path, device: Device | None) -> None:

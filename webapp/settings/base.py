@@ -10,7 +10,7 @@ from csp.constants import SELF
 from django.core.exceptions import ImproperlyConfigured
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-VAR = Path(os.environ.get("LAB_VAR", ROOT / "var"))
+VAR = Path(os.environ.get("LAB_VAR") or ROOT / "var")
 
 
 def required(name: str) -> str:

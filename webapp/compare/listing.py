@@ -36,6 +36,17 @@ class FigureColumn(tables.Column):  # type: ignore[misc]
         return value
 
 
+class MetricColumn(FigureColumn):
+    """A figure of the metric that the row names under ``metric``; a file has SI units, so give it a column of them."""
+
+    def __init__(self, *args: Any, metric: str = "metric", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.metric = tables.A(metric)
+
+    def render(self, value: Any, record: Any = None) -> Any:
+        return presentation.metric(value, self.metric.resolve(record))
+
+
 class MomentColumn(tables.Column):  # type: ignore[misc]
     """A moment: in the reader's time zone on the page, ISO 8601 in a file."""
 
@@ -115,8 +126,8 @@ class Listing(tables.Table):  # type: ignore[misc]
         known = {bound.name for bound in self.columns.iterall()}
         if not known.intersection(chosen):
             return
-        for name in known.difference(chosen):
-            self.columns.hide(name)
+        for name in known:
+            (self.columns.show if name in chosen else self.columns.hide)(name)
 
 
 def _any_contains(fields: Sequence[str], text: str) -> Q:

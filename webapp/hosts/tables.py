@@ -10,7 +10,7 @@ import django_tables2 as tables
 
 from experiments.core.metrics import METRICS
 from webapp import presentation
-from webapp.compare.listing import FigureColumn, Listing, MomentColumn, StateColumn
+from webapp.compare.listing import FigureColumn, Listing, MetricColumn, MomentColumn, StateColumn
 from webapp.hosts.evidence import Evidence, Line
 from webapp.hosts.models import Host
 
@@ -103,8 +103,8 @@ class ValidationTable(Listing):
     status = StateColumn(accessor="line__status", verbose_name="State")
     metric = tables.Column(accessor="line__metric", verbose_name="Metric")
     unit = tables.Column(accessor="line__metric", verbose_name="Unit", visible=False)
-    predicted = FigureColumn(accessor="line__predicted", verbose_name="Predicted")
-    measured = FigureColumn(accessor="line__measured", verbose_name="Measured")
+    predicted = MetricColumn(accessor="line__predicted", metric="line__metric", verbose_name="Predicted")
+    measured = MetricColumn(accessor="line__measured", metric="line__metric", verbose_name="Measured")
     error = FigureColumn(accessor="line__error", verbose_name="Error", unit="fraction")
     reason = tables.Column(accessor="line__reason", verbose_name="Cause")
 
@@ -119,9 +119,3 @@ class ValidationTable(Listing):
 
     def render_unit(self, value: str) -> str:
         return METRICS[value].unit if value in METRICS else ""
-
-    def render_predicted(self, value: float, record: ValidationRow) -> Any:
-        return presentation.metric(value, record.line.metric)
-
-    def render_measured(self, value: float, record: ValidationRow) -> Any:
-        return presentation.metric(value, record.line.metric)

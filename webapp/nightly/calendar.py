@@ -47,7 +47,8 @@ def counted(schedule: Schedule) -> list[Night]:
         "bad": Count("experiment__runs", filter=Q(experiment__runs__state__in=BAD)),
         "ended": Count("experiment__runs", filter=Q(experiment__runs__state__in=Run.FINAL)),
     }
-    return list(schedule.nights.select_related("experiment").annotate(**runs)[: WEEKS * 14])
+    nights = schedule.nights.select_related("experiment").annotate(**runs)
+    return list(nights.order_by("-slot")[: WEEKS * 14])
 
 
 def _cell(night: Night) -> Cell:

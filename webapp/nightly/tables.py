@@ -10,11 +10,14 @@ import django_tables2 as tables
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 
+from experiments.core.metrics import METRICS
 from webapp import presentation
-from webapp.compare.listing import FigureColumn, Listing, MomentColumn
+from webapp.compare.listing import FigureColumn, Listing, MetricColumn, MomentColumn
+from webapp.compare.templatetags.comparison import change
 from webapp.navigation import project_url
 from webapp.nightly import calendar
 from webapp.nightly.models import Schedule
+from webapp.nightly.steps import Alert
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,54 @@ class ScheduleTable(Listing):
         return render_to_string("nightly/cells.html", {"cells": record.cells}, self.request)
 
     def value_last(self, value: str) -> str:
+        return value
+
+
+class AlertTable(Listing):
+    """Figures of several metrics share a column here, so a file has their SI unit beside them."""
+
+    title = "Alerts"
+    since = MomentColumn(accessor="first_after__slot", verbose_name="Since")
+    run = tables.Column(accessor="title", verbose_name="Run")
+    metric = tables.Column(verbose_name="Figure")
+    unit = tables.Column(accessor="metric", verbose_name="Unit", visible=False)
+    before = MetricColumn(verbose_name="Before")
+    after = MetricColumn(verbose_name="After")
+    fraction = FigureColumn(verbose_name="Change", unit="fraction")
+    suspects = tables.Column(verbose_name="Suspects", orderable=False, attrs={"td": {"class": "mono small"}})
+    silent = FigureColumn(verbose_name="Nights without it")
+    lasted = FigureColumn(verbose_name="Held for")
+
+    class Meta:
+        prefix = "alerts-"
+
+    def render_run(self, value: str, record: Alert) -> str:
+        url = project_url(self.request.project, "runs:run", run=record.first_after.run.pk)
+        return format_html('<a href="{}">{}</a>', url, value)
+
+    def value_run(self, value: str) -> str:
+        return value
+
+    def render_metric(self, value: str) -> str:
+        return format_html("{} {}", presentation.metric_label(value), presentation.direction(value))
+
+    def value_metric(self, value: str) -> str:
+        return value
+
+    def render_unit(self, value: str) -> str:
+        return METRICS[value].unit
+
+    def render_fraction(self, value: float, record: Alert) -> str:
+        kind, words = {True: ("better", "better"), False: ("worse", "worse"), None: ("", "")}[record.better]
+        return format_html('<span class="change {}" title="{}">{}</span>', kind, words, change(value))
+
+    def value_fraction(self, value: float) -> float:
+        return value
+
+    def render_lasted(self, value: int) -> str:
+        return f"{value} night{'s' if value != 1 else ''}"
+
+    def value_lasted(self, value: int) -> int:
         return value
 
 

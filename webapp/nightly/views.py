@@ -14,10 +14,10 @@ from experiments.core.suites import load_suite
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
-from webapp.nightly import calendar, history, services
+from webapp.nightly import calendar, charts, history, services, steps
 from webapp.nightly.forms import ScheduleForm
 from webapp.nightly.models import Schedule
-from webapp.nightly.tables import NightTable, ScheduleTable, schedule_rows
+from webapp.nightly.tables import AlertTable, NightTable, ScheduleTable, schedule_rows
 
 LAST_NIGHTS = 14
 
@@ -54,7 +54,9 @@ def schedule(request: ProjectRequest, schedule: int) -> HttpResponse:
     nights = calendar.counted(found)
     suite = load_suite(found.suite)
     command = f"python -m experiments suite {suite.name}"
-    table = NightTable(calendar.cells(nights), request, command=command, per_page=LAST_NIGHTS)
+    cells = calendar.cells(nights)
+    alerts = AlertTable(steps.alerts(past), request)
+    table = NightTable(cells, request, command=command, per_page=LAST_NIGHTS)
     page = {
         "schedule": found,
         "suite": suite,
@@ -63,10 +65,11 @@ def schedule(request: ProjectRequest, schedule: int) -> HttpResponse:
         "metrics": past.metrics,
         "only_night": past.points[0].run.experiment_id if past.points else None,
         "shown": shown,
-        "charts": [history.chart(past, name, found) for name in shown] if past.nights > 1 else [],
-        "changes": history.changes(past),
+        "charts": [charts.chart(past, name, found, cells) for name in shown] if past.nights > 1 else [],
+        "alerts": alerts,
+        "too_few": steps.FEWEST_MEASURED if steps.is_too_short(past) else 0,
     }
-    return asked_export(request, table) or render(request, "nightly/schedule.html", page)
+    return asked_export(request, alerts, table) or render(request, "nightly/schedule.html", page)
 
 
 @require_POST

@@ -28,7 +28,7 @@ def test_a_host_that_is_silent_is_away_and_its_load_is_counted(cast: Cast) -> No
     assert "3 runs wait: 3 for any host" in page
 
 
-def test_evidence_is_imported_once_and_the_newest_is_shown(db: None, tmp_path: Path) -> None:
+def test_evidence_is_imported_once_and_the_newest_is_shown(cast: Cast, tmp_path: Path) -> None:
     """The file's own summary is shown; a cell that failed keeps its reason."""
     file = tmp_path / "cpu.json"
     figures = {"peak_memory": {"predicted": 110.0, "measured": 100.0, "error": 0.1}}
@@ -44,6 +44,12 @@ def test_evidence_is_imported_once_and_the_newest_is_shown(db: None, tmp_path: P
     call_command("import_evidence", str(file))
     call_command("import_evidence", str(file))
     assert Validation.objects.count() == 1
+    client = signed_in(cast.vera)
+    names = "&".join(
+        f"validation-column={name}" for name in ("model", "metric", "unit", "predicted", "error")
+    )
+    rows = client.get(cast.url(f"hosts/?export=csv&table=validation-&{names}")).content.decode().splitlines()
+    assert rows[1] == "gpt2,peak_memory,bytes,110.0,0.1"
     (found,) = evidence.newest()
     assert [(line.model, line.metric, line.error) for line in found.lines] == [
         ("gpt2", "peak_memory", 0.1),

@@ -15,7 +15,7 @@ from django_celery_beat.models import PeriodicTask
 from experiments.core.suites import Suite, load_suite, suite_names
 from tests.webapp import cast
 from tests.webapp.cast import Place
-from webapp.nightly import history, services, suites
+from webapp.nightly import charts, history, services, steps, suites
 from webapp.nightly.models import Night, Schedule
 from webapp.runs import queue
 from webapp.runs.models import Run, RunDocument, RunMetric
@@ -150,14 +150,14 @@ def test_history_has_the_revision_of_each_point(nightly: Schedule) -> None:
     for day, (seconds, revision) in enumerate(((1.0, "aaa"), (1.25, "bbb"))):
         end(services.tick(nightly, SLOT + timedelta(days=day)), seconds, revision)
     found = history.history(nightly)
-    series = history.chart(found, "step_time", nightly)["series"]
+    series = charts.chart(found, "step_time", nightly, ())["series"][: len(load_suite(SUITE).runs)]
     titles = [title for title, _ in load_suite(SUITE).runs]
     assert sorted(line["name"] for line in series) == sorted(titles)
     assert series[0]["y"] == [1.0, 1.25]
     assert series[0]["text"] == ["revision aaa", "revision bbb"]
-    change = history.changes(found)[0]
-    assert (change.fraction, change.better) == (0.25, False)
-    assert (change.before.revision, change.after.revision) == ("aaa", "bbb")
+    alert = steps.alerts(found)[0]
+    assert (alert.before, alert.after, alert.fraction, alert.better) == (1.0, 1.25, 0.25, False)
+    assert alert.suspects == "aaa..bbb"
 
 
 def test_the_calendar_shows_skipped_failed_and_missed_nights(

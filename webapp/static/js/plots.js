@@ -25,11 +25,13 @@ function scaled(values, size) {
 }
 
 function trace(line, index, plot, xScale, yScale) {
+  const place = line.of ?? index; // a line that belongs to another has its colour and no entry of its own
   const family = line.family && token(`--family-${line.family}`);
-  const colour = family || (line.colour ? token(`--${line.colour}`) : token(`--plot-${(index % HUES) + 1}`));
+  const colour = family || (line.colour ? token(`--${line.colour}`) : token(`--plot-${(place % HUES) + 1}`));
   const unit = (scale) => (scale[1] ? ` ${scale[1]}` : "");
   const base = {
-    visible: index < HUES || plot.kind === "lanes" ? true : "legendonly", name: escapeText(line.name), x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, hovertext: line.hover, customdata: line.href,
+    showlegend: line.of === undefined, legendgroup: line.of === undefined ? String(index) : String(line.of),
+    visible: place < HUES || plot.kind === "lanes" ? true : "legendonly", name: escapeText(line.name), x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, hovertext: line.hover, customdata: line.href,
     hovertemplate: `${line.hover ? "%{hovertext}<br>" : line.text ? "%{text}<br>" : ""}%{x:.4~g}${unit(xScale)}, %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`,
   };
   if (plot.x_label && typeof line.x[0] === "string") base.hovertemplate = `${line.text ? "%{text}<br>" : ""}%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
@@ -37,7 +39,7 @@ function trace(line, index, plot, xScale, yScale) {
   if (plot.kind === "bar") return { ...base, type: "bar", width: logWidths(base.x, plot), marker: { color: colour } };
   if (plot.kind === "scatter") {
     const symbol = ["circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon"][index % HUES];
-    return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: line.mode || "markers", textposition: "bottom center", cliponaxis: false, marker: { color: colour, size: 8, symbol }, line: { color: colour, shape: line.shape } };
+    return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: line.mode || "markers", textposition: "bottom center", cliponaxis: false, marker: { color: colour, size: 8, symbol }, line: { color: colour, shape: line.shape, dash: line.dash } };
   }
   const look = { color: colour, width: line.stack ? 0.5 : 1.5, shape: line.shape || "linear", dash: line.dash };
   if (line.stack) return { ...base, type: "scatter", mode: "lines", stackgroup: line.stack, line: look, fillcolor: colour };
@@ -73,6 +75,14 @@ function axis(label, scale, log) {
   };
 }
 
+// Moments that are marked across the whole plot, such as a night without figures.
+function marks(plot) {
+  return (plot.marks || []).map(({ x, text }) => ({
+    type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, text, layer: "below",
+    line: { color: token(text === "failed" ? "--bad" : "--ink-soft"), width: 1, dash: "dot" },
+  }));
+}
+
 function layout(plot, xScale, yScale) {
   const log = plot.log || "";
   return {
@@ -81,7 +91,7 @@ function layout(plot, xScale, yScale) {
     margin: { l: 56, r: 12, t: 8, b: 44 }, barmode: plot.kind === "lanes" ? "overlay" : "group", bargap: 0.08, hovermode: "closest",
     xaxis: axis(plot.x_label || "", xScale, log.includes("x")), yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...(plot.kind === "lanes" ? { type: "category", autorange: "reversed", categoryorder: "array", categoryarray: plot.lanes } : {}) },
     showlegend: plot.series.length > 1, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
-    hoverlabel: { font: { family: token("--font") } }, shapes: plot.shapes || [],
+    hoverlabel: { font: { family: token("--font") } }, shapes: [...(plot.shapes || []), ...marks(plot)], annotations: marks(plot).map((mark) => ({ x: mark.x0, yref: "paper", y: 1, yanchor: "bottom", showarrow: false, text: escapeText(mark.text), font: { size: 10, color: mark.line.color }, textangle: -90 })),
   };
 }
 

@@ -1,0 +1,124 @@
+"""Where a figure stepped to another level in the course of the nights: change points, found by asv's ``step_detect``.
+
+It fits a piecewise constant function with a penalty on each piece (Potts functional, absolute deviations), so that noise
+is no step and one odd night among many is none, however large the fraction; no threshold is chosen by us.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.core.metrics import METRICS
+from webapp.compare.statistics import difference, is_better
+from webapp.nightly.history import History, Point
+
+#: A measured series that is shorter cannot tell a step from noise: of five nights with 2 % of noise every fourth series
+#: would seem to have a step, of eight one in a hundred. Simulated figures have no noise.
+FEWEST_MEASURED = 8
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Points ``first`` up to but without ``end`` lie around ``level`` (their median)."""
+
+    first: int
+    end: int
+    level: float
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A step of one figure: its levels before and after, and the last night before and the first after it.
+
+    ``silent`` nights between the two brought no figure (skipped, failed), so the change may be of any of them.
+    ``lasted`` is how many nights the new level has held.
+    """
+
+    title: str
+    metric: str
+    before: float
+    after: float
+    last_before: Point
+    first_after: Point
+    silent: int
+    lasted: int
+
+    @property
+    def fraction(self) -> float | None:
+        return difference(self.after, self.before)
+
+    @property
+    def better(self) -> bool | None:
+        direction = METRICS[self.metric].lower_is_better
+        return None if self.fraction is None else is_better(self.fraction, direction)
+
+    @property
+    def suspects(self) -> str:
+        """The revisions between which the change is, as git spells a range; the code is cleared where they are one."""
+        before, after = self.last_before, self.first_after
+        same = before.revision == after.revision != ""
+        code = f"{before.revision or 'unknown'}..{after.revision or 'unknown'}"
+        code = f"{after.revision} both times, not the code" if same else code
+        if before.run.host == after.run.host:
+            return code
+        return f"{code}; host {before.run.host or 'unknown'} before, {after.run.host or 'unknown'} after"
+
+
+@functools.lru_cache(maxsize=4096)
+def segments(values: tuple[float, ...]) -> tuple[Segment, ...]:
+    """The pieces of a series, from the oldest; one where nothing stepped."""
+    if len(set(values)) < 2:
+        return (Segment(0, len(values), values[0]),) if values else ()
+    # Costs half a second, and only the pages of nights need it. The package has no types.
+    from asv.step_detect import detect_steps  # type: ignore[import-untyped]
+
+    found = detect_steps(list(values))
+    return tuple(Segment(left, right, level) for left, right, level, _, _ in found)
+
+
+def pieces(points: Sequence[Point]) -> tuple[Segment, ...]:
+    """The segments of a series of nights; a measured one that is too short is one piece."""
+    values = tuple(point.value for point in points)
+    return segments(values[:1] if _is_short(points) else values)
+
+
+def _is_short(points: Sequence[Point]) -> bool:
+    return len(points) < FEWEST_MEASURED and any(point.run.mode == "measured" for point in points)
+
+
+def is_too_short(found: History) -> bool:
+    """Whether a series is measured and too short for its steps to be told."""
+    return any(_is_short(points) for metric in found.metrics for points in found.of(metric).values())
+
+
+def alerts(found: History) -> list[Alert]:
+    """Every step of a figure that has a direction, the newest first and of one night the worst first."""
+    steps = [
+        alert
+        for metric in found.metrics
+        if METRICS[metric].lower_is_better is not None
+        for title, points in found.of(metric).items()
+        for alert in _alerts(found, title, metric, points)
+    ]
+    steps.sort(key=lambda step: (step.better is not False, -abs(step.fraction or 0.0)))
+    return sorted(steps, key=lambda step: step.first_after.slot, reverse=True)
+
+
+def _alerts(found: History, title: str, metric: str, points: Sequence[Point]) -> list[Alert]:
+    levels = pieces(points)
+    return [
+        Alert(
+            title,
+            metric,
+            old.level,
+            new.level,
+            points[old.end - 1],
+            points[new.first],
+            found.nights_between(points[old.end - 1], points[new.first]),
+            new.end - new.first,
+        )
+        for old, new in itertools.pairwise(levels)
+    ]

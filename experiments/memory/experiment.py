@@ -24,6 +24,7 @@ from experiments.memory.interface import (
     violations,
 )
 from experiments.memory.interface.check import FULL
+from experiments.memory.interface.transform import changes_step, transformed
 from experiments.memory.simulator import Simulation, Simulator, curves
 from experiments.sources import load, step_of
 from experiments.workloads.model import ModelSource
@@ -48,6 +49,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
             return rejected(plan, faults)
         progress(0.8, "simulating")
         simulation = Simulator(step, machine).steady(plan, reactive)
+        step = transformed(step, plan)
     except Infeasible as error:
         return too_large(error, plan, step, loaded.sha256)
     return Result(
@@ -71,6 +73,9 @@ def measured(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     step: Step = session.step
     machine = replace(machine_of(session.hardware), synchronous=session.synchronous)
     plan = make_plan(step, machine, policy, spec.seed)
+    if changes_step(plan, step) or plan.paging is not None:
+        asked = "another order of ops, overlays, micro-batches or pages"
+        raise BadInput(f"{policy.name} asks for {asked}", "spec.mode", "simulated")
     faults = violations(plan, step, machine)
     if faults:
         return rejected(plan, faults)

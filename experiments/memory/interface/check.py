@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from experiments.core.errors import BadInput
 from experiments.memory.interface import plan as moves
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.plan import DEVICE, TIERS, InPlace, MemoryPlan, Move, OnHost
 from experiments.memory.interface.rerun import Lineage
 from experiments.memory.interface.space_check import paging_faults, pool_faults
 from experiments.memory.interface.tier_bytes import BYTE_ADDRESSABLE, TierBytes
+from experiments.memory.interface.transform import transformed
 from experiments.workloads.step import Step
 
 #: The walk stops after so many complaints: one early mistake makes many later ones.
@@ -31,6 +33,10 @@ def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
     """Every reason why ``plan`` cannot be carried out on ``step``, at most ``MOST``, in step order."""
     if plan.artifact is not None:
         return _hint_faults(plan, step)[:MOST]
+    try:
+        step = transformed(step, plan)
+    except BadInput as error:
+        return [str(error)]
     if plan.paging is not None:
         return paging_faults(plan, step)[:MOST]
     faults = pool_faults(plan.pool, step) if plan.pool else []
@@ -122,18 +128,22 @@ class _Walk:
             self._forget(tensor)
 
     def _host_op(self, op: int, move: OnHost) -> None:
-        """What the op reads has a copy on the host, what it writes is there and nowhere else afterwards."""
+        """What the op reads has a copy on the host, what it writes is there and nowhere else afterwards.
+
+        What lies on the tier that the op streams from is as good, and stays there.
+        """
         born = {t for t in self.step.touched[op].tolist() if self.where[t] == UNBORN}
         for tensor in self.lineage.reads[op]:
-            if tensor not in born and self.copy.get(tensor) != "host":
+            if tensor not in born and self.copy.get(tensor) not in ("host", move.through):
                 state = self._state(tensor)
                 self._say(move, f"{self._name(tensor)} has no copy on the host, it is {state}")
         for tensor in (*born, *self.lineage.writes[op]):
             if tensor in self.until:
                 self._say(move, f"{self._name(tensor)} is written while it leaves")
             self.kept.discard(tensor)
-            self.where[tensor] = "host"
-            self._copy_on(tensor, "host", move)
+            home = move.through if self.copy.get(tensor) == move.through else "host"
+            self.where[tensor] = home
+            self._copy_on(tensor, home, move)
 
     def _in_place(self, move: InPlace) -> None:
         for tensor in move.tensors:
@@ -273,6 +283,9 @@ class _Walk:
     def _elsewhere(self, move: OnHost | InPlace) -> None:
         if move.at >= len(self.step.ops) or move.seconds < 0:
             self._say(move, f"{move.seconds} s")
+            return
+        if isinstance(move, OnHost) and move.through not in TIERS:
+            self._say(move, f"through {move.through!r}")
             return
         if move.at in self.elsewhere:
             self._say(move, "the op runs elsewhere already")

@@ -1,7 +1,8 @@
 """What a plan changes of the step itself before its moves are carried out: the order of the ops, shared memory.
 
-``transformed`` gives the step whose ops and tensors the plan's moves name. Micro-batches (``MemoryPlan.splits``)
-come first and elsewhere: a model is captured anew for them, a trace is cut by ``microbatch.in_microbatches``.
+``transformed`` gives the step whose ops and tensors the plan's moves name; whoever carries a plan out does so once.
+Micro-batches (``MemoryPlan.splits``) come first: a model is captured anew for them and its step says so
+(``facts["micro_batches"]``), any other step is cut by ``microbatch.in_microbatches``.
 """
 
 from __future__ import annotations
@@ -13,16 +14,24 @@ from typing import Any
 import numpy as np
 
 from experiments.core.errors import BadInput
+from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.rerun import Lineage
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import Step
 
 
+def changes_step(plan: MemoryPlan, step: Step) -> bool:
+    """Whether ``plan`` is one for another step than ``step`` itself."""
+    return bool(plan.order or plan.overlays) or plan.splits != step.facts.get("micro_batches", 1)
+
+
 def transformed(step: Step, plan: MemoryPlan) -> Step:
-    """``step`` in the plan's order and with its overlays; itself where the plan changes nothing. ``BadInput`` says why
-    the plan's order or overlays would compute something else.
+    """``step`` in the plan's micro-batches and order and with its overlays; itself where the plan changes nothing.
+    ``BadInput`` says why the plan's order or overlays would compute something else.
     """
+    if plan.splits != step.facts.get("micro_batches", 1):
+        step = in_microbatches(step, plan.splits)
     if plan.order:
         step = reordered(step, plan.order)
     if plan.overlays:

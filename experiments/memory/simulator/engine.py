@@ -16,6 +16,7 @@ from experiments.memory.interface import plan as moves
 from experiments.memory.interface.machine import Estimate, Machine
 from experiments.memory.interface.plan import MemoryPlan, Move
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
+from experiments.memory.interface.transform import changes_step, transformed
 from experiments.memory.simulator import artifact
 from experiments.memory.simulator.copies import AWAY, DEVICE, QUEUED, UNBORN
 from experiments.memory.simulator.device import WORKSPACE, lacking
@@ -35,6 +36,7 @@ class Simulator:
 
     def __init__(self, step: Step, machine: Machine) -> None:
         self.prepared = Prepared(step, machine)
+        self._latest: tuple[tuple[object, ...], Prepared] = ((), self.prepared)
 
     def run(
         self, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None = None, iterations: int = 1
@@ -44,12 +46,14 @@ class Simulator:
         With more ``iterations`` the step is repeated: copies under way when one ends go on beside the next. The last
         one is reported, from end to end, and holds the first.
         """
-        refuse(plan)
+        prepared = self._transformed(plan)
         if plan.artifact is not None:
-            return artifact.carry_out(self.prepared.step, self.prepared.machine, plan, plan.artifact)
+            return artifact.carry_out(prepared.step, prepared.machine, plan, plan.artifact)
         if plan.paging is not None:
-            return PagedRun(self.prepared, plan).run()
-        run = Run(self.prepared, plan, policy)
+            if plan.pool is not None:
+                raise BadInput("asks for pages at the addresses of a pool", "plan", "paging or a pool")
+            return PagedRun(prepared, plan).run()
+        run = Run(prepared, plan, policy)
         deque(run.walk(iterations), maxlen=0)
         return run.report()
 
@@ -60,23 +64,22 @@ class Simulator:
             return once
         return self.run(plan, policy, ITERATIONS)
 
+    def _transformed(self, plan: MemoryPlan) -> Prepared:
+        """What is simulated: the step as the plan changes it; the latest such step is kept."""
+        if not changes_step(plan, self.prepared.step):
+            return self.prepared
+        key = (plan.splits, plan.order, plan.overlays)
+        if self._latest[0] != key:
+            step = transformed(self.prepared.step, plan)
+            self._latest = (key, Prepared(step, self.prepared.machine))
+        return self._latest[1]
+
     def estimate(self, plan: MemoryPlan) -> Estimate:
         """A trial: what ``run`` would give, or why it does not fit."""
         try:
             return self.run(plan).estimate
         except Infeasible as error:
             return Estimate(False, reason=str(error))
-
-
-def refuse(plan: MemoryPlan) -> None:
-    """``BadInput`` names what a plan asks for that this simulator cannot do."""
-    for asked, what in (
-        (plan.paging and plan.pool, "pages at the addresses of a pool"),
-        (plan.splits != 1, "a split batch"),
-        (plan.order, "another order of ops"),
-    ):
-        if asked:
-            raise BadInput(f"{what} cannot be simulated", "plan")
 
 
 class Run(Elsewhere):
@@ -132,7 +135,7 @@ class Run(Elsewhere):
                 placed[move.tensor] = move.tier
             elif isinstance(move, moves.OnHost):
                 seconds[move.at] = move.seconds
-                self.host_ops.add(move.at)
+                self.host_ops[move.at] = move.through
             elif isinstance(move, moves.InPlace):
                 seconds[move.at] = move.seconds
                 self.uses_in_place(move)

@@ -154,11 +154,13 @@ class OnHost(Move):
     It begins when every tensor it reads has a copy on the host and the processor is free; what it writes then lies
     on the host (device copies are void). What the device needs of it comes back by ``Prefetch``. Its workspace is
     host memory. A tensor has a copy there once it was offloaded to the host, placed there or made there, and while it
-    is on the device after a ``Prefetch`` with ``keep``.
+    is on the device after a ``Prefetch`` with ``keep``. What lies on ``through`` is streamed from there and back in
+    the same ``seconds``, and stays there.
     """
 
     action: ClassVar[str] = "on_host"
     seconds: float
+    through: str = "host"
 
 
 MOVES: Mapping[str, type[Move]] = {

@@ -23,7 +23,7 @@ class Elsewhere(Moves):
         super().__init__(prepared, plan, policy)
         self.host_free = 0.0
         self.host_spans: Spans = []
-        self.host_ops: set[int] = set()
+        self.host_ops: dict[int, str] = {}
         self.in_place: dict[int, moves.InPlace] = {}
         self.touched = list(prepared.touched)
 
@@ -38,36 +38,43 @@ class Elsewhere(Moves):
     def on_host(self, op: int, seconds: float, workspace: int) -> None:
         """Queue op ``op`` on the host's processor; the device goes on at once."""
         self.at = op
+        through = self.host_ops[op]
         born = {tensor for tensor in self.s.touched[op] if self.state[tensor] == UNBORN}
         read = [tensor for tensor in self.s.lineage.reads[op] if tensor not in born]
-        start = max([self.now, self.host_free, *(self._there_since(tensor) for tensor in read)])
+        start = max([self.now, self.host_free, *(self._there_since(tensor, through) for tensor in read)])
         self.host_free = end = start + seconds
         self.host_spans.append((start, end))
-        for tensor in (*born, *self.s.lineage.writes[op]):
-            self._now_on_host(tensor, end)
+        self.channels.moved["read"] += sum(self.size[t] for t in read if not self._on_host(t))
+        for tensor in dict.fromkeys((*born, *self.s.lineage.writes[op])):
+            tier = through if self._lies_on(tensor, through) else "host"
+            self.channels.moved["write"] += self.size[tensor] if tier != "host" else 0
+            self._now_on(tensor, tier, end)
         for tensor in self.s.touched[op]:
             self.held[tensor] = end
         if workspace:
             self.hold_until(end, workspace, "host")
 
-    def _there_since(self, tensor: int) -> float:
-        """When the host has the copy of ``tensor`` that an op there reads."""
-        if not self._on_host(tensor):
+    def _there_since(self, tensor: int, through: str) -> float:
+        """When the host, or the tier it streams from, has the copy of ``tensor`` that an op there reads."""
+        if not self._on_host(tensor) and not self._lies_on(tensor, through):
             state = STATES[self.state[tensor]]
             raise Infeasible(f"runs on the host, where tensor {tensor} has no copy: {state}", self.place())
         return self.copied[tensor]
 
     def _on_host(self, tensor: int) -> bool:
-        return tensor in self.away and self.away[tensor][0] == "host"
+        return self._lies_on(tensor, "host")
 
-    def _now_on_host(self, tensor: int, time: float) -> None:
-        """The host's copy is the good one, complete at ``time``; what lies elsewhere is void."""
+    def _lies_on(self, tensor: int, tier: str) -> bool:
+        return tensor in self.away and self.away[tensor][0] == tier
+
+    def _now_on(self, tensor: int, tier: str, time: float) -> None:
+        """The copy on ``tier`` is the good one, complete at ``time``; what lies elsewhere is void."""
         if self.state[tensor] in (DEVICE, COMING):
             self.clear(tensor)
-        if not self._on_host(tensor):
+        if not self._lies_on(tensor, tier):
             if tensor in self.away:
                 self.unstore(tensor)
-            self.store(tensor, "host", 1.0)
+            self.store(tensor, tier, 1.0)
         if self.state[tensor] != QUEUED:
             self.state[tensor] = AWAY
         self.kept.discard(tensor)

@@ -1,0 +1,118 @@
+"""ZeRO-Infinity (Rajbhandari et al., SC 2021): parameters, gradients and optimizer on the host or on storage.
+
+Nothing of the model's state stays on the device. A parameter is fetched ``ahead`` layers before each pass uses it and
+given up right after; a gradient leaves as it is made; the update runs on the host, streaming what lies on storage
+through host memory in chunks, so that it takes the longest of the processor, of reading and of writing, and does not
+overlap with the passes of its own step. A layer is a stretch of a pass that uses one parameter. One device: the
+partition of each parameter over many devices, which multiplies the host's bandwidth, enters by the closed forms of
+``zero_estimates``. Left open by the paper: what to do when all fits; by default nothing moves then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.knobs import knob
+from experiments.memory.interface import (
+    DeviceView,
+    MemoryPlan,
+    MemoryPolicy,
+    Move,
+    Offload,
+    OnHost,
+    Place,
+    Prefetch,
+)
+from experiments.memory.planning.host_update import FUSED_ADAM, Update, update_moves, update_of
+from experiments.memory.policies.checkpoint import Checkpoint
+from experiments.workloads.step import Step
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A pass (or one and the next) uses ``tensor`` from op ``first`` to op ``last``."""
+
+    tensor: int
+    first: int
+    last: int
+
+
+def stretches(step: Step, update: Update) -> list[Stretch]:
+    """One for each parameter and pass, in the order of their first ops; one where two passes follow each other."""
+    found = []
+    for tensor in update.parameters:
+        uses = [op for op in step.uses[tensor].tolist() if op < update.ops[0]]
+        begin = 0
+        for i, op in enumerate(uses):
+            after = uses[i + 1] if i + 1 < len(uses) else len(step.ops)
+            ends = i + 1 == len(uses) or step.ops.phase[op] != step.ops.phase[after]
+            if ends and after > op + 1:
+                found.append(Stretch(tensor, uses[begin], op))
+                begin = i + 1
+    return sorted(found, key=lambda stretch: (stretch.first, stretch.tensor))
+
+
+def parameter_moves(step: Step, update: Update, tier: str, ahead: int) -> list[Move]:
+    """Each parameter placed on ``tier``, fetched ``ahead`` stretches before it is used, given up after it."""
+    order = stretches(step, update)
+    moves: list[Move] = [Place(0, tensor, tier) for tensor in update.parameters]
+    freed: dict[int, int] = {}
+    for index, stretch in enumerate(order):
+        start = order[max(0, index - ahead)].first
+        start = max(start, freed.get(stretch.tensor, 0))
+        moves.append(Prefetch(start, stretch.tensor, keep=True))
+        moves.append(Offload(stretch.last + 1, stretch.tensor, stretch.last, tier))
+        freed[stretch.tensor] = stretch.last + 1
+    return moves
+
+
+@dataclass(frozen=True)
+class ZeroInfinity(MemoryPolicy):
+    """The model's whole state on host or storage; parameters pass through the device layer by layer."""
+
+    name: ClassVar[str] = "zero_infinity"
+
+    parameters_on: str = knob("host", "where parameters lie", choices=("host", "storage"))
+    optimizer_on: str = knob("host", "where the optimizer's state lies", choices=("host", "storage"))
+    ahead: int = knob(2, "layers ahead of its use that a parameter is fetched", low=0, high=64)
+    checkpoint: bool = knob(
+        False, "recompute activations by segments as well, as the paper's large models do"
+    )
+    always: bool = knob(False, "offload even where everything fits the device")
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        update = update_of(step)
+        if update is None:
+            return MemoryPlan(notes={"offloads": "nothing: the step has no optimizer"})
+        if not self.always and device.estimate(MemoryPlan()).fits:
+            return MemoryPlan(notes={"offloads": "nothing: all fits"})
+        seconds = self.seconds(step, update, device)
+        through = "storage" if "storage" in (self.parameters_on, self.optimizer_on) else "host"
+        moves = [
+            self.placed(move, update, through)
+            for move in (
+                *update_moves(step, update, seconds),
+                *parameter_moves(step, update, self.parameters_on, self.ahead),
+            )
+        ]
+        if self.checkpoint:
+            moves += Checkpoint().plan(step, device).moves
+        return MemoryPlan(tuple(moves), notes={"update_seconds": seconds})
+
+    def placed(self, move: Move, update: Update, through: str) -> Move:
+        """The optimizer's state on its tier, its ops streaming from there."""
+        if isinstance(move, Place) and move.tensor in set(update.states):
+            return Place(0, move.tensor, self.optimizer_on)
+        return OnHost(move.at, move.seconds, through) if isinstance(move, OnHost) else move
+
+    def seconds(self, step: Step, update: Update, device: DeviceView) -> float:
+        """The longest of the processor's work and of what streams from storage and back."""
+        streamed = update.bytes_of(step, update.states) if self.optimizer_on == "storage" else 0
+        streamed += update.bytes_of(step, update.parameters) if self.parameters_on == "storage" else 0
+        count = float(step.facts.get("parameters") or update.bytes_of(step, update.parameters) / 4)
+        machine = device.machine
+        lanes = [count * FUSED_ADAM]
+        if streamed:
+            lanes += [machine.read.time(streamed), machine.write.time(streamed)]
+        return max(lanes)

@@ -1,0 +1,58 @@
+"""ZeRO-Infinity: the model's state off the device, layer by layer through it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from experiments.memory.interface import Machine, Rate, violations
+from experiments.memory.planning.host_update import update_of
+from experiments.memory.policies.zero_infinity import ZeroInfinity, stretches
+from experiments.memory.simulator import Simulation, Simulator
+from tests.experiments.memory.steps import machine, plan_of
+from tests.experiments.memory.test_zero_offload import LAYERS, SIZE, STEP
+
+FAST = machine(9 * SIZE, bandwidth=1e6, host_bandwidth=1e6)
+
+
+def carried_out(policy: ZeroInfinity, on: Machine) -> Simulation:
+    plan = plan_of(policy, STEP, on)
+    assert violations(plan, STEP, on) == []
+    return Simulator(STEP, on).run(plan)
+
+
+def test_each_pass_uses_each_parameter_once() -> None:
+    update = update_of(STEP)
+    assert update is not None
+    found = [(STEP.tensors.name[s.tensor], s.first) for s in stretches(STEP, update)]
+    assert found == [("w0", 0), ("w1", 1), ("w2", 2), ("w3", 3), ("w2", 5), ("w1", 6), ("w0", 7)]
+
+
+@pytest.mark.parametrize("parameters_on", ["host", "storage"])
+@pytest.mark.parametrize("optimizer_on", ["host", "storage"])
+def test_parameters_come_once_a_pass_and_leave_for_nothing(parameters_on: str, optimizer_on: str) -> None:
+    policy = ZeroInfinity(parameters_on=parameters_on, optimizer_on=optimizer_on, always=True)
+    seen = carried_out(policy, FAST)
+    # Two passes fetch four parameters, but the last layer's stays between them; only gradients cross the other way.
+    fetches = 2 * LAYERS - 1
+    assert seen.moved["back"] == fetches * SIZE
+    assert seen.moved["out"] == LAYERS * SIZE
+    streamed = {"storage": 1, "host": 0}[parameters_on] + {"storage": 2, "host": 0}[optimizer_on]
+    fetched = fetches * SIZE if parameters_on == "storage" else 0
+    assert seen.moved["read"] == fetched + streamed * LAYERS * SIZE
+    assert seen.moved["write"] == streamed * LAYERS * SIZE
+
+
+def test_the_device_holds_a_few_layers_of_parameters() -> None:
+    seen = carried_out(ZeroInfinity(ahead=1, always=True), replace(FAST, capacity=7 * SIZE))
+    # Four activations, the parameter in use, the next one, a gradient under way.
+    assert seen.peak_bytes <= 7 * SIZE
+
+
+def test_slow_storage_bounds_the_update() -> None:
+    slow = replace(FAST, read=Rate(1e3), write=Rate(500.0))
+    policy = ZeroInfinity(optimizer_on="storage", always=True)
+    notes = plan_of(policy, STEP, slow).notes
+    assert notes["update_seconds"] == pytest.approx(2 * LAYERS * SIZE / 500.0)
+    assert carried_out(policy, slow).step_time == pytest.approx(8 + 16, abs=0.5)

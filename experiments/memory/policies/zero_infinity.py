@@ -10,6 +10,7 @@ partition of each parameter over many devices, which multiplies the host's bandw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,6 +24,7 @@ from experiments.memory.interface import (
     OnHost,
     Place,
     Prefetch,
+    Recompute,
 )
 from experiments.memory.planning.host_update import FUSED_ADAM, Update, update_moves, update_of
 from experiments.memory.policies.checkpoint import Checkpoint
@@ -38,11 +40,20 @@ class Stretch:
     last: int
 
 
-def stretches(step: Step, update: Update) -> list[Stretch]:
-    """One for each parameter and pass, in the order of their first ops; one where two passes follow each other."""
+def stretches(step: Step, update: Update, reruns: Sequence[Recompute] = ()) -> list[Stretch]:
+    """One for each parameter and pass, in the order of their first ops; one where two passes follow each other.
+
+    A rerun uses its ops' parameters before the op that it stands at.
+    """
+    again: dict[int, set[int]] = {}
+    for move in reruns:
+        for op in move.ops:
+            for tensor in step.inputs[op].tolist():
+                again.setdefault(tensor, set()).add(move.at)
     found = []
     for tensor in update.parameters:
-        uses = [op for op in step.uses[tensor].tolist() if op < update.ops[0]]
+        passes = {op for op in step.uses[tensor].tolist() if op < update.ops[0]}
+        uses = sorted(passes | again.get(tensor, set()))
         begin = 0
         for i, op in enumerate(uses):
             after = uses[i + 1] if i + 1 < len(uses) else len(step.ops)
@@ -53,9 +64,11 @@ def stretches(step: Step, update: Update) -> list[Stretch]:
     return sorted(found, key=lambda stretch: (stretch.first, stretch.tensor))
 
 
-def parameter_moves(step: Step, update: Update, tier: str, ahead: int) -> list[Move]:
+def parameter_moves(
+    step: Step, update: Update, tier: str, ahead: int, reruns: Sequence[Recompute] = ()
+) -> list[Move]:
     """Each parameter placed on ``tier``, fetched ``ahead`` stretches before it is used, given up after it."""
-    order = stretches(step, update)
+    order = stretches(step, update, reruns)
     moves: list[Move] = [Place(0, tensor, tier) for tensor in update.parameters]
     freed: dict[int, int] = {}
     for index, stretch in enumerate(order):
@@ -89,15 +102,13 @@ class ZeroInfinity(MemoryPolicy):
             return MemoryPlan(notes={"offloads": "nothing: all fits"})
         seconds = self.seconds(step, update, device)
         through = "storage" if "storage" in (self.parameters_on, self.optimizer_on) else "host"
+        recomputed = Checkpoint().plan(step, device).moves if self.checkpoint else ()
+        reruns = [move for move in recomputed if isinstance(move, Recompute)]
         moves = [
-            self.placed(move, update, through)
-            for move in (
-                *update_moves(step, update, seconds),
-                *parameter_moves(step, update, self.parameters_on, self.ahead),
-            )
+            *(self.placed(move, update, through) for move in update_moves(step, update, seconds)),
+            *parameter_moves(step, update, self.parameters_on, self.ahead, reruns),
+            *recomputed,
         ]
-        if self.checkpoint:
-            moves += Checkpoint().plan(step, device).moves
         return MemoryPlan(tuple(moves), notes={"update_seconds": seconds})
 
     def placed(self, move: Move, update: Update, through: str) -> Move:

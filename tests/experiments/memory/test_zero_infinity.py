@@ -56,3 +56,9 @@ def test_slow_storage_bounds_the_update() -> None:
     notes = plan_of(policy, STEP, slow).notes
     assert notes["update_seconds"] == pytest.approx(2 * LAYERS * SIZE / 500.0)
     assert carried_out(policy, slow).step_time == pytest.approx(8 + 16, abs=0.5)
+
+
+def test_recomputation_fetches_the_parameters_that_it_needs() -> None:
+    policy = ZeroInfinity(checkpoint=True, ahead=1, always=True)
+    seen = carried_out(policy, replace(FAST, capacity=8 * SIZE))
+    assert seen.recompute_time > 0

@@ -72,6 +72,13 @@ class Program:
         self._at_least.append(at_least)
         self._at_most.append(at_most)
 
+    def fix(self, relaxed: Solution) -> None:
+        """Fix every binary that is whole in ``relaxed``: what is left is small enough to branch on."""
+        for variable, whole in enumerate(self._whole):
+            value = float(relaxed.values[variable])
+            if whole and abs(value - round(value)) < 1e-9:
+                self._low[variable] = self._high[variable] = float(round(value))
+
     def solve(self, nodes: int = 1000, gap: float = 1e-4, relaxed: bool = False) -> Solution | None:
         """The best solution found within ``nodes`` nodes; ``None`` where there is none, or none was found.
 

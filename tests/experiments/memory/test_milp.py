@@ -25,6 +25,13 @@ def test_a_relaxed_program_is_a_lower_bound():
     assert knapsack().solve(relaxed=True).objective == pytest.approx(-9 - 0.4 * 10)
 
 
+def test_fixing_what_is_whole_in_the_relaxed_solution_leaves_the_rest_to_branch_on():
+    # The second item is whole in the relaxed solution and stays; no other fits beside it.
+    program = knapsack()
+    program.fix(program.solve(relaxed=True))
+    assert program.solve().objective == -9
+
+
 def test_what_cannot_be_met_has_no_solution():
     program = Program()
     program.row([(program.binary(), 1.0)], at_least=2.0)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from webapp.accounts import audit, invitations, services
+from webapp.accounts import audit, invitations, services, trash
 from webapp.accounts.access import ProjectRequest, TeamRequest, in_project, in_team
 from webapp.accounts.forms import ProjectForm, RoleForm, TeamForm
 from webapp.accounts.home import doors, last_night
-from webapp.accounts.models import Membership, Project, User
+from webapp.accounts.models import Membership, Project, Role, User
+from webapp.accounts.tables import AuditTable, StorageTable, TrashTable
+from webapp.compare.listing import asked_export
 from webapp.hosts.models import Host
 from webapp.navigation import project_url
 from webapp.runs.models import Experiment
+
+ROWS = 20
 
 
 @login_required
@@ -63,8 +69,43 @@ def project(request: ProjectRequest) -> HttpResponse:
 def team(request: TeamRequest) -> HttpResponse:
     members = request.team.memberships.select_related("user").order_by("user__username")
     projects = request.team.projects.filter(trashed_at=None).order_by("name")
+    trash.apply_retention(request.team, timezone.now())
+    tables = {
+        "storage": StorageTable(trash.storage(request.team), request),
+        "trash": TrashTable(trash.trashed(request.team), request, per_page=ROWS),
+        "audit": AuditTable(audit.entries(request.team), request, per_page=ROWS),
+    }
     page = {"members": members, "projects": projects, "form": ProjectForm(), "invite": RoleForm()}
-    return render(request, "accounts/team.html", {**page, "entries": audit.entries(request.team)[:50]})
+    page |= {**tables, "days": settings.TRASH_DAYS}
+    return asked_export(request, *tables.values()) or render(request, "accounts/team.html", page)
+
+
+@require_POST
+@in_team(write=Role.MEMBER)
+def restore(request: TeamRequest) -> HttpResponse:
+    """Takes ``kind`` and ``key`` out of the team's trash."""
+    kind, key = request.POST.get("kind", ""), request.POST.get("key", "").replace("\0", "")
+    try:
+        messages.success(request, f"{trash.restore(request.team, kind, key)} is back.")
+    except ValidationError as error:
+        messages.error(request, error.message)
+    return redirect("team", team=request.team.slug)
+
+
+@require_POST
+@in_team()
+def delete(request: TeamRequest) -> HttpResponse:
+    kind, key = request.POST.get("kind", ""), request.POST.get("key", "").replace("\0", "")
+    messages.success(request, f"{trash.delete(request.team, kind, key)} is deleted for good.")
+    return redirect("team", team=request.team.slug)
+
+
+@require_POST
+@in_project(write=Role.ADMIN)
+def trash_project(request: ProjectRequest) -> HttpResponse:
+    services.trash_project(request.project)
+    messages.success(request, f"The project {request.project} is in the trash.")
+    return redirect("team", team=request.team.slug)
 
 
 @require_POST

@@ -203,5 +203,5 @@ def profile(request: ProjectRequest, artifact: int) -> HttpResponse:
 def trash(request: ProjectRequest, artifact: int) -> HttpResponse:
     found = _artifact(request, artifact)
     services.trash(found)
-    messages.success(request, f"{found.name} is in the trash. Its runs stay.")
+    messages.success(request, f"{found.name} is in the trash of the team. Its runs stay.")
     return redirect(project_url(request.project, "artifacts:index"))

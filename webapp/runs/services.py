@@ -84,6 +84,14 @@ def cancel(run: Run) -> None:
     lifecycle.fail_followers(found.pk, found.state, "cancelled")
 
 
+@transaction.atomic
+def trash_experiment(experiment: Experiment) -> None:
+    """Cancels what has not ended and puts the experiment into the team's trash."""
+    cancel_experiment(experiment)
+    experiment.trashed_at = timezone.now()
+    experiment.save(update_fields=["trashed_at"])
+
+
 def cancel_experiment(experiment: Experiment) -> None:
     for run in experiment.runs.exclude(state__in=Run.FINAL):
         cancel(run)

@@ -13,6 +13,7 @@ urlpatterns = [
     path("experiments/<uuid:experiment>/grid", views.grid, name="grid"),
     path("experiments/<uuid:experiment>/events", views.events, name="events"),
     path("experiments/<uuid:experiment>/cancel", views.cancel_experiment, name="cancel_experiment"),
+    path("experiments/<uuid:experiment>/trash", views.trash_experiment, name="trash_experiment"),
     path("runs/<uuid:run>/", views.run, name="run"),
     path("runs/<uuid:run>/plan", views.plan, name="plan"),
     path("runs/<uuid:run>/spec.json", views.spec, name="spec"),

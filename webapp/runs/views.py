@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpResponse, JsonResponse, QueryDict
 from django.http.response import HttpResponseBase
@@ -122,6 +123,15 @@ def cancel_experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse
     found = _experiment(request, experiment)
     services.cancel_experiment(found)
     return redirect(project_url(request.project, "runs:experiment", experiment=found.pk))
+
+
+@require_POST
+@in_project()
+def trash_experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
+    found = _experiment(request, experiment)
+    services.trash_experiment(found)
+    messages.success(request, f"{found} is in the trash of the team; it can be restored there.")
+    return redirect(project_url(request.project, "runs:experiments"))
 
 
 @require_safe

@@ -136,6 +136,8 @@ STATICFILES_FINDERS = [
 MEDIA_ROOT = VAR / "files"
 #: Refused before anything is stored (bytes).
 UPLOAD_MAX_BYTES = int(os.environ.get("UPLOAD_MAX_BYTES", 2 * 2**30))
+#: So long a thing stays in the trash before it is deleted for good (days).
+TRASH_DAYS = int(os.environ.get("TRASH_DAYS", 30))
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2**20
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 2**20
 FILE_UPLOAD_TEMP_DIR = None

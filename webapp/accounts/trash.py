@@ -1,0 +1,174 @@
+"""The trash of a team: what was put there, taking it back, and what becomes of it after the days of retention.
+
+A run outlives the artifact that it used: its outcome names the workload and the hash. Bytes go when nothing names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.files.storage import default_storage
+from django.db import transaction
+from django.db.models import Exists, OuterRef, QuerySet
+from django.http import Http404
+from django.utils import timezone
+
+from webapp.accounts.models import Project, Team
+from webapp.artifacts.models import Artifact, Blob
+from webapp.runs.models import Experiment, Run
+
+#: Bytes that are younger stay, named or not.
+SETTLED = timedelta(days=1)
+#: What can be in the trash, by the word for it.
+KINDS: Mapping[str, Any] = {"project": Project, "experiment": Experiment, "artifact": Artifact}
+
+
+@dataclass(frozen=True)
+class Trashed:
+    kind: str
+    key: str
+    name: str
+    project: str
+    trashed_at: datetime
+
+    @property
+    def gone_at(self) -> datetime:
+        """When it is deleted for good."""
+        return self.trashed_at + timedelta(days=settings.TRASH_DAYS)
+
+
+def trashed(team: Team) -> list[Trashed]:
+    """Newest first."""
+    found = [
+        Trashed(kind, str(thing.pk), str(thing), str(_project(thing)), thing.trashed_at)
+        for kind in KINDS
+        for thing in _in_trash(kind, team)
+    ]
+    return sorted(found, key=lambda one: one.trashed_at, reverse=True)
+
+
+def _in_trash(kind: str, team: Team) -> QuerySet[Any]:
+    things: QuerySet[Any] = KINDS[kind].objects.filter(trashed_at__isnull=False)
+    if kind == "project":
+        return things.filter(team=team)
+    return things.filter(project__team=team).select_related("project")
+
+
+def _project(thing: Any) -> Project:
+    return thing if isinstance(thing, Project) else thing.project
+
+
+def _find(team: Team, kind: str, key: str) -> Any:
+    """The thing in the team's trash, or 404."""
+    try:
+        found = _in_trash(kind, team).filter(pk=key).first() if kind in KINDS else None
+    except (ValueError, ValidationError):
+        found = None
+    if found is None:
+        raise Http404("nothing like it is in the trash of this team")
+    return found
+
+
+@transaction.atomic
+def restore(team: Team, kind: str, key: str) -> str:
+    """Takes it back and gives its name; ``ValidationError`` while its project is in the trash too."""
+    found = _find(team, kind, key)
+    if kind != "project" and found.project.trashed_at is not None:
+        raise ValidationError(
+            f"{found} is of the project {found.project}, which is in the trash: restore that first"
+        )
+    found.trashed_at = None
+    found.save(update_fields=["trashed_at"])
+    return str(found)
+
+
+@transaction.atomic
+def delete(team: Team, kind: str, key: str) -> str:
+    """Deletes it for good, before its time."""
+    found = _find(team, kind, key)
+    name = str(found)
+    DELETE[kind](found)
+    _drop_unnamed_bytes()
+    return name
+
+
+@transaction.atomic
+def apply_retention(team: Team, now: datetime) -> int:
+    """Deletes what has been in the team's trash for longer than ``TRASH_DAYS``; says how many things."""
+    before = now - timedelta(days=settings.TRASH_DAYS)
+    old = [(kind, thing) for kind in KINDS for thing in _in_trash(kind, team).filter(trashed_at__lt=before)]
+    for kind, thing in old:
+        if KINDS[kind].objects.filter(pk=thing.pk).exists():
+            DELETE[kind](thing)
+    if old:
+        _drop_unnamed_bytes()
+    return len(old)
+
+
+def _delete_artifact(artifact: Artifact) -> None:
+    family = [artifact.pk, *artifact.derived.values_list("pk", flat=True)]
+    Run.objects.filter(artifact__in=family, kind=Run.Kind.POLICY).update(artifact=None)
+    artifact.delete()
+
+
+def _delete(thing: Any) -> None:
+    thing.delete()
+
+
+DELETE: Mapping[str, Callable[[Any], None]] = {
+    "project": _delete,
+    "experiment": _delete,
+    "artifact": _delete_artifact,
+}
+
+
+def _drop_unnamed_bytes() -> None:
+    """Removes blobs that no artifact names. Row and file go under one lock: who stores the same bytes meanwhile waits.
+
+    A fresh blob may belong to a step whose artifact a worker is about to write.
+    """
+    settled = Blob.objects.filter(created_at__lt=timezone.now() - SETTLED)
+    named = Artifact.objects.filter(blob=OuterRef("pk"))
+    for blob in settled.filter(~Exists(named)).select_for_update():
+        default_storage.delete(blob.path)
+        blob.delete()
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What a project keeps. Bytes that several artifacts share are counted once in each project."""
+
+    project: Project
+    artifacts: int
+    file_bytes: int
+    trash_bytes: int
+    unfinished_bytes: int
+    experiments: int
+    runs: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.project} (in the trash)" if self.project.trashed_at else str(self.project)
+
+
+def storage(team: Team) -> Iterator[Storage]:
+    for project in team.projects.order_by("name"):
+        own = Artifact.objects.filter(project=project)
+        yield Storage(
+            project,
+            own.filter(trashed_at=None).count(),
+            _bytes(own.values("blob")),
+            _bytes(own.filter(trashed_at__isnull=False).values("blob")),
+            sum(project.uploads.filter(artifact=None).values_list("received", flat=True)),
+            project.experiments.filter(trashed_at=None).count(),
+            project.runs.count(),
+        )
+
+
+def _bytes(blobs: Any) -> int:
+    return sum(Blob.objects.filter(pk__in=blobs).values_list("size", flat=True))

@@ -19,6 +19,7 @@ MOST_EVENTS = 4_000_000
 MOST_BYTES = 2**50
 #: Longest believable moment: 2**53 microseconds, 285 years.
 MOST_MICROSECONDS = 2.0**53
+MOST_NESTED = 300
 CALLS = ("cpu_op", "user_annotation")
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
@@ -115,11 +116,18 @@ def load(data: bytes, name: str) -> Trace:
     memory.sort(key=lambda event: event.time)
     kernels.sort(key=lambda kernel: (kernel.start, kernel.device, kernel.stream))
     modules.sort(key=lambda call: (call.start, -call.end))
-    return Trace(nested(calls), kernels, launches, memory, modules, header)
+    try:
+        roots = nested(calls)
+    except BadInput as error:
+        raise BadInput(error.what, f"{name}: {error.where}", error.expected) from None
+    return Trace(roots, kernels, launches, memory, modules, header)
 
 
 def nested(calls: Iterable[Call]) -> dict[str, list[Call]]:
-    """Outermost calls by thread; each call becomes a child of the innermost one that is open when it starts."""
+    """Outermost calls by thread; each call becomes a child of the innermost one that is open when it starts.
+
+    ``BadInput`` where calls are nested beyond belief: what walks them afterwards does so by recursion.
+    """
     roots: dict[str, list[Call]] = {}
     stacks: dict[str, list[Call]] = {}
     for call in sorted(calls, key=lambda call: (call.start, -call.end)):
@@ -134,6 +142,10 @@ def nested(calls: Iterable[Call]) -> dict[str, list[Call]]:
         else:
             roots.setdefault(call.thread, []).append(call)
         stack.append(call)
+        if len(stack) > MOST_NESTED:
+            raise BadInput(
+                f"calls nested more than {MOST_NESTED} deep", f"call {call.name!r:.80}", "a real trace"
+            )
     return roots
 
 

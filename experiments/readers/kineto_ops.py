@@ -117,6 +117,15 @@ def walk(calls: Sequence[Call]) -> Iterator[Call]:
         todo.extend(reversed(call.children))
 
 
+def is_op(call: Call) -> bool:
+    """Whether a call does work of its own; composite operators only where nothing was recorded inside them."""
+    if call.category != "cpu_op" or call.name.startswith((BACKWARD, "torch::autograd::", "[pytorch|")):
+        return False
+    if call.name in COMPOSITE:
+        return not any(child.category == "cpu_op" for child in call.children)
+    return "::" in call.name or not call.children  # autograd nodes and annotations have plain names
+
+
 def window(trace: Trace) -> Window:
     """The last ``ProfilerStep``; else what lies between the ends of the last two optimizer steps; else everything."""
     everything = [call for roots in trace.roots.values() for call in walk(roots)]
@@ -175,7 +184,7 @@ class _Collector:
         if call.end <= self.part.start or call.start >= self.part.end:
             return
         phase, node = self._label(call, phase, node)
-        if self._is_op(call):
+        if is_op(call):
             op = Op(call.name, call, phase, node, call.end - call.start, arguments(call.args))
             op.seconds += self._pending
             self._pending, self._last = 0.0, op
@@ -203,14 +212,6 @@ class _Collector:
         if call.name == ACCUMULATE:
             self.accumulated.extend(argument for argument in arguments(call.args)[:1])
         return phase, node
-
-    @staticmethod
-    def _is_op(call: Call) -> bool:
-        if call.category != "cpu_op" or call.name.startswith((BACKWARD, "torch::autograd::")):
-            return False
-        if call.name in COMPOSITE:
-            return not any(child.category == "cpu_op" for child in call.children)
-        return "::" in call.name or not call.children  # autograd nodes and annotations have plain names
 
 
 def _after_backward_comes_the_update(ops: Sequence[Op]) -> None:

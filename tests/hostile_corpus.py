@@ -184,6 +184,88 @@ def deep_json() -> bytes:
     return b'{"model_type": "gpt2", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
+def protobuf(*fields: tuple[int, int | str | bytes]) -> bytes:
+    """A message of numbers and of strings or messages inside, each (field number, value)."""
+    parts = []
+    for number, value in fields:
+        content = value.encode() if isinstance(value, str) else value
+        if isinstance(content, int):
+            parts += [varint(number << 3), varint(content)]
+        else:
+            parts += [varint(number << 3 | 2), varint(len(content)), content]
+    return b"".join(parts)
+
+
+def varint(value: int) -> bytes:
+    head = [value >> shift & 127 | 128 for shift in range(0, value.bit_length() - 7, 7)]
+    return bytes([*head, value >> 7 * len(head)])
+
+
+def onnx_tensor(name: str, shape: tuple[int, int]) -> bytes:
+    """A float input or output [batch, size]; 0 is an open batch."""
+    sizes = [protobuf((1, size) if size else (2, "batch")) for size in shape]
+    tensor = protobuf((1, 1), (2, protobuf(*((1, size) for size in sizes))))
+    return protobuf((1, name), (2, protobuf((1, tensor))))
+
+
+def onnx_model(operator: str = "MatMul", outside: bool = False, domain: str = "") -> Bytes:
+    """``y = x w`` with a 3 x 2 weight; ``outside`` claims that the weight lies in another file."""
+
+    def make() -> bytes:
+        weight = [(1, 3), (1, 2), (2, 1), (8, "w"), (9, np.arange(6, dtype=np.float32).tobytes())]
+        place = protobuf((1, "location"), (2, "../../../etc/passwd"))
+        weight = [*weight[:4], (13, place), (14, 1)] if outside else weight
+        node = protobuf((1, "x"), (1, "w"), (2, "y"), (3, "product"), (4, operator), (7, domain))
+        graph = protobuf(
+            *((1, node), (2, "graph"), (5, protobuf(*weight))),
+            *((11, onnx_tensor("x", (0, 3))), (12, onnx_tensor("y", (0, 2)))),
+        )
+        return protobuf((1, 10), (2, "corpus"), (7, graph), (8, protobuf((1, ""), (2, 21))))
+
+    return make
+
+
+def pt2(
+    target: str = "torch.ops.aten.relu.default", pickled: bool = False, major: int = 8, **more: bytes
+) -> Bytes:
+    """A program saved by ``torch.export``: one operator on ``x`` [2, 3], one parameter that nobody reads."""
+
+    def make() -> bytes:
+        meta = {
+            "dtype": 7,
+            "sizes": [{"as_int": 2}, {"as_int": 3}],
+            "layout": 7,
+            "storage_offset": {"as_int": 0},
+        }
+        meta["strides"] = [{"as_int": 3}, {"as_int": 1}]
+        weight = {"path_name": "weight_0", "is_param": True, "use_pickle": pickled, "tensor_meta": meta}
+        node = {"target": target, "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "x"}}}]}
+        node |= {"outputs": [{"as_tensor": {"name": "y"}}], "metadata": {}}
+        signature = {
+            "input_specs": [
+                {"parameter": {"arg": {"name": "p"}, "parameter_name": "w"}},
+                {"user_input": {"arg": {"as_tensor": {"name": "x"}}}},
+            ],
+            "output_specs": [{"user_output": {"arg": {"as_tensor": {"name": "y"}}}}],
+        }
+        graph = {"nodes": [node], "tensor_values": {"x": meta, "y": meta}}
+        program = {
+            "graph_module": {"graph": graph, "signature": signature},
+            "schema_version": {"major": major},
+        }
+        members = {
+            "data/weights/weight_0": np.ones(6, np.float32).tobytes(),
+            "data/weights/model_weights_config.json": json.dumps({"config": {"w": weight}}).encode(),
+            "data/constants/model_constants_config.json": b'{"config": {}}',
+            "models/model.json": json.dumps(program).encode(),
+            **{"archive_format": b"pt2", "archive_version": b"0", "byteorder": b"little"},
+            **{path.replace("__", "/").replace("_dot_", "."): content for path, content in more.items()},
+        }
+        return zip_of(*((f"model/{path}", content) for path, content in members.items()))
+
+    return make
+
+
 UNREADABLE = "not a format that can be read"
 
 BAD: list[BadFile] = [
@@ -294,6 +376,25 @@ BAD: list[BadFile] = [
     BadFile("g10-no-tensor.json", g10(ops=[["load", 1.0, [7], [0]]]), "op 0: inputs"),
     BadFile("g10-huge.json", g10(tensors={"0": [2**60, 1]}), "tensor 0: bytes"),
     BadFile("g10-no-ops.json", g10(ops=[]), "0 ops"),
+    # exported models
+    BadFile("cut.onnx", lambda: onnx_model()()[:-40], "cut.onnx: not an ONNX file"),
+    BadFile("outside.onnx", onnx_model(outside=True), "tensor 'w': keeps its values in another file"),
+    BadFile("loop.onnx", onnx_model("Loop"), "node 0 ('product'): operator 'Loop' is not known"),
+    BadFile("foreign.onnx", onnx_model(domain="com.evil"), "operator 'com.evil.MatMul' is not known"),
+    BadFile("empty-graph.onnx", raw(protobuf((1, 10), (7, b""))), "empty-graph.onnx: holds no graph"),
+    BadFile("picture.onnx", png, "picture.onnx: not an ONNX file", "onnx"),
+    BadFile("pickled.pt2", pt2(pickled=True), "'w': is a pickle (use_pickle)"),
+    BadFile("system.pt2", pt2("os.system"), "node 0 ('os.system'): is not on the list"),
+    BadFile(
+        "reads-file.pt2", pt2("torch.ops.aten.from_file.default"), "is not on the list of what may be called"
+    ),
+    BadFile("version.pt2", pt2(major=99), "models/model.json: schema version"),
+    BadFile("compiled.pt2", pt2(data__aotinductor__model__a=b"ELF"), "holds a compiled binary"),
+    BadFile("older.pt2", pt2(data__weights__model_dot_pt=pickled()), "keeps its weights in a pickle"),
+    BadFile("upward.pt2", pt2(**{"extra/../../x": b"x"}), "is no path inside the archive's one folder"),
+    BadFile("no-format.pt2", pt2(archive_format=b"pt3"), "archive_format: 'pt3'"),
+    BadFile("bomb.pt2", pt2(data__weights__weight_0=bytes(1 << 26)), "bomb.pt2: unpacks to more than"),
+    BadFile("cut.pt2", lambda: pt2()()[:-40], "cut.pt2: broken archive", "pt2"),
 ]
 
 ODD: list[OddFile] = [
@@ -359,4 +460,7 @@ ODD: list[OddFile] = [
     ),
     OddFile("bom.json", lambda: b"\xef\xbb\xbf" + config()(), "hf-config"),
     OddFile("tiny-step.json", g10(), "g10"),
+    OddFile("tiny.onnx", onnx_model(), "onnx"),
+    OddFile("onnx-without-a-name", gzipped(onnx_model()), "onnx"),
+    OddFile("tiny.pt2", pt2(data__sample_inputs__model_dot_pt=pickled()), "pt2"),
 ]

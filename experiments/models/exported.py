@@ -52,6 +52,7 @@ class Call:
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
+    op: str = ""
 
 
 @dataclass(frozen=True)

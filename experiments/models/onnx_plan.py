@@ -33,10 +33,11 @@ MOST_KNOWN = 1 << 24
 def planned(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned:
     """The plan for inputs of ``shapes``; ``BadInput`` names the node that cannot be carried out."""
     with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
-        plan = _Plan(program)
+        needed, wanted = _needed(program)
+        plan = _Plan(program, wanted)
         for entry, shape in zip(program.inputs, shapes, strict=True):
             plan.values[entry.name] = torch.empty(shape, dtype=getattr(torch, entry.dtype))
-        for index in _needed(program):
+        for index in needed:
             plan.add(program.nodes[index], index)
         out = plan.read(Value(program.output))
         if not isinstance(out, Tensor):
@@ -46,15 +47,15 @@ def planned(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned
         return Planned(tuple(plan.calls), plan.constants, tuple(out.shape))
 
 
-def _needed(program: GraphProgram) -> list[int]:
-    """Indices of the nodes that the output is made of, in order."""
+def _needed(program: GraphProgram) -> tuple[list[int], frozenset[str]]:
+    """Indices of the nodes that the output is made of, in order, and the values that are read."""
     wanted, kept = {program.output}, []
     for index in range(len(program.nodes) - 1, -1, -1):
         node = program.nodes[index]
         if wanted.intersection(node.outputs):
             kept.append(index)
             wanted.update(read.name for read in node.arguments if isinstance(read, Value))
-    return kept[::-1]
+    return kept[::-1], frozenset(wanted)
 
 
 @dataclass
@@ -62,6 +63,7 @@ class _Plan:
     """Values so far: tensors without memory for what depends on the input, arrays for what is known."""
 
     program: GraphProgram
+    wanted: frozenset[str]
     values: dict[str, Tensor | Array] = field(default_factory=dict)
     stored: dict[str, Tensor] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
@@ -127,10 +129,10 @@ class _Plan:
                 How(attributes, self.version, now.training, now.stored, now.real), *values
             )
 
-        call = Call(function, node.name, node.scope, (Now(), *arguments), {}, node.outputs)
+        call = Call(function, node.name, node.scope, (Now(), *arguments), {}, node.outputs, node.op)
         result = run_one(call, (mode, *run), {}, where)
         several = result if isinstance(result, tuple) else (result,)
-        if any(name for name in node.outputs[len(several) :]):
+        if self.wanted.intersection(node.outputs[len(several) :]):
             raise BadInput(f"output {len(several)} is not offered", where, f"{len(several)} outputs")
         self._bind(node, several)
         self.calls.append(call)

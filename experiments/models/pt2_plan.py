@@ -26,7 +26,10 @@ _MODULES: Mapping[str, Any] = {"_operator": operator, "math": math, "torch": tor
 TRAINING = {"batch_norm": "training", "instance_norm": "use_input_stats"}
 DROPPING = {
     **{"dropout": "p", "dropout_": "p", "feature_dropout": "p", "native_dropout": "p"},
-    **{"scaled_dot_product_attention": "dropout_p"},
+    **{
+        "scaled_dot_product_attention": "dropout_p",
+        "_scaled_dot_product_flash_attention_for_cpu": "dropout_p",
+    },
 }
 
 

@@ -71,7 +71,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
 def _parsed(data: bytes, name: str) -> Any:
     try:
         import onnx
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+        from google.protobuf.message import DecodeError
     except ImportError:
         raise LabError("reading ONNX needs the package onnx, 1.21 or newer") from None
     try:

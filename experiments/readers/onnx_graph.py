@@ -13,6 +13,7 @@ from experiments.core.errors import BadInput
 from experiments.workloads.program import (
     ELEMENT_BYTES,
     FLOATS,
+    DType,
     GraphProgram,
     Input,
     Node,
@@ -27,6 +28,8 @@ DTYPES = {
     **{2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64"},
 }
 
+#: Attributes that name an element type.
+TYPES = (("Cast", "to"),)
 #: The arguments of each operator that hold what training changes, and running statistics.
 WEIGHTS: Mapping[str, tuple[int, ...]] = {
     **{"Conv": (1, 2), "ConvTranspose": (1, 2), "Gemm": (0, 1, 2), "MatMul": (0, 1), "Einsum": (0, 1, 2)},
@@ -124,9 +127,7 @@ def weight_of(tensor: Any, name: str) -> Weight:
     from onnx import numpy_helper
 
     where = f"{name}, tensor {tensor.name!r:.80}"
-    dtype, shape = DTYPES.get(tensor.data_type), tuple(tensor.dims)
-    if dtype is None:
-        raise BadInput(f"element type {tensor.data_type}", where, "one of " + ", ".join(DTYPES.values()))
+    dtype, shape = _dtype(tensor.data_type, where), tuple(tensor.dims)
     try:
         data = (
             bytes(tensor.raw_data) if tensor.HasField("raw_data") else numpy_helper.to_array(tensor).tobytes()
@@ -139,6 +140,12 @@ def weight_of(tensor: Any, name: str) -> Weight:
     if len(data) != wanted:
         raise BadInput(f"{len(data)} bytes for shape {list(shape)}", where, f"{wanted} bytes of {dtype}")
     return Weight(dtype, shape, data)
+
+
+def _dtype(number: int, where: str) -> str:
+    if number not in DTYPES:
+        raise BadInput(f"element type {number}", where, "one of " + ", ".join(DTYPES.values()))
+    return DTYPES[number]
 
 
 def _constant(node: Any, name: str) -> Weight:
@@ -290,6 +297,8 @@ def _attribute(graph: _Graph, node: Any, item: Any) -> Any:
     if item.type == AttributeProto.TENSOR:
         return weight_of(item.t, graph.name)
     value = helper.get_attribute_value(item)
+    if (node.op_type, item.name) in TYPES:
+        return DType(_dtype(value, f"{graph.name}, node {node.name!r:.80}"))
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if item.type in (AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.STRING):

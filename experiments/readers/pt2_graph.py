@@ -26,7 +26,7 @@ from experiments.workloads.program import (
 MAJOR = 8
 MOST_NODES = 50_000
 MOST_ENTRIES = 4096
-LARGEST = 1 << 62
+LARGEST = (1 << 63) - 1
 POSITIONAL, KEYWORD = 1, 2
 MEMORY_FORMATS = {1: "contiguous_format", 2: "channels_last", 3: "channels_last_3d", 4: "preserve_format"}
 #: Operators behind which an index is still that index.

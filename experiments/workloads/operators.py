@@ -48,13 +48,13 @@ upsample_nearest2d upsample_trilinear3d var var_mean view view_as where xlogy ze
 _adaptive_avg_pool2d _convolution _fused_rms_norm _log_softmax _native_batch_norm_legit
 _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _safe_softmax
 _scaled_dot_product_flash_attention_for_cpu _softmax _to_copy _unsafe_index _unsafe_view
-_upsample_bicubic2d_aa _upsample_bilinear2d_aa __and__ __or__ __xor__ grouped_mm _grouped_mm
+_upsample_bicubic2d_aa _upsample_bilinear2d_aa __and__ __or__ __xor__ _grouped_mm
 """
 _IN_PLACE = """
 abs add addcdiv addcmul addmm baddbmm bitwise_and bitwise_not bitwise_or celu clamp clamp_max clamp_min copy cos detach
 div dropout elu erf exp fill floor ge gelu gt hardsigmoid hardswish hardtanh index_add index_copy index_fill index_put le
 leaky_relu lerp log logical_and logical_not logical_or lt masked_fill masked_scatter mish mul neg pow reciprocal relu
-relu6 remainder round rsqrt scatter scatter_add scatter_reduce selu sigmoid sign silu sin softplus sqrt squeeze
+relu6 remainder round rsqrt scatter scatter_add scatter_reduce selu sigmoid sign silu sin sqrt squeeze
 sub tanh threshold transpose tril triu unsqueeze zero t
 """
 

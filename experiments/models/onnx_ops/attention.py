@@ -8,6 +8,11 @@ from torch import Tensor
 
 from experiments.models.onnx_ops.table import How, operator
 
+ATTRIBUTES = {
+    *("is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap"),
+    "softmax_precision",
+}
+
 
 @operator("Attention")
 def _attention(how: How, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -15,6 +20,9 @@ def _attention(how: How, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
 
     Without a cache of earlier tokens, without a cap on scores, and without the scores as an output.
     """
+    unknown = set(how.attributes) - ATTRIBUTES
+    if unknown:
+        raise ValueError(f"attention with {min(unknown)}")
     if how.get("softcap", 0.0) or how.get("qk_matmul_output_mode", 0):
         raise ValueError("attention with capped or returned scores")
     flat = query.ndim == 3
@@ -22,18 +30,26 @@ def _attention(how: How, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
         query = _heads(query, how.attributes["q_num_heads"])
         key, value = (_heads(part, how.attributes["kv_num_heads"]) for part in (key, value))
     shared = query.shape[1] != key.shape[1]
-    if mask is not None and mask.dtype != torch.bool:
-        mask = mask.to(query.dtype)
+    causal = bool(how.get("is_causal", 0))
+    if mask is not None:
+        mask = _combined(mask, query.shape[2], key.shape[2]) if causal else mask
+        mask = mask if mask.dtype == torch.bool else mask.to(query.dtype)
     mixed = F.scaled_dot_product_attention(
         query,
         key,
         value,
         attn_mask=mask,
-        is_causal=bool(how.get("is_causal", 0)) and mask is None,
+        is_causal=causal and mask is None,
         scale=how.get("scale"),
         enable_gqa=shared,
     )
     return mixed.transpose(1, 2).flatten(2) if flat else mixed
+
+
+def _combined(mask: Tensor, rows: int, columns: int) -> Tensor:
+    """A mask, of truth values or of numbers to add, with later tokens hidden as well."""
+    earlier = torch.ones(rows, columns, dtype=torch.bool, device=mask.device).tril()
+    return mask & earlier if mask.dtype == torch.bool else mask.masked_fill(~earlier, float("-inf"))
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

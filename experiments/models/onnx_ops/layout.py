@@ -139,6 +139,8 @@ def _depth_to_space(how: How, x: Tensor) -> Tensor:
 @operator("SpaceToDepth")
 def _space_to_depth(how: How, x: Tensor) -> Tensor:
     size = how.attributes["blocksize"]
+    if how.get("mode", "DCR") == "CRD":
+        return F.pixel_unshuffle(x, size)
     batch, depth, height, width = x.shape
     split = x.reshape(batch, depth, height // size, size, width // size, size).permute(0, 3, 5, 1, 2, 4)
     return split.reshape(batch, depth * size**2, height // size, width // size)
@@ -159,24 +161,46 @@ def _linear(rank: int) -> str:
 
 @operator("Resize", host=(1, 2, 3))
 def _resize(how: How, x: Tensor, region: Any = None, scales: Any = None, sizes: Any = None) -> Tensor:
-    """Nearest by flooring, linear and cubic, at torch's two ways of placing pixels; anything else is refused."""
+    """Nearest, linear and cubic where torch places pixels as asked; any other way is refused."""
     if how.version < 11:
         region, scales = None, region
-    placing, mode = how.get("coordinate_transformation_mode", "half_pixel"), how.get("mode", "nearest")
-    corners = placing == "align_corners"
-    if mode == "nearest" and (placing, how.get("nearest_mode", "floor")) != ("asymmetric", "floor"):
-        raise ValueError(
-            f"nearest resizing with {placing} and {how.get('nearest_mode', 'round_prefer_floor')}"
-        )
-    if mode != "nearest" and placing not in ("align_corners", "half_pixel", "pytorch_half_pixel"):
-        raise ValueError(f"resizing with {placing}")
-    if sizes and how.get("axes"):
-        raise ValueError("resizing of some axes only")
-    wanted = sizes[2:] if sizes else [math.floor(n * s) for n, s in zip(x.shape[2:], scales[2:], strict=True)]
+    _refuse_forms(how)
+    mode, corners = how.get("mode", "nearest"), _placing(how) == "align_corners"
+    factors = scales or [wanted / n for wanted, n in zip(sizes, x.shape, strict=True)]
+    if mode == "nearest":
+        _check_nearest(how, factors)
+    elif _placing(how) not in ("align_corners", "half_pixel", "pytorch_half_pixel"):
+        raise ValueError(f"resizing with {_placing(how)}")
+    if corners and scales and any(n * s % 1 for n, s in zip(x.shape, scales, strict=True)):
+        raise ValueError("resizing to a broken number of pixels with align_corners")
+    if _placing(how) == "pytorch_half_pixel" and sizes and 1 in sizes[2:]:
+        raise ValueError("resizing to one pixel with pytorch_half_pixel")
     kind = {"nearest": "nearest", "linear": _linear(x.ndim - 2), "cubic": "bicubic"}[mode]
-    return F.interpolate(
-        x, size=list(wanted), mode=kind, align_corners=corners if kind != "nearest" else None
-    )
+    size, factor = (list(sizes[2:]), None) if sizes else (None, list(scales[2:]))
+    return F.interpolate(x, size, factor, kind, corners if kind != "nearest" else None)
+
+
+def _placing(how: How) -> str:
+    found: str = how.get("coordinate_transformation_mode", "half_pixel" if how.version > 10 else "asymmetric")
+    return found
+
+
+def _refuse_forms(how: How) -> None:
+    for name in ("axes", "antialias", "exclude_outside"):
+        if how.get(name):
+            raise ValueError(f"resizing with {name}")
+    if how.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise ValueError("resizing that keeps the aspect ratio")
+
+
+def _check_nearest(how: How, factors: Sequence[float]) -> None:
+    """torch takes the pixel at or before; by a whole factor the nearest of pixels placed at halves is the same one."""
+    rounding = how.get("nearest_mode", "round_prefer_floor" if how.version > 10 else "floor")
+    whole = all(factor >= 1 and factor % 1 == 0 for factor in factors)
+    if (_placing(how), rounding) == ("asymmetric", "floor"):
+        return
+    if not (whole and _placing(how).endswith("half_pixel") and rounding.startswith("round")):
+        raise ValueError(f"nearest resizing with {_placing(how)} and {rounding}")
 
 
 @operator("ConstantOfShape", "Range", "Shape", "Size", "Constant")

@@ -1,0 +1,127 @@
+"""Every ONNX operator gives what the format's own test cases say: hundreds of them come with the onnx package."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+onnx = pytest.importorskip("onnx")
+
+from experiments.core.errors import BadInput  # noqa: E402
+from experiments.models.exported import Exported  # noqa: E402
+from experiments.models.onnx_ops import OPERATORS  # noqa: E402
+from experiments.models.onnx_plan import planned  # noqa: E402
+from experiments.readers.onnx_graph import DTYPES, program_of  # noqa: E402
+from experiments.workloads.operators import ONNX_OPERATORS  # noqa: E402
+from experiments.workloads.program import GraphProgram, Input  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+#: Cases in which we differ on purpose: dropout is built as 0, and which of equal values comes first is torch's choice.
+OTHERWISE = ("training_dropout", "top_k_same_values")
+
+
+@functools.cache
+def cases() -> dict[str, list[Any]]:
+    """The package's cases of one node whose element types we have, by operator."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        found = collect_testcases(None)
+    by_operator: dict[str, list[Any]] = {}
+    for case in found:
+        graph = case.model.graph
+        ours = len(graph.node) == 1 and not graph.node[0].domain and graph.node[0].op_type in OPERATORS
+        if ours and _known(graph) and not any(part in case.name for part in OTHERWISE):
+            by_operator.setdefault(graph.node[0].op_type, []).append(case)
+    return by_operator
+
+
+def _known(graph: Any) -> bool:
+    return all(
+        DTYPES.get(item.type.tensor_type.elem_type, "bfloat16") != "bfloat16"
+        for item in (*graph.input, *graph.output)
+    )
+
+
+def _run(case: Any, position: int, feeds: dict[str, Any]) -> np.ndarray:
+    """Our result for output ``position``; arguments that must be known beforehand are stored in the graph."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    node = model.graph.node[0]
+    host = OPERATORS[node.op_type].host
+    known = {name for place, name in enumerate(node.input) if place in host}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(feeds[name], name) for name in known if name)
+    program = _program(
+        model, {name: value for name, value in feeds.items() if name not in known}, node.output[position]
+    )
+    shapes = [entry.shape for entry in program.inputs]
+    plan = planned(program, shapes)
+    module = Exported(program, plan.calls, plan.constants, weights=True).train("training_mode" in case.name)
+    batch = [torch.from_numpy(np.array(feeds[entry.name])) for entry in program.inputs]
+    with torch.no_grad():
+        out = module(*batch)
+    assert tuple(out.shape) == plan.output_shape
+    return out.numpy()
+
+
+def _program(model: Any, feeds: dict[str, Any], output: str) -> GraphProgram:
+    """``program_of`` without its rules about what a model's inputs and outputs are."""
+    from dataclasses import replace
+
+    shadow = onnx.ModelProto()
+    shadow.CopyFrom(model)
+    del shadow.graph.input[:], shadow.graph.output[:]
+    shadow.graph.input.append(onnx.helper.make_tensor_value_info("x", 1, [1]))
+    shadow.graph.output.append(onnx.helper.make_tensor_value_info(output, 1, [1]))
+    program, _ = program_of(shadow, "0", "case")
+    inputs = tuple(Input(name, str(value.dtype), value.shape) for name, value in feeds.items())
+    return replace(
+        program,
+        inputs=inputs,
+        output=output,
+        parameters={},
+        constants={**program.constants, **program.parameters},
+    )
+
+
+def _expected(case: Any) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+    for inputs, outputs in case.data_sets:
+        names = [item.name for item in case.model.graph.input]
+        yield dict(zip(names, map(_array, inputs), strict=True)), [_array(value) for value in outputs]
+
+
+def _array(value: Any) -> Any:
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+
+
+def test_the_table_is_what_readers_hold_a_file_to() -> None:
+    assert set(OPERATORS) == ONNX_OPERATORS
+
+
+@pytest.mark.parametrize(
+    "operator", sorted(ONNX_OPERATORS - {"Constant", "ConstantOfShape", "Range", "Shape", "Size"})
+)
+def test_an_operator_gives_the_standards_results(operator: str) -> None:
+    """A form that is not built is refused; what is built agrees, and something of every operator is."""
+    tried = 0
+    for case in cases().get(operator, ()):
+        for feeds, wanted in _expected(case):
+            for position, expected in enumerate(wanted):
+                try:
+                    ours = _run(case, position, feeds)
+                except BadInput:
+                    continue
+                tried += 1
+                rough = 5e-3 if ours.dtype == np.float16 else 1e-3
+                np.testing.assert_allclose(
+                    ours, expected, rtol=rough, atol=1e-5, err_msg=case.name, equal_nan=True
+                )
+    assert tried

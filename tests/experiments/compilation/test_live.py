@@ -78,8 +78,11 @@ def test_folding_a_pair_by_hand() -> None:
 
 def test_a_fold_that_ignores_a_shared_convolution_is_caught() -> None:
     """The result is read twice: folding changes what the other reader sees; the float64 comparison says where."""
-    convolution, norm = nn.Conv2d(1, 1, 1, bias=False), nn.BatchNorm2d(1, eps=0.0)
+    # gamma 4, var 9, eps 7 (torch 2.11 takes no eps of 0): the norm only subtracts its mean, exactly.
+    convolution, norm = nn.Conv2d(1, 1, 1, bias=False), nn.BatchNorm2d(1, eps=7.0)
     torch.nn.init.ones_(convolution.weight)
+    torch.nn.init.constant_(norm.weight, 4.0)
+    norm.running_var.fill_(9.0)  # type: ignore[union-attr, operator]
     norm.running_mean.fill_(3.0)  # type: ignore[union-attr, operator]
 
     class Shared(nn.Module):

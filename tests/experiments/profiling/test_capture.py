@@ -255,6 +255,7 @@ def test_a_model_larger_than_this_test_may_use_is_captured() -> None:
 
 def test_an_op_without_the_asked_dtype_is_bad_input() -> None:
     """torch multiplies Mixtral's experts as groups, in bfloat16 only."""
+    pytest.importorskip("transformers")
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}
     config = {"model_type": "mixtral", "num_key_value_heads": 2, "vocab_size": 256, **sizes}
     options = WorkloadOptions(batch=1, sequence=8, dtype="float32")

@@ -2,5 +2,6 @@
 
 from experiments.memory.simulator.engine import Simulator
 from experiments.memory.simulator.report import CAUSES, Simulation, curves
+from experiments.memory.simulator.shared import run_shared
 
-__all__ = ["CAUSES", "Simulation", "Simulator", "curves"]
+__all__ = ["CAUSES", "Simulation", "Simulator", "curves", "run_shared"]

@@ -41,6 +41,11 @@ class Channels:
         """Queue ``size`` bytes from ``tier`` to the device, not before ``ready``; the time when they are there."""
         return self._send(size, BACK[tier], ready)
 
+    def beyond(self, size: float, tier: str, way: str, ready: float) -> float:
+        """Queue only the part of a copy that lies behind the host link (``way`` out or back); when that has ended."""
+        legs = (OUT if way == "out" else BACK)[tier]
+        return self._send(size, tuple(leg for leg in legs if leg not in ("out", "back")), ready)
+
     def spill(self, size: float, ready: float) -> float:
         """Queue ``size`` bytes from host memory to storage, not before ``ready``; the time when they are there."""
         return self._send(size, ("write",), ready)

@@ -84,7 +84,15 @@ class Copies(Device):
             return
         self.void(tensor)
         self.store(tensor, tier, ratio)
-        self.copied[tensor] = self.channels.out(self.away[tensor][1], tier, self.now)
+        self.copied[tensor] = self.send_out(tensor, self.away[tensor][1], tier)
+
+    def send_out(self, tensor: int, size: float, tier: str) -> float:
+        """Queue the copy of ``tensor``; when it will be on ``tier``."""
+        return self.channels.out(size, tier, self.now)
+
+    def send_back(self, tensor: int, size: float, tier: str) -> float:
+        """Queue the copy of ``tensor``, not before it is on ``tier``; when it will be on the device."""
+        return self.channels.back(size, tier, max(self.now, self.copied[tensor]))
 
     def void(self, tensor: int) -> None:
         """A copy that was kept on a tier is good no more."""
@@ -161,7 +169,7 @@ class Copies(Device):
         tier, size = self.away[tensor]
         self.take(self.size[tensor], self.s.kinds[tensor])
         self.address[tensor] = address
-        self.arrival[tensor] = self.channels.back(size, tier, max(self.now, self.copied[tensor]))
+        self.arrival[tensor] = self.send_back(tensor, size, tier)
         self.state[tensor] = COMING
         if tensor in self.kept:
             return

@@ -8,12 +8,14 @@ arrive and runs. Tensors are freed after their last need.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 
 from experiments.core.errors import BadInput, Infeasible
 from experiments.memory.interface import plan as moves
-from experiments.memory.interface.machine import Estimate, Machine
+from experiments.memory.interface.machine import Estimate, Machine, Split
+from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.interface.plan import MemoryPlan, Move
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
 from experiments.memory.interface.transform import changes_step, transformed
@@ -32,10 +34,14 @@ ITERATIONS = 4
 
 
 class Simulator:
-    """Simulates plans for one step on one machine; what does not depend on the plan is prepared once."""
+    """Simulates plans for one step on one machine; what does not depend on the plan is prepared once.
 
-    def __init__(self, step: Step, machine: Machine) -> None:
+    ``split`` gives the step in micro-batches; without it the step is cut as a trace is.
+    """
+
+    def __init__(self, step: Step, machine: Machine, split: Split | None = None) -> None:
         self.prepared = Prepared(step, machine)
+        self.split: Split = split or functools.partial(in_microbatches, step)
         self._latest: tuple[tuple[object, ...], Prepared] = ((), self.prepared)
 
     def run(
@@ -70,7 +76,8 @@ class Simulator:
             return self.prepared
         key = (plan.splits, plan.order, plan.overlays)
         if self._latest[0] != key:
-            step = transformed(self.prepared.step, plan)
+            step = self.prepared.step if plan.splits == 1 else self.split(plan.splits)
+            step = transformed(step, plan)
             self._latest = (key, Prepared(step, self.prepared.machine))
         return self._latest[1]
 
@@ -196,8 +203,12 @@ class Run(Elsewhere):
         for tensor in list(self.queue):
             if self.state[tensor] == QUEUED:
                 yield from self.fetch_now(tensor, ())
-        while (end := max(self.channels.end, self.host_free)) > self.now:
+        while (end := max(self.last_copy(), self.host_free)) > self.now:
             yield from self.stand_still(end, "drain")
+
+    def last_copy(self) -> float:
+        """When the last copy queued so far will have ended."""
+        return self.channels.end
 
     def _remember(self, touched: Sequence[int], new: Sequence[int], seconds: float) -> None:
         for tensor in touched:

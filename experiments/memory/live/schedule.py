@@ -53,9 +53,10 @@ def _last_needs(
     for node in nodes.values():
         final = max((node, *node.users), key=lambda reader: order[reader.name])
         last[node.name] = (2 * order[final.name] + 1, final.name)
+    lineage = Lineage(traced.step)
     for move in reruns:
         place = 2 * order[traced.step.ops.name[move.at]]
-        for name in sources(move, traced, nodes):
+        for name in sources(move, traced, nodes, lineage):
             last[name] = max(last[name], (place, move.at), key=lambda entry: entry[0])
     after: dict[str, list[str]] = defaultdict(list)
     after_moves: dict[int, list[str]] = defaultdict(list)
@@ -72,9 +73,11 @@ def made_by(move: moves.Recompute, lineage: Lineage) -> set[int]:
     return {tensor for op in move.ops for tensor in lineage.writes[op] if not lineage.persistent[tensor]}
 
 
-def sources(move: moves.Recompute, traced: Traced, nodes: Mapping[str, fx.Node]) -> set[str]:
+def sources(
+    move: moves.Recompute, traced: Traced, nodes: Mapping[str, fx.Node], lineage: Lineage
+) -> set[str]:
     """Nodes whose present value a rerun reads: arguments that lie in no tensor that the rerun makes."""
-    made = made_by(move, Lineage(traced.step))
+    made = made_by(move, lineage)
     found: set[str] = set()
     seen: set[str] = set()
     todo = [argument for op in move.ops for argument in nodes[traced.step.ops.name[op]].all_input_nodes]

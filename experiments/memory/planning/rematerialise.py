@@ -45,6 +45,10 @@ class Rematerialiser:
         self._uses: list[list[int]] = [row.tolist() for row in step.uses]
         self._last: list[int] = step.last_use.tolist()
         self._bytes: list[int] = step.tensors.bytes.tolist()
+        ops = range(len(step.ops))
+        self._repeatable = [self.lineage.repeatable(op) for op in ops]
+        self._sources = [self._read_again(op) for op in ops]
+        self._changing = [self._changes_after(op) for op in ops]
 
     def chain(self, wanted: Iterable[int], present: Present, at: int) -> Chain:
         """Ops that make ``wanted`` again before op ``at`` from persistent tensors and those that are ``present``."""
@@ -59,31 +63,35 @@ class Rematerialiser:
                 stuck.add(tensor)
                 continue
             ops.update(makers)
-            fresh = [s for op in makers for s in self._sources(op) if s not in seen and not present(s)]
+            fresh = [s for op in makers for s in self._sources[op] if s not in seen and not present(s)]
             seen.update(fresh)
             todo += dict.fromkeys(fresh)
         return Chain(tuple(sorted(ops)), frozenset(stuck))
 
-    def _sources(self, op: int) -> list[int]:
+    def _read_again(self, op: int) -> list[int]:
         """Tensors that must exist before ``op`` runs again, persistent ones apart."""
-        reads = self.lineage.reads[op]
+        reads = dict.fromkeys(self.lineage.reads[op])
         return [s for s in reads if not self.lineage.persistent[s] and not self._begins(op, s)]
 
     def _begins(self, op: int, tensor: int) -> bool:
         """``op`` lists a tensor of its own making as read and written; no other op wrote it before."""
         return tensor in self.lineage.writes[op] and not self.lineage.version(tensor, op)
 
+    def _changes_after(self, op: int) -> list[tuple[int, int, bool]]:
+        """(source, first op from ``op`` on that writes it, whether it is persistent), where there is such an op."""
+        found = []
+        for source in dict.fromkeys(self.lineage.reads[op]):
+            writers = self.lineage.writers[source]
+            version = self.lineage.version(source, op)
+            if version < len(writers) and not self.lineage.is_scratch(op, source):
+                found.append((source, writers[version], self.lineage.persistent[source]))
+        return found
+
     def is_fixed(self, op: int, present: Present, at: int) -> bool:
         """``op`` would not do the same again before op ``at``: it updates state, or a source has changed since."""
-        lineage = self.lineage
-        if not lineage.repeatable(op):
+        if not self._repeatable[op]:
             return True
-        for source in lineage.reads[op]:
-            if lineage.is_scratch(op, source) or not (lineage.persistent[source] or present(source)):
-                continue
-            if lineage.version(source, at) != lineage.version(source, op):
-                return True
-        return False
+        return any(change < at and (kept or present(source)) for source, change, kept in self._changing[op])
 
     def gap_before(self, tensor: int, at: int) -> int:
         """The last op before ``at`` that uses ``tensor``; -1 when there is none."""

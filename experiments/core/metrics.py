@@ -31,6 +31,8 @@ step_time                        s          lower   step time
 ideal_step_time                  s          -       step time with infinite memory
 stall_time                       s          lower   stall time
 overlap_time                     s          higher  transfer time hidden behind compute
+execution_time                   s          -       time computing with every channel idle
+host_compute_time                s          -       time the host's processor computes
 recompute_time                   s          lower   recompute time
 offloaded_bytes                  bytes      lower   bytes offloaded
 prefetched_bytes                 bytes      lower   bytes prefetched

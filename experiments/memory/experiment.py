@@ -25,7 +25,7 @@ from experiments.memory.interface import (
 )
 from experiments.memory.interface.check import FULL
 from experiments.memory.interface.transform import changes_step, transformed
-from experiments.memory.simulator import Simulation, Simulator, curves
+from experiments.memory.simulator import Simulation, Simulator, curves, lanes
 from experiments.sources import load, step_of
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
@@ -54,7 +54,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         return too_large(error, plan, step, loaded.sha256)
     return Result(
         metrics=metrics_of(simulation, step, hardware, spec.workload.options.steps),
-        series=curves(simulation, machine.capacity),
+        series=curves(simulation, machine.capacity) | lanes(simulation),
         plan=plan.to_json(),
         workload_sha256=loaded.sha256,
         notes=notes_of(simulation, step),
@@ -148,10 +148,16 @@ def metrics_of(simulation: Simulation, step: Step, hardware: Hardware, steps: in
         "ideal_step_time": simulation.ideal_time,
         "stall_time": simulation.stall_time,
         "overlap_time": simulation.overlap_time,
+        "execution_time": simulation.execution_time,
         "recompute_time": simulation.recompute_time,
         "offloaded_bytes": simulation.moved["out"],
         "prefetched_bytes": simulation.moved["back"],
     }
+    for tier in ("storage", "remote"):
+        if simulation.peaks.get(tier):
+            metrics[f"{tier}_peak_memory"] = simulation.peaks[tier]
+    if simulation.host_busy:
+        metrics["host_compute_time"] = simulation.host_time
     if simulation.pool_bytes is not None and simulation.wasted_bytes is not None:
         metrics["pool_bytes"] = simulation.pool_bytes
         metrics["fragmentation"] = simulation.wasted_bytes / hardware.device.memory_bytes
@@ -191,6 +197,7 @@ def notes_of(simulation: Simulation, step: Step) -> dict[str, Any]:
         "timed_on": step.timed_on,
         "stall_by_cause": simulation.stalls,
         "bytes_by_channel": simulation.moved,
+        "peak_by_tier": {"device": simulation.peak_bytes, **simulation.peaks},
         "codec_time": simulation.codec_time,
         "first_step_time": (simulation.first or simulation).step_time,
         "live_peak": step.live_peak,

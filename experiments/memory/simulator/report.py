@@ -63,6 +63,16 @@ class Simulation:
         return max(0.0, length(busy) - length(common(busy, merged(self.idle))))
 
     @property
+    def execution_time(self) -> float:
+        """Time in which compute runs and no channel is busy; stalls and overlap are the rest of the step."""
+        return max(0.0, self.step_time - self.stall_time - self.overlap_time)
+
+    @property
+    def host_time(self) -> float:
+        """Time in which ops run on the host's processor."""
+        return length(merged(self.host_busy))
+
+    @property
     def average_bytes(self) -> float:
         """Device bytes averaged over the step's time."""
         if self.step_time == 0:

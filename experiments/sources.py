@@ -57,15 +57,20 @@ def step_of(workload: Workload, device: Device | None, progress: Progress = sile
     """The workload as a Step timed for ``device``: as measured or read when it has times, else by roofline."""
     loaded = load(workload)
     if isinstance(loaded.value, ModelSource):
-        capture = importlib.import_module("experiments.profiling.cache")
-        step: Step = capture.captured(loaded.value, progress)
-    elif isinstance(loaded.value, Step):
-        step = loaded.value
-    else:
+        return model_step(loaded.value, device, progress), loaded
+    if not isinstance(loaded.value, Step):
         raise _wrong_kind(loaded, workload, "a model or a training step")
-    if step.timing == "none" and device is not None:
-        step = roofline_timed(step, device)
-    return step, loaded
+    return _timed_for(device, loaded.value), loaded
+
+
+def model_step(source: ModelSource, device: Device | None, progress: Progress = silent) -> Step:
+    """The captured step of a model, timed for ``device`` by roofline."""
+    capture = importlib.import_module("experiments.profiling.cache")
+    return _timed_for(device, capture.captured(source, progress))
+
+
+def _timed_for(device: Device | None, step: Step) -> Step:
+    return roofline_timed(step, device) if step.timing == "none" and device is not None else step
 
 
 def roofline_timed(step: Step, device: Device) -> Step:

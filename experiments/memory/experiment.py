@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +26,11 @@ from experiments.memory.interface import (
     violations,
 )
 from experiments.memory.interface.check import FULL
-from experiments.memory.interface.transform import changes_step, transformed
+from experiments.memory.interface.machine import Split
+from experiments.memory.interface.microbatch import in_microbatches
+from experiments.memory.interface.transform import transformed
 from experiments.memory.simulator import Simulation, Simulator, curves, lanes
-from experiments.sources import load, step_of
+from experiments.sources import load, model_step, step_of
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
@@ -42,8 +46,11 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     machine = machine_of(hardware)
     reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
     plan = MemoryPlan()
+    split = splitter(step, loaded.value, lambda source: model_step(source, hardware.device))
     try:
-        plan = make_plan(step, machine, policy, spec.seed)
+        plan = make_plan(step, machine, policy, spec.seed, split)
+        if plan.splits > 1:
+            step = split(plan.splits)
         faults = violations(plan, step, machine)
         if any(not fault.startswith(FULL) for fault in faults):
             return rejected(plan, faults)
@@ -69,18 +76,24 @@ def measured(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     if isinstance(policy, ReactiveMemoryPolicy):
         raise BadInput(f"{policy.name} decides while it runs", "spec.mode", "simulated")
     live = registry.load_module("memory", "live")
-    session = live.Session(loaded.value, part(progress, 0.0, 0.5))
+    session = live.Session(loaded.value, part(progress, 0.0, 0.4))
     step: Step = session.step
     machine = replace(machine_of(session.hardware), synchronous=session.synchronous)
-    plan = make_plan(step, machine, policy, spec.seed)
-    if changes_step(plan, step) or plan.paging is not None:
-        asked = "another order of ops, overlays, micro-batches or pages"
-        raise BadInput(f"{policy.name} asks for {asked}", "spec.mode", "simulated")
+    split = splitter(step, loaded.value, lambda source: model_step(source, session.hardware.device))
+    plan = make_plan(step, machine, policy, spec.seed, split)
+    if plan.order or plan.overlays or plan.paging is not None:
+        raise BadInput(
+            f"{policy.name} asks for another order of ops, overlays or pages", "spec.mode", "simulated"
+        )
+    whole = session
+    if plan.splits > 1:
+        session = live.Session(replace(loaded.value, micro_batches=plan.splits), part(progress, 0.4, 0.5))
+        step = session.step
     faults = violations(plan, step, machine)
     if faults:
         return rejected(plan, faults)
     predicted = Simulator(step, machine).run(plan)
-    seen = session.measure(plan, spec.seed, progress=part(progress, 0.5, 1.0))
+    seen = session.measure(plan, spec.seed, reference=whole, progress=part(progress, 0.5, 1.0))
     metrics = {
         "peak_memory": seen.peak_bytes,
         "persistent_bytes": step.persistent_bytes,
@@ -123,16 +136,26 @@ def rejected(plan: MemoryPlan, faults: list[str]) -> Result:
     return Result(status="rejected", reason=faults[0], plan=plan.to_json(), violations=tuple(faults))
 
 
-def make_plan(step: Step, machine: Machine, policy: MemoryPolicy, seed: int) -> MemoryPlan:
+def splitter(step: Step, value: Any, capture: Callable[[ModelSource], Step]) -> Split:
+    """How ``step`` is had in micro-batches: a model is captured anew by ``capture``, a trace is cut."""
+    if isinstance(value, ModelSource):
+        return functools.lru_cache(maxsize=4)(lambda parts: capture(replace(value, micro_batches=parts)))
+    return functools.partial(in_microbatches, step)
+
+
+def make_plan(
+    step: Step, machine: Machine, policy: MemoryPolicy, seed: int, split: Split | None = None
+) -> MemoryPlan:
     """The policy's plan; ``Infeasible`` at once where some op's own tensors exceed the device."""
+    simulator = Simulator(step, machine, split)
     need = step.op_need
-    if len(need) and int(need.max()) > machine.capacity and not policy.pages:
+    if len(need) and int(need.max()) > machine.capacity and not policy.oversubscribes:
         op = int(need.argmax())
         missing = int(need[op]) - machine.capacity
         where = f"op {op} ({step.ops.name[op]}, {step.phase_of(op)})"
         what = f"its own tensors need {need[op]} bytes: {missing} bytes are missing of {machine.capacity}"
         raise Infeasible(what, where, missing)
-    view = DeviceView(machine, Simulator(step, machine).estimate, np.random.default_rng(seed))
+    view = DeviceView(machine, simulator.estimate, np.random.default_rng(seed), simulator.split)
     return policy.plan(step, view)
 
 

@@ -116,6 +116,7 @@ def _facts(source: ModelSource, program: Program, lowering: Lowering) -> dict[st
         "dropout": 0.0,
         "model_flops": lowering.model_flops,
         "torch": torch.__version__,
+        **({"micro_batches": program.micro_batches} if program.micro_batches > 1 else {}),
         **program.model.facts,
     }
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.hardware import Hardware
 from experiments.memory.interface.plan import MemoryPlan
+from experiments.workloads.step import Step
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,20 @@ class Estimate:
     late: Mapping[int, float] = field(default_factory=dict)
 
 
+#: The step with its batch in so many micro-batches; ``BadInput`` where they would not be equal.
+Split = Callable[[int], Step]
+
+
 @dataclass(frozen=True)
 class DeviceView:
-    """What planning may see: the machine, a trial of a plan (one simulated step), and a seeded generator."""
+    """What planning may see: the machine, a trial of a plan (one simulated step), a seeded generator, and the step
+    cut into a number of micro-batches.
+    """
 
     machine: Machine
     estimate: Callable[[MemoryPlan], Estimate]
     random: np.random.Generator
+    split: Split
 
     @property
     def capacity(self) -> int:

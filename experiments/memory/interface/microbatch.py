@@ -33,6 +33,8 @@ def in_microbatches(step: Step, parts: int) -> Step:
         raise BadInput(
             f"a batch of {batch} is not {parts} equal micro-batches", step.name, "a divisor of the batch"
         )
+    if "micro_batches" in step.facts:
+        raise BadInput("is in micro-batches already", step.name, "the step of a whole batch")
     own = ~step.persistent & ~_gradients(step)
     count, owned = len(step.tensors), np.nonzero(own)[0]
     ids = np.tile(np.arange(count), (parts, 1))

@@ -17,8 +17,8 @@ class MemoryPolicy(Policy):
     """Plans ahead: sees the whole step and the machine, answers with every move."""
 
     family: ClassVar[str] = "memory"
-    #: Plans for demand paging: an op may touch more than the device holds.
-    pages: ClassVar[bool] = False
+    #: Its plans can run an op whose own tensors exceed the device: by pages, or in micro-batches.
+    oversubscribes: ClassVar[bool] = False
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         """The moves of one step, the same in every step. ``Infeasible`` where no plan of this kind exists."""

@@ -73,10 +73,18 @@ class Session:
         return resolve("local" if self.device == "cpu" else torch.cuda.get_device_name())
 
     def measure(
-        self, plan: MemoryPlan, seed: int = 0, steps: int = STEPS, progress: Progress = silent
+        self,
+        plan: MemoryPlan,
+        seed: int = 0,
+        steps: int = STEPS,
+        progress: Progress = silent,
+        reference: Session | None = None,
     ) -> Measured:
-        """``steps`` steps without the plan, where they fit, then as many under it, from the same values."""
-        plain = self._unplanned(seed, steps, part(progress, 0.0, 0.5))
+        """``steps`` steps without the plan, where they fit, then as many under it, from the same values.
+
+        ``reference``: whose steps go unplanned (the whole batch, where this session's is in micro-batches).
+        """
+        plain = (reference or self)._unplanned(seed, steps, part(progress, 0.0, 0.5))
         inputs = self.traced.make_inputs(seed)
         if self.device == "cuda":
             torch.cuda.empty_cache()

@@ -26,7 +26,7 @@ class Daemon(MemoryPolicy):
     """Remote memory by blocks and lines at once: the link is shared out between them, and blocks are compressed."""
 
     name: ClassVar[str] = "daemon"
-    pages: ClassVar[bool] = True
+    oversubscribes: ClassVar[bool] = True
 
     movement: str = knob(
         "both", "what a miss asks for; block: the page-only baseline", choices=("both", "block")

@@ -25,7 +25,7 @@ class DeepUm(MemoryPolicy):
     """Correlation prefetch over unified memory: what the coming kernels touched last time is fetched before them."""
 
     name: ClassVar[str] = "deepum"
-    pages: ClassVar[bool] = True
+    oversubscribes: ClassVar[bool] = True
 
     preset: str = knob(
         "paper", "the simulator's paging, or the published artifact's rules", choices=("paper", "artifact")

@@ -20,7 +20,7 @@ class Dragon(MemoryPolicy):
     """Demand paging over storage with coalesced faults, read-ahead and lazy writes through a cache in host memory."""
 
     name: ClassVar[str] = "dragon"
-    pages: ClassVar[bool] = True
+    oversubscribes: ClassVar[bool] = True
 
     read_ahead: int = knob(8, "most blocks of 2 MiB fetched beyond a fault; 0: none", low=0, high=64)
     coalesced: int = knob(8, "most missing blocks side by side that are fetched by one fault", low=1, high=64)

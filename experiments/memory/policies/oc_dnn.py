@@ -33,7 +33,7 @@ class OcDnn(MemoryPolicy):
     """Managed memory for every buffer: the next layer's output buffers are prefetched, parameters prefer the device."""
 
     name: ClassVar[str] = "oc_dnn"
-    pages: ClassVar[bool] = True
+    oversubscribes: ClassVar[bool] = True
 
     variant: str = knob(
         "optimized",

@@ -24,7 +24,7 @@ class Uvm(MemoryPolicy):
     """Demand paging between the device and the host, no prefetch, no advice."""
 
     name: ClassVar[str] = "uvm"
-    pages: ClassVar[bool] = True
+    oversubscribes: ClassVar[bool] = True
 
     preset: str = knob(
         "paper", "the simulator's paging, or the published artifact's rules", choices=("paper", "artifact")

@@ -58,7 +58,9 @@ def machine(capacity: int = ENDLESS, bandwidth: float = 1000.0, **changes: objec
 
 
 def plan_of(policy: MemoryPolicy, step: Step, on: Machine) -> MemoryPlan:
-    return policy.plan(step, DeviceView(on, Simulator(step, on).estimate, np.random.default_rng(0)))
+    simulator = Simulator(step, on)
+    view = DeviceView(on, simulator.estimate, np.random.default_rng(0), simulator.split)
+    return policy.plan(step, view)
 
 
 def five_layers() -> Step:

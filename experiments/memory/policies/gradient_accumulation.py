@@ -1,0 +1,59 @@
+"""Gradient accumulation: the batch in equal micro-batches, one after another, one update for their summed gradients.
+
+No single paper: frameworks have it under this name, GPipe (2019) calls the parts micro-batches. Activations shrink with
+the part, parameters, gradients and optimizer state do not. The same gradients, but for batch normalisation, whose
+statistics are then a part's own; the plan's notes say where a model has it. A model is captured anew with its batch
+cut; a trace is cut by rule (see ``microbatch``), with an op's time in part fixed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.errors import BadInput, Infeasible
+from experiments.core.knobs import knob
+from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
+from experiments.workloads.step import Step
+
+#: Most micro-batches that are tried for a step that does not know its batch.
+MOST = 1024
+
+
+def divisors(step: Step) -> list[int]:
+    """Numbers of equal parts, ascending; powers of two where the batch is not known."""
+    batch = step.facts.get("batch")
+    if not batch:
+        return [2**i for i in range(MOST.bit_length())]
+    return [parts for parts in range(1, int(batch) + 1) if batch % parts == 0]
+
+
+def caveats(step: Step) -> dict[str, object]:
+    """What is not the same as one whole batch."""
+    normalised = any("batch_norm" in target or "batchnorm" in target.lower() for target in step.ops.target)
+    if not normalised:
+        return {}
+    return {"caveat": "batch normalisation sees a part of the batch: its statistics differ from a whole batch's"}
+
+
+@dataclass(frozen=True)
+class GradientAccumulation(MemoryPolicy):
+    """The fewest equal micro-batches that fit the device, run one after another before one update."""
+
+    name: ClassVar[str] = "gradient_accumulation"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    oversubscribes: ClassVar[bool] = True
+
+    parts: int = knob(0, "micro-batches; 0: the fewest that fit", low=0, high=2**20)
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        if self.parts:
+            return MemoryPlan(splits=self.parts, notes={"parts": self.parts, **caveats(step)})
+        for parts in divisors(step):
+            plan = MemoryPlan(splits=parts, notes={"parts": parts, **(caveats(step) if parts > 1 else {})})
+            try:
+                if device.split(parts).live_peak <= device.capacity:
+                    return plan
+            except BadInput:
+                break
+        raise Infeasible("no number of micro-batches fits", "the smallest part of the batch")

@@ -109,7 +109,8 @@ def test_a_planned_read_is_waited_for_only_once_it_has_its_pages():
     for tensor in (2, 1):
         assert step.try_allocate(tensor, right=False)
     step.lanes.queue(WRITE, 1, P, 0.0)
-    step.reads.append(0)
+    step._want(0)
+    assert list(step.reads) == [0]
     step.make_resident(0, op=4)
     assert (step.now, step.place[0], step.fetching) == (1.0, 1, {0})
 

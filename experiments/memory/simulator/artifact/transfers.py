@@ -71,7 +71,7 @@ class Transfers:
         """What follows an op and its frees."""
 
     def served(self) -> None:
-        """What follows a completed transfer."""
+        """What follows the end of a transfer while compute runs or waits for a tensor, and the end of an op."""
 
     def compute(self, seconds: float) -> None:
         """The device computes; transfers end meanwhile."""
@@ -80,6 +80,7 @@ class Transfers:
             self._complete(lanes.next)
             self.served()
         self.now = end
+        self.served()
 
     def serve(self, cause: str) -> bool:
         """Compute waits for the next transfer to end; False when none is under way."""
@@ -91,7 +92,6 @@ class Transfers:
             self.stalls[cause] += waited
             self.idle.append((self.now, self.now + waited))
         self._complete(lane)
-        self.served()
         return True
 
     def wait(self, tensor: int) -> None:
@@ -99,6 +99,7 @@ class Transfers:
         while tensor in self.fetching:
             if not self.serve("transfer"):
                 raise Infeasible(f"waits for tensor {tensor}, whose transfer never ends", self.where())
+            self.served()
 
     def _complete(self, lane: int) -> None:
         self.now = self.lanes.ends[lane]
@@ -107,12 +108,20 @@ class Transfers:
             self.free(tensor)
         else:
             self.fetching.discard(tensor)
+        self.completed(tensor, lane)
+
+    def completed(self, tensor: int, lane: int) -> None:
+        """A transfer of ``tensor`` has ended."""
 
     def allocate(self, tensor: int, right: bool) -> None:
-        """Pages for ``tensor``; waits for transfers to end where none fit."""
+        """Pages for ``tensor``; waits for transfers to end where none fit, and only then does what follows them."""
+        waited = False
         while not self.try_allocate(tensor, right):
             if not self.serve("space"):
                 raise self.lacking(tensor)
+            waited = True
+        if waited:
+            self.served()
 
     def try_allocate(self, tensor: int, right: bool) -> bool:
         pages = self.paged.pages[tensor]

@@ -18,13 +18,15 @@ from experiments.memory.simulator.artifact.transfers import Transfers
 
 
 class WaitingStep(Transfers):
-    """One step; ``reads`` are the tensors whose planned read has found no pages yet."""
+    """One step; ``reads`` are the planned reads that have found no pages yet, ``wanted`` their tensors, ``on_host``
+    those whose copy is taken to be on the host."""
 
     def __init__(self, paged: PagedStep, machine: Machine, plan: MemoryPlan, space_factor: float) -> None:
         super().__init__(paged, machine, plan, int(machine.capacity * space_factor) // PAGE)
         self.evictable = {move.tensor for move in plan.moves if isinstance(move, Offload)}
         self.on_host: set[int] = set()
         self.reads: deque[int] = deque()
+        self.wanted: set[int] = set()
 
     def begin(self) -> None:
         for tensor in range(self.paged.tensors):
@@ -48,6 +50,7 @@ class WaitingStep(Transfers):
         if self.paged.is_global[tensor] and self.place[tensor] is not None:
             return
         self.reads.append(tensor)
+        self.wanted.add(tensor)
         self.poke()
 
     def poke(self) -> None:
@@ -55,9 +58,14 @@ class WaitingStep(Transfers):
         if not self.reads or not self.try_allocate(self.reads[0], right=True):
             return
         tensor = self.reads.popleft()
-        lane = BACK if tensor in self.on_host else READ
-        self.on_host.discard(tensor)
-        self.read(tensor, lane)
+        self.wanted.discard(tensor)
+        self.read(tensor, BACK if tensor in self.on_host else READ)
+
+    def completed(self, tensor: int, lane: int) -> None:
+        if lane == OUT:
+            self.on_host.add(tensor)
+        elif lane == BACK:
+            self.on_host.discard(tensor)
 
     def served(self) -> None:
         self.poke()
@@ -68,7 +76,7 @@ class WaitingStep(Transfers):
     def make_resident(self, tensor: int, op: int) -> None:
         if self.place[tensor] is not None:
             self.wait(tensor)
-        elif tensor in self.reads:
+        elif tensor in self.wanted:
             self._allocate_waiting(tensor)
         else:
             evictable = tensor in self.evictable

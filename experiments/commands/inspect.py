@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from experiments.commands.output import json_option, write_json
 from experiments.core.spec import Workload
 from experiments.core.units import human
+from experiments.readers.base import doubts_beside
 from experiments.sources import load
 from experiments.summaries import summary
 
@@ -23,13 +25,14 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def inspection(workload: Workload) -> dict[str, Any]:
     """Format, kind, hash, summary, assumptions and warnings, as JSON."""
     loaded = load(workload)
+    doubts = doubts_beside(Path(workload.source), loaded.format, loaded.value)
     return {
         "format": loaded.format,
         "kind": loaded.kind,
         "sha256": loaded.sha256,
         "summary": summary(loaded.value),
         "assumed": list(loaded.assumed),
-        "warnings": list(loaded.warnings),
+        "warnings": [*loaded.warnings, *doubts],
     }
 
 

@@ -41,7 +41,8 @@ class Reader:
     """``recognises(head, name)`` decides by content, given the first ``HEAD`` bytes (after any decompression) and the
     file's name; ``read(data, name, options)`` parses the whole. ``describe`` is one line for the formats page.
     ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``: one file at a time.
-    ``side_file`` finds the file that belongs to one at a path, where ``options.extra`` names none.
+    ``side_file`` finds the file that belongs to one at a path, where ``options.extra`` names none. ``doubts`` gives
+    warnings that need other files beside it; only ``inspect`` asks, since reading those takes time.
     """
 
     format: str
@@ -51,6 +52,7 @@ class Reader:
     read: Callable[[bytes, str, WorkloadOptions], Reading]
     merge: Callable[[Sequence[tuple[str, Reading]], str, WorkloadOptions], Reading] | None = None
     side_file: Callable[[Path], Path | None] | None = None
+    doubts: Callable[[Path, Reading], tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,12 @@ def open_file(path: Path, format: str, options: WorkloadOptions, name: str | Non
         options = replace(options, extra=str(found)) if found else options
     reader, reading = _read_members(members, shown, format, options)
     return Opened(reading, reader, hashlib.sha256(raw).hexdigest())
+
+
+def doubts_beside(path: Path, format: str, value: Any) -> tuple[str, ...]:
+    """What files beside ``path``, which was read as ``value`` of ``format``, make doubtful about it."""
+    ask = readers()[format].doubts if format in readers() else None
+    return ask(path, Reading(value)) if ask else ()
 
 
 def _read_members(

@@ -23,6 +23,7 @@ from experiments.readers.chakra_calls import selected
 from experiments.readers.chakra_nodes import COLLECTIVES, METADATA, RECEIVE, SEND, Node, TensorUse, in_order
 from experiments.readers.kineto_ops import RANDOM, VIEWS
 from experiments.readers.kineto_shapes import Argument, flops
+from experiments.readers.plausibility import low_utilisation
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import KINDS, PHASES, Floats, Ops, Step, Tensors
 
@@ -235,7 +236,7 @@ def _warnings(rows: Sequence[Node], step: Step) -> tuple[str, ...]:
         told.append("no times: ops are timed by roofline")
     if step.facts["communication_nodes"] and step.timing != "none":
         told.append("communication is counted in line: what overlapped with computation is counted twice")
-    return tuple(told)
+    return (*told, *low_utilisation(step, step.timed_on))
 
 
 READER = Reader("chakra", "step", "Chakra execution trace (protobuf or JSON)", _recognises, _read)

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions
+from experiments.readers import g10_doubts
 from experiments.readers.base import Reader, Reading
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import KINDS, PHASES, Floats, Ops, Step, Tensors
@@ -235,12 +236,19 @@ def _warnings(step: Step, names: tuple[str, ...]) -> tuple[str, ...]:
     idle = int((step.last_use < 0).sum())
     if idle:
         found.append(f"{idle} tensors are never used")
-    convolutions = sum("Conv2d_Forward" in name for name in names)
-    if convolutions:
-        found.append("the artifact's convolution times are implausibly slow for an A100")
-    return tuple(found)
+    return (*found, *g10_doubts.utilisation(step))
+
+
+def _doubts(path: Path, reading: Reading) -> tuple[str, ...]:
+    return g10_doubts.beside(path, reading.value, READER)
 
 
 READER = Reader(
-    "g10", "step", "kernel-level training step of the G10 artifact", _recognises, _read, side_file=_beside
+    "g10",
+    "step",
+    "kernel-level training step of the G10 artifact",
+    _recognises,
+    _read,
+    side_file=_beside,
+    doubts=_doubts,
 )

@@ -24,6 +24,7 @@ from experiments.readers.kineto_ops import Op, Reckoned, Window, reckon, window
 from experiments.readers.kineto_shapes import TYPES, flops
 from experiments.readers.kineto_update import Group, groups, touched
 from experiments.readers.kineto_uses import Resolver
+from experiments.readers.plausibility import low_utilisation
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import KINDS, PHASES, Ops, Step, Tensors
 
@@ -288,7 +289,7 @@ def _warnings(step: Step, trace: Trace, reckoned: Reckoned, memory: Memory | Non
         told.append(
             "kernels of several streams overlap: the sum of op times is more than the device was busy"
         )
-    return tuple(told)
+    return (*told, *low_utilisation(step, step.timed_on))
 
 
 READER = Reader("kineto", "step", "PyTorch profiler trace (Chrome trace JSON)", _recognises, _read)

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.commands.inspect import inspection
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.spec import Workload, WorkloadOptions
 from experiments.readers.base import open_file
 from experiments.workloads.step import KINDS
 
@@ -130,3 +131,65 @@ def test_the_exact_times_of_bert_agree_with_the_rounded_ones(shared_data):
     exact = open_file(path, "g10", WorkloadOptions(extra=str(side))).reading.value
     rounded = open_file(path, "g10", WorkloadOptions()).reading.value
     assert exact.seconds == pytest.approx(rounded.seconds, rel=1e-6)
+
+
+def family(folder: Path, **times: list[float]) -> None:
+    """Traces ``Small_<batch>.json`` of the small model with these microseconds."""
+    for batch, microseconds in times.items():
+        content = small()
+        content["batch"] = int(batch.removeprefix("b"))
+        content["ops"] = [[op[0], us, *op[2:]] for op, us in zip(content["ops"], microseconds, strict=True)]
+        (folder / f"Small_{content['batch']}.json").write_text(json.dumps(content))
+
+
+def lines(path: Path) -> list[str]:
+    return [warning for warning in inspection(Workload(str(path)))["warnings"] if "line" in warning]
+
+
+def test_inspect_says_which_times_lie_on_a_line_between_two_batch_sizes(tmp_path):
+    # batch 4 is a third of the way from 2 to 8, but for the load, which takes 5 whatever the batch
+    family(tmp_path, b2=[5, 1, 2, 3, 4], b4=[5, 2, 4, 5, 6], b8=[5, 4, 8, 9, 10], b16=[5, 9, 15, 20, 18])
+    warnings = {
+        batch: inspection(Workload(str(tmp_path / f"Small_{batch}.json")))["warnings"]
+        for batch in (2, 4, 8, 16)
+    }
+    assert warnings[4] == ["every op's time lies on the line between batch 2 and batch 8: interpolated"]
+    assert warnings[2] == warnings[8] == warnings[16] == []
+
+
+def test_another_model_or_a_broken_file_beside_a_trace_says_nothing(tmp_path):
+    family(tmp_path, b2=[1, 1, 2, 3, 4], b4=[2, 2, 4, 5, 6], b8=[4, 4, 8, 9, 10])
+    (tmp_path / "Small_2.json").write_text(
+        (tmp_path / "Small_2.json").read_text().replace('"Small"', '"Other"')
+    )
+    (tmp_path / "Small_3.json").write_text("{")
+    assert lines(tmp_path / "Small_4.json") == []
+
+
+def test_a_step_that_uses_little_of_an_a100_is_doubted(tmp_path):
+    # one linear layer of 1,000 x 1,000 x 1,000: 6e9 FLOPs in training; 19.5e12 a second need 0.31 ms, 2 % is 15.4 ms
+    content = small()
+    content["tensors"] |= {"2": [4_000_000, 0], "3": [4_000_000, 1], "4": [4_000_000, 0]}
+    found = []
+    for microseconds in (15_000, 31_000):
+        content["ops"][1] = ["Linear_Forward", microseconds, [2, 3], [4]]
+        path = tmp_path / f"{microseconds}.json"
+        path.write_text(json.dumps(content))
+        found.append(inspection(Workload(str(path)))["warnings"])
+    assert found == [[], ["MFU 0.99% of a100-40g (float32): under 2% is implausible"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "doubt"),
+    [
+        ("ResNet152_768", "between batch 512 and batch 1024"),
+        ("ResNet152_1280", "between batch 1024 and batch 1536"),
+        ("VIT_1536", "between batch 1280 and batch 1792"),
+        ("ResNet152_256", "MFU 0.85%"),
+        ("SENet154_256", "MFU 1.26%"),
+        ("BERT_Base_256", None),
+    ],
+)
+def test_the_published_traces_are_doubted_where_they_deserve_it(shared_data, name, doubt):
+    found = inspection(Workload(str(shared_data / "memory" / "g10" / f"{name}.json.gz")))["warnings"]
+    assert found == [] if doubt is None else any(doubt in warning for warning in found)

@@ -33,11 +33,20 @@ class Gap:
 
 @dataclass(frozen=True)
 class Swap:
-    """The tensor of ``gap`` is on ``tier`` until a prefetch is issued before op ``back`` (at most ``gap.before``)."""
+    """The tensor of ``gap`` leaves before op ``leave`` (-1: at once) and its way back begins before op ``back``.
+
+    ``gap.after < leave`` (up to the step's end where the gap wraps), ``back <= gap.before``.
+    """
 
     gap: Gap
     back: int
     tier: str = "host"
+    leave: int = -1
+
+    @property
+    def out(self) -> int:
+        """The op before which the copy out begins."""
+        return self.gap.after + 1 if self.leave < 0 else self.leave
 
 
 def gaps_of(step: Step, least_bytes: int = 1, wrapping: bool = False) -> list[Gap]:
@@ -82,9 +91,9 @@ def lighten(load: Ints, swap: Swap) -> None:
     """Take the bytes of an absent tensor out of ``load`` (bytes by op), in place."""
     if swap.gap.wraps:
         load[: swap.back] -= swap.gap.bytes
-        load[swap.gap.after + 1 :] -= swap.gap.bytes
+        load[swap.out :] -= swap.gap.bytes
     else:
-        load[swap.gap.after + 1 : swap.back] -= swap.gap.bytes
+        load[swap.out : swap.back] -= swap.gap.bytes
 
 
 def load_under(step: Step, swaps: Iterable[Swap]) -> Ints:
@@ -95,30 +104,36 @@ def load_under(step: Step, swaps: Iterable[Swap]) -> Ints:
     return load
 
 
-def within(step: Step, swaps: Sequence[Swap], capacity: int) -> list[Swap]:
+def within(step: Step, swaps: Sequence[Swap], capacity: int | Ints) -> list[Swap]:
     """The same swaps, each brought back no earlier than the device has room for it until its use.
 
-    Those that are needed first choose first. A step in which the device is never fuller than ``capacity`` by this
+    ``capacity`` may differ from op to op. Those that are needed first choose first. A step in which the device is never fuller than ``capacity`` by this
     count cannot deadlock in the simulator, whatever its channels' speed.
     """
     load = load_under(step, [replace(swap, back=swap.gap.before) for swap in swaps])
+    room = capacity - load
     found: list[Swap] = []
     for swap in sorted(swaps, key=lambda swap: (swap.gap.before, swap.gap.tensor)):
-        held = load[swap.back : swap.gap.before]
-        full = np.nonzero(held + swap.gap.bytes > capacity)[0]
+        full = np.nonzero(room[swap.back : swap.gap.before] < swap.gap.bytes)[0]
         back = swap.back + int(full[-1]) + 1 if len(full) else swap.back
-        load[back : swap.gap.before] += swap.gap.bytes
+        room[back : swap.gap.before] -= swap.gap.bytes
         found.append(replace(swap, back=back))
     return found
 
 
-def moves_of(swaps: Iterable[Swap]) -> tuple[Move, ...]:
-    """Each swap as moves: out after its first use, back before op ``back``; a wrapping one starts the step on its tier."""
+def moves_of(swaps: Sequence[Swap]) -> tuple[Move, ...]:
+    """Each swap as moves: out, and back before its next use; a wrapping one starts the step on its tier.
+
+    A tensor that leaves again later in the step keeps its copy, so that leaving costs nothing if it was only read.
+    """
+    last: dict[int, int] = {}
+    for swap in swaps:
+        last[swap.gap.tensor] = max(last.get(swap.gap.tensor, -1), swap.out)
     moves: list[Move] = []
     for swap in sorted(swaps, key=lambda swap: (swap.gap.before, swap.gap.tensor)):
         gap = swap.gap
-        moves.append(Offload(gap.after + 1, gap.tensor, gap.after, swap.tier))
-        moves.append(Prefetch(swap.back, gap.tensor))
+        moves.append(Offload(swap.out, gap.tensor, swap.out - 1, swap.tier))
+        moves.append(Prefetch(swap.back, gap.tensor, keep=last[gap.tensor] > gap.before))
         if gap.wraps:
             moves.append(Place(0, gap.tensor, swap.tier))
     return tuple(sorted(moves, key=_turn))

@@ -1,0 +1,175 @@
+"""Sentinel (Ren et al., HPCA 2021): tensors migrate at intervals of K layers, and K is searched.
+
+A layer is a forward op that is not a view, its stretch of the backward pass, or an op of the optimizer. *Short-lived*
+tensors live within one layer and stay on the device, which reserves their peak (RS). The step is cut into intervals of K
+layers. When interval j begins, long-lived tensors that j + 1 uses are fetched, and those that neither j nor j + 1 uses
+leave. K must leave room for the tensors of two intervals beside RS; the K with the least exposed migration,
+sum over j of max(0, bytes fetched for j + 1 / bandwidth - time of j), plus the cost of a synchronisation for each
+interval wins, the smaller of equals.
+
+Where the machine has memory that ops can use in place (``remote``) it is the slow memory, and tensors whose migration
+is late are left there if that costs less and a trial agrees. Elsewhere the host is, and waiting is all there is.
+Left open by the paper: K is tried exhaustively; tensors are not packed into pages. Where no K has room, K is 1,
+everything leaves after its use and returns when there is room, and the least used tensors stay in slow memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from experiments.core.knobs import knob
+from experiments.memory.interface import (
+    DeviceView,
+    InPlace,
+    Machine,
+    MemoryPlan,
+    MemoryPolicy,
+    Move,
+    Place,
+)
+from experiments.memory.planning.intervals import Intervals, layer_starts
+from experiments.memory.planning.locations import access_seconds
+from experiments.memory.planning.swaps import Swap, load_under, moves_of, within
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Step
+
+MICROSECOND = 1e-6
+#: Tensors are left in slow memory by so many.
+STRIDE = 16
+
+
+@dataclass(frozen=True)
+class Sentinel(MemoryPolicy):
+    """Long-lived tensors migrate at intervals of K layers, K found by search; short-lived ones stay."""
+
+    name: ClassVar[str] = "sentinel"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+
+    interval: int | None = knob(None, "layers of an interval; empty: searched", low=1, high=100_000)
+    sync_microseconds: float = knob(
+        50.0, "what the search counts for the synchronisation of an interval", low=0.0, high=1e6, unit="us"
+    )
+    least_bytes: int = knob(2**16, "smaller tensors stay on the device", low=1, high=2**40, unit="bytes")
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        machine = device.machine
+        if step.live_peak <= machine.capacity:
+            return MemoryPlan()
+        intervals = Intervals(step, layer_starts(step), self.least_bytes)
+        layers, cost = self.best_interval(intervals, machine)
+        tier = slow_tier(machine)
+        swaps = intervals.all_swaps(tier) if cost is None else intervals.swaps(layers, tier)
+        planner = Planner(intervals, machine, swaps)
+        notes = {"interval": layers, "layers": intervals.layers, "expected_cost": cost}
+        slow = planner.least_used() if machine.remote_bytes else ()
+        waiting = planner.plan(slow, notes)
+        if not machine.remote_bytes:
+            return waiting
+        trial = device.estimate(waiting)
+        leaving = planner.plan({*slow, *planner.better_slow(trial.late)}, notes)
+        return leaving if device.estimate(leaving).step_time < trial.step_time else waiting
+
+    def best_interval(self, intervals: Intervals, machine: Machine) -> tuple[int, float | None]:
+        """The K of least cost among those with room, and that cost; 1 and no cost where none has."""
+        candidates = [self.interval] if self.interval else range(1, intervals.layers + 1)
+        costs = [(self.cost(intervals, layers, machine), layers) for layers in candidates]
+        cost, layers = min(costs)
+        return (layers, cost) if math.isfinite(cost) else (self.interval or 1, None)
+
+    def cost(self, intervals: Intervals, layers: int, machine: Machine) -> float:
+        """Exposed migration and synchronisation in seconds; infinite where two intervals have no room."""
+        cut = intervals.cut(layers)
+        resident = cut.used + np.roll(cut.used, -1) if len(cut.used) > 1 else cut.used
+        if int(resident.max(initial=0)) > machine.capacity - intervals.reserved:
+            return math.inf
+        tier = slow_tier(machine)
+        fetching = np.array([machine.back_time(size, tier) if size else 0.0 for size in cut.fetched.tolist()])
+        exposed = np.maximum(0.0, np.roll(fetching, -1) - cut.seconds)
+        return float(exposed.sum()) + len(cut.used) * self.sync_microseconds * MICROSECOND
+
+
+def slow_tier(machine: Machine) -> str:
+    return "remote" if machine.remote_bytes else "host"
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans with given swaps, but for tensors that stay in slow memory."""
+
+    intervals: Intervals
+    machine: Machine
+    swaps: Sequence[Swap]
+
+    def plan(self, slow: Collection[int], notes: dict[str, Any]) -> MemoryPlan:
+        """The swaps as they are if they leave room; otherwise out at once, and back when there is room."""
+        step, room = self.intervals.step, self._room(slow)
+        swaps = [swap for swap in self.swaps if swap.gap.tensor not in slow]
+        if bool((load_under(step, swaps) > room).any()):
+            swaps = within(step, [replace(swap, leave=-1) for swap in swaps], room)
+        moves = (*self._in_slow_memory(slow), *moves_of(swaps))
+        return MemoryPlan(moves, notes={**notes, "left_in_slow_memory": len(slow), "swaps": len(swaps)})
+
+    def _room(self, slow: Collection[int]) -> Ints:
+        """The capacity by op, as if tensors in slow memory were extra room."""
+        room = np.full(len(self.intervals.step.ops), self.machine.capacity, np.int64)
+        for tensor in slow:
+            room[slice(*self.intervals.span(tensor))] += self.intervals.step.tensors.bytes[tensor]
+        return room
+
+    def _in_slow_memory(self, slow: Collection[int]) -> list[Move]:
+        """Every use of these tensors takes them where they lie."""
+        step = self.intervals.step
+        by_op: dict[int, list[int]] = defaultdict(list)
+        for tensor in sorted(slow):
+            for op in step.uses[tensor].tolist():
+                by_op[op].append(tensor)
+        placed: list[Move] = [
+            Place(0, tensor, "remote") for tensor in sorted(slow) if step.persistent[tensor]
+        ]
+        return placed + [
+            InPlace(op, tuple(used), self._lasting(op, used)) for op, used in sorted(by_op.items())
+        ]
+
+    def _lasting(self, op: int, tensors: Sequence[int]) -> float:
+        """An op with tensors in slow memory lasts at least as long as that takes to read and write them."""
+        return max(float(self.intervals.step.ops.seconds[op]), sum(self._access(op, t) for t in tensors))
+
+    def _access(self, op: int, tensor: int) -> float:
+        step = self.intervals.step
+        written = tensor in step.outputs[op]
+        return access_seconds(step, self.machine, op, int(step.tensors.bytes[tensor]), written)
+
+    def least_used(self) -> list[int]:
+        """The least used tensors, as many as must stay in slow memory for the step to fit."""
+        step = self.intervals.step
+        order = sorted(
+            self.intervals.tensors, key=lambda t: (len(step.uses[t]), -int(step.tensors.bytes[t]), t)
+        )
+        counts = (*range(0, len(order), STRIDE), len(order))
+        return next((order[:count] for count in counts if self._fits(set(order[:count]))), order)
+
+    def _fits(self, slow: Collection[int]) -> bool:
+        """Whether there is room if every other tensor leaves at once and returns at its use."""
+        absent = [
+            replace(swap, leave=-1, back=swap.gap.before)
+            for swap in self.swaps
+            if swap.gap.tensor not in slow
+        ]
+        return not bool((load_under(self.intervals.step, absent) > self._room(slow)).any())
+
+    def better_slow(self, late: Mapping[int, float]) -> list[int]:
+        """Late tensors whose uses in slow memory would prolong their ops by less than the step waited for them."""
+        step, found = self.intervals.step, []
+        swapped = {swap.gap.tensor for swap in self.swaps}
+        for tensor, seconds in sorted(late.items()):
+            uses = step.uses[tensor].tolist()
+            extra = sum(max(0.0, self._access(op, tensor) - float(step.ops.seconds[op])) for op in uses)
+            if tensor in swapped and extra < seconds:
+                found.append(tensor)
+        return found

@@ -1,0 +1,202 @@
+"""torch's activation memory budget (``torch._functorch``, ``activation_memory_budget``) as a policy on a Step.
+
+The compiler's partitioner decides which forward values are saved: a minimum cut in which dear ops are banned from
+running again. With a budget below 1 the bans are lifted in turn: those against values used far apart and against long
+chains, then those against ops that are not on the list of cheap ones; the first cut whose saved bytes, as a share of
+the first cut's, lie under the budget is taken. Where none does, the dear values left are the items of a knapsack: worth
+the time of their ops, as heavy as their share of bytes, in a sack of the budget; the others may run again.
+
+In a compiled step a value that runs again does so once and is held for all its readers; a step compiled as a whole
+then holds much. Where no budget fits that way, values run again for each reader (knob ``reruns``).
+
+What differs on a Step: ops are not fused, so every value is materialised (torch doubles the weight of those that are
+not); "far apart" means beyond the next op that no kernel fuses with; times are the step's (torch: FLOPs or a
+profile); parameters, optimizer state and the batch stay anyway and are free. Without a ``budget`` the largest of
+1, 0.95, ... 0 that fits the device is taken, and nothing is dropped where the step fits. A budget is a target, not a
+promise: the simulation says what it took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.knobs import knob
+from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
+from experiments.memory.interface.activations import CONV, FC, layer_type, saved_activations
+from experiments.memory.planning.attention import FUSED, PRODUCTS
+from experiments.memory.planning.knapsack import SOLVERS
+from experiments.memory.planning.mincut import ForwardGraph
+from experiments.memory.planning.rematerialise import Demand, Rematerialiser
+from experiments.workloads.step import Step
+
+#: Parts of names (lower case) of ops that are not on torch's list of cheap ones although they multiply nothing.
+NOT_CHEAP = (
+    "sum",
+    "mean",
+    "norm",
+    "softmax",
+    "pool",
+    "embedding",
+    "gather",
+    "index",
+    "cat",
+    "sort",
+    "topk",
+    "cumsum",
+)
+LONG_CHAIN = 10
+GRID = [i / 20 for i in range(20, -1, -1)]
+
+
+class Partition:
+    """The forward pass of ``step`` as the partitioner sees it; ``saved(budget, solver)`` are the values to keep."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.remake = Rematerialiser(step)
+        lineage = self.remake.lineage
+        self.activations = [s for s in saved_activations(step) if lineage.writers[s.tensor]]
+        needed = {saved.tensor for saved in self.activations}
+        loss = max((saved.last_forward for saved in self.activations), default=-1)
+        self.makers = {
+            t: [op for op in lineage.writers[t] if op <= loss]
+            for t in range(len(step.tensors))
+            if not lineage.persistent[t] and lineage.writers[t] and lineage.writers[t][0] <= loss
+        }
+        tensors = sorted(self.makers, key=lambda t: (self.makers[t][0], t))
+        parents = {t: self._parents(t) for t in tensors}
+        sizes = {t: int(step.tensors.bytes[t]) for t in tensors}
+        self.graph = ForwardGraph(tensors, parents, needed, sizes, frozenset())
+        self.hard = self._cannot_run_again()
+        self.heavy = {t for t in tensors if any(self._is_heavy(op) for op in self.makers[t])}
+        self.dear = self.heavy | {t for t in tensors if any(self._is_not_cheap(op) for op in self.makers[t])}
+        self.cuts = [
+            self.graph.saved(self.hard | banned)
+            for banned in (self.dear | self._far_apart() | self._long(), self.dear, self.heavy)
+        ]
+        self.most = max(1, self._bytes(self.cuts[0]))
+
+    def _parents(self, tensor: int) -> list[int]:
+        reads = dict.fromkeys(s for op in self.makers[tensor] for s in self.remake.lineage.reads[op])
+        first = self.makers[tensor][0]
+        return [s for s in reads if s != tensor and s in self.makers and self.makers[s][0] < first]
+
+    def _cannot_run_again(self) -> set[int]:
+        """Values whose ops would read something else by the time that a value made from them is needed."""
+        need = {saved.tensor: saved.first_backward for saved in self.activations}
+        for tensor in reversed(self.graph.tensors):
+            for parent in self.graph.parents[tensor]:
+                need[parent] = max(need.get(parent, 0), need.get(tensor, 0))
+        return {
+            t
+            for t, makers in self.makers.items()
+            if any(self.remake.is_fixed(op, lambda _: False, need.get(t, 0)) for op in makers)
+        }
+
+    def _name(self, op: int) -> str:
+        return self.step.ops.target[op].lower()
+
+    def _is_heavy(self, op: int) -> bool:
+        name = self._name(op)
+        return layer_type(name) in (CONV, FC) or any(part in name for part in (*PRODUCTS, *FUSED))
+
+    def _is_not_cheap(self, op: int) -> bool:
+        return any(part in self._name(op) for part in NOT_CHEAP)
+
+    def _far_apart(self) -> set[int]:
+        """Values that a forward op reads after the next op that is not fused with others."""
+        barriers = [op for op in range(len(self.step.ops)) if self._is_heavy(op) or self._is_not_cheap(op)]
+        found = set()
+        for saved in self.activations:
+            made = self.makers[saved.tensor][-1]
+            barrier = next((op for op in barriers if op > made), saved.last_forward)
+            if barrier < saved.last_forward:
+                found.add(saved.tensor)
+        return found
+
+    def _long(self) -> set[int]:
+        """Values that end a chain of ``LONG_CHAIN`` cheap ops; the next chain begins after them."""
+        depth: dict[int, int] = {}
+        found = set()
+        for tensor in self.graph.tensors:
+            before = max((depth[parent] for parent in self.graph.parents[tensor]), default=0)
+            depth[tensor] = 0 if tensor in self.dear else before + 1
+            if depth[tensor] > LONG_CHAIN:
+                found.add(tensor)
+                depth[tensor] = 0
+        return found
+
+    def _bytes(self, tensors: Collection[int]) -> int:
+        return sum(self.graph.bytes[tensor] for tensor in tensors)
+
+    def saved(self, budget: float, solver: str) -> list[int]:
+        """Values to save at ``budget``."""
+        if budget >= 1:
+            return self.cuts[0]
+        for cut in self.cuts[1:]:
+            if self._bytes(cut) / self.most < budget:
+                return cut
+        if budget <= 0:
+            return self.graph.saved(self.hard)
+        items = [t for t in self.cuts[-1] if t in self.heavy and t not in self.hard and self.graph.bytes[t]]
+        weights = [self.graph.bytes[t] / self.most for t in items]
+        worth = [sum(float(self.step.ops.seconds[op]) for op in self.makers[t]) for t in items]
+        chosen = {items[i] for i in SOLVERS[solver](weights, worth, budget)}
+        return self.graph.saved(self.hard | chosen)
+
+    def plan(self, budget: float, solver: str, once: bool) -> MemoryPlan:
+        """What is not saved is made again before the first backward op that reads it."""
+        kept = set(self.saved(budget, solver))
+        wanted: dict[int, list[int]] = {}
+        for saved in self.activations:
+            if saved.tensor not in kept:
+                wanted.setdefault(saved.first_backward, []).append(saved.tensor)
+        demands = [Demand(at, tuple(wanted[at])) for at in sorted(wanted)]
+        if once:
+            demands = self._shared(demands, kept)
+        share = self._bytes(kept) / self.most
+        return MemoryPlan(self.remake.remade(demands, kept), notes={"budget": budget, "saved_share": share})
+
+    def _shared(self, demands: list[Demand], kept: set[int]) -> list[Demand]:
+        """Everything that a rerun makes on its way is held for later ones, so that no op runs again twice."""
+        here, found = set(kept), []
+        for demand in demands:
+            chain = self.remake.chain(demand.wanted, here.__contains__, demand.at)
+            made = [t for op in chain.ops for t in self.remake.lineage.writes[op] if t in self.makers]
+            found.append(Demand(demand.at, tuple(dict.fromkeys((*demand.wanted, *made)))))
+            here.update(found[-1].wanted)
+        return found
+
+
+@dataclass(frozen=True)
+class TorchKnapsack(MemoryPolicy):
+    """torch.compile's activation memory budget: a minimum cut, then a knapsack of the dear values."""
+
+    name: ClassVar[str] = "torch_knapsack"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+
+    budget: float | None = knob(
+        None, "share of the default saved bytes; empty: the largest that fits", low=0.0, high=1.0
+    )
+    reruns: str = knob(
+        "auto",
+        "a value runs again once and is held (as torch), for each reader anew, or the first of these that fits",
+        choices=("auto", "once", "each"),
+    )
+    solver: str = knob("dp", "how the knapsack is solved", choices=tuple(SOLVERS))
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        if self.budget is None and step.live_peak <= device.capacity:
+            return MemoryPlan()
+        partition = Partition(step)
+        budgets = GRID if self.budget is None else [self.budget]
+        ways = {"once": [True], "each": [False], "auto": [True, False]}[self.reruns]
+        plan = MemoryPlan()
+        for once in ways:
+            for budget in budgets:
+                plan = partition.plan(budget, self.solver, once)
+                if device.estimate(plan).fits:
+                    return plan
+        return plan

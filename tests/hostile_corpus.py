@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tests.hostile_traces import BAD_TRACES, ODD_TRACES
+
 Bytes = Callable[[], bytes]
 
 
@@ -464,3 +466,6 @@ ODD: list[OddFile] = [
     OddFile("onnx-without-a-name", gzipped(onnx_model()), "onnx"),
     OddFile("tiny.pt2", pt2(data__sample_inputs__model_dot_pt=pickled()), "pt2"),
 ]
+
+BAD += [BadFile(name, raw(content), fragment) for name, content, fragment in BAD_TRACES]
+ODD += [OddFile(name, raw(content), format) for name, content, format in ODD_TRACES]

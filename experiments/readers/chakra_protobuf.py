@@ -50,11 +50,8 @@ _REPEATED = ("ctrl_deps", "data_deps", "attr")
 def looks_like(head: bytes) -> bool:
     """A first message that is a ``GlobalMetadata`` with the attribute ``schema``, or a version."""
     size, start = _length(head, 0)
-    return (
-        0 < size < 2**20
-        and (head[start : start + 1] in (b"\x0a", b"\x12"))
-        and b"schema" in head[: start + 64]
-    )
+    first = head[start : start + size] if 0 < size < 2**20 else b""
+    return first[:1] in (b"\x0a", b"\x12") and b"schema" in first
 
 
 def read(data: bytes, name: str) -> tuple[list[Node], dict[str, Any]]:

@@ -20,6 +20,7 @@ MOST_BYTES = 2**50
 #: Longest believable moment: 2**53 microseconds, 285 years.
 MOST_MICROSECONDS = 2.0**53
 MOST_NESTED = 300
+LONGEST_NAME = 400
 CALLS = ("cpu_op", "user_annotation")
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
@@ -187,12 +188,12 @@ def _call(event: Mapping[str, Any], where: str) -> Call:
     name = event.get("name")
     if not isinstance(name, str):
         raise BadInput(f"name = {name!r:.80}", where, "a text")
-    return Call(name, str(event.get("cat")), _thread(event), start, end, _args(event))
+    return Call(name[:LONGEST_NAME], str(event.get("cat")), _thread(event), start, end, _args(event))
 
 
 def _kernel(event: Mapping[str, Any], where: str) -> Kernel:
     return Kernel(
-        str(event.get("name")),
+        str(event.get("name"))[:LONGEST_NAME],
         _time(event, "ts", where),
         _time(event, "dur", where),
         _id(event, "device", where),

@@ -80,18 +80,22 @@ def arguments(args: Mapping[str, Any]) -> tuple[Argument, ...]:
 def _extent(shape: Sequence[int], strides: Any) -> int:
     """Elements from the first to the last; as many as there are where the strides were not recorded."""
     count = math.prod(shape)
-    if not _is_shape(strides) or len(strides) != len(shape) or not count:
+    if not _are_sizes(strides) or len(strides) != len(shape) or not count:
         return count
     reach = sum((size - 1) * int(step) for size, step in zip(shape, strides, strict=True))
     return min(1 + reach, MOST_ELEMENTS)
 
 
 def _is_shape(value: Any) -> bool:
+    return _are_sizes(value) and math.prod(value) <= MOST_ELEMENTS
+
+
+def _are_sizes(value: Any) -> bool:
     if not isinstance(value, list) or len(value) > 64:
         return False
-    if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in value):
-        return False
-    return math.prod(value) <= MOST_ELEMENTS
+    return all(
+        isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= MOST_ELEMENTS for size in value
+    )
 
 
 def _product(values: Sequence[Argument], left: int, right: int) -> float:

@@ -53,14 +53,11 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     if not isinstance(content, dict) or not {"segments", "device_traces"} & content.keys():
         raise BadInput("no segments and no device_traces", name, "a snapshot of torch.cuda.memory")
     segments = segments_of(content.get("segments", []), name)
-    traces = events_of(content.get("device_traces", []), name)
-    device = max(range(len(traces)), key=lambda index: len(traces[index])) if any(traces) else None
-    events = traces[device] if device is not None else []
-    here = [s for s in segments if device is None or s.device in (device, None)]
+    device, events, devices = events_of(content.get("device_traces", []), name)
+    here = [s for s in segments if device < 0 or s.device in (device, None)]
     history = _History(events, here)
-    return Reading(
-        _step(name, history, here, device, options), _assumed(history), _warnings(history, traces, segments)
-    )
+    step = _step(name, history, here, device, options)
+    return Reading(step, _assumed(history), _warnings(history, devices, segments))
 
 
 @dataclass
@@ -144,7 +141,7 @@ def _reserved(events: Sequence[Event], segments: Sequence[Segment]) -> tuple[int
 
 
 def _step(
-    name: str, history: _History, segments: Sequence[Segment], device: int | None, options: WorkloadOptions
+    name: str, history: _History, segments: Sequence[Segment], device: int, options: WorkloadOptions
 ) -> Step:
     count = len(history.rows) + 1
     inputs: list[list[int]] = [[] for _ in range(count)]
@@ -227,16 +224,12 @@ def _assumed(history: _History) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _warnings(
-    history: _History, traces: Sequence[Sequence[Event]], segments: Sequence[Segment]
-) -> tuple[str, ...]:
+def _warnings(history: _History, devices: int, segments: Sequence[Segment]) -> tuple[str, ...]:
     told = []
     if not history.rows:
         told.append("no history: only what was in use is known (torch.cuda.memory._record_memory_history)")
-    if sum(bool(trace) for trace in traces) > 1:
-        told.append(
-            f"history of {sum(bool(trace) for trace in traces)} devices: the one with most events is read"
-        )
+    if devices > 1:
+        told.append(f"history of {devices} devices: the one with most events is read")
     if history.oom:
         told.append(f"{len(history.oom)} allocations failed: out of memory")
     if not segments:

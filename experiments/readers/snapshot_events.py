@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 
-MOST_EVENTS, MOST_SEGMENTS, MOST_FRAMES, MOST_DEVICES = 5_000_000, 1_000_000, 512, 1024
+MOST_EVENTS, MOST_FRAMES, MOST_DEVICES = 2_000_000, 512, 1024
 MOST_BYTES = 2**50
 ADDRESSES = 2**64
 #: Frames that every allocation has, and that tell nothing.
@@ -20,6 +20,10 @@ PLUMBING = (
     "gather_with_cpp",
     "??",
 )
+
+
+#: One object for all events without a stack: stacks are told apart by identity.
+_NO_FRAMES: list[Any] = []
 
 
 @dataclass(frozen=True)
@@ -55,25 +59,30 @@ class Segment:
     blocks: tuple[Block, ...]
 
 
-def events_of(value: Any, name: str) -> list[list[Event]]:
-    """The events of each device, in order."""
-    traces = _rows(value, f"{name}: device_traces", MOST_DEVICES)
-    if sum(len(trace) for trace in traces if isinstance(trace, list)) > MOST_EVENTS:
-        raise BadInput("too many events", f"{name}: device_traces", f"at most {MOST_EVENTS}")
-    stacks = _Stacks()
-    return [
-        [_event(row, stacks, f"{name}: device {device}, event {index}") for index, row in enumerate(trace)]
-        for device, trace in enumerate(_rows(t, f"{name}: device_traces", MOST_EVENTS) for t in traces)
+def events_of(value: Any, name: str) -> tuple[int, list[Event], int]:
+    """The device with most events, its events in order, and how many devices have any; -1 where none has."""
+    traces = [
+        _rows(trace, f"{name}: device {device}", MOST_EVENTS)
+        for device, trace in enumerate(_rows(value, f"{name}: device_traces", MOST_DEVICES))
     ]
+    if not any(traces):
+        return -1, [], 0
+    device = max(range(len(traces)), key=lambda index: len(traces[index]))
+    stacks = _Stacks()
+    events = [
+        _event(row, stacks, f"{name}: device {device}, event {index}")
+        for index, row in enumerate(traces[device])
+    ]
+    return device, events, sum(bool(trace) for trace in traces)
 
 
 def segments_of(value: Any, name: str) -> list[Segment]:
-    rows = _rows(value, f"{name}: segments", MOST_SEGMENTS)
-    stacks = _Stacks()
-    segments = [_segment(row, stacks, f"{name}: segment {index}") for index, row in enumerate(rows)]
-    if sum(len(segment.blocks) for segment in segments) > MOST_EVENTS:
+    rows = _rows(value, f"{name}: segments", MOST_EVENTS)
+    blocks = [row.get("blocks") for row in rows if isinstance(row, dict)]
+    if sum(len(row) for row in blocks if isinstance(row, list)) > MOST_EVENTS:
         raise BadInput("too many blocks", f"{name}: segments", f"at most {MOST_EVENTS}")
-    return segments
+    stacks = _Stacks()
+    return [_segment(row, stacks, f"{name}: segment {index}") for index, row in enumerate(rows)]
 
 
 def _rows(value: Any, where: str, most: int) -> list[Any]:
@@ -107,7 +116,7 @@ def _event(value: Any, stacks: _Stacks, where: str) -> Event:
     row = _dict(value, where)
     action = _text(row, "action", where)
     told = action in ("oom", "snapshot")
-    place, phase = stacks.read(row.get("frames", []), where)
+    place, phase = stacks.read(row.get("frames", _NO_FRAMES), where)
     return Event(
         action,
         _integer(row, "addr", ADDRESSES, where, 0 if told else None),
@@ -136,7 +145,7 @@ def _block(value: Any, address: int, stacks: _Stacks, where: str) -> Block:
     """A block; older snapshots give no address: blocks follow each other."""
     row = _dict(value, where)
     size = _integer(row, "size", MOST_BYTES, where)
-    place, _ = stacks.read(row.get("frames", []), where)
+    place, _ = stacks.read(row.get("frames", _NO_FRAMES), where)
     return Block(
         _integer(row, "address", ADDRESSES, where, address),
         size,
@@ -155,18 +164,22 @@ class _Frame:
 
 
 class _Stacks:
-    """Reads stacks. Frames are shared by many events, and read once."""
+    """Reads stacks. Frames, and whole stacks, are shared by many events, and read once."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Frame] = {}
+        self._stacks: dict[int, tuple[str, str]] = {}
 
     def read(self, value: Any, where: str) -> tuple[str, str]:
         """``function (file:line)`` of the innermost telling frame, and the phase that the frames speak of."""
+        if id(value) in self._stacks:
+            return self._stacks[id(value)]
         rows = _rows(value, f"{where}: frames", 2**20)[:MOST_FRAMES]
         frames = [self._known.get(id(row)) or self._frame(row, where) for row in rows]
         phases = {frame.phase for frame in frames}
         phase = next((phase for phase in ("optimizer", "backward") if phase in phases), "forward")
-        return next((frame.shown for frame in frames if frame.shown), "unknown"), phase
+        self._stacks[id(value)] = next((frame.shown for frame in frames if frame.shown), "unknown"), phase
+        return self._stacks[id(value)]
 
     def _frame(self, value: Any, where: str) -> _Frame:
         row = _dict(value, where)

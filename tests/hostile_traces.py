@@ -1,0 +1,137 @@
+"""Bad and odd files of the trace formats: ``kineto``, ``memory-snapshot`` and ``chakra``. Part of the corpus."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from typing import Any
+
+from tests.experiments.readers.chakra_traces import (
+    COMPUTE,
+    as_graph,
+    delimited,
+    node,
+    number,
+    training,
+    varint,
+)
+from tests.experiments.readers.kineto_traces import call, memory, on_a_cpu, on_a_gpu, trace
+from tests.experiments.readers.snapshots import event, pickled
+from tests.experiments.readers.snapshots import training as snapshot
+
+
+class Caller:
+    """Runs a command when it is unpickled the ordinary way."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("echo owned",)
+
+
+START = b"\x80\x04}(\x8c\x08segments"
+
+
+def events(*rows: Any, **header: Any) -> bytes:
+    return json.dumps({"schemaVersion": 1, "deviceProperties": [], **header, "traceEvents": [*rows]}).encode()
+
+
+def nested_calls() -> bytes:
+    return trace([call("aten::add", index, 10_000 - 2 * index) for index in range(1000)])
+
+
+def million_deep() -> bytes:
+    """The key of a dict, a million tuples deep: hashing it ends an interpreter."""
+    return START + b"}" + b")" + b"\x85" * 1_000_000 + b"Nsu."
+
+
+def memo_bomb() -> bytes:
+    """Each list holds the one before ten times: 10^40 events to whoever follows them all."""
+    grown: list[Any] = []
+    for _ in range(40):
+        grown = [grown] * 10
+    return pickled({"segments": [], "device_traces": [grown]})
+
+
+def giant_memo() -> bytes:
+    return START + b"]r\xff\xff\xff\x7fu"
+
+
+#: (name, content, fragment of the refusal)
+BAD_TRACES: list[tuple[str, bytes, str]] = [
+    ("kineto-empty.json", events(), "no operators"),
+    ("kineto-no-list.json", events()[:-3] + b"{}}", "traceEvents is not a list"),
+    ("kineto-text.json", events("aten::add"), "event 0: 'aten::add' is not an object"),
+    (
+        "kineto-nan.json",
+        events(call("a", 0, 1)).replace(b'"dur": 1', b'"dur": NaN'),
+        "NaN is not a JSON number",
+    ),
+    ("kineto-before.json", events(call("a", -5, 1)), "event 0: ts = -5"),
+    ("kineto-late.json", events(call("a", 1e300, 1)), "event 0: ts = 1e+300"),
+    (
+        "kineto-digits.json",
+        events(call("a", 7, 1)).replace(b": 7", b": " + b"7" * 5000),
+        "integer of 5000 digits",
+    ),
+    ("kineto-nameless.json", events({**call("a", 0, 1), "name": None}), "event 0: name = None"),
+    ("kineto-deep.json", nested_calls(), "calls nested more than 300 deep"),
+    (
+        "kineto-huge.json",
+        events(call("aten::add", 0, 9), memory(1, 1, 2**60, 0)),
+        "event 1: Bytes = 115292150",
+    ),
+    ("kineto-cut.json.gz", gzip.compress(on_a_gpu(), mtime=0)[:-40], "broken archive"),
+    (
+        "snapshot-call.pickle",
+        pickled({"segments": [], "device_traces": [Caller()]}),
+        "opcode STACK_GLOBAL at byte",
+    ),
+    ("snapshot-old-call.pickle", pickled({"segments": Caller()}, 0), "opcode GLOBAL at byte"),
+    ("snapshot-bytes.pickle", pickled({"segments": b"x"}), "opcode SHORT_BINBYTES at byte"),
+    ("snapshot-set.pickle", pickled({"segments": {1}}), "opcode EMPTY_SET at byte"),
+    ("snapshot-persistent.pickle", START + b"Pid\nu.", "opcode PERSID at byte"),
+    ("snapshot-extension.pickle", START + b"\x82\x01u.", "opcode EXT1 at byte"),
+    ("snapshot-deep.pickle", million_deep(), "nested more than 64 levels deep"),
+    ("snapshot-memo.pickle", memo_bomb(), "device 0, event 0: is list"),
+    ("snapshot-giant-memo.pickle", giant_memo(), "broken pickle"),
+    ("snapshot-cut.pickle", pickled(snapshot())[:-20], "broken pickle"),
+    ("snapshot-tail.pickle", pickled(snapshot()) + b"tail", "4 bytes after the end"),
+    ("snapshot-integer.pickle", START + b"\x8a\xff" + b"\x7f" * 255 + b"u.", "an integer of 2039 bits"),
+    (
+        "snapshot-negative.pickle",
+        pickled({"segments": [], "device_traces": [[event("alloc", 1, -1)]]}),
+        "device 0, event 0: size = -1",
+    ),
+    ("snapshot-list.json", b'{"segments": [7], "device_traces": [[7]]}', "segment 0: is int"),
+    ("chakra-cut.et", training()[:-5], "is cut or broken"),
+    ("chakra-noise.et", delimited(b"\xff\xff\xff\xff"), "message 1 at byte"),
+    ("chakra-endless.et", delimited() + varint(2**34), "is cut or broken"),
+    ("chakra-none.et", delimited(), "no nodes"),
+    ("chakra-twice.et", delimited(number(1, 1), number(1, 1)), "a node id appears twice"),
+    (
+        "chakra-cycle.et",
+        delimited(node(1, "a", COMPUTE, 1, after=[2]), node(2, "b", COMPUTE, 1, after=[1])),
+        "node 1 depends on itself",
+    ),
+    ("chakra-year.et", delimited(node(1, "a", COMPUTE, 2**60)), "message 1 at byte"),
+    ("chakra-runtime.json", as_graph().replace(b'"runtime": 40', b'"runtime": -40'), "node 1: duration -40"),
+    ("chakra-no-list.json", b'{"workload_graph": {}}', "workload_graph is no list"),
+]
+
+#: (name, content, format)
+ODD_TRACES: list[tuple[str, bytes, str]] = [
+    ("one-forward-pass.json", on_a_cpu(), "kineto"),
+    ("no-shapes.json", on_a_cpu(memory_events=False, shapes=False), "kineto"),
+    ("worker.pt.trace.json.gz", gzip.compress(on_a_gpu(), mtime=0), "kineto"),
+    ("snapshot.pickle", pickled(snapshot()), "memory-snapshot"),
+    ("snapshot-of-python-2.pickle", pickled(snapshot(), 2), "memory-snapshot"),
+    ("snapshot-as-text.pickle", pickled(snapshot(), 0), "memory-snapshot"),
+    ("snapshot.json", json.dumps(snapshot()).encode(), "memory-snapshot"),
+    (
+        "no-history.pickle.gz",
+        gzip.compress(pickled({**snapshot(), "device_traces": []}), mtime=0),
+        "memory-snapshot",
+    ),
+    ("chakra.0.et", training(), "chakra"),
+    ("chakra.0.json", as_graph(), "chakra"),
+]

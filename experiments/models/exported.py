@@ -42,7 +42,7 @@ class Now:
 class Call:
     """One node to carry out: ``function(*arguments, **keywords)`` inside the module of path ``scope``.
 
-    Arguments are plain values, ``Value``, ``Stored``, ``DType`` and ``Now``, also inside lists. An output that nobody
+    ``op`` and ``attributes`` are the file's. Arguments are plain values, ``Value``, ``Stored``, ``DType`` and ``Now``, also inside lists. An output that nobody
     reads has an empty name.
     """
 
@@ -53,6 +53,7 @@ class Call:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     op: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

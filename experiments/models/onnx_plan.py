@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from experiments.core.errors import BadInput, LabError
 from experiments.models.exported import MISFITS, Call, Mode, Now, Planned, run_one
+from experiments.models.onnx_fusion import fused
 from experiments.models.onnx_ops import OPERATORS, How
 from experiments.workloads.program import DType, GraphProgram, Node, Stored, Value, Weight
 
@@ -44,7 +45,9 @@ def planned(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned
             raise BadInput(
                 "the output does not depend on the input", f"output {program.output!r:.80}", "a model"
             )
-        return Planned(tuple(plan.calls), plan.constants, tuple(out.shape))
+        shapes_of = {name: tuple(value.shape) for name, value in plan.values.items()}
+        calls = fused(plan.calls, shapes_of, plan.constants, program.output)
+        return Planned(calls, plan.constants, tuple(out.shape))
 
 
 def _needed(program: GraphProgram) -> tuple[list[int], frozenset[str]]:
@@ -129,7 +132,9 @@ class _Plan:
                 How(attributes, self.version, now.training, now.stored, now.real), *values
             )
 
-        call = Call(function, node.name, node.scope, (Now(), *arguments), {}, node.outputs, node.op)
+        call = Call(
+            function, node.name, node.scope, (Now(), *arguments), {}, node.outputs, node.op, attributes
+        )
         result = run_one(call, (mode, *run), {}, where)
         several = result if isinstance(result, tuple) else (result,)
         if self.wanted.intersection(node.outputs[len(several) :]):
@@ -141,6 +146,8 @@ class _Plan:
         found = dict(node.keywords)
         if node.op == "Split":
             found.setdefault("num_outputs", len(node.outputs))
+        if node.op == "Softmax":
+            found.setdefault("axis", -1 if self.version >= 13 else 1)
         return found
 
     def _keep(self, value: Array) -> Stored:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core.errors import BadInput
+from experiments.workloads.operators import ATEN_OPERATORS
 from experiments.workloads.program import (
     ELEMENT_BYTES,
     FLOATS,
@@ -68,6 +70,15 @@ class _Graph:
     name: str
     uses: dict[str, list[tuple[Any, int]]] = field(default_factory=dict)
     stored: dict[str, Weight] = field(default_factory=dict)
+
+    @functools.cached_property
+    def named(self) -> frozenset[str]:
+        """Stored tensors that an exporter did not work out itself, such as a table of sines: torch's calls those after
+        the operation (``mul_3``, ``val_7``). Rows that it looked up in a table of positions are weights all the same.
+        """
+        own = ATEN_OPERATORS - {"embedding"} | {"val"}
+        names = (tensor.name for tensor in self.model.graph.initializer)
+        return frozenset(name for name in names if re.sub(r"_\d+$", "", name) not in own)
 
 
 def program_of(model: Any, sha256: str, name: str) -> tuple[GraphProgram, tuple[str, ...]]:
@@ -171,10 +182,11 @@ def _kind(graph: _Graph, key: str, weight: Weight) -> str:
         return "constant"
     if any(position in STATISTICS.get(node.op_type, ()) for node, position in graph.uses[key]):
         return "buffer"
+    named = graph.named
     for node, position in _readers(graph, key):
         if position in WEIGHTS.get(node.op_type, ()):
             return "parameter"
-        if node.op_type in ELEMENTWISE and _may_train(weight):
+        if node.op_type in ELEMENTWISE and key in named and _may_train(weight):
             return "parameter"
     return "constant"
 

@@ -67,6 +67,8 @@ def save(made: Original, file: Path, version: int, optimize: bool = True) -> Pat
         ("gpt2-tiny", 23, True, {"batch": 4, "sequence": 64}),
         ("resnet18", 18, False, {"batch": 4, "image": 64}),
         ("bert", 23, True, {"batch": 4, "sequence": 32}),
+        ("gpt2-tiny", 18, True, {"batch": 4, "sequence": 64}),
+        ("bert", 18, True, {"batch": 4, "sequence": 32}),
     ],
 )
 def test_an_exported_model_is_the_model_it_was(
@@ -292,3 +294,56 @@ def test_a_file_is_recognised_by_its_content(tmp_path: Path) -> None:
     assert isinstance(opened.reading.value, ModelSource)
     for head in (b"", b"\x08", b"\x08\x0a", b"\x0a\x04abcd", b"PK\x03\x04", b"{", b"\x08\x00\x3a\x01"):
         assert not READER.recognises(head, "model.onnx")
+
+
+def attention_of(added: Any, axis: int = -1) -> Any:
+    """softmax(x x^T / 2 + mask) x over [batch, 2, 3, 4], as older exporters write it out."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["k"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["x", "k"], ["s"]),
+        helper.make_node("Div", ["s", "two"], ["t"]),
+        helper.make_node("Add", ["t", "mask"], ["u"]),
+        helper.make_node("Softmax", ["u"], ["v"], axis=axis),
+        helper.make_node("MatMul", ["v", "x"], ["y"]),
+    ]
+    weights = {"two": np.float32(2), "mask": np.asarray(added, np.float32)}
+    return graph_of(nodes, weights, ["n", 2, 3, 4], ["n", 2, 3, 4])
+
+
+HIDING = np.triu(np.full((3, 3), -np.inf), 1)
+
+
+@pytest.mark.parametrize("added", [HIDING, np.arange(9).reshape(1, 1, 3, 3)])
+def test_attention_in_pieces_is_attention_again(added: Any, tmp_path: Path) -> None:
+    model = attention_of(added)
+    source = read_back(write(model, tmp_path / "a.onnx"), WorkloadOptions(batch=2, training=False))
+    x = torch.randn(2, 2, 3, 4)
+    reference = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x.numpy()})[0]
+    with torch.no_grad():
+        assert np.allclose(build(source).module.body.eval()(x).numpy(), reference, atol=1e-5)
+    assert capture(source).facts["attention"] == "flash"
+
+
+def test_a_softmax_over_another_dimension_is_no_attention(tmp_path: Path) -> None:
+    model = attention_of(np.zeros((3, 3)), axis=2)
+    source = read_back(write(model, tmp_path / "a.onnx"), WorkloadOptions(batch=2, training=False))
+    assert capture(source).facts["attention"] == "math"
+
+
+@pytest.mark.parametrize(
+    ("constant", "target"),
+    [(2**0.5, "aten.gelu.default"), (1.5, "aten.erf.default"), (1.41421, "aten.gelu.default")],
+)
+def test_a_gelu_is_known_by_its_values(constant: float, target: str, tmp_path: Path) -> None:
+    """x / 2 (1 + erf(x / c)) is a GELU at the square root of two, as rounded as exporters leave it, and nothing else."""
+    nodes = [
+        helper.make_node("Div", ["x", "c"], ["a"]),
+        helper.make_node("Erf", ["a"], ["b"]),
+        helper.make_node("Add", ["b", "one"], ["d"]),
+        helper.make_node("Mul", ["x", "d"], ["e"]),
+        helper.make_node("Mul", ["e", "half"], ["y"]),
+    ]
+    weights = {"c": np.float32(constant), "one": np.float32(1), "half": np.float32(0.5)}
+    model = graph_of(nodes, weights, ["n", 4], ["n", 4])
+    source = read_back(write(model, tmp_path / "g.onnx"), WorkloadOptions(batch=3, training=False))
+    assert target in capture(source).ops.target

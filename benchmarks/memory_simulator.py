@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ import numpy as np
 from experiments.core import registry
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
-from experiments.memory.interface import DeviceView, machine_of
-from experiments.memory.simulator import Simulator
+from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Pool, machine_of
+from experiments.memory.interface.transform import misplaced
+from experiments.memory.simulator import Simulator, run_shared
 from experiments.sources import step_of
 from experiments.workloads.step import Step
 
@@ -33,6 +35,8 @@ POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 HARDWARE = {"device": "a100-80g", "overrides": {"memory_bytes": 512e9, "host_memory_bytes": 2e12}}
 REPEATS = 7
+#: Candidate evaluations that a search makes on one step, and the time that they may take.
+EVALUATIONS, MOST_SECONDS = 1000, 60
 
 
 def best(call: Callable[[], object]) -> float:
@@ -74,32 +78,95 @@ def workloads(folder: Path) -> dict[str, Workload]:
     }
 
 
+def pools(step: Step) -> Iterator[Pool]:
+    """Every kind of allocator, with what it needs to serve ``step``."""
+    yield Pool("first_fit")
+    yield Pool("best_fit")
+    yield Pool("two_ended", high=tuple(range(0, len(step.tensors), 2)))
+    yield Pool("classes", classes=tuple((2**power, 400) for power in range(9, 36)))
+    starts = np.concatenate(([0], np.cumsum(-(-step.tensors.bytes // 512) * 512)))
+    yield Pool("planned", offsets=tuple(enumerate(starts[:-1].tolist())))
+    yield Pool("caching")
+
+
+def print_policies(name: str, step: Step, machine: Machine) -> None:
+    """Planning and simulating: events per second against the bound, for each policy."""
+    simulator = Simulator(step, machine)
+    bound = best(bare_walk(step))
+    print(
+        f"{name:14} {'(bound)':22} {len(step.ops):6} {0:6} {'':8} {bound:8.4f} {len(step.ops) / bound:10,.0f}"
+    )
+    view = DeviceView(machine, simulator.estimate, np.random.default_rng(0), simulator.split)
+    for policy_name, knobs in POLICIES:
+        policy = registry.create("memory", policy_name, knobs)
+        started = time.process_time()
+        plan = policy.plan(step, view)  # type: ignore[attr-defined]
+        print_row(name, policy_name, step, plan, machine, time.process_time() - started, bound)
+        if policy_name == "swap_all":
+            for pool in pools(step):
+                pooled = replace(plan, pool=pool)
+                wide = replace(machine, capacity=2**46)
+                print_row(name, f"swap_all, {pool.kind}", step, pooled, wide, 0.0, bound)
+
+
+def print_row(
+    name: str, label: str, step: Step, plan: MemoryPlan, machine: Machine, planning: float, bound: float
+) -> None:
+    simulator = Simulator(step, machine)
+    spent = best(lambda: simulator.run(plan))
+    events = len(step.ops) + len(plan.moves)
+    print(
+        f"{name:14} {label:22} {len(step.ops):6} {len(plan.moves):6} {planning:8.4f} {spent:8.4f}"
+        f" {events / spent:10,.0f} {bound / spent:9.2f}"
+    )
+
+
+def other_order(step: Step, seed: int) -> tuple[int, ...]:
+    """The ops in order but for one pair of neighbours that do not depend on one another."""
+    random = np.random.default_rng(seed)
+    count = len(step.ops)
+    while True:
+        at = int(random.integers(count - 1))
+        order = [*range(at), at + 1, at, *range(at + 2, count)]
+        if misplaced(step, order) is None:  # a swap of two neighbours is its own inverse
+            return tuple(order)
+
+
+def print_search(name: str, step: Step, machine: Machine) -> None:
+    """What a search over plans costs: the same swaps tried again and again, and tried in other orders of the ops."""
+    simulator = Simulator(step, machine)
+    plan = registry.create("memory", "swap_all", {}).plan(step, None)  # type: ignore[attr-defined]
+    started = time.process_time()
+    for _ in range(EVALUATIONS):
+        simulator.estimate(plan)
+    spent = time.process_time() - started
+    print(f"{name}: {EVALUATIONS} evaluations of a swap plan in {spent:.1f} s (at most {MOST_SECONDS})")
+    orders = [MemoryPlan(order=other_order(step, seed)) for seed in range(EVALUATIONS // 10)]
+    started = time.process_time()
+    for candidate in orders:
+        simulator.estimate(candidate)
+    each = (time.process_time() - started) / len(orders)
+    print(
+        f"{name}: {each * 1e3:.1f} ms for each plan in another order: {EVALUATIONS} in {each * EVALUATIONS:.1f} s"
+    )
+    for discipline in ("fair", "turns"):
+        started = time.process_time()
+        run_shared(step, [plan, plan], machine, discipline)
+        print(f"{name}: two devices on one link, {discipline}: {time.process_time() - started:.2f} s")
+
+
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else TRACES
     hardware = resolve(HARDWARE)
     machine = machine_of(hardware)
-    print(
-        f"{'step':14} {'policy':11} {'ops':>6} {'moves':>6} {'plan s':>8} {'step s':>8} {'events/s':>10} {'of bound':>9}"
-    )
-    for name, workload in workloads(folder).items():
-        step, _ = step_of(workload, hardware.device)
-        bound = best(bare_walk(step))
-        print(
-            f"{name:14} {'(bound)':11} {len(step.ops):6} {0:6} {'':8} {bound:8.4f} {len(step.ops) / bound:10,.0f}"
-        )
-        simulator = Simulator(step, machine)
-        view = DeviceView(machine, simulator.estimate, np.random.default_rng(0))
-        for policy_name, knobs in POLICIES:
-            policy = registry.create("memory", policy_name, knobs)
-            started = time.process_time()
-            plan = policy.plan(step, view)  # type: ignore[attr-defined]
-            planning = time.process_time() - started
-            spent = best(lambda: simulator.run(plan))  # noqa: B023
-            events = len(step.ops) + len(plan.moves)
-            print(
-                f"{name:14} {policy_name:11} {len(step.ops):6} {len(plan.moves):6} {planning:8.4f} {spent:8.4f}"
-                f" {events / spent:10,.0f} {bound / spent:9.2f}"
-            )
+    header = f"{'step':14} {'policy':22} {'ops':>6} {'moves':>6} {'plan s':>8} {'step s':>8}"
+    print(f"{header} {'events/s':>10} {'of bound':>9}")
+    steps = {name: step_of(workload, hardware.device)[0] for name, workload in workloads(folder).items()}
+    for name, step in steps.items():
+        print_policies(name, step, machine)
+    for name, step in steps.items():
+        if name == "BERT_Base_256":
+            print_search(name, step, machine)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,19 @@ class Ragged:
 
     def __iter__(self) -> Iterator[Ints]:
         return (self[row] for row in range(len(self)))
+
+    def lists(self) -> list[list[int]]:
+        """Every row as a list."""
+        values, offsets = self.values.tolist(), self.offsets.tolist()
+        return [values[start:end] for start, end in itertools.pairwise(offsets)]
+
+    def taken(self, rows: Sequence[int]) -> Ragged:
+        """The rows of these indices, in this order."""
+        chosen = np.asarray(rows, np.int64)
+        lengths = np.diff(self.offsets)[chosen]
+        offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
+        return Ragged(offsets, self.values[places])
 
     def rows(self) -> Ints:
         """The row index of every value."""

@@ -97,7 +97,7 @@ class Step:
     def touched(self) -> Ragged:
         """For each op the distinct tensors that must be resident while it runs: inputs, then new outputs."""
         return Ragged.of(
-            list(dict.fromkeys([*i, *o])) for i, o in zip(self.inputs, self.outputs, strict=True)
+            list(dict.fromkeys(i + o)) for i, o in zip(self.inputs.lists(), self.outputs.lists(), strict=True)
         )
 
     @functools.cached_property
@@ -121,7 +121,7 @@ class Step:
         return self._end_of_uses(-1, -1)
 
     def _end_of_uses(self, position: int, absent: int) -> Ints:
-        return np.array([row[position] if len(row) else absent for row in self.uses], np.int64)
+        return np.array([row[position] if row else absent for row in self.uses.lists()], np.int64)
 
     @property
     def persistent_bytes(self) -> int:

@@ -29,9 +29,9 @@ class Lineage:
         self.step = step
         self.persistent: list[bool] = step.persistent.tolist()
         self.views: list[bool] = step.ops.view.tolist()
-        self.reads: list[list[int]] = [row.tolist() for row in step.inputs]
+        self.reads: list[list[int]] = step.inputs.lists()
         self.writes = [
-            [] if view else row.tolist() for row, view in zip(step.outputs, self.views, strict=True)
+            [] if view else row for row, view in zip(step.outputs.lists(), self.views, strict=True)
         ]
         self.writers: list[list[int]] = [[] for _ in range(len(step.tensors))]
         for op, written in enumerate(self.writes):

@@ -55,20 +55,22 @@ def reordered(step: Step, order: Sequence[int]) -> Step:
         columns[column.name] = (
             values[list(order)] if isinstance(values, np.ndarray) else tuple(values[op] for op in order)
         )
-    return replace(
+    moved = replace(
         step,
         ops=type(step.ops)(**columns),
-        inputs=Ragged.of(step.inputs[op].tolist() for op in order),
-        outputs=Ragged.of(step.outputs[op].tolist() for op in order),
+        inputs=step.inputs.taken(order),
+        outputs=step.outputs.taken(order),
     )
+    moved.__dict__["touched"] = step.touched.taken(order)  # known: searches try thousands of orders
+    return moved
 
 
 def misplaced(step: Step, position: Sequence[int]) -> str | None:
     """The first op that ``position`` moves across a write of a tensor that it uses, or a random op out of turn."""
     writers = Lineage(step).writers
-    for tensor, row in enumerate(step.uses):
+    for tensor, row in enumerate(step.uses.lists()):
         writes, latest, written = set(writers[tensor]), -1, -1
-        for op in row.tolist():
+        for op in row:
             bound = latest if op in writes else written
             if position[op] < bound:
                 return f"op {op} ({step.ops.name[op]}) passes a write or a read of tensor {tensor}"

@@ -20,6 +20,7 @@ from experiments.memory.interface.plan import MemoryPlan, Move
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
 from experiments.memory.interface.transform import changes_step, transformed
 from experiments.memory.simulator import artifact
+from experiments.memory.simulator.allocator import NOWHERE
 from experiments.memory.simulator.copies import AWAY, DEVICE, QUEUED, UNBORN
 from experiments.memory.simulator.device import WORKSPACE, lacking
 from experiments.memory.simulator.elsewhere import Elsewhere
@@ -97,7 +98,7 @@ class Run(Elsewhere):
     def walk(self, iterations: int = 1) -> Process:
         """The step, so many times; yields the times that it goes on at."""
         seconds, workspace, by_op = self._prepare()
-        dying = self._deaths()
+        dying = self.s.deaths(self.plan)
         for iteration in range(iterations):
             if iteration:
                 self.first = self.first or self.report()
@@ -136,7 +137,9 @@ class Run(Elsewhere):
         by_op: dict[int, list[Move]] = defaultdict(list)
         placed: dict[int, str] = {}
         for move in self.plan.moves:
-            if isinstance(move, moves.Algorithm):
+            if move.action in self.carry:
+                by_op[move.at].append(move)
+            elif isinstance(move, moves.Algorithm):
                 seconds[move.at], workspace[move.at] = move.seconds, move.workspace
             elif isinstance(move, moves.Place):
                 placed[move.tensor] = move.tier
@@ -146,8 +149,6 @@ class Run(Elsewhere):
             elif isinstance(move, moves.InPlace):
                 seconds[move.at] = move.seconds
                 self.uses_in_place(move)
-            else:
-                by_op[move.at].append(move)
         self._settle_in(placed)
         return seconds, workspace, by_op
 
@@ -168,27 +169,24 @@ class Run(Elsewhere):
         if self.used > self.capacity:
             raise lacking(self.used - self.capacity, "start of the step", "persistent tensors", self.capacity)
 
-    def _deaths(self) -> dict[int, list[int]]:
-        last = self.s.lineage.last_need(self.plan)
-        last[self.s.persistent] = -1
-        dying: dict[int, list[int]] = defaultdict(list)
-        for tensor, when in enumerate(last.tolist()):
-            if when >= 0:
-                dying[when].append(tensor)
-        return dying
-
     def _op(self, op: int, seconds: float, workspace: int) -> Process:
         self.at = op
         touched, state = self.touched[op], self.state
         if op in self.in_place:
             yield from self.settle_in_place(self.in_place[op])
-        new = [tensor for tensor in touched if state[tensor] == UNBORN]
-        coming = yield from self.gather(touched)
-        address = yield from self.claim(new, workspace, touched)
-        self.admit()
-        yield from self.arrive(coming)
-        for tensor in touched:
-            state[tensor] = DEVICE
+        absent = [tensor for tensor in touched if state[tensor] != DEVICE]
+        new = [tensor for tensor in absent if state[tensor] == UNBORN]
+        address = NOWHERE
+        if absent or workspace:
+            coming = (yield from self.gather(touched)) if len(new) < len(absent) else ()
+            address = yield from self.claim(new, workspace, touched)
+            self.admit()
+            if coming:
+                yield from self.arrive(coming)
+            for tensor in absent:
+                state[tensor] = DEVICE
+        elif self.queue:
+            self.admit()
         if self.kept:
             for tensor in self.s.lineage.writes[op]:
                 self.void(tensor)

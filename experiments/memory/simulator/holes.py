@@ -18,10 +18,17 @@ class Holes:
 
     def lowest(self, size: int, above: int = 0) -> int | None:
         """The lowest address at or ``above`` which ``size`` bytes are free."""
-        first = max(0, bisect_right(self.starts, above) - 1)
-        for start, length in zip(self.starts[first:], self.sizes[first:], strict=True):
-            address = max(start, above)
-            if start + length - address >= size:
+        if above:
+            return self._lowest_above(size, above)
+        for place, length in enumerate(self.sizes):
+            if length >= size:
+                return self.starts[place]
+        return None
+
+    def _lowest_above(self, size: int, above: int) -> int | None:
+        for place in range(max(0, bisect_right(self.starts, above) - 1), len(self.starts)):
+            address = max(self.starts[place], above)
+            if self.starts[place] + self.sizes[place] - address >= size:
                 return address
         return None
 
@@ -49,12 +56,19 @@ class Holes:
     def cut(self, start: int, size: int) -> None:
         """Take ``[start, start + size)`` out of the hole that holds it."""
         place = bisect_right(self.starts, start) - 1
-        before, after = start - self.starts[place], self.starts[place] + self.sizes[place] - start - size
-        kept = [(self.starts[place], before)] if before else []
-        kept += [(start + size, after)] if after else []
-        self.starts[place : place + 1] = [first for first, _ in kept]
-        self.sizes[place : place + 1] = [length for _, length in kept]
+        before = start - self.starts[place]
+        after = self.sizes[place] - before - size
         self.free -= size
+        if before and after:
+            self.sizes[place] = before
+            self.starts.insert(place + 1, start + size)
+            self.sizes.insert(place + 1, after)
+        elif before:
+            self.sizes[place] = before
+        elif after:
+            self.starts[place], self.sizes[place] = start + size, after
+        else:
+            del self.starts[place], self.sizes[place]
 
     def join(self, start: int, size: int) -> None:
         """Give ``[start, start + size)`` back; it becomes one hole with its free neighbours."""

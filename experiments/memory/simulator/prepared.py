@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from experiments.core.errors import BadInput
 from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.plan import MemoryPlan, Recompute
 from experiments.memory.interface.rerun import Lineage
 from experiments.workloads.step import Step
 
@@ -21,7 +24,22 @@ class Prepared:
         self.workspace: list[int] = step.ops.workspace.tolist()
         self.sizes: list[int] = step.tensors.bytes.tolist()
         self.kinds: list[int] = step.tensors.kind.tolist()
-        self.touched: list[list[int]] = [row.tolist() for row in step.touched]
+        self.touched: list[list[int]] = step.touched.lists()
         self.persistent: list[int] = np.nonzero(step.persistent)[0].tolist()
         self.flops: list[float] = step.ops.flops.tolist()
         self.lineage = Lineage(step)
+        self._deaths = self._by_last_need(MemoryPlan())
+
+    def deaths(self, plan: MemoryPlan) -> Mapping[int, Sequence[int]]:
+        """Tensors that are needed no more: after op ``i`` at ``2 i + 1``, once the moves at ``i`` are done at ``2 i``."""
+        rerun = any(isinstance(move, Recompute) for move in plan.moves)
+        return self._by_last_need(plan) if rerun else self._deaths
+
+    def _by_last_need(self, plan: MemoryPlan) -> dict[int, list[int]]:
+        last = self.lineage.last_need(plan)
+        last[self.persistent] = -1
+        dying: dict[int, list[int]] = {}
+        for tensor, when in enumerate(last.tolist()):
+            if when >= 0:
+                dying.setdefault(when, []).append(tensor)
+        return dying

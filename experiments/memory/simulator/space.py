@@ -47,7 +47,10 @@ class Space(Copies):
     def compute(self, seconds: float) -> Process:
         """Compute is busy for ``seconds``; copies go on beside it."""
         end = self.now + seconds
-        yield from self.settle(end)
+        if self.leaving and self.leaving[0].time <= end:
+            yield from self.settle(end)
+        else:
+            yield end
         self.now = end
 
     def stand_still(self, time: float, cause: str) -> Process:
@@ -64,13 +67,14 @@ class Space(Copies):
         began, late = self.now, [t for t in tensors if self.arrival[t] > self.now]
         while late:
             last = max(late, key=self.arrival.__getitem__)
+            if self.arrival[last] <= self.now:
+                break
             made = self.host_made.get(last, 0.0)
             if self.now < made <= self.arrival[last]:
                 yield from self.stand_still(made, "host")
             yield from self.stand_still(self.arrival[last], "transfer")
-            for tensor in late:
-                self.late[tensor] = self.late.get(tensor, 0.0) + self.arrival[tensor] - began
-            late = [t for t in late if self.arrival[t] > self.now]
+        for tensor in late:
+            self.late[tensor] = self.late.get(tensor, 0.0) + self.arrival[tensor] - began
 
     def settle(self, time: float) -> Process:
         """Let every copy that ends by ``time`` give its space back, in order; then it is ``time``."""
@@ -91,7 +95,9 @@ class Space(Copies):
     ) -> Generator[float, None, int]:
         """Device bytes for new ``tensors`` and for ``scratch``, waited for where they must; the address of the latter."""
         if self.pool is None:
-            yield from self.obtain(sum([self.size[t] for t in tensors]) + scratch, locked)
+            size = sum([self.size[tensor] for tensor in tensors]) + scratch
+            if self.used + size > self.capacity:
+                yield from self.obtain(size, locked)
         for tensor in tensors:
             if self.pool:
                 self.address[tensor] = yield from self.find(tensor, self.size[tensor], locked)

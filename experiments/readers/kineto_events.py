@@ -99,21 +99,22 @@ def load(data: bytes, name: str) -> Trace:
     kernels: list[Kernel] = []
     launches: dict[int, Launch] = {}
     memory: list[MemoryEvent] = []
+    origin = _origin(events)
     for index, event in enumerate(events):
         where = f"{name}: event {index}"
         if not isinstance(event, dict):
             raise BadInput(f"{event!r:.80} is not an object", where, "a trace event")
         category = event.get("cat")
         if event.get("ph") == "X" and category in CALLS:
-            calls.append(_call(event, where))
+            calls.append(_call(event, origin, where))
         elif event.get("ph") == "X" and category in ON_DEVICE:
-            kernels.append(_kernel(event, where))
+            kernels.append(_kernel(event, origin, where))
         elif event.get("ph") == "X" and category in LAUNCHES:
-            launches[_id(event, "correlation", where)] = Launch(_thread(event), _time(event, "ts", where))
+            launches[_id(event, "correlation", where)] = Launch(_thread(event), _moment(event, origin, where))
         elif category == "python_function" and str(event.get("name")).startswith(MODULE):
-            modules.append(_call(event, where))
+            modules.append(_call(event, origin, where))
         elif event.get("name") == "[memory]":
-            memory.append(_memory(event, where))
+            memory.append(_memory(event, origin, where))
     memory.sort(key=lambda event: event.time)
     kernels.sort(key=lambda kernel: (kernel.start, kernel.device, kernel.stream))
     modules.sort(key=lambda call: (call.start, -call.end))
@@ -156,14 +157,24 @@ def _field(content: Any, name: str, where: str) -> Any:
     return content[name]
 
 
-def _time(event: Mapping[str, Any], field_name: str, where: str) -> float:
-    """Microseconds to seconds."""
+def _microseconds(event: Mapping[str, Any], field_name: str, where: str) -> float:
     value = event.get(field_name, 0 if field_name == "dur" else None)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadInput(f"{field_name} = {value!r:.80}", where, "microseconds")
     if not math.isfinite(value) or not 0 <= value <= MOST_MICROSECONDS:
         raise BadInput(f"{field_name} = {value!r:.80}", where, f"0 to {MOST_MICROSECONDS:g} microseconds")
-    return value / 1e6
+    return value
+
+
+def _origin(events: Sequence[Any]) -> float:
+    """The earliest moment told, in microseconds. Times count from it: a clock's own are too large to tell nanoseconds."""
+    told = (event.get("ts") for event in events if isinstance(event, dict))
+    return min((ts for ts in told if isinstance(ts, int | float) and 0 <= ts <= MOST_MICROSECONDS), default=0)
+
+
+def _moment(event: Mapping[str, Any], origin: float, where: str) -> float:
+    """Seconds from ``origin``."""
+    return (_microseconds(event, "ts", where) - origin) / 1e6
 
 
 def _thread(event: Mapping[str, Any]) -> str:
@@ -182,20 +193,20 @@ def _id(event: Mapping[str, Any], field_name: str, where: str) -> int:
     return value
 
 
-def _call(event: Mapping[str, Any], where: str) -> Call:
-    start = _time(event, "ts", where)
-    end = start + _time(event, "dur", where)
+def _call(event: Mapping[str, Any], origin: float, where: str) -> Call:
+    start = _moment(event, origin, where)
+    end = start + _microseconds(event, "dur", where) / 1e6
     name = event.get("name")
     if not isinstance(name, str):
         raise BadInput(f"name = {name!r:.80}", where, "a text")
     return Call(name[:LONGEST_NAME], str(event.get("cat")), _thread(event), start, end, _args(event))
 
 
-def _kernel(event: Mapping[str, Any], where: str) -> Kernel:
+def _kernel(event: Mapping[str, Any], origin: float, where: str) -> Kernel:
     return Kernel(
         str(event.get("name"))[:LONGEST_NAME],
-        _time(event, "ts", where),
-        _time(event, "dur", where),
+        _moment(event, origin, where),
+        _microseconds(event, "dur", where) / 1e6,
         _id(event, "device", where),
         _id(event, "stream", where),
         _id(event, "External id", where),
@@ -203,10 +214,10 @@ def _kernel(event: Mapping[str, Any], where: str) -> Kernel:
     )
 
 
-def _memory(event: Mapping[str, Any], where: str) -> MemoryEvent:
+def _memory(event: Mapping[str, Any], origin: float, where: str) -> MemoryEvent:
     size, total = _id(event, "Bytes", where), _args(event).get("Total Allocated", 0)
     if not -MOST_BYTES <= size <= MOST_BYTES or not isinstance(total, int):
         raise BadInput(f"Bytes = {size}, Total Allocated = {total!r:.40}", where, "a plausible allocation")
     device = (_id(event, "Device Type", where), _id(event, "Device Id", where))
-    time = _time(event, "ts", where)
+    time = _moment(event, origin, where)
     return MemoryEvent(_thread(event), time, _id(event, "Addr", where), size, total, device)

@@ -101,14 +101,14 @@ class _History:
 
     @property
     def clocked(self) -> bool:
-        return bool(self.rows) and all(event.time is not None for event in self.rows)
+        return bool(self.rows) and all(event.microseconds is not None for event in self.rows)
 
     def seconds(self) -> list[float]:
         """Until the next event; the end lasts no time. NaN where events have no times."""
         if not self.clocked:
             return [np.nan] * (len(self.rows) + 1)
-        times = [event.time or 0.0 for event in self.rows]
-        return [max(0.0, after - now) for now, after in itertools.pairwise(times)] + [0.0, 0.0]
+        times = [event.microseconds or 0 for event in self.rows]
+        return [max(0, after - now) / 1e6 for now, after in itertools.pairwise(times)] + [0.0, 0.0]
 
 
 def _kind(event: Event) -> str:

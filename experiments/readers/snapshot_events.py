@@ -28,14 +28,14 @@ _NO_FRAMES: list[Any] = []
 
 @dataclass(frozen=True)
 class Event:
-    """``time`` in seconds of the day's clock, ``None`` where not told; ``free`` bytes of the device at an ``oom``."""
+    """``microseconds`` of the day's clock, ``None`` where not told; ``free`` bytes of the device at an ``oom``."""
 
     action: str
     address: int
     size: int
     where: str
     phase: str
-    time: float | None
+    microseconds: int | None
     category: str
     free: int
 
@@ -123,7 +123,7 @@ def _event(value: Any, stacks: _Stacks, where: str) -> Event:
         _integer(row, "size", MOST_BYTES, where, 0 if told else None),
         place,
         phase,
-        _integer(row, "time_us", 2**60, where) / 1e6 if "time_us" in row else None,
+        _integer(row, "time_us", 2**60, where) if "time_us" in row else None,
         _text(row, "category", where),
         _integer(row, "device_free", MOST_BYTES, where, 0),
     )

@@ -5,18 +5,32 @@ is every saved activation whose last forward reader is op i and that a layer of 
 come from op names. Feature-extraction layers are all but activation, fully connected and softmax. For kernel
 traces this reads ``Conv2d_Forward`` as CONV, ``Linear_Forward`` as fully connected, and so on.
 
-Not reproduced: the choice among convolution algorithms. A step has one time per op, so the trial order of dyn,
-(a) all+m, (b) none+p, (c) conv+p, (d) all+p, (e)-(h) greedy and smallest, comes down to all, none, conv, all.
+Convolution algorithms: a step has one time for each op, which stands for the smallest-memory algorithm (m). With a
+``library`` others are estimated from the shapes (``planning.convolution``); the performance-optimal one (p) is the
+fastest, greedy the fastest that fits at its op. dyn tries (a) all+m, which must fit, (b) none+p, (c) conv+p, (d) all+p,
+(e) conv+greedy, (f) all+greedy, (g) conv+m, (h) all+m; without a library that comes down to none, conv, all. As in the
+frameworks of the time, one workspace as large as the largest chosen is held for all convolutions; greedy gives each
+its own. Torch chooses its own algorithms, so measured runs need ``library`` off.
 Left open by the paper: a tensor whose prefetch no layer issued is fetched when its layer's backward begins.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Move, Offload, Prefetch, Wait
+from experiments.memory.interface import (
+    Algorithm,
+    DeviceView,
+    MemoryPlan,
+    MemoryPolicy,
+    Move,
+    Offload,
+    Prefetch,
+    Wait,
+)
 from experiments.memory.interface.activations import (
     ACT,
     CONV,
@@ -27,6 +41,7 @@ from experiments.memory.interface.activations import (
     layers,
     saved_activations,
 )
+from experiments.memory.planning.convolution import LIBRARIES, Choice, algorithms, fastest
 from experiments.workloads.step import Step
 
 
@@ -115,30 +130,78 @@ def plan_of(step: Step, which: str) -> MemoryPlan:
 
 
 @dataclass(frozen=True)
-class VdnnAll(MemoryPolicy):
+class Vdnn(MemoryPolicy):
+    """What the three policies share: the choice among convolution algorithms."""
+
+    library: str = knob(
+        "none",
+        "estimated convolution algorithms to choose from (measured runs: none)",
+        choices=("none", *LIBRARIES),
+    )
+
+    def choices(self, step: Step) -> dict[int, list[Choice]]:
+        return algorithms(step, self.library) if self.library != "none" else {}
+
+
+def fastest_everywhere(plan: MemoryPlan, choices: dict[int, list[Choice]]) -> MemoryPlan:
+    """``plan`` with the fastest algorithm for each convolution, in one workspace as large as the largest (p)."""
+    picked = {op: fastest(options) for op, options in choices.items()}
+    workspace = max((choice.workspace for choice in picked.values()), default=0)
+    return with_algorithms(
+        plan, {op: replace(choice, workspace=workspace) for op, choice in picked.items()}, "p"
+    )
+
+
+def greedily(plan: MemoryPlan, choices: dict[int, list[Choice]], device: DeviceView) -> MemoryPlan:
+    """``plan`` with the fastest algorithm for each convolution that fits at its op."""
+    picked: dict[int, Choice] = {}
+    for op, options in choices.items():
+        for choice in sorted(options, key=lambda option: option.seconds):
+            if device.estimate(with_algorithms(plan, {op: choice}, "greedy")).fits:
+                picked[op] = choice
+                break
+    return with_algorithms(plan, picked, "greedy")
+
+
+def with_algorithms(plan: MemoryPlan, picked: dict[int, Choice], mode: str) -> MemoryPlan:
+    moves = [Algorithm(op, choice.seconds, choice.workspace) for op, choice in picked.items()]
+    notes = {**plan.notes, "algorithms": mode, "fft": sum(choice.name == "fft" for choice in picked.values())}
+    return replace(plan, moves=(*plan.moves, *moves), notes=notes)
+
+
+@dataclass(frozen=True)
+class VdnnAll(Vdnn):
     """vDNN_all: the inputs of all feature-extraction layers are offloaded (least memory)."""
 
     name: ClassVar[str] = "vdnn-all"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        return plan_of(step, "all")
+        return fixed(plan_of(step, "all"), self.choices(step), device)
 
 
 @dataclass(frozen=True)
-class VdnnConv(MemoryPolicy):
+class VdnnConv(Vdnn):
     """vDNN_conv: only the inputs of convolutional layers are offloaded."""
 
     name: ClassVar[str] = "vdnn-conv"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        return plan_of(step, "conv")
+        return fixed(plan_of(step, "conv"), self.choices(step), device)
+
+
+def fixed(plan: MemoryPlan, choices: dict[int, list[Choice]], device: DeviceView) -> MemoryPlan:
+    """One set of offloads: with the fastest algorithms where they fit, otherwise with the smallest."""
+    if not choices:
+        return plan
+    quick = fastest_everywhere(plan, choices)
+    return quick if device.estimate(quick).fits else plan
 
 
 @dataclass(frozen=True)
-class VdnnDyn(MemoryPolicy):
-    """vDNN_dyn: tries none, conv, all in this order and keeps the first that fits."""
+class VdnnDyn(Vdnn):
+    """vDNN_dyn: offload sets and convolution algorithms in the paper's order of trials; the first that fits."""
 
     name: ClassVar[str] = "vdnn-dyn"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
@@ -148,16 +211,32 @@ class VdnnDyn(MemoryPolicy):
     )
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        everything = plan_of(step, "all")
+        everything, nothing = plan_of(step, "all"), MemoryPlan(notes={"offloads": "none"})
         if not device.estimate(everything).fits:
             return everything  # untrainable: carrying it out says at which op
-        nothing = MemoryPlan(notes={"offloads": "none"})
-        if device.estimate(nothing).fits:
-            return nothing
-        convolutions = plan_of(step, "conv")
-        tried = device.estimate(convolutions)
-        if not tried.fits:
-            return everything
-        if self.pick == "fastest" and device.estimate(everything).step_time < tried.step_time:
-            return everything
-        return convolutions
+        choices = self.choices(step)
+        for trial in self.trials(nothing, plan_of(step, "conv"), everything, choices, device):
+            tried = device.estimate(trial)
+            if not tried.fits:
+                continue
+            if self.pick == "fastest" and trial.notes["offloads"] == "conv":
+                other = fastest_everywhere(everything, choices) if choices else everything
+                return other if device.estimate(other).step_time < tried.step_time else trial
+            return trial
+        return everything
+
+    def trials(
+        self,
+        nothing: MemoryPlan,
+        convolutions: MemoryPlan,
+        everything: MemoryPlan,
+        choices: dict[int, list[Choice]],
+        device: DeviceView,
+    ) -> Iterator[MemoryPlan]:
+        """(b) to (h) of the module's list."""
+        if choices:
+            yield from (fastest_everywhere(plan, choices) for plan in (nothing, convolutions, everything))
+            yield from (greedily(plan, choices, device) for plan in (convolutions, everything))
+        else:
+            yield nothing
+        yield from (convolutions, everything)

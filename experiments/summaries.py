@@ -8,6 +8,8 @@ than ``MOST_POINTS`` points; ``sampled`` says from how many they were taken.
 from __future__ import annotations
 
 import functools
+import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from experiments.hardware.roofline import attainable, ridge_point
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
+from experiments.workloads.program import GraphProgram
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import PHASES, Floats, Step
 
@@ -26,6 +29,7 @@ MOST_POINTS = 1500
 #: Whose roof is drawn where nothing says which device is meant.
 USUAL_DEVICE = "a100-40g"
 BINS = 40
+MOST_INPUTS = 8
 
 
 def card(label: str, value: Any, unit: str = "") -> dict[str, Any]:
@@ -85,11 +89,31 @@ def summary(value: Any) -> dict[str, Any]:
 @summary.register
 def _model(value: ModelSource) -> dict[str, Any]:
     config = value.config
+    if value.program is not None:
+        return _program(value.program)
     cards = [card("model", value.zoo)] if value.zoo else []
     cards += [
         card(name.replace("_", " "), config[name]) for name in _SHOWN_OF_CONFIG if _is_plain(config.get(name))
     ]
     return {"cards": cards, "estimates": _config_estimates(value), "plots": []}
+
+
+def _program(value: GraphProgram) -> dict[str, Any]:
+    """An exported graph: its parameters, its inputs with open sizes by name, and its operators, most frequent first."""
+    weights = value.parameters.values()
+    cards = [
+        card("parameters", sum(math.prod(weight.shape) for weight in weights)),
+        card("size of parameters", sum(weight.bytes for weight in weights), "bytes"),
+        card("type", value.dtype),
+        card("nodes", len(value.nodes)),
+    ]
+    for entry in value.inputs[:MOST_INPUTS]:
+        sizes = ", ".join(str(size) for size in entry.shape)
+        cards.append(card(f"input {entry.name:.40}", f"{entry.dtype} [{sizes}]"))
+    cards.append(card("output of the loss", value.output[:80]))
+    counts = Counter(node.op for node in value.nodes).most_common(BINS)
+    bars = _points("nodes", [name for name, _ in counts], [count for _, count in counts])
+    return {"cards": cards, "estimates": [], "plots": [plot("Operators", "bar", "operator", "nodes", [bars])]}
 
 
 _SHOWN_OF_CONFIG = (

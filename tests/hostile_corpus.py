@@ -228,9 +228,9 @@ def onnx_model(operator: str = "MatMul", outside: bool = False, domain: str = ""
 
 
 def pt2(
-    target: str = "torch.ops.aten.relu.default", pickled: bool = False, major: int = 8, **more: bytes
+    target: str = "torch.ops.aten.mul.Tensor", pickled: bool = False, major: int = 8, **more: bytes
 ) -> Bytes:
-    """A program saved by ``torch.export``: one operator on ``x`` [2, 3], one parameter that nobody reads."""
+    """A program saved by ``torch.export``: one operator on ``x`` [2, 3] and a parameter of that shape."""
 
     def make() -> bytes:
         meta = {
@@ -241,7 +241,11 @@ def pt2(
         }
         meta["strides"] = [{"as_int": 3}, {"as_int": 1}]
         weight = {"path_name": "weight_0", "is_param": True, "use_pickle": pickled, "tensor_meta": meta}
-        node = {"target": target, "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "x"}}}]}
+        given = [
+            {"name": key, "arg": {"as_tensor": {"name": name}}}
+            for key, name in (("self", "x"), ("other", "p"))
+        ]
+        node = {"target": target, "inputs": given}
         node |= {"outputs": [{"as_tensor": {"name": "y"}}], "metadata": {}}
         signature = {
             "input_specs": [

@@ -33,7 +33,7 @@ MOST_MESSAGE = 16 * 2**20
 
 def looks_like(head: bytes) -> bool:
     start = head.lstrip()[:1] == b"{"
-    written_by_torch = b'"schema"' in head[:400] and b"chakra" in head[:400]
+    written_by_torch = b'"schema"' in head[:400] and (b"chakra" in head[:400] or b'"rf_id"' in head[:2000])
     jsonized = b'"attr"' in head[:400] and b'"schema"' in head[:2000]
     return start and (b'"workload_graph"' in head or written_by_torch or jsonized)
 
@@ -100,13 +100,20 @@ def _torch_node(row: dict[str, Any], where: str) -> Node:
     }
     name = str(row.get("name", ""))
     number = _integer(row, "id", where)
-    sides = [_row(row.get(side, {}), f"{where}: {side}") for side in ("inputs", "outputs")]
-    inputs, outputs = (
-        tensors(*(json.dumps(side.get(part, [])) for part in ("values", "shapes", "types"))) for side in sides
-    )
+    inputs, outputs = (tensors(*_texts(row, side, where)) for side in ("input", "output"))
     kind = COLLECTIVE if name.startswith(("record_param_comms", "nccl:", "c10d::")) else COMPUTE
-    parent = _integer(row, "ctrl_deps", where, 0)
+    parent = _integer(row, "ctrl_deps", where, _integer(row, "parent", where, 0))
     return Node(number, name, kind, math.nan, float(number), (), inputs, outputs, attributes, parent)
+
+
+def _texts(row: dict[str, Any], side: str, where: str) -> list[str]:
+    """Values, shapes and types of the ``input`` or ``output`` side, as texts. Before schema 1.0.2 they were lists of
+    their own."""
+    held = row.get(f"{side}s", {})
+    if isinstance(held, list):
+        return [json.dumps(row.get(name, [])) for name in (f"{side}s", f"{side}_shapes", f"{side}_types")]
+    told = _row(held, f"{where}: {side}s")
+    return [json.dumps(told.get(part, [])) for part in ("values", "shapes", "types")]
 
 
 def _jsonized(data: bytes, name: str) -> tuple[list[Node], dict[str, Any]]:

@@ -49,6 +49,8 @@ _REPEATED = ("ctrl_deps", "data_deps", "attr")
 
 def looks_like(head: bytes) -> bool:
     """A first message that is a ``GlobalMetadata`` with the attribute ``schema``, or a version."""
+    if head[:1] == b"{" and head[1:].lstrip()[:1] in (b'"', b"}"):
+        return False  # JSON, of which the brace and a line break read as a length and a field
     size, start = _length(head, 0)
     first = head[start : start + size] if 0 < size < 2**20 else b""
     return first[:1] in (b"\x0a", b"\x12") and b"schema" in first

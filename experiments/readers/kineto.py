@@ -285,6 +285,8 @@ def _warnings(step: Step, trace: Trace, reckoned: Reckoned, memory: Memory | Non
     if trace.kernels and len({kernel.device for kernel in trace.kernels}) > 1:
         told.append("kernels of several devices: the busiest one is read")
     facts = step.facts
+    if not reckoned.on_device and step.seconds > 1.02 * facts["wall_seconds"]:
+        told.append("threads overlap: the sum of op times is more than the step took")
     if facts.get("device_busy_seconds", 0) < 0.98 * facts.get("device_seconds", 0):
         told.append(
             "kernels of several streams overlap: the sum of op times is more than the device was busy"

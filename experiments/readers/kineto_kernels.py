@@ -17,7 +17,9 @@ from experiments.readers.kineto_ops import Op, Reckoned, Window, walk
 
 
 def timed_by_kernels(host: Reckoned, trace: Trace, part: Window) -> Reckoned:
-    """``host`` with device times, where there are any. Kernels that no op launched (graph replays) become ops."""
+    """``host`` with device times, where there are any. Kernels that no op launched become ops of their own: replayed
+    graphs, and what extensions launch inside annotations or autograd's nodes.
+    """
     if not trace.kernels:
         return host
     device = _busiest(trace.kernels)
@@ -29,13 +31,14 @@ def timed_by_kernels(host: Reckoned, trace: Trace, part: Window) -> Reckoned:
         if kernel.device != device:
             continue
         index = owner.of(kernel)
-        if index is None and not owner.elsewhere(kernel) and part.start <= kernel.start <= part.end:
-            call = Call(kernel.name, "kernel", "", kernel.start, kernel.start, {})
-            alone.append(Op(kernel.name, call, _phase_at(host.ops, kernel.start), None, kernel.seconds, ()))
-        elif index is None:
-            continue
-        else:
+        moment = owner.launched(kernel)
+        if index is not None:
             seconds[index] += kernel.seconds
+        elif part.start <= moment <= part.end:
+            call = Call(kernel.name, "kernel", "", moment, moment, {})
+            alone.append(Op(kernel.name, call, _phase_at(host.ops, moment), None, kernel.seconds, ()))
+        else:
+            continue
         used.append(kernel)
     for op, time in zip(host.ops, seconds, strict=True):
         op.seconds = time
@@ -87,8 +90,8 @@ class _Owners:
                 external = call.args.get("External id")
                 if isinstance(external, int):
                     self.by_external[external] = index
-        self.all_external = {
-            call.args.get("External id") for roots in trace.roots.values() for call in walk(roots)
+        self.started = {
+            call.args.get("External id"): call.start for roots in trace.roots.values() for call in walk(roots)
         }
 
     def of(self, kernel: Kernel) -> int | None:
@@ -103,6 +106,9 @@ class _Owners:
             return None
         return here[position]
 
-    def elsewhere(self, kernel: Kernel) -> bool:
-        """Launched by a call of the trace that is no op of this step."""
-        return kernel.external >= 0 and kernel.external in self.all_external
+    def launched(self, kernel: Kernel) -> float:
+        """When the host asked for the kernel, as far as is told; else when it ran."""
+        if kernel.external in self.started:
+            return self.started[kernel.external]
+        launch = self.launches.get(kernel.correlation)
+        return launch.start if launch is not None else kernel.start

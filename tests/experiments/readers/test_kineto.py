@@ -155,3 +155,20 @@ def test_a_bad_trace_is_refused_at_its_event(tmp_path: Path, event: object, comp
     with pytest.raises(BadInput, match=r"trace\.json") as refused:
         read(tmp_path, content)
     assert complaint in str(refused.value)
+
+
+def test_a_kernel_counts_in_the_step_that_launched_it(tmp_path: Path) -> None:
+    """The device runs behind: the old step's kernel runs in the new one. An extension launches one from no operator."""
+    content = trace(
+        note("ProfilerStep#1", 0, 100),
+        call("aten::add", 10, 20, dims=[[4], [4]], **{"External id": 1}),
+        note("ProfilerStep#2", 100, 100),
+        call("aten::mul", 110, 20, dims=[[4], [4]], **{"External id": 2}),
+        kernel("late", 115, 50, **{"External id": 1}),
+        kernel("mul", 165, 7, **{"External id": 2}),
+        {**note("fused attention", 140, 10), "args": {"External id": 3}},
+        kernel("attention", 260, 9, **{"External id": 3}),
+    )
+    step = read(tmp_path, content).value
+    assert step.ops.name == ("aten::mul", "attention")
+    assert (step.ops.seconds * 1e6).tolist() == pytest.approx([7, 9])

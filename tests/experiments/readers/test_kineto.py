@@ -17,6 +17,7 @@ from tests.experiments.readers.kineto_traces import (
     BEFORE,
     HIDDEN,
     call,
+    kernel,
     memory,
     note,
     on_a_cpu,

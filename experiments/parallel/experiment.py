@@ -141,6 +141,9 @@ def _measured(
 ) -> Result:
     if not isinstance(loaded.value, ModelSource):
         raise BadInput(f"is {loaded.kind}", spec.workload.source, "a model, to be measured")
+    if loaded.value.program is not None:
+        what = "an exported graph is planned for one batch and runs whole: it cannot be split over processes"
+        raise BadInput(what, spec.workload.source, "a model of the zoo or a configuration, or mode simulated")
     live = importlib.import_module("experiments.parallel.live")
     result: Result = live.measure(plan, estimate.model, loaded.value, spec.seed, progress)
     return result

@@ -82,9 +82,12 @@ class Planner:
             if self.load.max() <= self.rules.target:
                 return
             gap = self.priority.top(self._benefits())
-            if gap is None or self.done[gap] or (not self._take(gap) and self.rules.odd):
+            if gap is None or self.done[gap]:
                 return
-            self.done[gap] = True
+            if self._take(gap) or not self.rules.odd:
+                self.done[gap] = True
+            elif self.priority.settled:
+                return
 
     def _benefits(self) -> Floats:
         over = self.load > self.rules.line
@@ -94,7 +97,7 @@ class Planner:
     def _take(self, gap: int) -> bool:
         """Move the gap's tensor if that pays; False when it is too short for any tier.
 
-        In the artifact such a gap stays the most beneficial one, which ends the selection.
+        The artifact does not mark such a gap: it stays on top until sorting the list once more brings up an equal one.
         """
         slots = self._slots(gap)
         if len(slots) == 1 or self.load[slots].max(initial=0) <= self.rules.target:
@@ -128,7 +131,9 @@ class Planner:
         return bool(full.all()) and (self.rules.odd or len(full) > 0)
 
     def _host_has_room(self, gap: int) -> bool:
-        most = int(self.host[self._slots(gap)].max(initial=0))
+        """During the gap; the artifact asks for the whole step."""
+        held = self.host if self.rules.odd else self.host[self._slots(gap)]
+        most = int(held.max(initial=0))
         return most + int(self.gaps.bytes[gap]) <= self.rules.host_bytes
 
     def _move(self, gap: int, host: bool, time: float) -> bool:

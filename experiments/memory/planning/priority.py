@@ -20,11 +20,13 @@ TIE_ORDERS = ("artifact", "stable")
 
 
 class Priority:
-    """``order`` is the list of gaps as the last sort left it."""
+    """``order`` is the list of gaps as the last sort left it; ``settled``: that sort has not changed it, so that sorting
+    again by the same keys would not either."""
 
     def __init__(self, gaps: Gaps, tie_order: str) -> None:
         self.gaps, self.tie_order = gaps, tie_order
         self.order: Ints = np.arange(len(gaps))
+        self.settled = True
 
     def top(self, benefits: Floats) -> int | None:
         """The gap of most benefit, ties by area; ``None`` where none is worth taking."""
@@ -45,8 +47,9 @@ class Priority:
         return found
 
     def _sort(self, columns: list[Floats]) -> None:
-        rank = ranks(columns)[self.order]
-        self.order = self.order[gnu_order(rank)]
+        moved = gnu_order(ranks(columns)[self.order])
+        self.settled = moved == list(range(len(moved)))
+        self.order = self.order[moved]
 
     def sort(self, items: Sequence[T], keys: Sequence[float]) -> list[T]:
         """``items`` by ascending ``keys``, ties as this list's."""

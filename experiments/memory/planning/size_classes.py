@@ -1,0 +1,144 @@
+"""Layouts of a pool: which class of objects serves which tensor size, and how many objects each class has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Step
+
+#: The smallest object.
+SMALLEST = 512
+
+
+@dataclass(frozen=True)
+class Layout:
+    """``serves[g]``: the class of the ``g``-th tensor size; ``counts[c]``: objects of class ``c``."""
+
+    serves: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+def power_of_two(size: int) -> int:
+    """The smallest class of a power of two that holds ``size`` bytes."""
+    return max(SMALLEST, 1 << (size - 1).bit_length())
+
+
+class SizeClasses:
+    """The tensor sizes of a step, the classes they may be served by, and how many objects an op needs at least.
+
+    ``exact`` classes are the sizes themselves (in granules), others powers of two.
+    """
+
+    def __init__(self, step: Step, capacity: int, exact: bool) -> None:
+        sizes = np.unique(step.tensors.bytes[step.tensors.bytes > 0])
+        self.groups: list[int] = sizes.tolist()
+        granules = [-(-size // SMALLEST) * SMALLEST for size in self.groups]
+        wanted = granules if exact else [power_of_two(size) for size in self.groups]
+        self.bytes: list[int] = sorted(set(wanted))
+        self.capacity = capacity - int(step.ops.workspace.max(initial=0))
+        self.own = [self.bytes.index(size) for size in wanted]
+        self.group_of: Ints = np.searchsorted(sizes, step.tensors.bytes)
+        self._operands, self._live = self._demand(step)
+        self._merge()
+
+    def _demand(self, step: Step) -> tuple[Ints, Ints]:
+        """(ops, groups): tensors of each size that an op uses, and that exist while it runs."""
+        count, kinds = len(step.ops), len(self.groups)
+        real = step.tensors.bytes[step.touched.values] > 0
+        operands = np.zeros((count, kinds), np.int64)
+        np.add.at(operands, (step.touched.rows()[real], self.group_of[step.touched.values[real]]), 1)
+        change = np.zeros((count + 1, kinds), np.int64)
+        used = (step.last_use >= 0) & (step.tensors.bytes > 0)
+        local = used & ~step.persistent
+        np.add.at(change, (step.first_use[local], self.group_of[local]), 1)
+        np.add.at(change, (step.last_use[local] + 1, self.group_of[local]), -1)
+        live = np.cumsum(change[:-1], axis=0)
+        live += np.bincount(self.group_of[used & step.persistent], minlength=kinds)
+        return operands, live
+
+    def _merge(self) -> None:
+        """While the objects that single ops need do not fit together, the class whose sizes are best served by the next
+        larger class gives them to it."""
+        need = self.total(self.least(self.own))
+        while need > self.capacity:
+            tried = []
+            for kind in sorted(set(self.own))[:-1]:
+                larger = min(other for other in self.own if other > kind)
+                serves = [larger if own == kind else own for own in self.own]
+                tried.append((self.total(self.least(serves)), serves))
+            if not tried or min(tried)[0] >= need:
+                return
+            need, self.own = min(tried)
+
+    def _by_class(self, by_group: Ints, serves: Sequence[int]) -> Ints:
+        found: Ints = by_group @ np.eye(len(self.bytes), dtype=np.int64)[np.array(serves, np.int64)]
+        return found
+
+    def least(self, serves: Sequence[int]) -> Ints:
+        """Objects of each class that some op needs at once."""
+        least: Ints = self._by_class(self._operands, serves).max(axis=0, initial=0)
+        return least
+
+    def most(self, serves: Sequence[int]) -> Ints:
+        """Objects of each class with which nothing is ever evicted, in the order of the step."""
+        most: Ints = self._by_class(self._live, serves).max(axis=0, initial=0)
+        return most
+
+    def feasible(self, serves: Sequence[int]) -> bool:
+        return self.total(self.least(serves)) <= self.capacity
+
+    def total(self, counts: Ints) -> int:
+        return int(np.array(self.bytes) @ counts)
+
+    def first(self) -> Layout:
+        """Every size in its own class, each class with the same share of what it could use beyond its least."""
+        least, most = self.least(self.own), self.most(self.own)
+        low, high = 0.0, 1.0
+        for _ in range(30):
+            middle = (low + high) / 2
+            fits = self.total(least + np.floor((most - least) * middle).astype(np.int64)) <= self.capacity
+            low, high = (middle, high) if fits else (low, middle)
+        counts = least + np.floor((most - least) * low).astype(np.int64)
+        return self.repaired(self.own, counts)
+
+    def repaired(self, serves: Sequence[int], counts: Ints) -> Layout:
+        """Objects taken from the largest classes until all fit, then added where they fit; the least of each stays."""
+        least, most = self.least(serves), self.most(serves)
+        counts = np.clip(counts, least, np.maximum(least, most))
+        spare = self.capacity - self.total(counts)
+        for kind in reversed(range(len(self.bytes))):
+            if spare < 0:
+                taken = min(int(counts[kind] - least[kind]), -(spare // self.bytes[kind]))
+                counts[kind] -= taken
+                spare += taken * self.bytes[kind]
+        for kind in reversed(range(len(self.bytes))):
+            added = max(0, min(int(most[kind] - counts[kind]), spare // self.bytes[kind]))
+            counts[kind] += added
+            spare -= added * self.bytes[kind]
+        return Layout(tuple(serves), tuple(counts.tolist()))
+
+    def crossed(self, first: Layout, second: Layout, cut: float) -> Layout:
+        """Classes and sizes up to ``cut`` (a share) from the first layout, the others from the second."""
+        groups, kinds = int(cut * len(self.groups)), int(cut * len(self.bytes))
+        serves = (*first.serves[:groups], *second.serves[groups:])
+        if not self.feasible(serves):
+            serves = first.serves
+        return self.repaired(serves, np.array((*first.counts[:kinds], *second.counts[kinds:]), np.int64))
+
+    def mutated(self, layout: Layout, chance: float, random: np.random.Generator) -> Layout:
+        """With ``chance`` a size goes to its own class or the next larger, and a class gives objects to another."""
+        serves, kinds = list(layout.serves), len(self.bytes)
+        for group in np.nonzero(random.random(len(serves)) < chance)[0].tolist():
+            serves[group] = min(kinds - 1, self.own[group] + int(random.integers(2)))
+        if not self.feasible(serves):
+            serves = list(layout.serves)
+        counts = np.array(layout.counts, np.int64)
+        for kind in np.nonzero(random.random(kinds) < chance)[0].tolist():
+            other, given = int(random.integers(kinds)), int(random.integers(1, counts[kind] + 2))
+            counts[kind] -= given
+            counts[other] += -(-given * self.bytes[kind] // self.bytes[other])
+        return self.repaired(serves, counts)

@@ -158,12 +158,13 @@ def print_search(name: str, step: Step, machine: Machine) -> None:
 def print_genetic(name: str, step: Step, machine: Machine) -> None:
     """SwapAdvisor: so many candidates planned and timed, on a device that holds half of what is live."""
     halved = replace(machine, capacity=step.live_peak // 2)
-    view = DeviceView(halved, Simulator(step, halved).estimate, np.random.default_rng(0))
+    simulator = Simulator(step, halved)
+    view = DeviceView(halved, simulator.estimate, np.random.default_rng(0), simulator.split)
     policy = registry.create("memory", "swapadvisor", {"evaluations": EVALUATIONS})
     started = time.process_time()
     plan = policy.plan(step, view)  # type: ignore[attr-defined]
     spent = time.process_time() - started
-    done = Simulator(step, halved).run(plan)
+    done = simulator.run(plan)
     print(
         f"{name}: {plan.notes['evaluations']} candidates of SwapAdvisor in {spent:.1f} s (at most {MOST_SECONDS});"
         f" the step takes {done.step_time / plan.notes['predicted_time']:.4f} of what the search predicts"

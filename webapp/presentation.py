@@ -26,6 +26,7 @@ STATE_MARKS: Mapping[str, str] = {
     "running": "◐",
     "succeeded": "✓",
     "ready": "✓",
+    "ok": "✓",
     "failed": "✕",
     "rejected": "⊘",
     "cancelled": "–",

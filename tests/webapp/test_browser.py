@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
+from playwright.sync_api import Page
 
+from experiments.core.suites import load_suite
 from tests.webapp.browser import browser_page, serving, sign_in
 from tests.webapp.cast import Cast, experiment_with, finished, make_cast, ready
+from tests.webapp.test_every_address import address as url_of
+from tests.webapp.test_every_address import team_routes
 from webapp.artifacts.models import Artifact
-from webapp.runs.models import Run
+from webapp.artifacts.services import trash
+from webapp.hosts.models import Host
+from webapp.nightly.services import create_schedule, run_now, tick
+from webapp.runs.models import Run, RunMetric
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -72,6 +80,9 @@ def test_the_main_pages_have_no_serious_fault_for_assistive_technology(
     model = ready(red.project, summary={"cards": [{"label": "ops", "value": 9, "unit": ""}], "plots": []})
     experiment = experiment_with(red.project, model, queued=1, failed=1, succeeded=1)
     run = finished(experiment.runs.get(state="succeeded"))
+    schedule = create_schedule(red.project, red.ada, "memory-gpt2", 2, 0)
+    run_now(schedule)
+    trash(ready(red.project, name="thrown away"))
     pages = [
         "",
         "artifacts/",
@@ -80,7 +91,8 @@ def test_the_main_pages_have_no_serious_fault_for_assistive_technology(
         "experiments/",
         "experiments/new",
     ]
-    pages += [f"experiments/{experiment.pk}/", f"runs/{run.pk}/", "hosts/"]
+    pages += [f"experiments/{experiment.pk}/", f"compare/{experiment.pk}/", f"runs/{run.pk}/", "hosts/"]
+    pages += ["tables/", "tables/memory-gpt2/", "nightly/", f"nightly/{schedule.pk}/"]
     with browser_page(theme=theme) as page:
         page.goto(f"{address}/accounts/login/")
         found = {"login": serious(page)}
@@ -98,15 +110,62 @@ def serious(page) -> list[str]:  # type: ignore[no-untyped-def]
     return [f["id"] for f in faults if f["impact"] in ("serious", "critical")]
 
 
-def test_nothing_is_wider_than_a_phone(red: Cast, address: str) -> None:
-    experiment = experiment_with(red.project, ready(red.project), queued=2, failed=1)
-    run = finished(experiment_with(red.project, ready(red.project), succeeded=1).runs.get())
-    pages = ["", "artifacts/", "artifacts/upload", "experiments/new", "hosts/", f"runs/{run.pk}/"]
+def test_no_page_is_wider_than_a_phone(red: Cast, address: str) -> None:
+    """Every page that the resolver knows of, with long names in what it shows; tables scroll in their own frames."""
+    model = ready(red.project, name="a-name-without-any-place-to-break-it-" * 4, zoo="gpt2")
+    experiment = experiment_with(red.project, model, queued=2, failed=1, succeeded=2)
+    run = finished(experiment.runs.filter(state="succeeded")[0])
+    Run.objects.filter(state="failed").update(reason="no/space/to/break/" * 30)
+    Host.objects.create(name="host-" * 12, devices=[{"name": "device-" * 9, "kind": "cpu"}])
+    schedule = create_schedule(red.project, red.ada, "memory-gpt2", 2, 0)
+    run_now(schedule)
+    trash(ready(red.project, name="thrown-away-" * 9, zoo="gpt2"))
+    things = {"artifact": model.pk, "experiment": experiment.pk, "run": run.pk, "schedule": schedule.pk}
+    things |= {
+        "team": "red",
+        "project": "vision",
+        "suite": "memory-gpt2",
+        "family": "memory",
+        "policy": "vdnn-all",
+    }
+    wide, seen = [], 0
     with browser_page(width=390) as page:
         sign_in(page, address, "ada")
-        for rest in [*pages, f"experiments/{experiment.pk}/"]:
-            page.goto(address + red.url(rest))
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390, rest
+        for route, converters in team_routes():
+            if route.startswith("api/") or route.endswith("/events") or not set(converters) <= set(things):
+                continue  # no pages, and an event stream does not end
+            url = url_of(route, converters, things)
+            if not is_page(page, address + url):
+                continue
+            page.goto(address + url, wait_until="load")
+            seen += 1
+            if page.evaluate("document.documentElement.scrollWidth") > 390:
+                wide.append(url)
+    assert wide == []
+    assert seen >= 18
+
+
+def test_a_chart_of_nights_draws_the_levels_and_marks_the_failed_night(red: Cast, address: str) -> None:
+    schedule = create_schedule(red.project, red.ada, "memory-gpt2", 2, 0)
+    for day, value in enumerate((1.0, 1.0, None, 2.0, 2.0)):
+        night = tick(schedule, datetime(2026, 3, 2 + day, 2, 0, tzinfo=UTC))
+        assert night.experiment is not None
+        for run in night.experiment.runs.all():
+            RunMetric.objects.create(run=run, name="step_time", value=value or 0.0)
+        night.experiment.runs.update(state="succeeded" if value else "failed")
+    with browser_page() as page:
+        sign_in(page, address, "vera")
+        page.goto(address + red.url(f"nightly/{schedule.pk}/"))
+        page.locator(".js-plotly-plot .annotation-text", has_text="failed").wait_for()
+        runs = len(load_suite("memory-gpt2").runs)
+        assert page.locator(".js-plotly-plot .scatterlayer .trace").count() == 2 * runs
+        assert page.locator(".js-plotly-plot .legendtext").count() == runs
+        page.get_by_text("2 nights", exact=True).first.wait_for()
+
+
+def is_page(page: Page, url: str) -> bool:
+    answer = page.request.get(url)
+    return answer.ok and answer.headers["content-type"].startswith("text/html") and "<html" in answer.text()
 
 
 def test_a_run_page_that_waits_turns_into_its_result_with_the_plot_drawn(red: Cast, address: str) -> None:

@@ -89,7 +89,12 @@ class ProfileForm(forms.Form):
 class ArtifactFilter(django_filters.FilterSet):  # type: ignore[misc]
     """What the address of the list may ask for: ``?q=gpt&kind=model&state=ready``."""
 
-    q = django_filters.CharFilter(field_name="name", lookup_expr="icontains", label="Name contains")
+    q = django_filters.CharFilter(
+        field_name="name",
+        lookup_expr="icontains",
+        label="Name contains",
+        widget=forms.TextInput(attrs={"placeholder": "name contains"}),
+    )
     kind = django_filters.ChoiceFilter(choices=[(kind, kind) for kind in KINDS], empty_label="any kind")
     state = django_filters.ChoiceFilter(choices=Artifact.State.choices, empty_label="any state")
 

@@ -50,9 +50,10 @@ def _line(title: str, points: Sequence[Point], schedule: Schedule) -> dict[str, 
 def _levels(
     title: str, points: Sequence[Point], pieces: Sequence[steps.Segment], index: int
 ) -> dict[str, Any]:
-    """The levels as a staircase in the colour of the series number ``index``."""
-    x, y = [], []
+    """The levels, a line each with a gap between, in the colour of the series number ``index``."""
+    x: list[str | None] = []
+    y: list[float | None] = []
     for piece in pieces:
-        x += [_at(points[piece.first].slot), _at(points[piece.end - 1].slot)]
-        y += [piece.level, piece.level]
+        x += [_at(points[piece.first].slot), _at(points[piece.end - 1].slot), None]
+        y += [piece.level, piece.level, None]
     return {"name": f"{title}: level", "mode": "lines", "x": x, "y": y, "of": index, "dash": "dash"}

@@ -117,5 +117,9 @@ def suite(request: ProjectRequest, suite: str) -> HttpResponse:
 @in_project()
 def run_suite(request: ProjectRequest, suite: str) -> HttpResponse:
     found = paper_suites.state(request.project, suite)
-    experiment = found.running or services.run_suite(request.project, request.user, found.suite)
+    try:
+        experiment = found.running or services.run_suite(request.project, request.user, found.suite)
+    except BadInput as error:
+        messages.error(request, f"The suite cannot be run here: {error}")
+        return redirect(project_url(request.project, "tables:suite", suite=found.name))
     return redirect(project_url(request.project, "runs:experiment", experiment=experiment.pk))

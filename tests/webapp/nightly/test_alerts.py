@@ -122,8 +122,9 @@ def test_charts_draw_the_levels_and_mark_nights_without_figures(nightly: Schedul
     runs = len(load_suite(SUITE).runs)
     level = plot["series"][runs]
     assert level["of"] == 0
-    assert level["x"] == ["2026-03-02 02:00", "2026-03-03 02:00", "2026-03-05 02:00", "2026-03-05 02:00"]
-    assert level["y"] == [1.0, 1.0, 2.0, 2.0]
+    days = ["2026-03-02 02:00", "2026-03-03 02:00", None, "2026-03-05 02:00", "2026-03-05 02:00", None]
+    assert level["x"] == days
+    assert level["y"] == [1.0, 1.0, None, 2.0, 2.0, None]
     assert plot["marks"] == [
         {"x": "2026-03-07 02:00", "text": "skipped"},
         {"x": "2026-03-04 02:00", "text": "failed"},

@@ -59,5 +59,11 @@ document.addEventListener("submit", (event) => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   document.dispatchEvent(new CustomEvent("themechange"));
 });
-document.addEventListener("DOMContentLoaded", () => showLocalTimes(document));
+// On a phone the menu scrolls sideways: the entry of this page is brought into sight.
+function showCurrentEntry() {
+  const entry = document.querySelector(".menu [aria-current]");
+  if (entry) entry.parentElement.scrollLeft = entry.offsetLeft - (entry.parentElement.clientWidth - entry.offsetWidth) / 2;
+}
+
+document.addEventListener("DOMContentLoaded", () => { showLocalTimes(document); showCurrentEntry(); });
 document.addEventListener("htmx:afterSettle", (event) => showLocalTimes(event.target.parentElement || document));

@@ -91,7 +91,7 @@ function layout(plot, xScale, yScale) {
     margin: { l: 56, r: 12, t: 8, b: 44 }, barmode: plot.kind === "lanes" ? "overlay" : "group", bargap: 0.08, hovermode: "closest",
     xaxis: axis(plot.x_label || "", xScale, log.includes("x")), yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...(plot.kind === "lanes" ? { type: "category", autorange: "reversed", categoryorder: "array", categoryarray: plot.lanes } : {}) },
     showlegend: plot.series.length > 1, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
-    hoverlabel: { font: { family: token("--font") } }, shapes: [...(plot.shapes || []), ...marks(plot)], annotations: marks(plot).map((mark) => ({ x: mark.x0, yref: "paper", y: 1, yanchor: "bottom", showarrow: false, text: escapeText(mark.text), font: { size: 10, color: mark.line.color }, textangle: -90 })),
+    hoverlabel: { font: { family: token("--font") } }, shapes: [...(plot.shapes || []), ...marks(plot)], annotations: marks(plot).map((mark) => ({ x: mark.x0, yref: "paper", y: 1, yanchor: "top", xanchor: "left", showarrow: false, text: escapeText(mark.text), font: { size: 10, color: mark.line.color }, textangle: -90 })),
   };
 }
 

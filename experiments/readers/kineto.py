@@ -87,7 +87,7 @@ class _Tensors:
                 written = [s for s in self.inputs[index] if s.kind != "gradient"]
                 self.outputs[index].extend(written if index in updates else read[:1])
         self._hold()
-        before = [s for group in self.groups for s in (group.parameter, *group.state)]
+        before = [s for group in self.groups for letter in "psg" for s in group.members(letter)]
         self.all = list(
             dict.fromkeys([*before, *resolver.frozen, *resolver.buffers, *resolver.inputs, *self.local])
         )

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from experiments.readers.kineto_memory import Memory, Storage
-from experiments.readers.kineto_ops import Op, Reckoned
+from experiments.readers.kineto_ops import ACCUMULATE, Op, Reckoned
 
 #: Tensors of state for each parameter, by class of ``torch.optim``; SGD has one with momentum.
 SLOTS = {
@@ -85,8 +85,12 @@ def groups(reckoned: Reckoned, memory: Memory) -> tuple[Group, ...]:
             gradient.kind, gradient.name = "gradient", f"gradient {len(sizes) - 1 - number}"
             gradient.shape, gradient.dtype = size.shape, size.dtype
         found.append((size, gradient))
+    kept = any(_accumulates_in_place(op) for op in reckoned.ops)
     result = []
     for number, (size, gradient) in enumerate(reversed(found)):
+        if gradient is None and kept:
+            name = f"gradient {number}, kept from step to step"
+            gradient = Storage(size.bytes, -1, None, "buffer", name, size.shape, size.dtype, inferred=True)
         parameter = _claim(free, size, "parameter", f"parameter {number}")
         state = tuple(
             _claim(made or free, size, "optimizer_state", f"state {slot} of parameter {number}")
@@ -94,6 +98,11 @@ def groups(reckoned: Reckoned, memory: Memory) -> tuple[Group, ...]:
         )
         result.append(Group(parameter, gradient, state))
     return tuple(result)
+
+
+def _accumulates_in_place(op: Op) -> bool:
+    """A gradient that was there before gets another added: gradients are zeroed, not dropped, between steps."""
+    return op.name == "aten::add_" and op.node is not None and op.node.name.endswith(ACCUMULATE)
 
 
 def _left_by_backward(ops: Sequence[Op], storages: Sequence[Storage]) -> list[Storage]:

@@ -35,14 +35,18 @@ def source(name: str, optimizer: str, sizes: dict[str, int]) -> ModelSource:
     return ModelSource(f"zoo:{name}", zoo=name, options=WorkloadOptions(optimizer=optimizer, **sizes))
 
 
-def training_loop(traced: Traced) -> Callable[[], None]:
+def training_loop(
+    traced: Traced,
+    made: Callable[[Any], torch.optim.Optimizer] | None = None,
+    set_to_none: bool = True,
+) -> Callable[[], None]:
     """The step as anybody would write it: a module, ``backward`` and an optimizer of ``torch.optim``."""
     model = build(traced.source)
-    optimizer = OPTIMIZERS[chosen(traced.source).optimizer](model.module.parameters())
+    optimizer = (made or OPTIMIZERS[chosen(traced.source).optimizer])(model.module.parameters())
     batch = traced.make_inputs()[-len(model.batch(True)) :]
 
     def step() -> None:
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none)
         model.module(*batch).backward()
         optimizer.step()
 
@@ -97,6 +101,25 @@ def test_a_step_without_annotations_reads_as_the_captured_step(
     reading, total = profiled(tmp_path / "trace.json", lambda: traced.eager(*inputs))
     agree(reading.value, traced.step)
     assert reading.value.seconds == pytest.approx(total, rel=0.001)
+
+
+def test_lists_of_tensors_and_fused_updates_read_alike(tmp_path: Path) -> None:
+    traced = trace(source("gpt2-tiny", "adamw", {"batch": 2}))
+    for options in ({"foreach": True}, {"fused": True}):
+        step = training_loop(traced, lambda values, options=options: torch.optim.AdamW(values, **options))
+        read, total = profiled(tmp_path / "trace.json", step)
+        assert read.value.live_peak == pytest.approx(traced.step.live_peak, rel=0.02)
+        assert read.value.persistent_bytes == pytest.approx(traced.step.persistent_bytes, abs=200)
+        assert read.value.seconds == pytest.approx(total, rel=0.001)
+
+
+def test_gradients_that_are_kept_between_steps_are_there_all_the_time(tmp_path: Path) -> None:
+    traced = trace(source("mlp", "sgd", {"batch": 4}))
+    step = training_loop(traced, set_to_none=False)
+    read, _ = profiled(tmp_path / "trace.json", step)
+    parameters = bytes_of(traced.step, "parameter")
+    assert read.value.persistent_bytes == traced.step.persistent_bytes + parameters
+    assert bytes_of(read.value, "gradient") == 0
 
 
 def test_of_a_schedule_of_steps_the_last_is_read_with_its_modules(tmp_path: Path) -> None:

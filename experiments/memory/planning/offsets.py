@@ -6,11 +6,12 @@ A *stay* is a stretch of ops in which a tensor keeps one address.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
 #: Bytes of a granule of the allocators (the default of a plan's ``Pool``).
@@ -127,23 +128,39 @@ def rounded(size: int) -> int:
     return -(-size // GRANULARITY) * GRANULARITY
 
 
-def packed(stays: Sequence[Stay], fit: str, fixed: Collection[int] = ()) -> dict[Stay, int]:
-    """Addresses laid out ahead (SmartPool): the largest first, each in a hole between those it overlaps in time.
+def largest_first(stay: Stay) -> tuple[int, ...]:
+    return -stay.bytes, stay.start, stay.tensor
 
-    The tensors ``fixed`` (those that live on from step to step) are placed first, side by side from the bottom.
+
+def longest_first(stay: Stay) -> tuple[int, ...]:
+    return stay.start - stay.end, -stay.bytes, stay.tensor
+
+
+def packed(stays: Sequence[Stay], fit: str, fixed: Collection[int] = ()) -> dict[int, int]:
+    """One address for each tensor, laid out ahead (SmartPool): the largest first, each in a hole between those that it
+    meets at some time. The tensors ``fixed`` (those that live on from step to step) are placed first.
     """
-    found: dict[Stay, int] = {}
-    order = sorted(stays, key=lambda s: (s.tensor not in fixed, -s.bytes, s.start, s.tensor))
-    starts, ends = np.array([s.start for s in order]), np.array([s.end for s in order])
+    spans: dict[int, list[Stay]] = {}
+    for stay in stays:
+        spans.setdefault(stay.tensor, []).append(stay)
+    order = sorted(spans, key=lambda t: (t not in fixed, -spans[t][0].bytes, spans[t][0].start, t))
+    placed = [(rank, stay) for rank, tensor in enumerate(order) for stay in spans[tensor]]
+    ranks = np.array([rank for rank, _ in placed], np.int64)
+    starts = np.array([stay.start for _, stay in placed], np.int64)
+    ends = np.array([stay.end for _, stay in placed], np.int64)
+    sizes = np.array([rounded(spans[tensor][0].bytes) for tensor in order], np.int64)
     addresses = np.zeros(len(order), np.int64)
-    sizes = np.array([s.bytes for s in order], np.int64)
-    for i, stay in enumerate(order):
-        meets = np.nonzero((starts[:i] < stay.end) & (stay.start < ends[:i]))[0]
-        addresses[i] = found[stay] = _hole(addresses[meets], sizes[meets], stay.bytes, fit)
-    return found
+    for rank, tensor in enumerate(order):
+        before = int(np.searchsorted(ranks, rank))
+        meets = np.zeros(before, np.bool_)
+        for stay in spans[tensor]:
+            meets |= (starts[:before] < stay.end) & (stay.start < ends[:before])
+        others = np.unique(ranks[:before][meets])
+        addresses[rank] = _hole(addresses[others], sizes[others], int(sizes[rank]), fit)
+    return dict(zip(order, addresses.tolist(), strict=True))
 
 
-def _hole(addresses: np.ndarray, sizes: np.ndarray, size: int, fit: str) -> int:
+def _hole(addresses: Ints, sizes: Ints, size: int, fit: str) -> int:
     """Where ``size`` bytes fit between (or above) ranges that may overlap one another."""
     order = np.argsort(addresses, kind="stable")
     starts = addresses[order]
@@ -159,6 +176,11 @@ def _hole(addresses: np.ndarray, sizes: np.ndarray, size: int, fit: str) -> int:
 def pool_bytes(addresses: Mapping[Stay, int]) -> int:
     """The highest end of any stay."""
     return max((address + stay.bytes for stay, address in addresses.items()), default=0)
+
+
+def packed_bytes(stays: Sequence[Stay], addresses: Mapping[int, int]) -> int:
+    """The highest end of any tensor of a pool laid out ahead."""
+    return max((addresses[stay.tensor] + stay.bytes for stay in stays), default=0)
 
 
 @dataclass(frozen=True)

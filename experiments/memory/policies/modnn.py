@@ -11,10 +11,14 @@ an op, so the paper's choice among convolution algorithms has nothing to choose 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
 
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.knobs import knob
@@ -45,16 +49,26 @@ def leaving_set(candidates: Sequence[Gap], missing: int) -> tuple[Gap, ...]:
                 break
             chosen.append(gap)
         return tuple(chosen)
-    sets = itertools.chain.from_iterable(
-        itertools.combinations(candidates, n) for n in range(len(candidates) + 1)
-    )
-    enough = [entry for entry in sets if sum(gap.bytes for gap in entry) >= missing]
-    return min(enough, key=_cost, default=tuple(candidates))
+    sizes = np.array([gap.bytes for gap in candidates], np.int64)
+    masks = _masks(len(candidates))
+    total, count = masks @ sizes, masks.sum(axis=1)
+    enough = np.nonzero(total >= missing)[0]
+    if not len(enough):
+        return tuple(candidates)
+    cheapest = enough[total[enough] == total[enough].min()]
+    fewest = cheapest[count[cheapest] == count[cheapest].min()]
+    return min((tuple(itertools.compress(candidates, masks[row])) for row in fewest.tolist()), key=_nearest)
 
 
-def _cost(gaps: tuple[Gap, ...]) -> tuple[int, int, list[int], list[int]]:
-    farthest = sorted((-gap.before for gap in gaps), reverse=True)
-    return sum(gap.bytes for gap in gaps), len(gaps), farthest, [gap.tensor for gap in gaps]
+@functools.cache
+def _masks(count: int) -> npt.NDArray[np.int64]:
+    """Every set of ``count`` things, a row of ones and zeros for each."""
+    return (np.arange(2**count)[:, None] >> np.arange(count)) & 1
+
+
+def _nearest(gaps: tuple[Gap, ...]) -> tuple[list[int], list[int]]:
+    """Small for sets whose tensors are needed late."""
+    return sorted((-gap.before for gap in gaps), reverse=True), [gap.tensor for gap in gaps]
 
 
 def schedule(step: Step, capacity: int) -> list[Gap]:

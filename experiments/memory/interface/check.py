@@ -98,6 +98,7 @@ class _Walk:
             if not 0 <= getattr(move, "tensor", 0) < len(self.step.tensors):
                 return [f"{move.action} at op {move.at} names tensor {getattr(move, 'tensor', 0)}"]
             by_op[move.at].append(move)
+        by_op[0].sort(key=lambda move: not isinstance(move, moves.Place))  # where the step begins, before any move
         for op in range(len(self.step.ops) + 1):
             for move in by_op[op]:
                 self.carry[move.action](move)
@@ -204,7 +205,7 @@ class _Walk:
         if self.last[move.tensor] < 2 * move.at and not self.step.persistent[move.tensor]:
             self._say(move, f"{self._name(move.tensor)} is not needed any more")
             return
-        if move.tier not in TIERS or move.ratio < 1 or move.until < move.at - 1:
+        if move.tier not in TIERS or move.ratio < 1 or not move.at - 1 <= move.until < len(self.step.ops):
             self._say(move, f"tier {move.tier!r}, ratio {move.ratio}, until {move.until}")
             return
         if move.tensor in self.kept and self.copy[move.tensor] == move.tier:
@@ -253,16 +254,16 @@ class _Walk:
             self.where[tensor] = DEVICE
 
     def _compress(self, move: moves.Compress) -> None:
-        if self.where[move.tensor] != DEVICE or move.ratio < 1 or move.seconds < 0:
-            self._say(move, f"{self._name(move.tensor)} is {self.where[move.tensor]}, ratio {move.ratio}")
+        if self._state(move.tensor) != DEVICE or move.ratio < 1 or move.seconds < 0:
+            self._say(move, f"{self._name(move.tensor)} is {self._state(move.tensor)}, ratio {move.ratio}")
             return
         self._void(move.tensor)
         self.where[move.tensor] = ENCODED
         self.encoded.add(move.tensor)
 
     def _decompress(self, move: moves.Decompress) -> None:
-        if self.where[move.tensor] != ENCODED:
-            self._say(move, f"{self._name(move.tensor)} is {self.where[move.tensor]}")
+        if self._state(move.tensor) != ENCODED:
+            self._say(move, f"{self._name(move.tensor)} is {self._state(move.tensor)}")
             return
         self.where[move.tensor] = DEVICE
         self.encoded.discard(move.tensor)
@@ -272,6 +273,9 @@ class _Walk:
             self._say(
                 move, f"{self._name(move.tensor)} on {move.tier!r}: only persistent tensors, before op 0"
             )
+            return
+        if self.start[move.tensor] != DEVICE or self.where[move.tensor] != DEVICE:
+            self._say(move, f"{self._name(move.tensor)} is {self._state(move.tensor)} already")
             return
         self.where[move.tensor] = self.start[move.tensor] = move.tier
         self._copy_on(move.tensor, move.tier, move)

@@ -15,7 +15,7 @@ class Channels:
 
     A transfer to or from storage or remote memory streams through the host link as well: it takes its share of both
     and ends when the slower one has passed it. Where the host link is not duplex, its two directions take turns.
-    Of ``sharers`` devices that do the same at the same time, each has its part of the link's bandwidth.
+    Beyond the link whole pages are moved. Of ``sharers`` devices that do the same at the same time, each has its part of the link's bandwidth.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -30,6 +30,9 @@ class Channels:
             self._rates |= {"remote_write": machine.remote_write, "remote_read": machine.remote_read}
         self._lane = {name: name for name in self._rates} | ({} if machine.duplex else {"back": "out"})
         self._free = dict.fromkeys(self._rates, 0.0)
+        pages = {"write": machine.storage_page, "read": machine.storage_page}
+        pages |= {"remote_write": machine.remote_page, "remote_read": machine.remote_page}
+        self._pages = {name: pages.get(name, 1) for name in self._rates}
         self.spans: dict[str, Spans] = {name: [] for name in self._rates}
         self.moved = dict.fromkeys(self._rates, 0.0)
 
@@ -62,12 +65,13 @@ class Channels:
     def _send(self, size: float, names: tuple[str, ...], ready: float) -> float:
         end = ready
         for name in names:
-            lane, rate = self._lane[name], self._rates[name]
+            lane, rate, page = self._lane[name], self._rates[name], self._pages[name]
+            amount = size if page == 1 else -(-size // page) * page
             start = max(ready, self._free[lane])
-            done = start + _time(rate, size)
+            done = start + _time(rate, amount)
             self._free[lane] = done
             self.spans[name].append((start, done))
-            self.moved[name] += size
+            self.moved[name] += amount
             end = max(end, done)
         return end
 

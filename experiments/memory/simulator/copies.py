@@ -130,7 +130,7 @@ class Copies(Device):
 
     def store(self, tensor: int, tier: str, ratio: float) -> None:
         """Take the bytes of a copy on ``tier``."""
-        size = self.tiers.pages(self.size[tensor] / ratio, tier)
+        size = self.size[tensor] / ratio
         self.away[tensor] = (tier, size)
         missing = self.tiers.store(size, tier)
         if missing:

@@ -45,10 +45,7 @@ class Moves(Space):
 
     def _offload(self, move: moves.Offload) -> Process:
         tensor = move.tensor
-        if self.state[tensor] == COMING:
-            yield from self.arrive([tensor])
-        elif self.state[tensor] != DEVICE:
-            raise Infeasible(f"cannot offload tensor {tensor}: {STATES[self.state[tensor]]}", self.place())
+        yield from self._bring(tensor, "offload")
         self.start_copy(tensor, move.tier, move.ratio)
         if self.s.machine.synchronous and self.copied[tensor] > self.now:
             yield from self.stand_still(self.copied[tensor], "synchronization")
@@ -82,14 +79,20 @@ class Moves(Space):
             yield from self.settle(self.now)
 
     def _drop(self, move: moves.Drop) -> Process:
-        if self.state[move.tensor] != DEVICE:
-            raise Infeasible(
-                f"cannot drop tensor {move.tensor}: {STATES[self.state[move.tensor]]}", self.place()
-            )
+        yield from self._bring(move.tensor, "drop")
         self.clear(move.tensor)
         self.void(move.tensor)
         self.state[move.tensor] = GONE
-        yield self.now
+
+    def _bring(self, tensor: int, what: str) -> Process:
+        """A prefetch under way, or one that has found no space yet, is completed before another move."""
+        if self.state[tensor] == QUEUED:
+            yield from self.fetch_now(tensor, (tensor,))
+        if self.state[tensor] == COMING:
+            yield from self.arrive([tensor])
+            self.state[tensor] = DEVICE
+        if self.state[tensor] != DEVICE:
+            raise Infeasible(f"cannot {what} tensor {tensor}: {STATES[self.state[tensor]]}", self.place())
 
     def _recompute(self, move: moves.Recompute) -> Process:
         here = {t for t, state in enumerate(self.state) if state in (DEVICE, COMING, QUEUED)}

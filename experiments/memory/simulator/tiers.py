@@ -22,7 +22,7 @@ class Tiers:
 
     def store(self, size: float, tier: str) -> float:
         """Take ``size`` bytes on ``tier``; the bytes that are missing there (0: it fits)."""
-        self.stored[tier] += size
+        self.stored[tier] += self.pages(size, tier)
         if self.stored[tier] > self.peaks[tier]:
             self.peaks[tier] = self.stored[tier]
         return max(0.0, self.stored[tier] - self.room[tier])
@@ -32,4 +32,4 @@ class Tiers:
         self.peaks = dict(self.stored)
 
     def unstore(self, size: float, tier: str) -> None:
-        self.stored[tier] -= size
+        self.stored[tier] -= self.pages(size, tier)

@@ -8,7 +8,7 @@ from experiments.workloads.step import Step
 
 MIB, GIB = 2**20, 2**30
 #: More blocks than this change the figures by less than a thousandth.
-MOST_BLOCKS = 131_072
+MOST_BLOCKS = 150_000
 #: Microseconds.
 SYSTEM_LATENCY, STORAGE_LATENCY = 45.0, 20.0
 
@@ -34,8 +34,11 @@ def loosened(step: Step, variant: str, machine: Machine) -> float:
 
 
 def block_bytes(step: Step) -> int:
-    """The resolution at which pages are moved: 4 MiB, and more where a step has more than half a terabyte of tensors."""
-    return max(4 * MIB, -(-int(step.tensors.bytes.sum()) // MOST_BLOCKS // MIB) * MIB)
+    """The resolution at which pages are moved: 4 MiB, or as often twice that as there would be too many blocks."""
+    size = 4 * MIB
+    while int(step.tensors.bytes.sum()) > size * MOST_BLOCKS:
+        size *= 2
+    return size
 
 
 def artifact_rules(machine: Machine, factor: float, host_bytes: int, tie_order: str) -> Rules:

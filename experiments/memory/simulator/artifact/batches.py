@@ -44,7 +44,8 @@ class BlockLane:
         self.free = end = now + size / self.rate
         self.moved += size
         if storage:
-            self.storage_free = end = now + size / self.storage_rate
+            self.storage_free = now + size / self.storage_rate
+            end = max(end, self.storage_free)
             self.storage_moved += size
             _extend(self.storage_spans, now, end)
         _extend(self.spans, now, self.free)

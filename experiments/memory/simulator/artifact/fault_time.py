@@ -38,7 +38,10 @@ class FaultTimes:
         self.rates = [_profiled(paged, profile, op) for op in range(paged.ops)]
 
     def of(self, op: int, faults: Faults) -> float:
-        """Seconds that the missing bytes cost beyond the op's own time: storage and host beside each other."""
+        """Seconds that the missing bytes cost beyond the op's own time: storage and host beside each other.
+
+        Where storage is as fast as the link, the host has none of it while storage is used, and is not counted.
+        """
         share = SYSTEM_LATENCY / (SYSTEM_LATENCY + STORAGE_LATENCY)
         storage = [
             min(rate * share, self.storage) if size else 0.0
@@ -46,6 +49,8 @@ class FaultTimes:
         ]
         rest = self.link - max(storage)
         from_storage = sum(size / rate for size, rate in zip(faults.storage, storage, strict=True) if size)
+        if rest <= 0:
+            return from_storage
         from_host = sum(
             size / min(rate, rest) for size, rate in zip(faults.other, self.rates[op], strict=True) if size
         )

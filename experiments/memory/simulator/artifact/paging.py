@@ -85,10 +85,10 @@ class PagingSteps:
             self.needed[tensor] = 0
 
     def _fault(self, op: int) -> Faults:
-        """Queue the missing blocks of ``op`` that are not in motion."""
+        """Queue the missing blocks of ``op`` that are not in motion, those of its inputs first."""
         blocks, found = self.blocks, Faults()
         written = new_outputs(self.paged, op)
-        for tensor in self.paged.touched[op]:
+        for tensor in sorted(self.paged.touched[op], key=written.__contains__):
             if not blocks.absent[tensor]:
                 continue
             for block in blocks.of(tensor):

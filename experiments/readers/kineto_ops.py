@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from experiments.core.errors import BadInput
-from experiments.readers.kineto_events import MODULE, Call, Trace
+from experiments.readers.kineto_events import MODULE, Call, Trace, nested
 from experiments.readers.kineto_shapes import Argument, arguments
 
 BACKWARD = "autograd::engine::evaluate_function"
@@ -237,14 +237,17 @@ def _name_modules(ops: Sequence[Op], modules: Sequence[Call]) -> None:
 
 def _paths(modules: Sequence[Call]) -> Callable[[Call], str]:
     """A function from a call to the path of the innermost module that was running."""
-    tops: dict[str, list[Call]] = {}
-    for module in modules:
-        tops.setdefault(module.thread, []).append(module)
+    tops = nested(modules)
 
     def path(call: Call) -> str:
-        here = tops.get(call.thread, [])
-        last = bisect.bisect_right(here, call.start, key=lambda module: module.start)
-        around = [module for module in here[:last] if module.end >= call.end]
-        return ".".join(module.name.removeprefix(MODULE) for module in around)
+        names = []
+        level = tops.get(call.thread, [])
+        while level:
+            index = bisect.bisect_right(level, call.start, key=lambda module: module.start) - 1
+            if index < 0 or level[index].end < call.end:
+                break
+            names.append(level[index].name.removeprefix(MODULE))
+            level = level[index].children
+        return ".".join(names)
 
     return path

@@ -72,9 +72,15 @@ def dense(
         raise BadInput(
             f"{len(data)} bytes for shape {list(shape)}", where, f"at least {(last + 1) * width} bytes"
         )
+    if len(data) == math.prod(shape) * width and strides == _plain_strides(shape):
+        return data
     start = np.frombuffer(data, f"V{width}", offset=offset * width, count=len(data) // width - offset)
     view = as_strided(start, shape, [stride * width for stride in strides], writeable=False)
     return np.ascontiguousarray(view).tobytes()
+
+
+def _plain_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
 
 
 def dtype_of(meta: Any, where: str) -> str:

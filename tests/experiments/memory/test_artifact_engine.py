@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.core.errors import BadInput, Infeasible
@@ -43,6 +43,7 @@ def test_pages_are_given_out_from_both_ends_and_holes_grow_together():
     assert (space.starts, space.lengths) == ([0], [4])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=40), st.randoms(use_true_random=False))
 def test_an_allocator_given_everything_back_is_one_hole(requests, random):
     space, held = TwoEnded(64), []

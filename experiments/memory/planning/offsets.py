@@ -136,14 +136,21 @@ def longest_first(stay: Stay) -> tuple[int, ...]:
     return stay.start - stay.end, -stay.bytes, stay.tensor
 
 
-def packed(stays: Sequence[Stay], fit: str, fixed: Collection[int] = ()) -> dict[int, int]:
-    """One address for each tensor, laid out ahead (SmartPool): the largest first, each in a hole between those that it
-    meets at some time. The tensors ``fixed`` (those that live on from step to step) are placed first.
+def packed(
+    stays: Sequence[Stay],
+    fit: str,
+    fixed: Collection[int] = (),
+    key: Callable[[Stay], tuple[int, ...]] = largest_first,
+) -> dict[int, int]:
+    """One address for each tensor, laid out ahead: in the order of ``key`` over the stretch from its first stay to its
+    last (SmartPool: the largest first), each in a hole between those that it meets at some time. The tensors ``fixed``
+    (those that live on from step to step) are placed first.
     """
     spans: dict[int, list[Stay]] = {}
     for stay in stays:
         spans.setdefault(stay.tensor, []).append(stay)
-    order = sorted(spans, key=lambda t: (t not in fixed, -spans[t][0].bytes, spans[t][0].start, t))
+    whole = {t: Stay(t, rows[0].bytes, rows[0].start, rows[-1].end) for t, rows in spans.items()}
+    order = sorted(spans, key=lambda t: (t not in fixed, *key(whole[t])))
     placed = [(rank, stay) for rank, tensor in enumerate(order) for stay in spans[tensor]]
     ranks = np.array([rank for rank, _ in placed], np.int64)
     starts = np.array([stay.start for _, stay in placed], np.int64)

@@ -16,7 +16,7 @@ class Pool:
 
     ``high``: tensors served from the top (``two_ended``). ``classes``: (object bytes, objects) and ``serves``: (tensor,
     index of its class) for ``classes``; a tensor not named takes the smallest class that holds it. ``offsets``:
-    (tensor, address) for ``planned``; a tensor that comes back has an entry for each of its stays, in their order.
+    (tensor, address) for ``planned``.
     """
 
     kind: str

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from experiments.core.knobs import knob
 from experiments.memory.interface import (
     DeviceView,
@@ -31,6 +33,7 @@ from experiments.memory.planning.offsets import (
     longest_first,
     online,
     packed,
+    packed_bytes,
     pool_bytes,
     stays_of,
 )
@@ -89,13 +92,12 @@ class VdnnPp(MemoryPolicy):
 
 def best_pool(step: Step, moves: tuple[Move, ...], capacity: int) -> tuple[Pool, dict[str, int]]:
     """The order with the smallest pool, and what each came to beside the bound."""
-    stays = stays_of(step, absences(moves))
-    tried = {"as executed": online(stays, capacity, "best_fit")}
-    tried |= {name: packed(stays, "best_fit", key=key) for name, key in ORDERS.items()}
-    sizes = {name: pool_bytes(addresses) for name, addresses in tried.items()}
+    stays, fixed = stays_of(step, absences(moves)), set(np.nonzero(step.persistent)[0].tolist())
+    sizes = {"as executed": pool_bytes(online(stays, capacity, "best_fit"))}
+    tried = {name: packed(stays, "best_fit", fixed, key) for name, key in ORDERS.items()}
+    sizes |= {name: packed_bytes(stays, addresses) for name, addresses in tried.items()}
     best = min(sizes, key=lambda name: sizes[name])
     sizes["bound"] = load_bound(stays, len(step.ops))
     if best == "as executed":
         return Pool("best_fit"), sizes
-    offsets = tuple((stay.tensor, tried[best][stay]) for stay in stays)
-    return Pool("planned", granularity=1, offsets=offsets), sizes
+    return Pool("planned", offsets=tuple(sorted(tried[best].items()))), sizes

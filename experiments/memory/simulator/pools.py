@@ -73,7 +73,7 @@ def allocator(pool: Pool, capacity: int, sizes: Sequence[int]) -> Allocator:
     if pool.kind == "two_ended":
         return TwoEnded(capacity, grain, pool.high)
     if pool.kind == "planned":
-        return Planned(capacity, grain, pool.offsets, sizes)
+        return Planned(capacity, grain, dict(pool.offsets), sizes)
     if pool.kind == "caching":
         return Caching(capacity, grain)
     if pool.kind != "classes":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from experiments.memory.simulator.allocator import NOWHERE, Allocator
 from experiments.memory.simulator.holes import Holes
@@ -64,28 +64,16 @@ class TwoEnded(Ranged):
 
 
 class Planned(Ranged):
-    """Every tensor of ``offsets`` has its address, or one for each of its stays in turn; the rest goes above all of these.
+    """Every tensor of ``offsets`` has its address; what is not named goes first fit above all of these."""
 
-    After its last stay a tensor begins again with its first, for the next step.
-    """
-
-    def __init__(
-        self, size: int, granularity: int, offsets: Sequence[tuple[int, int]], sizes: Sequence[int]
-    ) -> None:
+    def __init__(self, size: int, granularity: int, offsets: Mapping[int, int], sizes: Sequence[int]) -> None:
         super().__init__(size, granularity)
-        self.turns: dict[int, list[int]] = {}
-        for tensor, address in offsets:
-            self.turns.setdefault(tensor, []).append(address)
-        self.stays: dict[int, int] = dict.fromkeys(self.turns, 0)
-        ends = [address + sizes[tensor] for tensor, address in offsets]
+        self.offsets = offsets
+        ends = [address + sizes[tensor] for tensor, address in offsets.items()]
         self.top = -(-max(ends, default=0) // granularity) * granularity
 
     def where(self, tensor: int, size: int) -> int | None:
-        turns = self.turns.get(tensor)
-        if turns is None:
+        address = self.offsets.get(tensor)
+        if address is None:
             return self.holes.lowest(size, self.top)
-        address = turns[self.stays[tensor] % len(turns)]
-        if not self.holes.holds(address, size):
-            return None
-        self.stays[tensor] += 1
-        return address
+        return address if self.holes.holds(address, size) else None

@@ -16,7 +16,7 @@ from experiments.memory.interface import plan as moves
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.plan import DEVICE, TIERS, InPlace, MemoryPlan, Move, OnHost
 from experiments.memory.interface.rerun import Lineage
-from experiments.memory.interface.space_check import paging_faults, pool_faults
+from experiments.memory.interface.space_check import hint_faults, paging_faults, pool_faults
 from experiments.memory.interface.tier_bytes import BYTE_ADDRESSABLE, TierBytes
 from experiments.memory.interface.transform import transformed
 from experiments.workloads.step import Step
@@ -32,7 +32,7 @@ UNBORN, GONE, DEAD, ENCODED = "not yet produced", "dropped", "dead", "compressed
 def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
     """Every reason why ``plan`` cannot be carried out on ``step``, at most ``MOST``, in step order."""
     if plan.artifact is not None:
-        return _hint_faults(plan, step)[:MOST]
+        return hint_faults(plan, step)[:MOST]
     try:
         step = transformed(step, plan)
     except BadInput as error:
@@ -41,19 +41,6 @@ def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
         return paging_faults(plan, step)[:MOST]
     faults = pool_faults(plan.pool, step) if plan.pool else []
     return [*faults, *_Walk(plan, step, machine).run()][:MOST]
-
-
-def _hint_faults(plan: MemoryPlan, step: Step) -> list[str]:
-    """An artifact takes moves as hints, which it ignores where they make no sense; they must name what there is."""
-    return [
-        f"{move.action} before op {move.at}: an artifact takes offloads, prefetches and drops of tensors"
-        for move in plan.moves
-        if not (
-            isinstance(move, moves.Offload | moves.Prefetch | moves.Drop)
-            and 0 <= move.at <= len(step.ops)
-            and 0 <= move.tensor < len(step.tensors)
-        )
-    ]
 
 
 class _Walk:
@@ -98,7 +85,9 @@ class _Walk:
             if not 0 <= getattr(move, "tensor", 0) < len(self.step.tensors):
                 return [f"{move.action} at op {move.at} names tensor {getattr(move, 'tensor', 0)}"]
             by_op[move.at].append(move)
-        by_op[0].sort(key=lambda move: not isinstance(move, moves.Place))  # where the step begins, before any move
+        by_op[0].sort(
+            key=lambda move: not isinstance(move, moves.Place)
+        )  # where the step begins, before any move
         for op in range(len(self.step.ops) + 1):
             for move in by_op[op]:
                 self.carry[move.action](move)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from experiments.memory.interface.plan import MemoryPlan, Prefetch
+from experiments.memory.interface.plan import Drop, MemoryPlan, Offload, Prefetch
 from experiments.memory.interface.space import POOLS, Pool
 from experiments.workloads.step import Step
 
@@ -17,6 +17,19 @@ def paging_faults(plan: MemoryPlan, step: Step) -> list[str]:
         if not (
             isinstance(move, Prefetch)
             and 0 <= move.at < len(step.ops)
+            and 0 <= move.tensor < len(step.tensors)
+        )
+    ]
+
+
+def hint_faults(plan: MemoryPlan, step: Step) -> list[str]:
+    """An artifact takes moves as hints, which it ignores where they make no sense; they must name what there is."""
+    return [
+        f"{move.action} before op {move.at}: an artifact takes offloads, prefetches and drops of tensors"
+        for move in plan.moves
+        if not (
+            isinstance(move, Offload | Prefetch | Drop)
+            and 0 <= move.at <= len(step.ops)
             and 0 <= move.tensor < len(step.tensors)
         )
     ]

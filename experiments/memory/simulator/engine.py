@@ -1,4 +1,4 @@
-"""The simulated step: one compute lane, four channels, one pool of device bytes with a capacity.
+"""The simulated step: a compute lane, the host's processor, channels between tiers, and device bytes with a capacity.
 
 Order of things before op ``i`` (``docs/decisions`` has the reasons): the moves at ``i`` are issued; tensors that the
 op lacks and its new outputs take their space, waiting for offloads to leave where they must; then prefetches that
@@ -51,9 +51,13 @@ class Simulator:
         """One step under ``plan``; ``Infeasible`` names the op that does not fit and the bytes that are missing.
 
         With more ``iterations`` the step is repeated: copies under way when one ends go on beside the next. The last
-        one is reported, from end to end, and holds the first.
+        one is reported, from end to end, and holds the first. A paged device repeats the step by itself.
         """
         prepared = self._transformed(plan)
+        if iterations > 1 and (plan.artifact or plan.paging):
+            raise BadInput(
+                f"{iterations} iterations of a plan that repeats its step by itself", "simulation", "1"
+            )
         if plan.artifact is not None:
             return artifact.carry_out(prepared.step, prepared.machine, plan, plan.artifact)
         if plan.paging is not None:

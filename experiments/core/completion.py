@@ -17,10 +17,14 @@ def complete(spec: RunSpec) -> tuple[RunSpec, Policy]:
         raise BadInput(
             f"{spec.policy} cannot be {spec.mode}", "spec.mode", "one of " + ", ".join(policy.modes)
         )
-    if (spec.mode == "measured") != (spec.hardware == "local"):
+    if (spec.mode == "measured") != _is_here(spec.hardware):
         raise BadInput(
             f"mode {spec.mode} on hardware {spec.hardware!r}",
             "spec.hardware",
-            "local if and only if measured",
+            "local (or local with overrides that plans are made for) if and only if measured",
         )
     return replace(spec, policy=policy.name, knobs=policy.knob_values()), policy
+
+
+def _is_here(hardware: object) -> bool:
+    return hardware == "local" or (isinstance(hardware, dict) and hardware.get("device") == "local")

@@ -20,7 +20,7 @@ CLUSTER_FIELDS = DEVICE_FIELDS | {"nodes", "devices_per_node", "node_link", "net
 def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
     """The hardware that ``spec`` names.
 
-    ``spec`` is a sheet name or alias; ``"local"`` for this host; ``{"device", "overrides"}``;
+    ``spec`` is a sheet name or alias; ``"local"`` for this host; ``{"device", "overrides"}``, also with ``local``;
     ``{"cluster": {"nodes", "devices_per_node", "device", "node_link", "network"}}``; or a list of such cluster
     objects for a mixed cluster. A device and a cluster may also name ``host`` and ``storage`` sheets, and as ``remote``
     the storage sheet of byte-addressable memory beyond the host's; a cluster ``nics_per_node`` (1) network links per node. What a spec leaves out comes from the device's sheet.
@@ -28,6 +28,8 @@ def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
     """
     if spec == "local":
         return local.this_host()
+    if isinstance(spec, Mapping) and spec.get("device") == "local":
+        return _here(spec)
     if isinstance(spec, str):
         return _single({"device": spec}, WHERE)
     if isinstance(spec, Mapping) and "cluster" in spec:
@@ -39,6 +41,14 @@ def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
         places = [f"{WHERE}[{index}]" for index in range(len(spec))]
         return _cluster(spec, places)
     raise BadInput(f"{spec!r:.80} is not hardware", WHERE, "a sheet name, an object or a list of node groups")
+
+
+def _here(spec: Mapping[str, Any]) -> Hardware:
+    """This host with figures replaced; its host memory and storage are what they are."""
+    row = _fields(spec, {"device"}, {"device", "overrides"}, WHERE)
+    found = local.this_host()
+    node = override(found.node, row.get("overrides", {}), f"{WHERE}.overrides")
+    return Hardware(_named({**row, "device": "local"}, node), (NodeGroup(1, node),), found.network)
 
 
 def _single(spec: Mapping[str, Any], where: str) -> Hardware:
@@ -89,7 +99,9 @@ def _node(row: Mapping[str, Any], where: str) -> Node:
     storage = library.storage(row["storage"], f"{where}.storage") if "storage" in row else sheet.storage
     per_node = _count(row, "devices_per_node", MOST_DEVICES_PER_NODE, where)
     return override(
-        Node(sheet.device, per_node, link, host, storage, _remote(row, where)), row.get("overrides", {}), f"{where}.overrides"
+        Node(sheet.device, per_node, link, host, storage, _remote(row, where)),
+        row.get("overrides", {}),
+        f"{where}.overrides",
     )
 
 
@@ -100,7 +112,9 @@ def _remote(row: Mapping[str, Any], where: str) -> Storage | None:
     found = library.storage(row["remote"], f"{where}.remote")
     if not found.byte_addressable:
         usable = [name for name in library.names("storage") if library.storage(name, where).byte_addressable]
-        raise BadInput(f"{found.name} is not byte-addressable", f"{where}.remote", "one of " + ", ".join(usable))
+        raise BadInput(
+            f"{found.name} is not byte-addressable", f"{where}.remote", "one of " + ", ".join(usable)
+        )
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +17,12 @@ from experiments.core.spec import Result, RunSpec
 from experiments.core.units import human
 from experiments.hardware import Hardware, resolve
 from experiments.memory.interface import (
+    Compress,
     DeviceView,
     Machine,
     MemoryPlan,
     MemoryPolicy,
+    Offload,
     ReactiveMemoryPolicy,
     machine_of,
     violations,
@@ -77,23 +79,29 @@ def measured(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
         raise BadInput(f"{policy.name} decides while it runs", "spec.mode", "simulated")
     live = registry.load_module("memory", "live")
     session = live.Session(loaded.value, part(progress, 0.0, 0.4))
-    step: Step = session.step
-    machine = replace(machine_of(session.hardware), synchronous=session.synchronous)
-    split = splitter(step, loaded.value, lambda source: model_step(source, session.hardware.device))
+    result = measured_in(session, spec, policy, part(progress, 0.4, 1.0))
+    return replace(result, workload_sha256=loaded.sha256)
+
+
+def measured_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
+    """One plan in a ``live.Session``, made for this host with the overrides of ``spec.hardware``."""
+    live = registry.load_module("memory", "live")
+    source, step = session.source, session.step
+    overrides = spec.hardware.get("overrides") if isinstance(spec.hardware, Mapping) else None
+    hardware = session.hardware(overrides)
+    machine = replace(machine_of(hardware), synchronous=session.synchronous)
+    split = splitter(step, source, lambda parts: model_step(parts, hardware.device))
     plan = make_plan(step, machine, policy, spec.seed, split)
-    if plan.order or plan.overlays or plan.paging is not None:
-        raise BadInput(
-            f"{policy.name} asks for another order of ops, overlays or pages", "spec.mode", "simulated"
-        )
+    live.refuse(plan)
     whole = session
     if plan.splits > 1:
-        session = live.Session(replace(loaded.value, micro_batches=plan.splits), part(progress, 0.4, 0.5))
+        session = live.Session(replace(source, micro_batches=plan.splits), part(progress, 0.0, 0.2))
         step = session.step
     faults = violations(plan, step, machine)
     if faults:
         return rejected(plan, faults)
     predicted = Simulator(step, machine).run(plan)
-    seen = session.measure(plan, spec.seed, reference=whole, progress=part(progress, 0.5, 1.0))
+    seen = session.measure(plan, spec.seed, reference=whole, progress=part(progress, 0.2, 1.0))
     metrics = {
         "peak_memory": seen.peak_bytes,
         "persistent_bytes": step.persistent_bytes,
@@ -101,6 +109,7 @@ def measured(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
         "offloaded_bytes": seen.bytes_out,
         "prefetched_bytes": seen.bytes_back,
     }
+    metrics |= {f"{tier}_peak_memory": most for tier, most in seen.peaks.items() if most}
     if seen.unplanned_time is not None and seen.parameter_difference is not None:
         metrics |= {
             "ideal_step_time": seen.unplanned_time,
@@ -109,16 +118,39 @@ def measured(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     return Result(
         metrics=metrics | rates(step, seen.step_time, spec.workload.options.steps),
         plan=plan.to_json(),
-        workload_sha256=loaded.sha256,
         notes={
             "mode": "measured",
             "device": seen.device,
+            "capacity": machine.capacity,
             "losses": list(seen.losses),
             "losses_unplanned": list(seen.unplanned_losses),
             "predicted": {"peak_memory": predicted.peak_bytes, "step_time": predicted.step_time},
             "timing": step.timing,
+            **({"addresses": f"torch's own; {plan.pool.kind} in the simulator"} if plan.pool else {}),
+            **compression(plan, step, seen.ratios),
         },
     )
+
+
+def compression(plan: MemoryPlan, step: Step, ratios: Mapping[int, float]) -> dict[str, Any]:
+    """How much smaller tensors were expected to become and became, in all, and how many came out larger."""
+    planned = {move.tensor: move.ratio for move in plan.moves if isinstance(move, Compress)}
+    planned |= {
+        move.tensor: move.ratio for move in plan.moves if isinstance(move, Offload) and move.ratio > 1
+    }
+    if not planned:
+        return {}
+    size = {tensor: int(step.tensors.bytes[tensor]) for tensor in planned}
+    plain = sum(size.values())
+    return {
+        "compression": {
+            "tensors": len(planned),
+            "bytes": plain,
+            "planned_ratio": plain / sum(size[t] / ratio for t, ratio in planned.items()),
+            "measured_ratio": plain / sum(size[t] / ratios[t] for t in planned),
+            "larger_than_planned": sum(ratios[t] < ratio for t, ratio in planned.items()),
+        }
+    }
 
 
 def too_large(error: Infeasible, plan: MemoryPlan, step: Step, sha256: str) -> Result:

@@ -1,132 +1,143 @@
-"""Copies of tensors between the device and host memory, and the bytes that are on the device.
+"""Copies of tensors between the device, host memory and storage.
 
 A tensor leaves by shrinking its storage to nothing and returns by growing it again, so every view of it stays valid.
-On CUDA both copies run on streams of their own beside the computation, through pinned buffers that are used again in
-every step; the caching allocator hands out the bytes of a departing tensor only after its copy (``record_stream``).
-On a CPU the copies are plain and the computation waits for them.
+On a CPU the copies are plain and the computation waits for them; ``cuda_copies`` has those beside the computation.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
-
-class Ledger:
-    """Exact bytes of the storages that are alive, by watching the storages themselves through weak references."""
-
-    def __init__(self) -> None:
-        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.live = 0
-        self.peak = 0
-
-    def enter(self, storage: torch.UntypedStorage) -> None:
-        """Count ``storage`` at its present size, instead of at what it counted before."""
-        key = storage._cdata
-        self.live += storage.nbytes() - self._drop(key)
-        self._alive[key] = (_watch(storage), storage.nbytes())
-        self.peak = max(self.peak, self.live)
-
-    def sweep(self, keys: list[int]) -> None:
-        """Take the storages of ``keys`` that no longer exist off the account."""
-        for key in keys:
-            if key in self._alive and _is_gone(self._alive[key][0]):
-                self.live -= self._drop(key)
-
-    def _drop(self, key: int) -> int:
-        return self._alive.pop(key)[1] if key in self._alive else 0
+from experiments.memory.live.codec import pack, unpack
+from experiments.memory.live.files import Arena
+from experiments.memory.live.ledger import Beside, Copy, Ledger
 
 
 class HostCopies:
-    """Copies on a CPU: the other side is a second buffer in the same memory, used again in every step."""
+    """Copies on a CPU: the other side is a second buffer in the same memory or a file, used again in every step.
+
+    ``kept`` are the tensors on the device whose copy beside it is still good. ``bytes_out`` and ``bytes_back`` are what
+    crossed the link. ``ratios`` are plain over packed bytes of what was packed on its way, the smallest there was.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self._buffers: dict[int, Tensor] = {}
+        self.ledger, self.beside = ledger, Beside()
+        self.kept: set[int] = set()
         self.bytes_out = self.bytes_back = 0
+        self.ratios: dict[int, float] = {}
+        self._buffers: dict[int, Tensor] = {}
+        self._made: set[int] = set()
+        self._arena: Arena | None = None
 
-    def offload(self, tensor: int, storage: torch.UntypedStorage) -> None:
-        """Start the copy of ``storage`` to the host."""
-        self._buffer(tensor, storage.nbytes()).copy_(_bytes_of(storage))
-        self.bytes_out += storage.nbytes()
+    @property
+    def away(self) -> dict[int, Copy]:
+        return self.beside.away
+
+    @property
+    def arena(self) -> Arena:
+        """The file of the storage tier, opened when it is first used."""
+        if self._arena is None:
+            self._arena = Arena()
+        return self._arena
+
+    def offload(self, tensor: int, storage: torch.UntypedStorage, tier: str = "host", word: int = 0) -> None:
+        """Start the copy of ``storage`` to ``tier``, packed if there are words; a good one there is as well."""
+        if tensor in self.kept and self.away[tensor].tier == tier:
+            self.kept.discard(tensor)
+            return
+        self.forget(tensor)
+        source = bytes_of(storage)
+        if word:
+            source = pack(source, word)
+            self.note_ratio(tensor, storage.nbytes(), source.numel())
+        self.beside.put(tensor, Copy(tier, storage.nbytes(), source.numel(), word))
+        self.bytes_out += source.numel()
+        self._send(tensor, source, tier)
 
     def release(self, tensor: int, storage: torch.UntypedStorage) -> None:
         """Give the device bytes back, as soon as the copy has ended."""
         storage.resize_(0)
         self.ledger.enter(storage)
 
-    def prefetch(self, tensor: int, storage: torch.UntypedStorage) -> None:
-        """Start the copy back."""
-        buffer = self._buffers[tensor]
-        storage.resize_(buffer.numel())
+    def prefetch(self, tensor: int, storage: torch.UntypedStorage, keep: bool = False) -> None:
+        """Start the copy back; with ``keep`` the one beside the device stays."""
+        copy = self.away[tensor]
+        storage.resize_(copy.plain)
         self.ledger.enter(storage)
-        _bytes_of(storage).copy_(buffer)
-        self.bytes_back += buffer.numel()
+        self.bytes_back += copy.size
+        self._fetch(tensor, copy, bytes_of(storage))
+        if keep:
+            self.kept.add(tensor)
+        else:
+            self.forget(tensor)
+
+    def forget(self, tensor: int) -> None:
+        """The copy of ``tensor`` beside the device, if any, is good no more."""
+        self.kept.discard(tensor)
+        self.beside.remove(tensor)
+        if tensor in self._made:
+            self._made.discard(tensor)
+            del self._buffers[tensor]
 
     def need(self, tensor: int) -> None:
         """Before the computation uses ``tensor`` or waits for it."""
 
+    def wait(self, tensor: int) -> None:
+        """The computation stands still until the copy of ``tensor`` under way has ended."""
+        self.need(tensor)
+
     def finish(self) -> None:
         """Before the step's time is taken."""
 
-    def _buffer(self, tensor: int, size: int, pinned: bool = False) -> Tensor:
-        if tensor not in self._buffers:
-            self._buffers[tensor] = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+    def close(self) -> None:
+        """Remove the file."""
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+
+    def note_ratio(self, tensor: int, plain: int, packed: int) -> None:
+        ratio = plain / packed if packed else 1.0
+        self.ratios[tensor] = min(ratio, self.ratios.get(tensor, ratio))
+
+    # --- content in host memory, for ops that run there -------------------------------------------------------
+
+    def content(self, tensor: int) -> Tensor:
+        """The bytes of the copy of ``tensor`` in host memory, to be read and written there."""
         return self._buffers[tensor]
 
+    def adopt(self, tensor: int, storage: torch.UntypedStorage) -> None:
+        """``tensor`` was made in host memory, in ``storage``."""
+        self._buffers[tensor] = bytes_of(storage)
+        self._made.add(tensor)
+        self.beside.put(tensor, Copy("host", storage.nbytes(), storage.nbytes()))
 
-class CudaCopies(HostCopies):
-    """Copies on CUDA streams; events order them with the computation."""
+    # --- how bytes travel -------------------------------------------------------------------------------------
 
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__(ledger)
-        self._out, self._back = _stream(), _stream()
-        self._events: dict[int, torch.cuda.Event] = {}
+    def _send(self, tensor: int, source: Tensor, tier: str) -> None:
+        if tier == "storage":
+            self.arena.write(tensor, source)
+        else:
+            self._buffer(tensor, source.numel()).copy_(source)
 
-    def offload(self, tensor: int, storage: torch.UntypedStorage) -> None:
-        source = _bytes_of(storage)
-        buffer = self._buffer(tensor, source.numel(), pinned=True)
-        self._out.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._out):
-            buffer.copy_(source, non_blocking=True)
-            self._events[tensor] = self._out.record_event()
-        source.record_stream(self._out)
-        self.bytes_out += source.numel()
+    def _fetch(self, tensor: int, copy: Copy, target: Tensor) -> None:
+        if copy.tier == "storage":
+            content = torch.empty(copy.size, dtype=torch.uint8) if copy.word else target
+            self.arena.read(tensor, content)
+        else:
+            content = self._buffers[tensor][: copy.size]
+        if copy.word:
+            unpack(content, copy.word, target)
+        elif content is not target:
+            target.copy_(content)
 
-    def prefetch(self, tensor: int, storage: torch.UntypedStorage) -> None:
-        buffer = self._buffers[tensor]
-        storage.resize_(buffer.numel())
-        self.ledger.enter(storage)
-        target = _bytes_of(storage)
-        self._back.wait_stream(torch.cuda.current_stream())
-        self._back.wait_event(self._events[tensor])
-        with torch.cuda.stream(self._back):
-            target.copy_(buffer, non_blocking=True)
-            self._events[tensor] = self._back.record_event()
-        target.record_stream(self._back)
-        self.bytes_back += buffer.numel()
-
-    def need(self, tensor: int) -> None:
-        if tensor in self._events:
-            torch.cuda.current_stream().wait_event(self._events[tensor])
-
-    def finish(self) -> None:
-        torch.cuda.synchronize()
+    def _buffer(self, tensor: int, size: int, pinned: bool = False) -> Tensor:
+        """``size`` bytes of the tensor's buffer, which grows where it must."""
+        if tensor not in self._buffers or self._buffers[tensor].numel() < size:
+            self._buffers[tensor] = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+        return self._buffers[tensor][:size]
 
 
-def _bytes_of(storage: torch.UntypedStorage) -> Tensor:
+def bytes_of(storage: torch.UntypedStorage) -> Tensor:
     """The storage as a flat tensor of bytes that shares its memory."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-
-
-def _watch(storage: torch.UntypedStorage) -> StorageWeakRef:
-    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-
-
-def _is_gone(reference: StorageWeakRef) -> bool:
-    return bool(reference.expired())  # type: ignore[no-untyped-call]
-
-
-def _stream() -> torch.cuda.Stream:
-    return torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +32,8 @@ class Measured:
     ``peak_bytes``: CPU exact live storages; CUDA the allocator's peak of active bytes. ``step_time`` and
     ``unplanned_time`` are medians over the steps but the first. ``parameter_difference`` is the largest absolute
     difference over all parameters, optimizer state and buffers after the last step; 0.0 means bitwise equal. Both are
-    ``None`` where the unplanned step does not fit the device.
+    ``None`` where the unplanned step does not fit the device. ``peaks`` are the most bytes of copies by tier beside the
+    device. ``ratios`` are plain over packed bytes of every tensor that was compressed, the smallest in any step.
     """
 
     peak_bytes: int
@@ -43,6 +45,8 @@ class Measured:
     bytes_out: int
     bytes_back: int
     device: str
+    peaks: Mapping[str, int] = field(default_factory=dict)
+    ratios: Mapping[int, float] = field(default_factory=dict)
 
 
 class Session:
@@ -51,6 +55,7 @@ class Session:
     def __init__(self, source: ModelSource, progress: Progress = silent) -> None:
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.source = source
+        self._plain: dict[tuple[int, int], _Steps | None] = {}
         timing.flush_denormals()
         self.traced: Traced = trace(source, self.device, part(progress, 0.0, 0.4))
         self.step = self._profiled(part(progress, 0.4, 1.0))
@@ -60,17 +65,19 @@ class Session:
         try:
             return timing.profiled(self.source, self.device, progress)
         except torch.OutOfMemoryError:
-            return roofline_timed(self.traced.step, self.hardware.device)
+            return roofline_timed(self.traced.step, self.hardware().device)
 
     @property
     def synchronous(self) -> bool:
         """Copies stop the computation."""
         return self.device == "cpu"
 
-    @property
-    def hardware(self) -> Hardware:
-        """This host; a GPU by the spec sheet of the product name that its driver reports."""
-        return resolve("local" if self.device == "cpu" else torch.cuda.get_device_name())
+    def hardware(self, overrides: Mapping[str, Any] | None = None) -> Hardware:
+        """This host, with ``overrides`` of its figures for plans to be made for; a GPU by the spec sheet of the product
+        name that its driver reports.
+        """
+        name = "local" if self.device == "cpu" else torch.cuda.get_device_name()
+        return resolve({"device": name, "overrides": overrides or {}})
 
     def measure(
         self,
@@ -84,32 +91,47 @@ class Session:
 
         ``reference``: whose steps go unplanned (the whole batch, where this session's is in micro-batches).
         """
-        plain = (reference or self)._unplanned(seed, steps, part(progress, 0.0, 0.5))
-        inputs = self.traced.make_inputs(seed)
-        if self.device == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-        runner = StepRunner(self.traced, plan)
+        plain = (reference or self).unplanned(seed, steps, part(progress, 0.0, 0.5))
         try:
-            planned = _timed(runner, inputs, steps, seed, part(progress, 0.5, 1.0))
+            return self._planned(plan, seed, steps, part(progress, 0.5, 1.0), plain)
         except torch.OutOfMemoryError as error:
             raise Infeasible(str(error).split("\n")[0], "the step under the plan") from None
+
+    def _planned(
+        self, plan: MemoryPlan, seed: int, steps: int, progress: Progress, plain: _Steps | None
+    ) -> Measured:
+        inputs = self.traced.make_inputs(seed)
+        with StepRunner(self.traced, plan) as runner:
+            runner.begin(inputs)
+            if self.device == "cuda":
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+            planned = _timed(runner, inputs, steps, seed, progress)
+            copies, peak = runner.copies, self._peak(runner)
+            out, back = copies.bytes_out // steps, copies.bytes_back // steps
         return Measured(
-            peak_bytes=self._peak(runner),
+            peak_bytes=peak,
             step_time=statistics.median(planned.seconds[1:]),
             unplanned_time=statistics.median(plain.seconds[1:]) if plain else None,
             losses=planned.losses,
             unplanned_losses=plain.losses if plain else (),
             parameter_difference=max(map(_difference, plain.values, inputs), default=0.0) if plain else None,
-            bytes_out=runner.copies.bytes_out // steps,
-            bytes_back=runner.copies.bytes_back // steps,
+            bytes_out=out,
+            bytes_back=back,
             device=torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
+            peaks=dict(copies.beside.peaks),
+            ratios=dict(copies.ratios),
         )
 
+    def unplanned(self, seed: int, steps: int, progress: Progress = silent) -> _Steps | None:
+        """The captured graph as it is, run once for each seed; ``None`` where it does not fit the device."""
+        if (seed, steps) not in self._plain:
+            self._plain[seed, steps] = self._unplanned(seed, steps, progress)
+        return self._plain[seed, steps]
+
     def _unplanned(self, seed: int, steps: int, progress: Progress) -> _Steps | None:
-        """The captured graph as it is; ``None`` where it does not fit the device."""
-        inputs = self.traced.make_inputs(seed)
         try:
+            inputs = self.traced.make_inputs(seed)
             with torch.no_grad():
                 done = _timed(self.traced.graph_module, inputs, steps, seed, progress)
         except torch.OutOfMemoryError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import fx
@@ -12,42 +12,102 @@ from experiments.core.errors import BadInput
 from experiments.memory.interface import plan as moves
 from experiments.memory.interface.plan import MemoryPlan, Move
 from experiments.memory.interface.rerun import Lineage
+from experiments.memory.live.ledger import TIERS
 from experiments.profiling.capture import Traced
 
-#: What the live runner can carry out, with the host as the only tier.
-SUPPORTED = (moves.Offload, moves.Prefetch, moves.Wait, moves.Drop, moves.Recompute)
+#: Moves that stand between ops.
+BETWEEN = (
+    moves.Offload,
+    moves.Prefetch,
+    moves.Wait,
+    moves.Drop,
+    moves.Recompute,
+    moves.Compress,
+    moves.Decompress,
+)
 
 
 @dataclass(frozen=True)
 class Schedule:
     """``before[i]`` are the moves at op ``i``. ``after[name]`` are the nodes whose value node ``name`` needs last,
-    ``after_moves[i]`` those that a rerun at op ``i`` needs last. ``again`` are the ops that some rerun repeats.
+    ``after_moves[i]`` those that a rerun at op ``i`` needs last. ``again`` are the ops that some rerun repeats,
+    ``on_host`` those that run on the host's processor; ``places`` says what lies beside the device between steps.
     """
 
     before: Mapping[int, list[Move]]
     after: Mapping[str, list[str]]
     after_moves: Mapping[int, list[str]]
     again: frozenset[int]
+    on_host: frozenset[int]
+    places: tuple[moves.Place, ...]
 
 
-def schedule(traced: Traced, plan: MemoryPlan) -> Schedule:
-    """``BadInput`` names a kind of move that torch cannot carry out here."""
+def refuse(plan: MemoryPlan) -> None:
+    """``BadInput`` names what torch cannot carry out here."""
+    whole = (
+        (plan.overlays, "overlays: kernels of torch cannot write over what they read"),
+        (plan.paging, "pages"),
+        (plan.artifact, "an artifact's rules"),
+        (plan.reactive, "decisions while it runs"),
+    )
+    for asked, what in whole:
+        if asked:
+            raise BadInput(f"the plan asks for {what}", "spec.mode", "simulated")
+    for move in plan.moves:
+        tier = move.through if isinstance(move, moves.OnHost) else getattr(move, "tier", "host")
+        far = isinstance(move, moves.OnHost) and tier != "host"
+        if not isinstance(move, (*BETWEEN, moves.OnHost, moves.Place)) or tier not in TIERS or far:
+            expected = "copies to host or storage, drops, reruns, codecs, places, ops on the host's memory"
+            raise BadInput(f"{move.action} at op {move.at} ({tier}) cannot be measured", "plan", expected)
+
+
+def schedule(traced: Traced, plan: MemoryPlan, nodes: Sequence[fx.Node]) -> Schedule:
+    """``nodes`` are the graph's in the order in which they run."""
+    refuse(plan)
     before: dict[int, list[Move]] = defaultdict(list)
     for move in plan.moves:
-        kept = isinstance(move, moves.Prefetch) and move.keep
-        if not isinstance(move, SUPPORTED) or getattr(move, "tier", "host") != "host" or kept:
-            expected = "offload to the host, prefetch (no copy kept), wait, drop, recompute"
-            raise BadInput(f"{move.action} at op {move.at} cannot be measured", "plan", expected)
-        before[move.at].append(move)
+        if isinstance(move, BETWEEN):
+            before[move.at].append(move)
     reruns = [move for move in plan.moves if isinstance(move, moves.Recompute)]
-    after, after_moves = _last_needs(traced, reruns)
-    return Schedule(before, after, after_moves, frozenset(op for move in reruns for op in move.ops))
+    after, after_moves = _last_needs(traced, reruns, nodes)
+    return Schedule(
+        before,
+        after,
+        after_moves,
+        again=frozenset(op for move in reruns for op in move.ops),
+        on_host=frozenset(move.at for move in plan.moves if isinstance(move, moves.OnHost)),
+        places=tuple(move for move in plan.moves if isinstance(move, moves.Place)),
+    )
+
+
+def in_order(traced: Traced, names: Sequence[str]) -> list[fx.Node]:
+    """The graph's nodes with its ops in the order of ``names``; each other node follows the last that it reads."""
+    nodes = list(traced.graph_module.graph.nodes)
+    ops, by_name = set(names), {node.name: node for node in nodes}
+    leaves = [node for node in nodes if node.op in ("placeholder", "get_attr")]
+    followers: dict[str, list[fx.Node]] = defaultdict(list)
+    position = {name: place for place, name in enumerate(names)}
+    for node in nodes:
+        if node.op == "call_function" and node.name not in ops:
+            last = max(node.all_input_nodes, key=lambda read: position.get(read.name, -1))
+            position[node.name] = position.get(last.name, -1)
+            followers[last.name].append(node)
+    found = [*leaves]
+
+    def add(node: fx.Node) -> None:
+        found.append(node)
+        for follower in followers[node.name]:
+            add(follower)
+
+    for name in names:
+        add(by_name[name])
+    return [*found, *(node for node in nodes if node.op == "output")]
 
 
 def _last_needs(
-    traced: Traced, reruns: list[moves.Recompute]
+    traced: Traced, reruns: list[moves.Recompute], ordered: Sequence[fx.Node]
 ) -> tuple[dict[str, list[str]], dict[int, list[str]]]:
-    nodes = {node.name: node for node in traced.graph_module.graph.nodes}
+    nodes = {node.name: node for node in ordered}
     order = {name: position for position, name in enumerate(nodes)}
     last: dict[str, tuple[int, str | int]] = {}
     for node in nodes.values():

@@ -10,7 +10,15 @@ from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions, load_spec
 from experiments.hardware import resolve
-from experiments.memory.interface import Compress, MemoryPlan, Place, machine_of, violations
+from experiments.memory.interface import (
+    Algorithm,
+    InPlace,
+    MemoryPlan,
+    Offload,
+    Paging,
+    machine_of,
+    violations,
+)
 from experiments.memory.simulator import Simulator
 from experiments.run import run
 from experiments.sources import roofline_timed
@@ -102,24 +110,31 @@ def test_where_the_unplanned_step_does_not_fit_the_plan_is_measured_alone(tmp_pa
 
 
 def test_a_random_op_that_runs_again_draws_the_same_numbers():
-    from experiments.memory.live.runner import _generator
+    from experiments.memory.live.moves import generator
 
     state = torch.get_rng_state()
     first = torch.rand(3)
     after = torch.rand(1)
     torch.set_rng_state(state)
     assert torch.equal(torch.rand(3), first)
-    with _generator(state, "cpu"):
+    with generator(state, "cpu"):
         assert torch.equal(torch.rand(3), first)
     assert torch.equal(torch.rand(1), after)
 
 
-def test_a_move_that_torch_cannot_carry_out_here_is_refused_by_name(traced):
-    from experiments.memory.live.schedule import schedule
+def test_what_torch_cannot_carry_out_here_is_refused_by_name():
+    from experiments.memory.live import refuse
 
-    for move in (Place(0, 0), Compress(1, 0, 2.0, 0.1)):
-        with pytest.raises(BadInput, match=f"{move.action} at op {move.at} cannot be measured"):
-            schedule(traced, MemoryPlan((move,)))
+    for move in (Algorithm(3, 0.1, 0), InPlace(1, (0,), 0.1), Offload(2, 0, 1, "remote")):
+        with pytest.raises(BadInput, match=f"{move.action} at op {move.at} .* cannot be measured"):
+            refuse(MemoryPlan((move,)))
+    for plan, what in (
+        (MemoryPlan(overlays=((1, 0),)), "overlays"),
+        (MemoryPlan(paging=Paging()), "pages"),
+        (MemoryPlan(reactive=True), "decisions while it runs"),
+    ):
+        with pytest.raises(BadInput, match=what):
+            refuse(plan)
 
 
 def test_a_measured_run_reports_what_it_saw_beside_the_prediction(tmp_path, monkeypatch):

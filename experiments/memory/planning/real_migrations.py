@@ -12,7 +12,7 @@ from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
 #: The shares of the capacity that the planner tries to get down to: the next where contiguous ranges do not fit.
-TARGETS = (0.99, 0.95, 0.9, 0.85, 0.8, 0.7)
+TARGETS = (0.99, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 
 
 def migrations(step: Step, device: DeviceView, uses_host: bool, paged: bool) -> MemoryPlan:

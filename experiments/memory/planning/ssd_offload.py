@@ -6,20 +6,39 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.memory.interface import Machine, MemoryPlan, Move, Offload, Pool, Prefetch, Wait
+from experiments.core.errors import Infeasible
+from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Move, Offload, Pool, Prefetch, Wait
 from experiments.memory.interface.activations import last_forward_op
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.planning.forward_offload import Write, candidates, choose, room_for_saved
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
+#: The shares of the capacity that are planned for: the next where the allocator finds no hole.
+SHARES = (1.0, 0.99, 0.97, 0.95, 0.92, 0.88)
 
-def offload_to_storage(step: Step, machine: Machine, compress: bool) -> MemoryPlan:
+
+def offload_to_storage(step: Step, device: DeviceView, compress: bool) -> MemoryPlan:
+    """The plan for the largest share of the capacity at which the device's memory can be given out."""
+    plan = MemoryPlan()
+    if step.live_peak <= device.capacity:
+        return plan
+    for share in SHARES:
+        try:
+            plan = _plan(step, device.machine, int(share * device.capacity), compress)
+        except Infeasible:
+            if share == SHARES[0]:
+                raise
+            return plan
+        if device.estimate(plan).fits:
+            return plan
+    return plan
+
+
+def _plan(step: Step, machine: Machine, capacity: int, compress: bool) -> MemoryPlan:
     """Phase 1, and phase 2 where ``compress`` allows it and writing takes longer than the forward pass."""
-    if step.live_peak <= machine.capacity:
-        return MemoryPlan()
     paged = PagedStep(step)
-    line = room_for_saved(paged, machine.capacity)
+    line = room_for_saved(paged, capacity)
     order = candidates(paged)
     writes, rest = choose(paged, order, line)
     ratios = {write.tensor: 1.0 for write in writes}
@@ -27,7 +46,7 @@ def offload_to_storage(step: Step, machine: Machine, compress: bool) -> MemoryPl
     if compress and _write_time(paged, ratios, machine) > forward:
         ratios = _phase_2(paged, order, line, machine, ratios)
         writes, rest = choose(paged, list(ratios), line)
-    moves = _moves(paged, writes, ratios, machine.capacity)
+    moves = _moves(paged, writes, ratios, capacity)
     notes = {"line": line, "candidates": len(order), "chosen": len(writes), "rest": rest}
     return MemoryPlan(moves, notes=notes, pool=Pool("two_ended", PAGE, tuple(sorted(ratios))))
 

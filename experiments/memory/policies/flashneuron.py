@@ -8,8 +8,8 @@ op, absent tensors of the coming ops are fetched while they fit beside the large
 that leave lie at the upper end.
 
 ``preset=artifact`` is FlashNeuron as G10's artifact carries it out, without compression: the prefetcher looks at the
-allocator's holes while the step runs. ``preset=paper`` plans each prefetch by counting bytes and leaves the holes to the
-simulator's allocator. Left open by the paper: a tensor of phase 2 is compressed by the copy engine, at no cost of
+allocator's holes while the step runs. ``preset=paper`` plans each prefetch by counting bytes; where the simulator's
+allocator then finds no hole, it plans again for a little less than the capacity. Left open by the paper: a tensor of phase 2 is compressed by the copy engine, at no cost of
 compute.
 """
 
@@ -48,7 +48,7 @@ class FlashNeuron(MemoryPolicy):
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if self.preset == "paper":
-            return offload_to_storage(step, device.machine, self.compress)
+            return offload_to_storage(step, device, self.compress)
         paged, capacity = PagedStep(step), device.machine.capacity
         if self.vit1024_margin and is_model(step, "vit", 1024):
             capacity = int(capacity * VIT_1024_MARGIN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiments.memory.interface.paged import PagedStep
+from experiments.memory.simulator.report import TIMELINE
 
 NOWHERE, DEVICE, HOST, STORAGE = range(4)
 
@@ -12,10 +13,10 @@ class Blocks:
 
     Lists by block: ``size``, ``tensor``, ``where``, ``moving`` (it waits in a queue to be moved). ``first[t]`` to
     ``first[t + 1]`` are the blocks of tensor ``t``, ``absent[t]`` how many of them are not on the device.
-    ``used`` and ``on_host`` are bytes.
+    ``used`` and ``on_host`` are bytes, ``held`` those on the device by kind (index in ``TIMELINE``).
     """
 
-    def __init__(self, paged: PagedStep, block_bytes: int) -> None:
+    def __init__(self, paged: PagedStep, block_bytes: int, kinds: list[int]) -> None:
         self.first = [0]
         self.size: list[int] = []
         self.tensor: list[int] = []
@@ -29,7 +30,8 @@ class Blocks:
         self.where = bytearray(count)
         self.moving = bytearray(count)
         self.absent = [self.first[t + 1] - self.first[t] for t in range(paged.tensors)]
-        self.used = self.on_host = 0
+        self.kinds, self.held = kinds, [0] * len(TIMELINE)
+        self.used = self.on_host = self.host_peak = 0
         self.arrivals: list[int] = []
         self._turn = [-1] * count
         self._oldest = self._looked = 0
@@ -45,11 +47,14 @@ class Blocks:
             self.on_host -= size
         elif before == DEVICE:
             self.used -= size
+            self.held[self.kinds[self.tensor[block]]] -= size
             self.absent[self.tensor[block]] += 1
         if place == HOST:
             self.on_host += size
+            self.host_peak = max(self.host_peak, self.on_host)
         elif place == DEVICE:
             self.used += size
+            self.held[self.kinds[self.tensor[block]]] += size
             self.absent[self.tensor[block]] -= 1
             self._turn[block] = len(self.arrivals)
             self.arrivals.append(block)

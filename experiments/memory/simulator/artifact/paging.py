@@ -18,7 +18,8 @@ from experiments.memory.interface.plan import Drop, MemoryPlan, Move, Offload, P
 from experiments.memory.simulator.artifact.batches import lanes_of
 from experiments.memory.simulator.artifact.blocks import DEVICE, HOST, NOWHERE, STORAGE, Blocks
 from experiments.memory.simulator.artifact.fault_time import Faults, FaultTimes, new_outputs
-from experiments.memory.simulator.report import CAUSES, Simulation
+from experiments.memory.simulator.artifact.transfers import kinds_of
+from experiments.memory.simulator.report import CAUSES, Simulation, Spans
 
 ITERATIONS = 2
 Queue = deque[int]
@@ -34,7 +35,7 @@ class PagingSteps:
 
     def __init__(self, paged: PagedStep, machine: Machine, plan: MemoryPlan, rules: Artifact) -> None:
         self.paged, self.machine, self.rules = paged, machine, rules
-        self.blocks = Blocks(paged, rules.block_bytes)
+        self.blocks = Blocks(paged, rules.block_bytes, kinds_of(paged))
         self.out, self.back = lanes_of(machine)
         self.fault_times = FaultTimes(paged, machine)
         self.writes: dict[int, Queue] = {STORAGE: deque(), HOST: deque()}
@@ -55,15 +56,23 @@ class PagingSteps:
         return min((self._step(turn) for turn in range(ITERATIONS)), key=lambda step: step.step_time)
 
     def _step(self, turn: int) -> Simulation:
-        start = self.now
+        start, blocks = self.now, self.blocks
         self.out.restart()
         self.back.restart()
-        self.peak = 0
+        self.peak, blocks.host_peak = blocks.used, blocks.on_host
+        idle: Spans = []
+        log = [(0.0, kind, size) for kind, size in enumerate(blocks.held) if size]
         if turn:
             self._hints(self.paged.ops)
-        for op in range(self.paged.ops):
+        for op, seconds in enumerate(self.paged.seconds):
+            began, held = self.now - start, [*blocks.held]
             self._op(op)
-        return self._report(start)
+            ended = self.now - start
+            if ended - seconds > began:
+                idle.append((began, ended - seconds))
+            changes = [after - before for after, before in zip(blocks.held, held, strict=True)]
+            log += [(ended, kind, change) for kind, change in enumerate(changes) if change]
+        return self._report(start, idle, log)
 
     def _op(self, op: int) -> None:
         self.op = op
@@ -240,11 +249,13 @@ class PagingSteps:
         if self.needed[self.blocks.tensor[block]]:
             self._queue(self.faults[to], block)
 
-    def _report(self, start: float) -> Simulation:
+    def _report(self, start: float, idle: Spans, log: list[tuple[float, int, int]]) -> Simulation:
         ideal, time = sum(self.paged.seconds), self.now - start
+        out, back = self.out, self.back
+        lanes = {"out": out.spans, "back": back.spans, "write": out.storage_spans, "read": back.storage_spans}
         return Simulation(
             peak_bytes=self.peak,
-            host_peak=0,
+            host_peak=self.blocks.host_peak,
             step_time=time,
             ideal_time=ideal,
             recompute_time=0.0,
@@ -252,12 +263,14 @@ class PagingSteps:
             codec_time=0.0,
             stalls=dict.fromkeys(CAUSES, 0.0) | {"fault": time - ideal},
             moved={
-                "out": float(self.out.moved),
-                "back": float(self.back.moved),
-                "write": float(self.out.storage_moved),
-                "read": float(self.back.storage_moved),
+                "out": float(out.moved),
+                "back": float(back.moved),
+                "write": float(out.storage_moved),
+                "read": float(back.storage_moved),
             },
-            transfers={},
-            idle=[],
-            log=[],
+            transfers={
+                name: [(a - start, min(b - start, time)) for a, b in spans] for name, spans in lanes.items()
+            },
+            idle=idle,
+            log=log,
         )

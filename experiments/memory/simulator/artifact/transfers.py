@@ -20,6 +20,12 @@ from experiments.memory.simulator.report import CAUSES, TIMELINE, Simulation, Sp
 WORKSPACE = TIMELINE.index("workspace")
 
 
+def kinds_of(paged: PagedStep) -> list[int]:
+    """For each tensor of ``paged`` its index in ``TIMELINE``."""
+    own: list[int] = paged.step.tensors.kind.tolist()
+    return own + [WORKSPACE] * (paged.tensors - len(own))
+
+
 class Transfers:
     """State and clock of one step; subclasses say what is carried out before and after an op.
 
@@ -33,8 +39,8 @@ class Transfers:
         self.lanes = Lanes(machine)
         self.place: list[int | None] = [None] * paged.tensors
         self.fetching: set[int] = set()
-        self.kinds = [*paged.step.tensors.kind.tolist()] + [WORKSPACE] * paged.tensors
-        self.now, self.at = 0.0, -1
+        self.kinds = kinds_of(paged)
+        self.now, self.at, self.host_peak = 0.0, -1, 0
         self.stalls = dict.fromkeys(CAUSES, 0.0)
         self.idle: Spans = []
         self.log: list[tuple[float, int, int]] = []
@@ -163,7 +169,7 @@ class Transfers:
             peak = max(peak, used)
         return Simulation(
             peak_bytes=peak,
-            host_peak=0,
+            host_peak=self.host_peak,
             step_time=self.now,
             ideal_time=sum(self.paged.seconds),
             recompute_time=0.0,

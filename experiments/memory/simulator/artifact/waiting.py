@@ -42,9 +42,13 @@ class WaitingStep(Transfers):
 
     def _write(self, tensor: int, tier: str) -> None:
         if tier == "host":
-            self.on_host.add(tensor)
+            self._keep_on_host(tensor)
         lane = OUT if tier == "host" else WRITE
         self.lanes.queue(lane, tensor, self.paged.bytes[tensor], self.now)
+
+    def _keep_on_host(self, tensor: int) -> None:
+        self.on_host.add(tensor)
+        self.host_peak = max(self.host_peak, sum([self.paged.bytes[t] for t in self.on_host]))
 
     def _want(self, tensor: int) -> None:
         if self.paged.is_global[tensor] and self.place[tensor] is not None:
@@ -63,7 +67,7 @@ class WaitingStep(Transfers):
 
     def completed(self, tensor: int, lane: int) -> None:
         if lane == OUT:
-            self.on_host.add(tensor)
+            self._keep_on_host(tensor)
         elif lane == BACK:
             self.on_host.discard(tensor)
 

@@ -36,6 +36,37 @@ class Chain:
     stuck: frozenset[int]
 
 
+def with_drops(step: Step, lineage: Lineage, reruns: Sequence[Recompute]) -> tuple[Move, ...]:
+    """``reruns`` (one an op, ascending) and the drops that follow from them: whatever is made again left before.
+
+    A tensor leaves after its last need before it is made, be that an op or a rerun that reads it. It is not made where
+    nothing needs it until it is made anew.
+    """
+    reads: dict[int, list[int]] = {}
+    makes: dict[int, list[int]] = {}
+    for rerun in reruns:
+        for tensor in lineage.external(rerun.ops):
+            reads.setdefault(tensor, []).append(2 * rerun.at)
+        for tensor in rerun.keep:
+            makes.setdefault(tensor, []).append(2 * rerun.at)
+    early: list[Move] = []
+    late: list[Move] = []
+    useful: set[tuple[int, int]] = set()
+    for tensor, times in makes.items():
+        needs = sorted([*(2 * op + 1 for op in step.uses[tensor].tolist()), *reads.get(tensor, ())])
+        for time in reversed(times):
+            if not any(need > time for need in needs):
+                continue
+            before = max(need for need in needs if need < time)
+            needs = [need for need in needs if need < time]
+            if before + 1 < time:
+                useful.add((time // 2, tensor))
+                drops = early if before % 2 else late
+                drops.append(Drop((before + 1) // 2, tensor))
+    kept = [replace(rerun, keep=tuple(t for t in rerun.keep if (rerun.at, t) in useful)) for rerun in reruns]
+    return (*early, *(rerun for rerun in kept if rerun.keep), *late)
+
+
 class Rematerialiser:
     """Works out reruns for one step. Every tensor is demanded at most once; the earliest demand counts."""
 

@@ -14,7 +14,8 @@ from experiments.memory.simulator.space import Process
 
 
 class Elsewhere(Moves):
-    """The host's processor is one lane: ``host_free`` is when it has done all that was asked of it so far.
+    """The host's processor is one lane: ``host_free`` is when it has done all that was asked of it so far. Where it is
+    the device's own (a synchronous machine), the device waits for it.
 
     ``touched`` are the tensors that each op needs on the device.
     """

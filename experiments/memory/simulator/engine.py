@@ -58,11 +58,11 @@ class Simulator:
             raise BadInput(
                 f"{iterations} iterations of a plan that repeats its step by itself", "simulation", "1"
             )
+        if plan.pool and (plan.artifact or plan.paging):
+            raise BadInput("asks for a pool beside pages or an artifact's own memory", "plan", "one of them")
         if plan.artifact is not None:
             return artifact.carry_out(prepared.step, prepared.machine, plan, plan.artifact)
         if plan.paging is not None:
-            if plan.pool is not None:
-                raise BadInput("asks for pages at the addresses of a pool", "plan", "paging or a pool")
             return PagedRun(prepared, plan).run()
         run = Run(prepared, plan, policy)
         deque(run.walk(iterations), maxlen=0)
@@ -126,6 +126,8 @@ class Run(Elsewhere):
                 self.free(dying[2 * op])
             if op in self.host_ops:
                 self.on_host(op, seconds[op], workspace[op])
+                if self.s.machine.synchronous and self.host_free > self.now:
+                    yield from self.stand_still(self.host_free, "host")
             else:
                 yield from self._op(op, seconds[op], workspace[op])
             if op in self.until:

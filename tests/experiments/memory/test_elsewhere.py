@@ -167,3 +167,17 @@ def test_a_node_may_have_memory_beyond_the_host():
     assert machine_of(resolve("a100-40g")).host_flops > 1e12
     with pytest.raises(BadInput, match="nvme-gen4 is not byte-addressable"):
         resolve({"device": "a100-40g", "remote": "nvme-gen4"})
+
+
+def test_on_a_processor_that_is_its_own_host_an_op_there_takes_its_time():
+    rows = [
+        ("seed", "forward", 1.0, [], ["x"]),
+        ("side", "forward", 1.0, ["x"], ["y"]),
+        ("rest", "forward", 2.0, [], []),
+    ]
+    step = make_step(rows, {"x": 2, "y": 1})
+    moves = (Offload(1, 0, 0), OnHost(1, 4.0))
+    # x is copied 1-3 and the side op runs 3-7: beside the rest on a device, before it on a processor.
+    assert run(*moves, step=step).step_time == 7
+    done = run(*moves, step=step, on=machine(bandwidth=1.0, synchronous=True))
+    assert (done.step_time, done.stalls["host"], done.stalls["synchronization"]) == (9, 4, 2)

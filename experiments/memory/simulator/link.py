@@ -74,7 +74,7 @@ class SharedLink:
         """Let time pass to ``until``."""
         while self.now < until:
             active = self._active()
-            shares = [self._share(transfer, active) for transfer in active]
+            shares = self._shares(active)
             changes = [_time_to_change(*pair) for pair in zip(active, shares, strict=True)]
             step = min([until - self.now, *changes, *self._starts()])
             if step == NEVER:
@@ -115,11 +115,14 @@ class SharedLink:
                 self.holder[lane] = transfer
         return [transfer for transfer in self.holder.values() if transfer is not None]
 
-    def _share(self, transfer: Transfer, active: Sequence[Transfer]) -> float:
-        """Its part of the bandwidth: those that still wait out their latency need none."""
-        lane = self._lane(transfer)
-        sharing = sum(not other.wait and self._lane(other) == lane for other in active)
-        return self.rates[transfer.way].bandwidth / max(1, sharing)
+    def _shares(self, active: Sequence[Transfer]) -> list[float]:
+        """Each one's part of the bandwidth: those that still wait out their latency need none."""
+        lanes = [self._lane(transfer) for transfer in active]
+        sending = [lane for lane, transfer in zip(lanes, active, strict=True) if not transfer.wait]
+        return [
+            self.rates[transfer.way].bandwidth / max(1, sending.count(lane))
+            for lane, transfer in zip(lanes, active, strict=True)
+        ]
 
     def _starts(self) -> list[float]:
         """How long until the first of each queue that may not begin yet may."""
@@ -144,7 +147,7 @@ class SharedLink:
         self.queues, self.holder, self.now = queues, holder, now
         changed = []
         for transfer, state, end in zip(pending, before, ends, strict=True):
-            if end != transfer.end or end != state[2]:
+            if end != state[2]:
                 changed.append(transfer)
             transfer.restore(state)
             transfer.end = end

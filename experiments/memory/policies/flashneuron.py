@@ -36,6 +36,7 @@ class FlashNeuron(MemoryPolicy):
     """The first saved tensors that make the rest fit are written to storage in the forward pass, and read back before use."""
 
     name: ClassVar[str] = "flashneuron"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     preset: str = knob(
         "paper", "real capacities, or the published artifact's rules", choices=("paper", "artifact")

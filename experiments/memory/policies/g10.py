@@ -35,6 +35,7 @@ from experiments.workloads.step import Step
 class Migrating(MemoryPolicy):
     """What the three have in common; ``uses_host`` and ``paged`` tell them apart."""
 
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     uses_host: ClassVar[bool] = True
     paged: ClassVar[bool] = False
 

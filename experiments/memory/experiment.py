@@ -43,7 +43,8 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     if spec.mode == "measured":
         return measured(spec, policy, progress)
     hardware = resolve(spec.hardware)
-    step, loaded = step_of(spec.workload, hardware.device, progress)
+    whole, loaded = step_of(spec.workload, hardware.device, progress)
+    step = whole
     progress(0.5, "planning")
     machine = machine_of(hardware)
     reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
@@ -61,8 +62,11 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         step = transformed(step, plan)
     except Infeasible as error:
         return too_large(error, plan, step, loaded.sha256)
+    metrics = metrics_of(simulation, step, hardware, spec.workload.options.steps)
+    if plan.splits > 1:  # with infinite memory nobody would cut the batch
+        metrics["ideal_step_time"] = sum(whole.ops.seconds.tolist())
     return Result(
-        metrics=metrics_of(simulation, step, hardware, spec.workload.options.steps),
+        metrics=metrics,
         series=curves(simulation, machine.capacity) | lanes(simulation),
         plan=plan.to_json(),
         workload_sha256=loaded.sha256,

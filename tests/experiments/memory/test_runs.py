@@ -35,6 +35,21 @@ def test_bert_without_a_policy_takes_its_ideal_time_and_its_live_peak(bert):
     assert max(done.series["device_bytes"]["y"]) == value(done, "peak_memory")
 
 
+def test_cutting_the_batch_does_not_change_what_is_ideal(bert):
+    cut = outcome("gradient_accumulation", bert, "a100-40g")
+    assert cut.status == "ok" and cut.plan["splits"] > 1
+    assert value(cut, "ideal_step_time") == pytest.approx(7.28547, abs=5e-6)
+    assert value(cut, "step_time") > value(cut, "ideal_step_time") and value(cut, "stall_time") == 0
+
+
+def test_every_channel_has_a_lane_and_the_parts_of_the_step_add_up(bert):
+    done = outcome("swap_all", bert, "a100-40g")
+    parts = ("stall_time", "overlap_time", "execution_time")
+    assert sum(value(done, part) for part in parts) == pytest.approx(value(done, "step_time"), rel=1e-12)
+    assert {"channel.out", "channel.back", "channel.stall"} <= set(done.series)
+    assert done.provenance["peak_by_tier"]["host"] == value(done, "host_peak_memory")
+
+
 def test_vdnn_dyn_moves_nothing_where_the_live_peak_fits_and_something_a_byte_below(bert):
     peak = int(value(outcome("baseline", bert, "a100-80g"), "peak_memory"))
     assert outcome("vdnn-dyn", bert, device(peak)).plan["moves"] == []

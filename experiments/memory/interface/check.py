@@ -71,6 +71,7 @@ class _Walk:
             "recompute": self._recompute,
             "compress": self._compress,
             "decompress": self._decompress,
+            "log": self._log,
             "place": self._place,
             "algorithm": self._algorithm,
             "on_host": self._elsewhere,
@@ -249,6 +250,11 @@ class _Walk:
         self._void(move.tensor)
         self.where[move.tensor] = ENCODED
         self.encoded.add(move.tensor)
+
+    def _log(self, move: moves.Log) -> None:
+        if self.where[move.tensor] not in (DEVICE, *TIERS) or move.tier not in TIERS or move.bytes < 0:
+            what = f"{self._name(move.tensor)} is {self._state(move.tensor)}"
+            self._say(move, f"{what}; {move.bytes} bytes to {move.tier!r}")
 
     def _decompress(self, move: moves.Decompress) -> None:
         if self._state(move.tensor) != ENCODED:

@@ -135,6 +135,20 @@ class Algorithm(Move):
 
 
 @dataclass(frozen=True)
+class Log(Move):
+    """Write ``bytes`` of ``tensor`` (what will be overwritten, or a checkpoint) to a log on ``tier``, beside compute.
+
+    The tensor stays where it is; what lies on ``tier`` itself does not cross the host link. A ``Wait`` for the tensor
+    stands still until the log is complete. The log's space is taken until the step ends.
+    """
+
+    action: ClassVar[str] = "log"
+    tensor: int
+    bytes: int
+    tier: str = "remote"
+
+
+@dataclass(frozen=True)
 class InPlace(Move):
     """Op ``at`` uses ``tensors`` where they lie on their tier (byte-addressable), and takes ``seconds`` to do so.
 
@@ -175,6 +189,7 @@ MOVES: Mapping[str, type[Move]] = {
         Decompress,
         Place,
         Algorithm,
+        Log,
         InPlace,
         OnHost,
     )

@@ -11,18 +11,21 @@ from experiments.memory.interface import plan as moves
 from experiments.memory.interface.plan import MemoryPlan, Move
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
 from experiments.memory.simulator.copies import AWAY, COMING, DEVICE, GONE, QUEUED, STATES
-from experiments.memory.simulator.device import WORKSPACE
+from experiments.memory.simulator.device import WORKSPACE, lacking
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.space import Process, Space
 
 
 class Moves(Space):
-    """``until`` are the tensors that leave when an op has ended, by op; the times and FLOPs spent on what moves ask."""
+    """``until`` are the tensors that leave when an op has ended, by op; the times and FLOPs spent on what moves ask;
+    ``logged`` what logs take on their tiers until the step ends.
+    """
 
     def __init__(self, prepared: Prepared, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None) -> None:
         super().__init__(prepared, plan, policy)
         self.until: dict[int, list[int]] = defaultdict(list)
         self.recompute_time = self.recompute_flops = self.codec_time = 0.0
+        self.logged: list[tuple[float, str]] = []
         self.carry: dict[str, Callable[[Any], Process]] = {
             "offload": self._offload,
             "prefetch": self._prefetch,
@@ -31,10 +34,13 @@ class Moves(Space):
             "recompute": self._recompute,
             "compress": self._compress,
             "decompress": self._decompress,
+            "log": self._log,
         }
 
     def restart(self) -> None:
         self.recompute_time = self.recompute_flops = self.codec_time = 0.0
+        while self.logged:
+            self.tiers.unstore(*self.logged.pop())
         super().restart()
 
     def carry_out(self, todo: Sequence[Move], op: int) -> Process:
@@ -77,6 +83,24 @@ class Moves(Space):
                 yield from self.stand_still(ends[tensor], "synchronization")
         else:
             yield from self.settle(self.now)
+
+    def _log(self, move: moves.Log) -> Process:
+        """The log is written while compute goes on; a copy of the tensor that is under way there counts as well."""
+        tensor = move.tensor
+        if self.state[tensor] not in (DEVICE, AWAY):
+            raise Infeasible(f"cannot log tensor {tensor}: {STATES[self.state[tensor]]}", self.place())
+        lies_there = self.state[tensor] == AWAY and self.away[tensor][0] == move.tier
+        ready = max(self.now, self.copied[tensor])
+        if lies_there:
+            end = self.channels.beyond(move.bytes, move.tier, "out", ready)
+        else:
+            end = self.channels.out(move.bytes, move.tier, ready)
+        missing = self.tiers.store(move.bytes, move.tier)
+        if missing:
+            raise lacking(missing, self.place(), move.tier, self.tiers.room[move.tier])
+        self.logged.append((move.bytes, move.tier))
+        self.copied[tensor] = end
+        yield self.now
 
     def _drop(self, move: moves.Drop) -> Process:
         yield from self._bring(move.tensor, "drop")

@@ -10,6 +10,7 @@ from experiments.commands.output import progress_of, progress_option, write_json
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.spec import load_spec
+from experiments.core.trace_events import trace
 from experiments.run import run
 
 EXIT_OF_STATUS = {"ok": 0, "infeasible": 3, "rejected": 1, "failed": 1}
@@ -19,6 +20,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser("run", help="carry out one run")
     parser.add_argument("spec", help="RunSpec JSON file, or - for stdin")
     parser.add_argument("--out", type=Path, help="write the Outcome here instead of stdout")
+    parser.add_argument("--trace", type=Path, help="write a trace that Perfetto opens")
     progress_option(parser)
     parser.set_defaults(call=call)
 
@@ -35,6 +37,8 @@ def call(arguments: argparse.Namespace) -> int:
     spec = load_spec(jsonio.loads(read_text(arguments.spec), arguments.spec))
     outcome = run(spec, progress_of(arguments))
     write_json(outcome.to_json(), arguments.out)
+    if arguments.trace:
+        write_json(trace(outcome.to_json()), arguments.trace)
     if outcome.reason:
         print(f"{outcome.status}: {outcome.reason}", file=sys.stderr)
     return EXIT_OF_STATUS[outcome.status]

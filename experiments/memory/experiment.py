@@ -32,6 +32,9 @@ from experiments.memory.interface.machine import Split
 from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.interface.transform import transformed
 from experiments.memory.simulator import Simulation, Simulator, curves, lanes
+from experiments.memory.simulator.prepared import Prepared
+from experiments.memory.simulator.recorded import record
+from experiments.memory.simulator.timeline import timeline
 from experiments.sources import load, model_step, step_of
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
@@ -60,6 +63,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         progress(0.8, "simulating")
         simulation = Simulator(step, machine).steady(plan, reactive)
         step = transformed(step, plan)
+        drawn = timeline(record(Prepared(step, machine), plan, simulation, reactive), step, plan)
     except Infeasible as error:
         return too_large(error, plan, step, loaded.sha256)
     metrics = metrics_of(simulation, step, hardware, spec.workload.options.steps)
@@ -70,7 +74,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         series=curves(simulation, machine.capacity) | lanes(simulation),
         plan=plan.to_json(),
         workload_sha256=loaded.sha256,
-        notes=notes_of(simulation, step),
+        notes={**notes_of(simulation, step), "timeline": drawn},
     )
 
 

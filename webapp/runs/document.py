@@ -15,7 +15,7 @@ from webapp.runs.lanes import lanes_of
 from webapp.runs.models import Run, RunDocument
 
 #: Parts of the provenance that have a place of their own on the page.
-TOLD_APART = ("hardware", "timing", "timed_on")
+TOLD_APART = ("hardware", "timing", "timed_on", "timeline")
 #: Drawn as a plot or shown as a table, not written out as a line.
 DRAWN = ("timeline", "columns", "rows")
 

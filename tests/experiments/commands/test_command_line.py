@@ -45,6 +45,18 @@ def test_a_run_prints_its_outcome_and_the_same_spec_gives_the_same_one(
     assert outcomes[0]["metrics"]["avg_jct"] == {"value": 12.5, "unit": "s", "lower_is_better": True}
 
 
+def test_a_run_leaves_a_trace_for_perfetto(jobs: Path, tmp_path: Path) -> None:
+    """Whatever the family: its curves over time are counters, in ascending time."""
+    told, drawn = tmp_path / "outcome.json", tmp_path / "trace.json"
+    assert main(["run", spec_file(tmp_path), "--out", str(told), "--trace", str(drawn)]) == 0
+    events = json.loads(drawn.read_text())["traceEvents"]
+    counted = [event for event in events if event["ph"] == "C"]
+    curves = json.loads(told.read_text())["series"].values()
+    assert len(counted) == sum(len(curve["x"]) for curve in curves) > 0
+    times = [event["ts"] for event in counted]
+    assert times == sorted(times)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

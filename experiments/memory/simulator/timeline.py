@@ -1,0 +1,100 @@
+"""A recording as the plain data that a run page and a trace are drawn from; what is left out is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from experiments.memory.interface.plan import MemoryPlan
+from experiments.memory.simulator.lanes import joined
+from experiments.memory.simulator.recorded import Busy, Fullest, Recording
+from experiments.memory.simulator.report import TIMELINE, Spans, merged
+from experiments.workloads.step import Step
+
+#: Spans of compute, spans of one cause of stalls, tensors at the peak and tensors of the plan that are kept.
+MOST_BUSY, MOST_STALLS, MOST_HELD, MOST_NAMED = 8000, 1000, 40, 2000
+#: Digits after the point of a time in seconds.
+NANOSECONDS = 9
+
+
+def timeline(recording: Recording, step: Step, plan: MemoryPlan) -> dict[str, Any]:
+    """Columns of compute, stalls by cause, the device at its fullest, and the tensors that the plan moves."""
+    found = {
+        "compute": compute(recording.busy, step),
+        "stalls": {cause: _rounded(spans) for cause, spans in recording.stalls.items()},
+        "tensors": _named(plan, step),
+    }
+    if recording.fullest is not None:
+        found["fullest"] = fullest(recording.fullest, step)
+    return found
+
+
+def compute(busy: tuple[Busy, ...], step: Step) -> dict[str, Any]:
+    """``of`` spans in all, of which the longest ``MOST_BUSY`` are kept; names and modules once each."""
+    kept = [span for span in busy if span.end > span.start]
+    if len(kept) > MOST_BUSY:
+        longest = sorted(kept, key=lambda span: span.start - span.end)[:MOST_BUSY]
+        kept = sorted(longest, key=lambda span: span.start)
+    names = [_name(span, step) for span in kept]
+    modules = ["" if span.what == "codec" else step.ops.module[span.which] for span in kept]
+    known = sorted({*names, *modules})
+    number = {text: index for index, text in enumerate(known)}
+    return {
+        "of": len(busy),
+        "what": [span.what for span in kept],
+        "index": [span.which for span in kept],
+        "start": [round(span.start, NANOSECONDS) for span in kept],
+        "end": [round(span.end, NANOSECONDS) for span in kept],
+        "texts": known,
+        "name": [number[text] for text in names],
+        "module": [number[text] for text in modules],
+    }
+
+
+def _name(span: Busy, step: Step) -> str:
+    return step.tensors.name[span.which] if span.what == "codec" else step.ops.name[span.which]
+
+
+def _rounded(spans: Spans) -> list[list[float]]:
+    rows = np.round(joined(merged(spans), MOST_STALLS), NANOSECONDS)
+    listed: list[list[float]] = rows.tolist()
+    return listed
+
+
+def fullest(moment: Fullest, step: Step) -> dict[str, Any]:
+    """When the device was fullest, beside which op, and the largest tensors there; the rest is added up."""
+    ranked = sorted(moment.held.items(), key=lambda item: (-item[1], item[0]))
+    rest = ranked[MOST_HELD:]
+    return {
+        "time": round(moment.time, NANOSECONDS),
+        "op": moment.op,
+        "name": step.ops.name[moment.op] if 0 <= moment.op < len(step.ops) else "",
+        "held": [_tensor(tensor, size, step) for tensor, size in ranked[:MOST_HELD]],
+        "others": {"tensors": len(rest), "bytes": sum(size for _, size in rest)},
+        "workspace": moment.scratch,
+    }
+
+
+def _tensor(tensor: int, size: int, step: Step) -> dict[str, Any]:
+    uses = step.uses[tensor]
+    module = step.ops.module[int(uses[0])] if len(uses) else ""
+    kind = TIMELINE[step.tensors.kind[tensor]]
+    return {
+        "tensor": tensor,
+        "name": step.tensors.name[tensor],
+        "kind": kind,
+        "bytes": size,
+        "module": module,
+    }
+
+
+def _named(plan: MemoryPlan, step: Step) -> dict[str, dict[str, Any]]:
+    """The tensors that moves name, by number, the first ``MOST_NAMED`` of them."""
+    moved = _first(getattr(move, "tensor", None) for move in plan.moves)
+    return {str(t): _tensor(t, int(step.tensors.bytes[t]), step) for t in moved}
+
+
+def _first(tensors: Iterable[int | None]) -> list[int]:
+    return list(dict.fromkeys(t for t in tensors if t is not None))[:MOST_NAMED]

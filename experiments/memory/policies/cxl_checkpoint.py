@@ -104,8 +104,9 @@ class CxlCheckpoint(MemoryPolicy):
         in_place: list[InPlace] = []
         for op in range(len(step.ops)):
             used = tuple(t for t in step.touched[op].tolist() if t in tables.whole)
-            if used and not step.ops.view[op]:
-                seconds = seconds_in_place(step, op, tables, device.machine)
+            if used:
+                view = bool(step.ops.view[op])
+                seconds = 0.0 if view else seconds_in_place(step, op, tables, device.machine)
                 in_place.append(InPlace(op, used, seconds))
                 lookups += seconds if step.phase_of(op) == "forward" else 0.0
                 update += seconds if step.phase_of(op) == "optimizer" else 0.0

@@ -6,10 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.memory.interface import Machine, Rate, violations
+from experiments.core.progress import silent
+from experiments.core.spec import load_workload
+from experiments.hardware import resolve
+from experiments.memory.interface import Machine, Rate, Recompute, machine_of, violations
 from experiments.memory.planning.host_update import update_of
 from experiments.memory.policies.zero_infinity import ZeroInfinity, stretches
 from experiments.memory.simulator import Simulation, Simulator
+from experiments.sources import step_of
 from tests.experiments.memory.steps import machine, plan_of
 from tests.experiments.memory.test_zero_offload import LAYERS, SIZE, STEP
 
@@ -58,7 +62,14 @@ def test_slow_storage_bounds_the_update() -> None:
     assert carried_out(policy, slow).step_time == pytest.approx(8 + 16, abs=0.5)
 
 
+@pytest.mark.torch
 def test_recomputation_fetches_the_parameters_that_it_needs() -> None:
-    policy = ZeroInfinity(checkpoint=True, ahead=1, always=True)
-    seen = carried_out(policy, replace(FAST, capacity=8 * SIZE))
-    assert seen.recompute_time > 0
+    pytest.importorskip("torch")
+    hardware = resolve("v100-16g")
+    workload = load_workload({"source": "zoo:gpt2-tiny", "options": {"batch": 8, "optimizer": "adamw"}})
+    step, _ = step_of(workload, hardware.device, silent)
+    on = replace(machine_of(hardware), capacity=int(0.7 * step.live_peak))
+    plan = plan_of(ZeroInfinity(checkpoint=True), step, on)
+    assert any(isinstance(move, Recompute) for move in plan.moves)
+    assert violations(plan, step, on) == []
+    assert Simulator(step, on).run(plan).recompute_time > 0

@@ -1,0 +1,174 @@
+"""What must hold of every memory policy on any step and any device, whoever wrote it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.core import jsonio, registry
+from experiments.core.errors import Infeasible
+from experiments.core.progress import silent
+from experiments.core.spec import load_workload
+from experiments.hardware import resolve
+from experiments.memory.experiment import make_plan
+from experiments.memory.interface import (
+    Machine,
+    MemoryPlan,
+    MemoryPolicy,
+    Offload,
+    Prefetch,
+    ReactiveMemoryPolicy,
+    machine_of,
+    violations,
+)
+from experiments.memory.interface.check import FULL
+from experiments.memory.interface.policy import MemoryPolicy as Policy
+from experiments.memory.simulator import Simulation, Simulator
+from experiments.sources import step_of
+from experiments.workloads.step import Step
+
+HARDWARE = resolve({"device": "v100-16g", "remote": "optane-pmem"})
+#: Searches with less to search, so that the laws are checked in seconds.
+KNOBS: dict[str, dict[str, object]] = {
+    "autotm": {"nodes": 2, "most_binaries": 500},
+    "checkmate": {"groups": 5},
+    "swapadvisor": {"evaluations": 60, "population": 12},
+    "autoswap": {"trials": 4},
+}
+STEPS: dict[str, dict[str, object]] = {
+    "zoo:gpt2-tiny": {"batch": 8, "optimizer": "adamw"},
+    "zoo:resnet18": {"batch": 4, "image": 64, "optimizer": "momentum"},
+}
+SHARES = (1.0, 0.8, 0.6, 0.45)
+NAMES = [policy.name for policy in registry.all_policies() if policy.family == "memory"]
+
+
+@functools.cache
+def step_named(source: str) -> Step:
+    pytest.importorskip("torch")
+    workload = load_workload({"source": source, "options": STEPS[source]})
+    return step_of(workload, HARDWARE.device, silent)[0]
+
+
+def machine(capacity: int) -> Machine:
+    """A link slow enough to be felt by steps of a millisecond."""
+    whole = machine_of(HARDWARE)
+    return replace(whole, capacity=capacity)
+
+
+def policy_named(name: str) -> Policy:
+    policy = registry.create("memory", name, KNOBS.get(name, {}))
+    assert isinstance(policy, MemoryPolicy)
+    return policy
+
+
+@functools.cache
+def planned(name: str, source: str, share: float) -> tuple[Machine, MemoryPlan | None]:
+    """The plan on a device of this share of the live peak; ``None`` where the policy says there is none."""
+    step = step_named(source)
+    on = machine(int(share * step.live_peak))
+    try:
+        return on, make_plan(step, on, policy_named(name), 0)
+    except Infeasible:
+        return on, None
+
+
+def carried_out(name: str, step: Step, on: Machine, plan: MemoryPlan) -> Simulation | None:
+    policy = policy_named(name)
+    reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
+    try:
+        return Simulator(step, on).run(plan, reactive)
+    except Infeasible:
+        return None
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("source", STEPS)
+class TestEveryMemoryPolicy:
+    def test_its_plans_are_legal_and_keep_to_the_device(self, name: str, source: str) -> None:
+        step = step_named(source)
+        for share in SHARES:
+            on, plan = planned(name, source, share)
+            if plan is None:
+                continue
+            faults = [fault for fault in violations(plan, step, on) if not fault.startswith(FULL)]
+            assert faults == [], share
+            seen = carried_out(name, step, on, plan)
+            if seen is None:
+                continue
+            assert seen.peak_bytes <= on.capacity
+            assert seen.step_time >= seen.ideal_time * (1 - 1e-12) or plan.splits > 1
+            spent = seen.ideal_time + seen.stall_time + seen.recompute_time + seen.codec_time
+            if not plan.artifact and not seen.host_busy and plan.splits == 1:
+                assert seen.step_time == pytest.approx(spent, rel=1e-9) or _other_times(plan)
+
+    def test_it_fits_where_everything_fits(self, name: str, source: str) -> None:
+        step = step_named(source)
+        on, plan = planned(name, source, 1.0)
+        assert plan is not None
+        seen = carried_out(name, step, on, plan)
+        assert seen is not None
+        if not plan.moves and plan.paging is None:
+            assert seen.step_time == seen.ideal_time
+            assert seen.peak_bytes == step.live_peak
+
+    def test_below_the_largest_op_only_pages_and_parts_of_the_batch_run(self, name: str, source: str) -> None:
+        step = step_named(source)
+        largest = int(step.op_need.max())
+        policy = policy_named(name)
+        try:
+            plan = make_plan(step, machine(largest - 1), policy, 0)
+        except Infeasible:
+            return
+        assert policy.oversubscribes
+        assert plan.paging is not None or plan.splits > 1
+
+    def test_the_same_question_has_the_same_answer(self, name: str, source: str) -> None:
+        on, plan = planned(name, source, 0.6)
+        if plan is not None:
+            again = make_plan(step_named(source), on, policy_named(name), 0)
+            assert jsonio.canonical(again.to_json()) == jsonio.canonical(plan.to_json())
+
+    def test_what_leaves_is_what_the_plan_sends(self, name: str, source: str) -> None:
+        step = step_named(source)
+        on, plan = planned(name, source, 0.6)
+        if plan is None or plan.paging or plan.artifact or plan.reactive or plan.splits > 1:
+            return
+        if any(isinstance(move, Prefetch) and move.keep for move in plan.moves):
+            return  # an offload of what its tier still holds moves nothing
+        if {move.action for move in plan.moves} & {"compress", "log"}:
+            return  # bytes are those of the packed tensor, or of a log
+        seen = carried_out(name, step, on, plan)
+        if seen is not None:
+            sent = sum(
+                float(step.tensors.bytes[move.tensor]) / move.ratio
+                for move in plan.moves
+                if isinstance(move, Offload)
+            )
+            assert seen.moved["out"] == pytest.approx(sent)
+
+    def test_a_faster_link_is_never_slower_for_the_same_plan(self, name: str, source: str) -> None:
+        step = step_named(source)
+        on, plan = planned(name, source, 0.6)
+        if plan is None or plan.artifact:
+            return
+        times = []
+        for factor in (1, 2, 8):
+            rates = {
+                way: replace(getattr(on, way), bandwidth=getattr(on, way).bandwidth * factor)
+                for way in ("out", "back", "write", "read", "remote_write", "remote_read")
+            }
+            seen = carried_out(name, step, replace(on, **rates), plan)
+            times.append(np.inf if seen is None else seen.step_time)
+        assert times == sorted(times, reverse=True) or times == pytest.approx(
+            sorted(times, reverse=True), rel=1e-9
+        )
+
+
+def _other_times(plan: MemoryPlan) -> bool:
+    """The plan gives ops other times than the step's own."""
+    return bool({move.action for move in plan.moves} & {"algorithm", "in_place", "on_host"})

@@ -240,6 +240,10 @@ class _Walk:
         self.complaints += [
             f"recompute before op {move.at}: {text}" for text in self.lineage.faults(move, set(here))
         ]
+        made = dict.fromkeys(tensor for op in move.ops for tensor in self.lineage.writes[op])
+        for tensor in made:
+            if self.where[tensor] in TIERS and not self.lineage.persistent[tensor]:
+                self._say(move, f"makes {self._name(tensor)} again, which is {self.where[tensor]}")
         for tensor in move.keep:
             self.where[tensor] = DEVICE
 

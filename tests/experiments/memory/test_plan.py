@@ -91,6 +91,21 @@ def test_a_rerun_needs_its_inputs_and_says_which_is_missing():
     assert gone[0] == f"recompute before op {back}: op 1 (layer_1) reads tensor {a0}, which is absent"
 
 
+def test_a_rerun_does_not_make_again_what_lies_on_the_host():
+    step = make_step(
+        [
+            ("split", "forward", 1, [], ["a", "b"]),
+            ("f", "forward", 1, ["a", "b"], ["c"]),
+            ("g", "forward", 1, ["c"], ["d"]),
+            ("back", "backward", 1, ["a", "b", "d"], []),
+        ],
+        {"a": 1, "b": 1, "c": 1, "d": 1},
+    )
+    moves = (Drop(2, 0), Offload(2, 1, 1), Recompute(3, (0,), (0,)), Prefetch(3, 1))
+    assert complaints(*moves, step=step) == ["recompute before op 3: makes tensor 1 (b) again, which is host"]
+    assert complaints(moves[0], moves[1], moves[3], moves[2], step=step) == []
+
+
 def test_a_parameter_update_cannot_run_twice():
     step = make_step(
         [("f", "forward", 1, ["w"], ["a"]), ("u", "optimizer", 1, ["w", "a"], ["w"])], {"w": 1, "a": 1}, ["w"]

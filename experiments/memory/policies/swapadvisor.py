@@ -133,6 +133,7 @@ class SwapAdvisor(MemoryPolicy):
     """A genetic search over the order of ops and the classes of a memory pool, with Belady's swaps."""
 
     name: ClassVar[str] = "swapadvisor"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     evaluations: int = knob(300, "candidates evaluated", low=1, high=1_000_000)
     population: int = knob(48, "candidates of a generation", low=2, high=1000)

@@ -19,10 +19,8 @@ from experiments.workloads.step import Step
 
 
 @dataclass(frozen=True)
-class Cdma(MemoryPolicy):
-    """vDNN's offloads and prefetches with the zeros compressed away by the copy engine."""
-
-    name: ClassVar[str] = "cdma"
+class CompressedSwapping(MemoryPolicy):
+    """vDNN's swaps, smaller: what the policies of this kind are asked."""
 
     offloads: str = knob("all", "vDNN's set of offloaded layers", choices=("all", "conv"))
     density: float = knob(
@@ -31,6 +29,14 @@ class Cdma(MemoryPolicy):
         low=0.0,
         high=1.0,
     )
+
+
+@dataclass(frozen=True)
+class Cdma(CompressedSwapping):
+    """vDNN's offloads and prefetches with the zeros compressed away by the copy engine."""
+
+    name: ClassVar[str] = "cdma"
+
     compressor_bandwidth: float = knob(
         200e9, "bytes a second that the compressing engine reads", low=1e6, high=1e15, unit="bytes/s"
     )

@@ -19,15 +19,14 @@ from experiments.memory.interface import (
     Decompress,
     DeviceView,
     MemoryPlan,
-    MemoryPolicy,
     Move,
     Offload,
     Prefetch,
     Wait,
 )
 from experiments.memory.interface.activations import saved_activations
-from experiments.memory.planning.density import ASSUMED, densities, word_bytes, zero_value_ratio
-from experiments.memory.policies.cdma import summary
+from experiments.memory.planning.density import densities, word_bytes, zero_value_ratio
+from experiments.memory.policies.cdma import CompressedSwapping, summary
 from experiments.memory.policies.vdnn import plan_of
 from experiments.workloads.step import Step
 
@@ -63,18 +62,11 @@ def worthwhile(size: float, codec: Codec, bandwidth: float, hidden_out: float, h
 
 
 @dataclass(frozen=True)
-class Cswap(MemoryPolicy):
+class Cswap(CompressedSwapping):
     """vDNN's swaps, each compressed on the device where the exposed transfer time that it saves exceeds its kernels."""
 
     name: ClassVar[str] = "cswap"
 
-    offloads: str = knob("all", "vDNN's set of offloaded layers", choices=("all", "conv"))
-    density: float = knob(
-        ASSUMED,
-        "share of a rectifier's output that is not zero, where it was not measured",
-        low=0.0,
-        high=1.0,
-    )
     encode_bandwidth: float = knob(
         140e9, "bytes a second read and written by the encoder", low=1e6, high=1e15, unit="bytes/s"
     )

@@ -18,7 +18,6 @@ from experiments.core.knobs import knob
 from experiments.memory.interface import (
     DeviceView,
     MemoryPlan,
-    MemoryPolicy,
     Move,
     Offload,
     OnHost,
@@ -26,8 +25,9 @@ from experiments.memory.interface import (
     Prefetch,
     Recompute,
 )
-from experiments.memory.planning.host_update import FUSED_ADAM, Update, update_moves, update_of
+from experiments.memory.planning.host_update import FUSED_ADAM, Update, update_moves
 from experiments.memory.policies.checkpoint import Checkpoint
+from experiments.memory.policies.zero_offload import UpdateElsewhere
 from experiments.workloads.step import Step
 
 
@@ -81,7 +81,7 @@ def parameter_moves(
 
 
 @dataclass(frozen=True)
-class ZeroInfinity(MemoryPolicy):
+class ZeroInfinity(UpdateElsewhere):
     """The model's whole state on host or storage; parameters pass through the device layer by layer."""
 
     name: ClassVar[str] = "zero_infinity"
@@ -89,17 +89,8 @@ class ZeroInfinity(MemoryPolicy):
     parameters_on: str = knob("host", "where parameters lie", choices=("host", "storage"))
     optimizer_on: str = knob("host", "where the optimizer's state lies", choices=("host", "storage"))
     ahead: int = knob(2, "layers ahead of its use that a parameter is fetched", low=0, high=64)
-    checkpoint: bool = knob(
-        False, "recompute activations by segments as well, as the paper's large models do"
-    )
-    always: bool = knob(False, "offload even where everything fits the device")
 
-    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        update = update_of(step)
-        if update is None:
-            return MemoryPlan(notes={"offloads": "nothing: the step has no optimizer"})
-        if not self.always and device.estimate(MemoryPlan()).fits:
-            return MemoryPlan(notes={"offloads": "nothing: all fits"})
+    def offloaded(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
         seconds = self.seconds(step, update, device)
         through = "storage" if "storage" in (self.parameters_on, self.optimizer_on) else "host"
         recomputed = Checkpoint().plan(step, device).moves if self.checkpoint else ()

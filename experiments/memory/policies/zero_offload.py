@@ -44,17 +44,9 @@ def byte_classes(parameters: float, ranks: int = 1) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class ZeroOffload(MemoryPolicy):
-    """Gradients leave as they are made, Adam runs on the host beside its state, updated parameters come back."""
+class UpdateElsewhere(MemoryPolicy):
+    """The optimizer's step leaves the device: what the policies of this kind are asked, and when they do nothing."""
 
-    name: ClassVar[str] = "zero_offload"
-    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
-
-    adam: str = knob(
-        "fused",
-        "time of the update: the paper's vectorised kernel, torch's own (both by parameters), or bytes over bandwidth",
-        choices=("fused", "torch", "bandwidth"),
-    )
     checkpoint: bool = knob(
         False, "recompute activations by segments as well, as the paper's large models do"
     )
@@ -66,6 +58,27 @@ class ZeroOffload(MemoryPolicy):
             return MemoryPlan(notes={"offloads": "nothing: the step has no optimizer"})
         if not self.always and device.estimate(MemoryPlan()).fits:
             return MemoryPlan(notes={"offloads": "nothing: all fits"})
+        return self.offloaded(step, update, device)
+
+    def offloaded(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
+        """The plan for a step that does not fit as it is."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ZeroOffload(UpdateElsewhere):
+    """Gradients leave as they are made, Adam runs on the host beside its state, updated parameters come back."""
+
+    name: ClassVar[str] = "zero_offload"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+
+    adam: str = knob(
+        "fused",
+        "time of the update: the paper's vectorised kernel, torch's own (both by parameters), or bytes over bandwidth",
+        choices=("fused", "torch", "bandwidth"),
+    )
+
+    def offloaded(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
         seconds = self.seconds(step, update, device.machine.host_bandwidth)
         moves: list[Move] = [*update_moves(step, update, seconds), *parameters_back(step, update)]
         if self.checkpoint:

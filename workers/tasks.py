@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.utils import timezone
 
+from webapp.accounts.trash import apply_retention_everywhere
 from webapp.nightly.services import tick_due
 from webapp.runs import lifecycle, queue
 from workers.app import app
@@ -26,3 +27,9 @@ def reap() -> None:
 def night() -> None:
     """Submit the suites whose slot has come."""
     tick_due(timezone.now())
+
+
+@app.task(name=queue.RETAIN)  # type: ignore[untyped-decorator]
+def retain() -> None:
+    """Delete what has been in a trash for longer than it is kept."""
+    apply_retention_everywhere(timezone.now())

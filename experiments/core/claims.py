@@ -31,10 +31,12 @@ def chosen_claims(family: str | None, policy: str | None) -> list[OwnedClaim]:
     rows: list[OwnedClaim] = []
     seen: set[tuple[str, str]] = set()
     for entry in registry.all_policies():
+        if family not in (None, entry.family) or policy not in (None, entry.name):
+            continue
         sheet = registry.sheet(entry)
         for claim in sheet.claims:
             first = (entry.__module__, claim.id)
-            if first in seen or family not in (None, entry.family) or policy not in (None, entry.name):
+            if first in seen:
                 continue
             seen.add(first)
             rows.append(OwnedClaim(entry, sheet.paper, claim))

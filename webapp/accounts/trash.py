@@ -110,6 +110,11 @@ def apply_retention(team: Team, now: datetime) -> int:
     return len(old)
 
 
+def apply_retention_everywhere(now: datetime) -> int:
+    """For every team, each in a transaction of its own: one that fails later takes nothing back from the others."""
+    return sum(apply_retention(team, now) for team in Team.objects.order_by("pk"))
+
+
 def _delete_artifact(artifact: Artifact) -> None:
     family = [artifact.pk, *artifact.derived.values_list("pk", flat=True)]
     Run.objects.filter(artifact__in=family, kind=Run.Kind.POLICY).update(artifact=None)

@@ -55,11 +55,14 @@ class ClaimRow:
 
 @dataclass(frozen=True)
 class System:
+    """``broken`` says why the sheet beside the policy cannot be read; paper and claims are then unknown."""
+
     policy: type[Policy]
     paper: Paper | None
     rows: tuple[ClaimRow, ...]
     runs: int
     knobs: tuple[Knob, ...] = field(default=())
+    broken: str = ""
 
     @property
     def name(self) -> str:
@@ -111,9 +114,12 @@ def _newest_checks(project: Project) -> dict[tuple[str, str, str], ClaimCheck]:
 
 
 def _system(policy: type[Policy], checks: Mapping[tuple[str, str, str], ClaimCheck], runs: int) -> System:
-    owned = chosen_claims(policy.family, policy.name)
+    try:
+        owned, paper = chosen_claims(policy.family, policy.name), registry.sheet(policy).paper
+    except BadInput as error:
+        return System(policy, None, (), runs, knobs.describe(policy), str(error))
     rows = [_row(one.claim, checks.get((policy.family, policy.name, one.claim.id))) for one in owned]
-    return System(policy, registry.sheet(policy).paper, tuple(rows), runs, knobs.describe(policy))
+    return System(policy, paper, tuple(rows), runs, knobs.describe(policy))
 
 
 def _row(claim: Claim, check: ClaimCheck | None) -> ClaimRow:

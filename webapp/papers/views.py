@@ -18,7 +18,7 @@ from webapp.compare.export import FORMATS, to_latex
 from webapp.compare.listing import Fixed, asked_export
 from webapp.compare.tables import exported
 from webapp.navigation import project_url
-from webapp.papers import catalogue, services
+from webapp.papers import catalogue, presets, services
 from webapp.papers import suites as paper_suites
 from webapp.papers.forms import CatalogueForm
 from webapp.papers.suite_tables import SuiteTable
@@ -63,6 +63,8 @@ def system(request: ProjectRequest, family: str, policy: str) -> HttpResponse:
     page = {
         "system": found,
         "paper": found.paper,
+        "pairs": presets.pairs(found),
+        "span": presets.span_of(found),
         "latex": to_latex(table) if found.rows else "",
         "command": f"python -m experiments claims --family {found.family} --policy {found.name} --run",
         "pending": services.pending(request.project, found.family, found.name),

@@ -10,9 +10,9 @@ from django.conf import settings
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
-WAKE, REAP, NIGHT = "runs.wake", "runs.reap", "nightly.tick"
+WAKE, REAP, NIGHT, RETAIN = "runs.wake", "runs.reap", "nightly.tick", "trash.retain"
 #: What beat sends by itself: task name and seconds between.
-PERIODIC = ((WAKE, 15), (REAP, 10))
+PERIODIC = ((WAKE, 15), (REAP, 10), (RETAIN, 3600))
 #: A wake-up that nobody took for so long tells nothing any more (seconds).
 EXPIRES = 60
 

@@ -8,15 +8,18 @@ import pytest
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.utils import timezone
+from django_celery_beat.models import PeriodicTask
 
-from tests.webapp.cast import Cast, experiment_with, run_in, signed_in
+from tests.webapp.cast import Cast, experiment_with, ready, run_in, signed_in
 from webapp.accounts import trash
 from webapp.accounts.models import Project
 from webapp.accounts.services import create_project, trash_project
 from webapp.artifacts import services
 from webapp.artifacts.models import Artifact, Blob
+from webapp.runs import queue
 from webapp.runs.models import Experiment, Run
 from webapp.runs.services import trash_experiment
+from workers.app import app
 
 pytestmark = pytest.mark.django_db
 
@@ -81,6 +84,22 @@ def test_time_deletes_the_artifact_and_its_bytes_but_not_the_run_that_used_it(ca
     assert not default_storage.exists(path)
     assert [str(pk) for pk in Run.objects.values_list("pk", flat=True)] == [str(run.pk)]
     assert signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/")).status_code == 200
+
+
+def test_beat_empties_the_old_trash_of_every_team(cast: Cast, settings) -> None:  # type: ignore[no-untyped-def]
+    """Two teams, each with something 31 days old; what Red threw away yesterday stays."""
+    settings.TRASH_DAYS = 30
+    for project in (cast.project, cast.foreign):
+        old = ready(project, name="old")
+        services.trash(old)
+        age(old, 31)
+    recent = ready(cast.project, name="recent")
+    services.trash(recent)
+    app.loader.import_default_modules()
+    app.tasks[queue.RETAIN].apply(throw=True)
+    assert [artifact.name for artifact in Artifact.objects.all()] == ["recent"]
+    task = PeriodicTask.objects.get(task=queue.RETAIN)
+    assert (task.args, task.interval.every, task.enabled) == ("[]", 3600, True)
 
 
 def test_bytes_that_another_artifact_names_stay(cast: Cast) -> None:

@@ -3,12 +3,14 @@
 import pytest
 from django.test import Client
 
+from experiments.core import registry
 from experiments.core.claims import chosen_claims
 from experiments.core.errors import BadInput
-from experiments.core.paper import Claim
+from experiments.core.paper import Claim, PolicySheet
+from experiments.core.policy import Policy
 from tests.webapp import cast
 from tests.webapp.cast import Place
-from webapp.papers import services
+from webapp.papers import catalogue, presets, services
 from webapp.papers.models import ClaimCheck
 from webapp.runs.models import Experiment, Run, RunMetric
 
@@ -156,3 +158,42 @@ def test_every_system_has_a_page_and_exports(client: Client, ada: Place) -> None
         assert mark in client.get(ada.url(f"systems/?export={name}")).content.decode()
     assert client.get(ada.url("systems/memory/no-such/")).status_code == 404
     assert client.get(ada.url("systems/cooking/fifo/")).status_code == 404
+
+
+def test_one_broken_sheet_is_named_and_takes_nothing_else_down(
+    client: Client, ada: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy whose .toml is not there yet: the catalogue and its own page stand, and say which it is."""
+    true_sheet = registry.sheet
+
+    def sheet(policy: type[Policy]) -> PolicySheet:
+        if policy.name == "fifo":
+            raise BadInput("No such file or directory", "fifo.toml", "a readable TOML file")
+        return true_sheet(policy)
+
+    monkeypatch.setattr(registry, "sheet", sheet)
+    page = client.get(ada.url("systems/")).content.decode()
+    assert "its sheet is broken: fifo.toml: No such file or directory" in page
+    assert "Minsoo Rhu" in client.get(ada.url("systems/memory/vdnn-dyn/")).content.decode()
+    own = client.get(ada.url("systems/cluster/fifo/"))
+    assert own.status_code == 200
+    assert "Its sheet is broken" in own.content.decode()
+    with pytest.raises(BadInput, match=r"fifo\.toml"):
+        chosen_claims(None, None)  # what the contract tests begin with
+
+
+def test_a_system_with_presets_has_both_columns_beside_the_claims(client: Client, ada: Place) -> None:
+    """BERT on g10-gds: ours under real capacities in one column, by the artifact's rules in the other."""
+    made = cast.experiment(ada.project)
+    for claim, ours in (("g10-gds-bert", 0.61), ("g10-gds-bert-artifact", 0.8061)):
+        ClaimCheck.objects.create(
+            family="memory", policy="g10-gds", claim=claim, experiment=made, ours=ours, verdict="reproduced"
+        )
+    found = presets.pairs(catalogue.system(ada.project, "memory", "g10-gds"))
+    both = [pair for pair in found if pair.paper and pair.artifact]
+    assert [(pair.paper.verdict.ours, pair.artifact.verdict.ours) for pair in both] == [(0.61, 0.8061)]  # type: ignore[union-attr]
+    page = client.get(ada.url("systems/memory/g10-gds/")).content.decode()
+    assert "Ours, preset=artifact" in page
+    assert "in truth allocate more than 40 GiB" in page
+    assert "in truth allocate more than 40 GiB" in client.get(ada.url("systems/memory/g10/")).content.decode()
+    assert "preset=artifact" not in client.get(ada.url("systems/memory/capuchin/")).content.decode()

@@ -41,6 +41,15 @@ POLICIES = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Ops of a few kilobytes: threads that wait for one another on a busy machine take ten times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module", params=sorted(MODELS))
 def traced(request):
     from experiments.profiling.capture import trace

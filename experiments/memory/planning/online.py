@@ -225,14 +225,10 @@ class OnlineRun:
         readers = {
             reader
             for tensor in self.lineage.writes[op]
-            for reader in self._readers(tensor)
+            for reader in self.step.uses[tensor].tolist()
             if reader < op and tensor not in self.lineage.writes[reader]
         }
         return self._absent_needed([t for reader in readers for t in self.lineage.writes[reader]], op)
-
-    def _readers(self, tensor: int) -> list[int]:
-        found: list[int] = self.step.uses[tensor].tolist()
-        return found
 
     def _orphans(self, dying: Sequence[int], at: int) -> set[int]:
         """Tensors that have left, are needed, and can be made only from ``dying`` ones that cannot be made again."""

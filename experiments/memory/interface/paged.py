@@ -47,9 +47,17 @@ class PagedStep:
         return len(self.pages)
 
     @functools.cached_property
+    def listed(self) -> list[list[int]]:
+        """For each op its distinct tensors as its source lists them: inputs, other outputs, its workspace."""
+        rows: list[list[int]] = [row.tolist() for row in self.step.touched]
+        for op, tensor in self._scratch.items():
+            rows[op].append(tensor)
+        return rows
+
+    @functools.cached_property
     def touched(self) -> list[list[int]]:
         """For each op its distinct tensors in touch order, its workspace last."""
-        rows = [row[::-1].tolist() for row in self.step.touched]
+        rows: list[list[int]] = [row[::-1].tolist() for row in self.step.touched]
         for op, order in self._overrides().items():
             if not 0 <= op < len(rows) or sorted(order) != sorted(rows[op]):
                 raise BadInput(f"touch order {order!r:.80}", f"op {op}", "the op's own tensors")

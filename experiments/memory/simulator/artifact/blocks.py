@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from experiments.memory.interface.paged import PagedStep
 from experiments.memory.simulator.report import TIMELINE
 
@@ -74,16 +76,18 @@ class Blocks:
         return None
 
     def oldest_but(self, kept: list[int]) -> int | None:
-        """The same, leaving out tensors that ``kept`` counts; ``look_again`` when ``kept`` has changed."""
+        """The same, leaving out tensors that ``kept`` counts; ``look_again`` when ``kept`` has changed.
+
+        Once all have been looked at there is none until then, even if more arrive: an oddity of the artifact.
+        """
         arrivals = self.arrivals
-        turn = max(self._looked, self._oldest)
-        while turn < len(arrivals):
+        for turn in range(max(self._looked, self._oldest), len(arrivals)):
             block = arrivals[turn]
             if not kept[self.tensor[block]] and not self._gone(turn) and not self.moving[block]:
-                break
-            turn += 1
-        self._looked = turn
-        return arrivals[turn] if turn < len(arrivals) else None
+                self._looked = turn
+                return block
+        self._looked = sys.maxsize
+        return None
 
     def look_again(self) -> None:
         self._looked = self._oldest

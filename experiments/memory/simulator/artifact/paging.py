@@ -94,10 +94,10 @@ class PagingSteps:
             self.needed[tensor] = 0
 
     def _fault(self, op: int) -> Faults:
-        """Queue the missing blocks of ``op`` that are not in motion, those of its inputs first."""
+        """Queue the missing blocks of ``op`` that are not in motion, tensor by tensor as listed."""
         blocks, found = self.blocks, Faults()
         written = new_outputs(self.paged, op)
-        for tensor in sorted(self.paged.touched[op], key=written.__contains__):
+        for tensor in self.paged.listed[op]:
             if not blocks.absent[tensor]:
                 continue
             for block in blocks.of(tensor):
@@ -228,12 +228,13 @@ class PagingSteps:
         return True
 
     def _evict(self, block: int) -> bool:
+        """Send ``block`` away, or drop it if it is dead: that takes no time but waits for the way out all the same."""
         if not self.rules.keeps_dead and self._dead(self.blocks.tensor[block]):
             to = NOWHERE
         else:
             to = HOST if self._host_holds(block) else STORAGE
-            if not self.out.ready(self.now, to == STORAGE):
-                return False
+        if not self.out.ready(self.now, to == STORAGE):
+            return False
         self.missing += self.needed[self.blocks.tensor[block]]
         self._send(block, to)
         return True

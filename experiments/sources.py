@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +79,26 @@ def roofline_timed(step: Step, device: Device) -> Step:
     return step.timed(np.where(step.ops.view, 0.0, seconds), "roofline", device.name)
 
 
+def roofline_layers(graph: LayerGraph, device: Device) -> LayerGraph:
+    """``graph`` at roofline times: a pass reads the weights and writes or reads what is kept for the backward pass."""
+    dtype, traffic = str(graph.facts.get("dtype", "float32")), graph.parameter_bytes + graph.stash_bytes
+    return replace(
+        graph,
+        forward_seconds=op_times(device, graph.forward_flops, traffic, dtype),
+        backward_seconds=op_times(device, graph.backward_flops, traffic + graph.parameter_bytes, dtype),
+        timing="roofline",
+        timed_on=device.name,
+    )
+
+
 def layers_of(
     workload: Workload, device: Device | None, progress: Progress = silent
 ) -> tuple[LayerGraph, Loaded]:
     """The workload as a LayerGraph: read as one, or aggregated from its Step."""
     loaded = load(workload)
     if isinstance(loaded.value, LayerGraph):
+        if loaded.value.timing == "none" and device is not None:
+            return roofline_layers(loaded.value, device), loaded
         return loaded.value, loaded
     from experiments.workloads.aggregate import layer_graph
 

@@ -1,4 +1,4 @@
-"""Bad and odd files of the trace formats: ``kineto``, ``memory-snapshot`` and ``chakra``. Part of the corpus."""
+"""Bad and odd files of the trace formats (``kineto``, ``memory-snapshot``, ``chakra``) and of layer profiles and model sheets. Part of the corpus."""
 
 from __future__ import annotations
 
@@ -55,6 +55,19 @@ def memo_bomb() -> bytes:
 def giant_memo() -> bytes:
     return START + b"]r\xff\xff\xff\x7fu"
 
+
+def profile(*rows: str) -> bytes:
+    """A PipeDream profile: ``rows`` are ``ID -- description``, all with the same figures, in a chain."""
+    figures = (
+        "forward_compute_time=1.000, backward_compute_time=2.000, activation_size=8.0, parameter_size=4.0"
+    )
+    return "".join(f"{row} -- {figures}\n" for row in rows).encode() + b"\tnode1 -- node2\n"
+
+
+PROFILE = profile("node1 -- Linear(in_features=2, out_features=2)", "node2 -- ReLU(inplace)")
+SHEET = (
+    b"""{"hidden": 8, "feedforward": 32, "seq_size": 4, "attn_heads": 2, "attn_size": 4, "num_blocks": 3}"""
+)
 
 #: (name, content, fragment of the refusal)
 BAD_TRACES: list[tuple[str, bytes, str]] = [
@@ -116,6 +129,21 @@ BAD_TRACES: list[tuple[str, bytes, str]] = [
     ("chakra-year.et", delimited(node(1, "a", COMPUTE, 2**60)), "message 1 at byte"),
     ("chakra-runtime.json", as_graph().replace(b'"runtime": 40', b'"runtime": -40'), "node 1: duration -40"),
     ("chakra-no-list.json", b'{"workload_graph": {}}', "workload_graph is no list"),
+    ("profile-cycle.txt", PROFILE + b"\tnode2 -- node1\n", "is on a cycle"),
+    ("profile-edge.txt", PROFILE + b"\tnode1 -- node7\n", "line 4: edge names 'node7'"),
+    ("profile-negative.txt", PROFILE.replace(b"=4.0", b"=-4.0", 1), "line 1: parameter_size: '-4.0'"),
+    ("profile-infinite.txt", PROFILE.replace(b"=2.000", b"=1e999", 1), "line 1: backward_compute_time"),
+    ("profile-control.txt", PROFILE.replace(b"ReLU", b"Re\0LU"), "line 2: control characters"),
+    ("profile-binary.txt", PROFILE + b"\xff\xfe", "is not UTF-8"),
+    (
+        "profile-twice.txt",
+        PROFILE.replace(b"node2 --", b"node1 --", 1),
+        "line 2: layer 'node1' appears twice",
+    ),
+    ("sheet-blocks.json", SHEET.replace(b"3}", b"1000000000}"), "num_blocks = 1000000000"),
+    ("sheet-half.json", SHEET.replace(b'"hidden": 8, ', b""), "hidden = None"),
+    ("sheet-nan.json", SHEET.replace(b'"hidden": 8', b'"hidden": NaN'), "NaN is not a JSON number"),
+    ("sheet-true.json", SHEET.replace(b'"hidden": 8', b'"hidden": true'), "hidden = True"),
 ]
 
 #: (name, content, format)
@@ -134,4 +162,7 @@ ODD_TRACES: list[tuple[str, bytes, str]] = [
     ),
     ("chakra.0.et", training(), "chakra"),
     ("chakra.0.json", as_graph(), "chakra"),
+    ("profile.txt", PROFILE, "pipedream"),
+    ("profile-of-windows.txt.gz", gzip.compress(PROFILE.replace(b"\n", b"\r\n"), mtime=0), "pipedream"),
+    ("sheet.json", SHEET, "calculon-model"),
 ]

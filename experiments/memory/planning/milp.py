@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
 
 from experiments.workloads.step import Floats
+
+if TYPE_CHECKING:
+    from scipy.optimize import LinearConstraint
 
 #: A term of a row: the coefficient of a variable.
 Term = tuple[int, float]
@@ -86,6 +88,9 @@ class Program:
         """
         if not self._cost:
             return Solution(np.zeros(0), 0.0, True)
+        # Here, because loading it takes longer than most runs, whose policies solve nothing.
+        from scipy.optimize import Bounds, milp
+
         whole = np.zeros(len(self), np.int64) if relaxed else np.array(self._whole)
         found = milp(
             np.array(self._cost),
@@ -101,6 +106,9 @@ class Program:
     def _constraints(self) -> list[LinearConstraint]:
         if not self._terms:
             return []
+        from scipy.optimize import LinearConstraint
+        from scipy.sparse import csr_array
+
         starts = np.concatenate(([0], np.cumsum([len(variables) for variables, _ in self._terms])))
         columns = [variable for variables, _ in self._terms for variable in variables]
         values = [value for _, coefficients in self._terms for value in coefficients]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,34 +36,38 @@ def offload_to_storage(step: Step, device: DeviceView, compress: bool) -> Memory
     return plan
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What leaves, the bytes of the candidates that stay, and by how much each that leaves shrinks."""
+
+    writes: tuple[Write, ...]
+    rest: int
+    ratios: Mapping[int, float]
+
+
 def _plan(step: Step, machine: Machine, capacity: int, compress: bool) -> MemoryPlan:
     """Phase 1, and phase 2 where ``compress`` allows it and writing takes longer than the forward pass."""
     paged = PagedStep(step)
     line = room_for_saved(paged, capacity)
     order = candidates(paged)
-    writes, rest = choose(paged, order, line)
-    ratios = {write.tensor: 1.0 for write in writes}
+    chosen = _choice(paged, order, line, dict.fromkeys(order, 1.0))
     forward = float(step.ops.seconds[: last_forward_op(step) + 1].sum())
-    if compress and _write_time(paged, ratios, machine) > forward:
-        ratios = _phase_2(paged, order, line, machine, ratios)
-        writes, rest = choose(paged, list(ratios), line)
-    moves = _moves(paged, writes, ratios, capacity)
-    notes = {"line": line, "candidates": len(order), "chosen": len(writes), "rest": rest}
-    return MemoryPlan(moves, notes=notes, pool=Pool("two_ended", PAGE, tuple(sorted(ratios))))
+    if compress and _write_time(paged, chosen, machine) > forward:
+        shrunk = {tensor: compression(step, tensor) for tensor in order}
+        second = _choice(paged, sorted(order, key=lambda tensor: -shrunk[tensor]), line, shrunk)
+        chosen = min((chosen, second), key=lambda choice: _write_time(paged, choice, machine))
+    notes = {"line": line, "candidates": len(order), "chosen": len(chosen.writes), "rest": chosen.rest}
+    pool = Pool("two_ended", PAGE, tuple(sorted(chosen.ratios)))
+    return MemoryPlan(_moves(paged, chosen, capacity), notes=notes, pool=pool)
 
 
-def _phase_2(
-    paged: PagedStep, order: Sequence[int], line: int, machine: Machine, first: dict[int, float]
-) -> dict[int, float]:
-    """The most compressible tensors first; whichever of the two choices needs less time on the link."""
-    every = {tensor: compression(paged.step, tensor) for tensor in order}
-    writes, _ = choose(paged, sorted(order, key=lambda tensor: -every[tensor]), line)
-    second = {write.tensor: every[write.tensor] for write in writes}
-    return min((first, second), key=lambda ratios: _write_time(paged, ratios, machine))
+def _choice(paged: PagedStep, order: Sequence[int], line: int, ratios: Mapping[int, float]) -> Choice:
+    writes, rest = choose(paged, order, line)
+    return Choice(tuple(writes), rest, {write.tensor: ratios[write.tensor] for write in writes})
 
 
-def _write_time(paged: PagedStep, ratios: dict[int, float], machine: Machine) -> float:
-    return sum(machine.out_time(paged.bytes[t] / ratio, "storage") for t, ratio in ratios.items())
+def _write_time(paged: PagedStep, choice: Choice, machine: Machine) -> float:
+    return sum(machine.out_time(paged.bytes[t] / ratio, "storage") for t, ratio in choice.ratios.items())
 
 
 def compression(step: Step, tensor: int) -> float:
@@ -75,13 +80,10 @@ def compression(step: Step, tensor: int) -> float:
     return max(dense, words / (4 * (1 - sparsity)))
 
 
-def _moves(
-    paged: PagedStep, writes: Sequence[Write], ratios: dict[int, float], capacity: int
-) -> tuple[Move, ...]:
-    loss = last_forward_op(paged.step)
+def _moves(paged: PagedStep, choice: Choice, capacity: int) -> tuple[Move, ...]:
+    loss, writes = last_forward_op(paged.step), choice.writes
     out: list[Move] = [
-        Offload(min(w.start, loss), w.tensor, min(w.start, loss) - 1, "storage", ratios[w.tensor])
-        for w in writes
+        Offload(w.start, w.tensor, w.start - 1, "storage", choice.ratios[w.tensor]) for w in writes
     ]
     drain: list[Move] = [Wait(loss + 1, write.tensor) for write in writes]
     return (*out, *drain, *_prefetches(paged, writes, capacity))
@@ -112,7 +114,7 @@ def _load_without(paged: PagedStep, writes: Sequence[Write]) -> Ints:
     loss = last_forward_op(paged.step)
     for write in writes:
         back = next(op for op in paged.uses[write.tensor] if op > loss)
-        load[min(write.start, loss) : back] -= paged.bytes[write.tensor]
+        load[write.start : back] -= paged.bytes[write.tensor]
     return load
 
 

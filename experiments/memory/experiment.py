@@ -24,6 +24,8 @@ from experiments.memory.interface import (
     MemoryPolicy,
     Offload,
     ReactiveMemoryPolicy,
+    SharedLinkPolicy,
+    SharedPlans,
     machine_of,
     violations,
 )
@@ -31,7 +33,7 @@ from experiments.memory.interface.check import FULL
 from experiments.memory.interface.machine import Split
 from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.interface.transform import transformed
-from experiments.memory.simulator import Simulation, Simulator, curves, lanes
+from experiments.memory.simulator import Simulation, Simulator, curves, lanes, run_shared
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.recorded import record
 from experiments.memory.simulator.timeline import timeline
@@ -54,6 +56,8 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     plan = MemoryPlan()
     split = splitter(step, loaded.value, lambda source: model_step(source, hardware.device))
     try:
+        if isinstance(policy, SharedLinkPolicy):
+            return together(step, machine, policy, spec, hardware, loaded.sha256)
         plan = make_plan(step, machine, policy, spec.seed, split)
         if plan.splits > 1:
             step = split(plan.splits)
@@ -75,6 +79,31 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         plan=plan.to_json(),
         workload_sha256=loaded.sha256,
         notes={**notes_of(simulation, step), "timeline": drawn},
+    )
+
+
+def together(
+    step: Step, machine: Machine, policy: SharedLinkPolicy, spec: RunSpec, hardware: Hardware, sha256: str
+) -> Result:
+    """The same step on devices that share a host link: figures, curves and plan of the slowest."""
+
+    def run(shared: SharedPlans) -> list[Simulation]:
+        return run_shared(step, shared.plans, machine, shared.discipline)
+
+    view = view_of(step, machine, policy, spec.seed)
+    shared = policy.share(step, view, lambda trial: [done.estimate for done in run(trial)])
+    faults = [fault for plan in shared.plans for fault in violations(plan, step, machine)]
+    if faults:
+        return rejected(shared.plans[0], faults)
+    simulations = run(shared)
+    times = [done.step_time for done in simulations]
+    simulation = simulations[slowest := times.index(max(times))]
+    return Result(
+        metrics=metrics_of(simulation, step, hardware, spec.workload.options.steps),
+        series=curves(simulation, machine.capacity) | lanes(simulation),
+        plan=shared.plans[slowest].to_json(),
+        workload_sha256=sha256,
+        notes=notes_of(simulation, step) | {"step_time_by_device": times, "link": shared.discipline},
     )
 
 
@@ -187,6 +216,13 @@ def make_plan(
     step: Step, machine: Machine, policy: MemoryPolicy, seed: int, split: Split | None = None
 ) -> MemoryPlan:
     """The policy's plan; ``Infeasible`` at once where some op's own tensors exceed the device."""
+    return policy.plan(step, view_of(step, machine, policy, seed, split))
+
+
+def view_of(
+    step: Step, machine: Machine, policy: MemoryPolicy, seed: int, split: Split | None = None
+) -> DeviceView:
+    """What ``policy`` may see; ``Infeasible`` where some op's own tensors exceed the device."""
     simulator = Simulator(step, machine, split)
     need = step.op_need
     if len(need) and int(need.max()) > machine.capacity and not policy.oversubscribes:
@@ -195,8 +231,7 @@ def make_plan(
         where = f"op {op} ({step.ops.name[op]}, {step.phase_of(op)})"
         what = f"its own tensors need {need[op]} bytes: {missing} bytes are missing of {machine.capacity}"
         raise Infeasible(what, where, missing)
-    view = DeviceView(machine, simulator.estimate, np.random.default_rng(seed), simulator.split)
-    return policy.plan(step, view)
+    return DeviceView(machine, simulator.estimate, np.random.default_rng(seed), simulator.split)
 
 
 def metrics_of(simulation: Simulation, step: Step, hardware: Hardware, steps: int | None) -> dict[str, float]:

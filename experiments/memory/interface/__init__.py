@@ -20,7 +20,14 @@ from experiments.memory.interface.plan import (
     Wait,
     load_plan,
 )
-from experiments.memory.interface.policy import Eviction, MemoryPolicy, ReactiveMemoryPolicy, Resident
+from experiments.memory.interface.policy import (
+    Eviction,
+    MemoryPolicy,
+    ReactiveMemoryPolicy,
+    Resident,
+    SharedLinkPolicy,
+    SharedPlans,
+)
 from experiments.memory.interface.rerun import Lineage
 from experiments.memory.interface.space import Paging, Pool
 
@@ -50,6 +57,8 @@ __all__ = [
     "ReactiveMemoryPolicy",
     "Recompute",
     "Resident",
+    "SharedLinkPolicy",
+    "SharedPlans",
     "Wait",
     "load_plan",
     "machine_of",

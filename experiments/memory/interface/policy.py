@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.policy import Policy
-from experiments.memory.interface.machine import DeviceView
+from experiments.memory.interface.machine import DeviceView, Estimate
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.workloads.step import Step
 
@@ -53,4 +53,29 @@ class ReactiveMemoryPolicy(MemoryPolicy):
 
     def evict(self, needed: int, resident: Sequence[Resident], now: float) -> Sequence[Eviction]:
         """Which of ``resident`` (by tensor id, none in use by the running op) leave so that ``needed`` bytes come free."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class SharedPlans:
+    """A plan for each of several devices that do the same step and share a host link.
+
+    ``discipline``: ``fair`` (transfers under way divide the bandwidth) or ``turns`` (one at a time in each direction).
+    """
+
+    plans: tuple[MemoryPlan, ...]
+    discipline: str = "fair"
+
+
+@dataclass(frozen=True)
+class SharedLinkPolicy(MemoryPolicy):
+    """Plans for devices that share a link; the slowest of them gives the time of the step."""
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        return self.share(step, device, None).plans[0]
+
+    def share(
+        self, step: Step, device: DeviceView, together: Callable[[SharedPlans], Sequence[Estimate]] | None
+    ) -> SharedPlans:
+        """A plan for each device; ``together`` tries plans on devices that share the link."""
         raise NotImplementedError

@@ -30,6 +30,12 @@ class Gap:
     before: int
     wraps: bool = False
 
+    def crosses(self, op: int) -> bool:
+        """Whether ``op`` runs within the gap."""
+        if self.wraps:
+            return op > self.after or op < self.before
+        return self.after < op < self.before
+
 
 @dataclass(frozen=True)
 class Swap:

@@ -72,7 +72,7 @@ class Selection:
         ranked = self._fixed_ranks(left, load)
         while load.max() > self.limit:
             peak = int(load.argmax())
-            around = [gap for gap in left if crosses(gap, peak)]
+            around = [gap for gap in left if gap.crosses(peak)]
             if not around:
                 break
             best = self._best(around, ranked, load)
@@ -118,11 +118,6 @@ class Selection:
             total = total + self.weights[3] * ranks(weighted_idle(gaps, load, self.limit))
         best = min(range(len(gaps)), key=lambda i: (-total[i], gaps[i].after, gaps[i].tensor))
         return gaps[best]
-
-
-def crosses(gap: Gap, op: int) -> bool:
-    """Whether ``op`` runs within the gap."""
-    return op > gap.after or op < gap.before if gap.wraps else gap.after < op < gap.before
 
 
 def scores(

@@ -8,7 +8,7 @@ import pytest
 from experiments.memory.interface import MemoryPlan, Offload, Rate, violations
 from experiments.memory.planning.hidden import fetched, sent
 from experiments.memory.planning.swaps import Clock, Gap
-from experiments.memory.policies.autoswap import SCORES, AutoSwap, crosses, ranks, scores, weighted_idle
+from experiments.memory.policies.autoswap import SCORES, AutoSwap, ranks, scores, weighted_idle
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import MS, chain, machine, make_step, plan_of
 
@@ -44,7 +44,7 @@ def test_a_gap_too_short_for_its_copies_counts_for_less_the_smaller_it_is():
 def test_a_gap_around_the_end_weighs_the_ops_on_both_sides():
     gap = Gap(0, 1, 3, 1, wraps=True)
     assert weighted_idle([gap], np.array([10, 2, 3, 4, 20]), 5.0).tolist() == [(10 - 5) + (20 - 5)]
-    assert [op for op in range(5) if crosses(gap, op)] == [0, 4]
+    assert [op for op in range(5) if gap.crosses(op)] == [0, 4]
     assert ranks(np.array([5.0, 1.0, 5.0])).tolist() == [1, 0, 1]
 
 

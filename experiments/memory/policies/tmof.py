@@ -1,0 +1,142 @@
+"""TMOF (Lin et al., HPCA 2023): devices that share a host link swap different tensors, or take turns.
+
+The devices do the same step. Swaps are chosen for one of them: ``online`` takes the largest gap around the highest load
+until the step fits; ``offline`` solves the program of ``planning.locations`` with copies beside any op of a gap (its
+longest ``places``). *Disjoint swapping*: from the list of gaps by size device g prefers every G-th from the g-th on, so
+that the devices' copies fall at different times. *Bidirectional overlapping*: a token for each direction of the link; a
+copy runs only with its token, so that one device's copy out runs beside another's copy in. ``auto`` tries both, each and
+neither on the shared link and keeps what is fastest. The step lasts as long as on the slowest device, since gradients
+are synchronised at its end.
+
+Left open by the abstract: a token is given back after each tensor, devices that wait are served in turn; how many
+devices share a link is a knob. A step whose swaps are solved ``offline`` is the same on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from experiments.core.errors import Infeasible
+from experiments.core.knobs import knob
+from experiments.memory.interface import (
+    DeviceView,
+    Estimate,
+    Machine,
+    MemoryPlan,
+    SharedLinkPolicy,
+    SharedPlans,
+)
+from experiments.memory.planning.location_moves import moves_of as moves_of_program
+from experiments.memory.planning.locations import LocationProgram, Rules
+from experiments.memory.planning.swaps import (
+    Clock,
+    Gap,
+    Swap,
+    earliest_return,
+    gaps_of,
+    lighten,
+    moves_of,
+    within,
+)
+from experiments.workloads.step import Step
+
+Together = Callable[[SharedPlans], Sequence[Estimate]]
+#: Each mode: whether the devices' swaps differ, and how they share the link.
+MODES = {
+    "oblivious": (False, "fair"),
+    "disjoint": (True, "fair"),
+    "bidirectional": (False, "turns"),
+    "both": (True, "turns"),
+}
+#: An op may hide copies of any gap that it lies in.
+ANYWHERE = 10**6
+
+
+@dataclass(frozen=True)
+class Tmof(SharedLinkPolicy):
+    """Devices that share a host link swap disjoint sets of tensors or take turns on it, chosen by trial."""
+
+    name: ClassVar[str] = "tmof"
+
+    devices: int = knob(2, "devices that share the host link", low=1, high=16)
+    mode: str = knob("auto", "how devices share the link", choices=("auto", *MODES))
+    selection: str = knob("online", "how swaps are chosen", choices=("online", "offline"))
+    places: int = knob(3, "ops beside which an offline copy may run, the longest of its gap", low=1, high=100)
+    least_bytes: int = knob(2**16, "smaller tensors stay on the device", low=1, high=2**40, unit="bytes")
+
+    def share(self, step: Step, device: DeviceView, together: Together | None) -> SharedPlans:
+        if step.live_peak <= device.capacity:
+            return SharedPlans((MemoryPlan(),) * self.devices)
+        if self.mode != "auto" or together is None:
+            return self._plans(step, device.machine, "disjoint" if self.mode == "auto" else self.mode)
+        tried = [self._plans(step, device.machine, mode) for mode in MODES]
+        times = [slowest(together, plans) for plans in tried]
+        return tried[min(range(len(tried)), key=lambda i: (times[i], i))]
+
+    def _plans(self, step: Step, machine: Machine, mode: str) -> SharedPlans:
+        disjoint, discipline = MODES[mode]
+        if self.selection == "offline":
+            plan = self._offline(step, machine, mode)
+            return SharedPlans((plan,) * self.devices, discipline)
+        shifts = range(self.devices) if disjoint else [0] * self.devices
+        strides = self.devices if disjoint else 1
+        return SharedPlans(
+            tuple(self._online(step, machine, shift, strides, mode) for shift in shifts), discipline
+        )
+
+    def _online(self, step: Step, machine: Machine, shift: int, stride: int, mode: str) -> MemoryPlan:
+        ranked = sorted(
+            gaps_of(step, self.least_bytes, wrapping=True), key=lambda g: (-g.bytes, g.tensor, g.after)
+        )
+        gaps = until_it_fits(step, dealt(ranked, shift, stride), machine.capacity)
+        clock = Clock(step)
+        swaps = [Swap(gap, back_in_time(clock, gap, machine)) for gap in gaps]
+        moves = moves_of(within(step, swaps, machine.capacity))
+        return MemoryPlan(moves, notes={"mode": mode, "swaps": len(swaps), "shift": shift})
+
+    def _offline(self, step: Step, machine: Machine, mode: str) -> MemoryPlan:
+        limits = np.full(len(step.ops), float(machine.capacity))
+        tensors = sorted({gap.tensor for gap in gaps_of(step, self.least_bytes, wrapping=True)})
+        program = LocationProgram(step, machine, tensors, limits, Rules(window=ANYWHERE, places=self.places))
+        solution = program.solve(nodes=30, gap=0.01, most_binaries=3000)
+        if solution is None:
+            raise Infeasible("no places for tensors keep within the limit", "tmof")
+        notes = {"mode": mode, "objective": solution.objective}
+        return MemoryPlan(moves_of_program(program, solution), notes=notes)
+
+
+def slowest(together: Together, plans: SharedPlans) -> float:
+    """Seconds of the step on the slowest device; infinite where it does not fit."""
+    try:
+        return max(estimate.step_time for estimate in together(plans))
+    except Infeasible:
+        return float("inf")
+
+
+def dealt(ranked: Sequence[Gap], shift: int, stride: int) -> list[Gap]:
+    """The list dealt round: every ``stride``-th gap from the ``shift``-th on first, then from the next one on ..."""
+    order = sorted(range(len(ranked)), key=lambda i: ((i - shift) % stride, i))
+    return [ranked[i] for i in order]
+
+
+def until_it_fits(step: Step, gaps: Sequence[Gap], capacity: int) -> list[Gap]:
+    """In the order given, each gap around the op where the load is highest, until that is within ``capacity``."""
+    load, left, found = step.live_bytes.copy(), list(gaps), list[Gap]()
+    while load.max() > capacity:
+        peak = int(load.argmax())
+        chosen = next((gap for gap in left if gap.crosses(peak)), None)
+        if chosen is None:
+            break
+        left.remove(chosen)
+        found.append(chosen)
+        lighten(load, Swap(chosen, chosen.before))
+    return found
+
+
+def back_in_time(clock: Clock, gap: Gap, machine: Machine) -> int:
+    """The latest op from which the copy back is hidden if the link is free."""
+    return min(gap.before, clock.walk_back(gap.before, machine.back_time(gap.bytes), earliest_return(gap)))

@@ -132,6 +132,9 @@ def _timeline(lanes: tuple[Lane, ...]) -> dict[str, Any]:
 def _per_worker(found: Simulation) -> dict[str, Any]:
     return {
         "live_micro_batches": [usage.live_micro_batches for usage in found.memory],
+        "live_by_stage": [
+            {str(stage): most for stage, most in usage.live_by_stage.items()} for usage in found.memory
+        ],
         "peak_memory_by_worker": [usage.peak for usage in found.memory],
     }
 

@@ -8,6 +8,7 @@ from experiments.parallel.interface.estimate import (
     shardings_by_layer,
     stage_parameters,
 )
+from experiments.parallel.interface.pipelines import PipelineSchedule
 from experiments.parallel.interface.plan import (
     BACKWARD,
     FORWARD,
@@ -24,7 +25,6 @@ from experiments.parallel.interface.plan import (
 from experiments.parallel.interface.policy import (
     LivePolicy,
     ParallelPolicy,
-    PipelineSchedule,
     balanced_cut,
     data_parallel_plan,
     replicated_pipelines,

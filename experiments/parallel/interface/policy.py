@@ -47,39 +47,6 @@ class LivePolicy(ParallelPolicy):
     processes: int = knob(2, "processes of a measured run (a simulated one uses the cluster)", low=1, high=64)
 
 
-@dataclass(frozen=True)
-class PipelineSchedule(LivePolicy):
-    """A synchronous pipeline: the policy gives each stage's order of slots, the rest follows.
-
-    Layers are cut so that the slowest stage is as fast as can be; devices that the stages leave over replicate the
-    whole pipeline.
-    """
-
-    stages: int | None = knob(None, "pipeline stages; empty: one for every device", low=1, high=4096)
-    micro_batches: int = knob(8, "micro-batches of each pipeline in a step", low=1, high=65536)
-    recompute: bool = knob(False, "keep a stage's input only and recompute its activations before backward")
-
-    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
-        """The slots of ``stage`` (0-based) of one pipeline, in execution order."""
-        raise NotImplementedError
-
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
-        stages = min(cluster.device_count, len(model)) if self.stages is None else self.stages
-        bounds = balanced_cut(estimate.layer_seconds.tolist(), stages, model.name)
-        pipelines = whole_share(cluster.device_count, stages, "devices", "knobs.stages")
-        orders = [self.order(stage, stages, self.micro_batches) for stage in range(stages)]
-        whole_share(batch, pipelines * self.micro_batches, "samples", "knobs.micro_batches")
-        return ParallelPlan(
-            batch=batch,
-            micro_batches=pipelines * self.micro_batches,
-            mesh=(("pipeline", stages), ("data", pipelines)),
-            stages=replicated_stages(bounds, pipelines),
-            workers=replicated_pipelines(orders, pipelines, self.micro_batches),
-            recompute=tuple(range(len(model))) if self.recompute else (),
-            synchronisation=self.sync(),
-        )
-
-
 def whole_share(total: int, parts: int, what: str, where: str) -> int:
     """``total / parts`` when that is a whole number of at least one; ``BadInput`` otherwise."""
     if total % parts or total < parts:

@@ -5,14 +5,16 @@ Not counted: workspace inside an op, communication buffers beyond the buckets, f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from experiments.core.errors import Infeasible
 from experiments.core.units import human
-from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT
+from experiments.parallel.interface import BACKWARD, FORWARD
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.tasks import Times
 
@@ -20,13 +22,16 @@ from experiments.parallel.simulator.tasks import Times
 @dataclass(frozen=True)
 class Usage:
     """A device of one worker: ``persistent`` bytes of model states, total bytes from each of ``times`` on, and the
-    most micro-batches whose activations were held at once.
+    most micro-batches whose activations were held at once, each counted for every stage that holds it.
+
+    ``live_by_stage`` has the most that each single stage of the worker held.
     """
 
     persistent: float
     times: list[float]
     bytes: list[float]
     live_micro_batches: int
+    live_by_stage: Mapping[int, int]
 
     @property
     def peak(self) -> float:
@@ -43,23 +48,29 @@ def usages(built: Builder, times: Times) -> list[Usage]:
 
 
 def _usage(built: Builder, times: Times, worker: int, changes: list[tuple[float, float]]) -> Usage:
-    live: list[tuple[float, float]] = []
+    """What a micro-batch keeps is held from its F to the slot that completes its gradient, so to its W if it has one."""
+    live: dict[int, list[tuple[float, float]]] = defaultdict(list)
     kept, recomputed = built.figures.kept_bytes, built.figures.recomputed_bytes
-    release = WEIGHT if built.figures.has_weight_slots else BACKWARD
     for slot in built.plan.workers[worker].slots:
         start, end = times.start[built.first[slot]], times.end[built.last[slot]]
+        again = recomputed[slot.stage]
         if slot.kind == FORWARD:
-            live.append((start, 1.0))
+            live[slot.stage].append((start, 1.0))
             changes.append((start, kept[slot.stage]))
-        if slot.kind == release:
-            live.append((end, -1.0))
-            changes.append((end, -kept[slot.stage]))
-        if slot.kind == BACKWARD and recomputed[slot.stage]:
-            changes += [(start, recomputed[slot.stage]), (end, -recomputed[slot.stage])]
+        if slot.kind == BACKWARD and again:
+            changes.append((start, again))
+        if slot.kind == built.figures.gradient_kind:
+            live[slot.stage].append((end, -1.0))
+            changes += [(end, -kept[slot.stage]), *([(end, -again)] if again else [])]
     persistent = persistent_bytes(built, worker)
     moments, totals = _running(changes)
-    _, counts = _running(live)
-    return Usage(persistent, moments, [persistent + total for total in totals], round(max(counts)))
+    by_stage = {stage: _most(counts) for stage, counts in sorted(live.items())}
+    together = _most(itertools.chain.from_iterable(live.values()))
+    return Usage(persistent, moments, [persistent + total for total in totals], together, by_stage)
+
+
+def _most(counts: Iterable[tuple[float, float]]) -> int:
+    return round(max(_running(counts)[1]))
 
 
 def persistent_bytes(built: Builder, worker: int) -> float:

@@ -1,0 +1,185 @@
+"""Interleaved, zero-bubble and bidirectional pipelines against the closed forms and peaks of their papers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.core.errors import BadInput
+from experiments.parallel.interface import PipelineSchedule, violations
+from experiments.parallel.policies.chimera import Chimera
+from experiments.parallel.policies.gpipe import GPipe
+from experiments.parallel.policies.interleaved import Interleaved
+from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
+from experiments.parallel.policies.zero_bubble import ZeroBubble
+from experiments.parallel.simulator import Simulation, simulate
+from tests.experiments.parallel.builders import chain, cluster, estimate
+
+
+def carried_out(
+    policy: PipelineSchedule,
+    devices: int,
+    backward: float = 2.0,
+    stash_bytes: float = 0.0,
+    output_bytes: float = 0.0,
+) -> Simulation:
+    """One layer for each stage; a chunk takes F=1 and B=2 (I=W=1) unless said otherwise."""
+    layers = len(policy.hosts(devices))
+    model = chain(layers, backward=backward, stash_bytes=stash_bytes, output_bytes=output_bytes)
+    hardware = cluster(1, devices)
+    asked = estimate(model, hardware)
+    plan = policy.place(model, hardware, policy.micro_batches, asked)
+    assert violations(plan, model, hardware) == []
+    return simulate(plan, asked)
+
+
+def peaks(found: Simulation) -> list[int]:
+    return [usage.live_micro_batches for usage in found.memory]
+
+
+@pytest.mark.parametrize(
+    ("policy", "span", "bubble", "live"),
+    [
+        (GPipe(), 33, 3 / 11, [8, 8, 8, 8]),
+        (OneForwardOneBackward(), 33, 3 / 11, [4, 3, 2, 1]),
+        (Interleaved(), 57, 3 / 19, [11, 9, 7, 5]),
+        (ZeroBubble(variant="h1"), 27, 1 / 9, [4, 4, 4, 4]),
+        (ZeroBubble(variant="interleaved"), 51, 1 / 17, [8, 8, 8, 8]),
+        (ZeroBubble(variant="v"), 51, 1 / 17, [8, 8, 8, 8]),
+    ],
+    ids=["gpipe", "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zb-v"],
+)
+def test_four_devices_and_eight_micro_batches(
+    policy: PipelineSchedule, span: float, bubble: float, live: list[int]
+) -> None:
+    """Spans of schedules with two chunks are in half-slots: a chunk is half of a stage, so 57 and 51 stand beside 66."""
+    found = carried_out(policy, 4, stash_bytes=10.0)
+    assert found.step_time == span
+    assert found.bubble_fraction == pytest.approx(bubble, abs=1e-15)
+    assert peaks(found) == live
+    assert [usage.peak for usage in found.memory] == [10 * most for most in live]
+
+
+@pytest.mark.parametrize(
+    ("devices", "equal", "twice", "live"),
+    [(2, 4, 6, [2, 2]), (4, 10, 16, [3, 4, 4, 3]), (6, 16, 26, [4, 5, 6, 6, 5, 4])],
+)
+def test_a_unit_of_chimera(devices: int, equal: float, twice: float, live: list[int]) -> None:
+    """N = D; ``equal`` with backward as long as forward, ``twice`` with backward twice as long."""
+    policy = Chimera(micro_batches=devices)
+    found = carried_out(policy, devices, backward=1.0)
+    assert found.step_time == equal
+    assert peaks(found) == live
+    assert carried_out(policy, devices).step_time == twice
+
+
+@given(half=st.integers(1, 4), units=st.integers(1, 4))
+@settings(max_examples=16, deadline=None)
+def test_chimeras_bubble_is_d_minus_2_over_2n_plus_d_minus_2(half: int, units: int) -> None:
+    devices = 2 * half
+    total = units * devices
+    found = carried_out(Chimera(micro_batches=total), devices, backward=1.0)
+    assert found.step_time == 2 * total + devices - 2
+    assert found.bubble_fraction == pytest.approx((devices - 2) / (2 * total + devices - 2))
+    assert all(half + 1 <= most <= devices for most in peaks(found))
+
+
+def test_chimera_keeps_every_stage_twice_and_sums_their_gradients() -> None:
+    """Two bytes a parameter of weights, as many of gradients, twelve of optimizer state; 4 parameters a stage."""
+    model, hardware = chain(4, parameter_bytes=8.0), cluster(1, 4)
+    asked = estimate(model, hardware, dtype="float16")
+    plan = Chimera(micro_batches=4).place(model, hardware, 4, asked)
+    assert [stage.workers for stage in plan.stages] == [(0, 3), (1, 2), (2, 1), (3, 0)]
+    found = simulate(plan, asked)
+    assert [usage.persistent for usage in found.memory] == [2 * 4 * 16] * 4
+    assert found.communication_bytes == 2 * 8.0  # of two ranks each sends a vector once in a ring: two stages
+
+
+@given(p=st.integers(1, 5), rounds=st.integers(1, 3), v=st.integers(2, 4))
+@settings(max_examples=30, deadline=None)
+def test_interleaving_divides_the_bubble_by_the_chunks(p: int, rounds: int, v: int) -> None:
+    m = rounds * p
+    found = carried_out(Interleaved(micro_batches=m, chunks=v), p)
+    assert found.step_time == 3 * (v * m + p - 1)
+    assert found.bubble_fraction == pytest.approx((p - 1) / (v * m + p - 1))
+    assert peaks(found) == [min(2 * (p - 1 - d) + (v - 1) * p + 1, v * m) for d in range(p)]
+
+
+def test_one_chunk_is_plain_1f1b() -> None:
+    found = carried_out(Interleaved(chunks=1), 4)
+    assert (found.step_time, peaks(found)) == (33, [4, 3, 2, 1])
+
+
+@given(p=st.integers(1, 5), m=st.integers(1, 12))
+@settings(max_examples=40, deadline=None)
+def test_zb_h1_has_a_third_of_the_bubble_in_1f1bs_memory(p: int, m: int) -> None:
+    found = carried_out(ZeroBubble(micro_batches=m), p)
+    assert max(peaks(found)) <= min(p, m)
+    if m >= p:
+        assert found.step_time == 3 * m + p - 1
+    assert found.step_time <= 3 * (m + p - 1)
+
+
+@given(p=st.integers(1, 5), rounds=st.integers(1, 3), v=st.integers(1, 4))
+@settings(max_examples=30, deadline=None)
+def test_interleaved_zero_bubble_is_late_by_its_filling_alone(p: int, rounds: int, v: int) -> None:
+    m = rounds * p
+    found = carried_out(ZeroBubble(variant="interleaved", micro_batches=m, chunks=v), p)
+    assert found.step_time == 3 * v * m + p - 1
+    assert peaks(found) == [v * p] * p
+
+
+@given(p=st.integers(1, 5), m=st.integers(1, 14))
+@settings(max_examples=40, deadline=None)
+def test_zb_v_has_no_gap_in_1f1bs_memory(p: int, m: int) -> None:
+    """Two chunks, so p whole micro-batches are 2p passes. Fewer micro-batches than 2p-1 leave gaps but run."""
+    found = carried_out(ZeroBubble(variant="v", micro_batches=m), p)
+    assert max(peaks(found)) <= 2 * p
+    assert found.step_time >= 6 * m
+    if m >= 2 * p - 1:
+        assert found.step_time == 6 * m + p - 1
+
+
+def test_the_loss_of_zb_v_turns_round_on_one_device() -> None:
+    model, hardware = chain(8, output_bytes=1.0), cluster(1, 4)
+    asked = estimate(model, hardware)
+    plan = ZeroBubble(variant="v").place(model, hardware, 8, asked)
+    assert [stage.workers for stage in plan.stages] == [(0,), (1,), (2,), (3,), (3,), (2,), (1,), (0,)]
+    assert simulate(plan, asked).communication_bytes == 8 * 4  # both ways on both chunks of a middle device
+
+
+def test_live_micro_batches_are_told_by_chunk() -> None:
+    """All 8 are in the first chunk before the first gradient is back there; in the second never more than a round."""
+    found = carried_out(Interleaved(), 4)
+    assert found.memory[0].live_by_stage == {0: 8, 4: 4}
+
+
+def test_what_was_recomputed_for_a_split_backward_is_kept_until_its_weight_gradient() -> None:
+    """One stage, F=1, I=1+1 recomputed, W=1; two micro-batches keep 1 byte of input only where there is one before."""
+    whole = carried_out(ZeroBubble(micro_batches=1, recompute=True), 2, stash_bytes=10.0, output_bytes=1.0)
+    assert [usage.peak for usage in whole.memory] == [10, 11]
+    last = whole.memory[1]
+    assert [at for at, held in zip(last.times, last.bytes, strict=True) if held == 11] == [2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "devices", "reason"),
+    [
+        (Interleaved(micro_batches=6), 4, "6 micro-batches do not make whole rounds over 4 devices"),
+        (ZeroBubble(variant="interleaved", micro_batches=6), 4, "6 micro-batches do not make whole rounds"),
+        (Chimera(), 3, "3 devices cannot hold a pipeline each way"),
+    ],
+)
+def test_what_a_schedule_cannot_order_is_refused(policy: PipelineSchedule, devices: int, reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        carried_out(policy, devices)
+
+
+def test_left_over_devices_replicate_a_pipeline_of_chunks() -> None:
+    model, hardware = chain(4), cluster(1, 4)
+    asked = estimate(model, hardware)
+    plan = Interleaved(stages=2, micro_batches=2).place(model, hardware, 4, asked)
+    assert [stage.workers for stage in plan.stages] == [(0, 1), (2, 3), (0, 1), (2, 3)]
+    assert violations(plan, model, hardware) == []
+    assert simulate(plan, asked).step_time == 15  # (p, m, v) = (2, 2, 2)

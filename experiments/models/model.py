@@ -56,18 +56,25 @@ class Model:
 
 
 class Objective(nn.Module):
-    """A body and its loss: ``loss(body(*inputs), target)`` in training, ``body(*inputs)`` otherwise."""
+    """A body and its loss: ``loss(body(*inputs), target)`` in training, ``body(*inputs)`` otherwise.
+
+    Where ``outputs`` is a list, what the body returns in training is put there, for a caller that holds on to it.
+    """
 
     def __init__(self, body: nn.Module, loss: Callable[[Any, Tensor], Tensor]) -> None:
         super().__init__()
         self.body = body
         self._loss = loss
+        self.outputs: list[Any] | None = None
 
     def forward(self, *batch: Tensor) -> Any:
         if not self.training:
             return self.body(*batch)
         *inputs, target = batch
-        return self._loss(self.body(*inputs), target)
+        output = self.body(*inputs)
+        if self.outputs is not None:
+            self.outputs.append(output)
+        return self._loss(output, target)
 
 
 def classification(output: Tensor, target: Tensor) -> Tensor:

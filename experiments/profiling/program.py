@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from experiments.core.errors import BadInput
 from experiments.models.build import DTYPES, Chosen, build, chosen
-from experiments.models.model import Model
+from experiments.models.model import Model, Objective
 from experiments.profiling.optimizers import OPTIMIZERS, Optimizer, initial_state
 from experiments.workloads.model import ModelSource
 
@@ -94,11 +94,27 @@ class Program:
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
         """This micro-batch's part of the loss, and its gradients."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
-        loss = self._forward(leaves, buffers, batch, watcher)
+        held: list[Any] = []
+        with self._holding(held):
+            loss = self._forward(leaves, buffers, batch, watcher)
         if self.micro_batches > 1:
             loss = loss / self.micro_batches
         watcher.loss(loss)
-        return loss.detach(), torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        _touch(held)
+        return loss.detach(), gradients
+
+    @contextlib.contextmanager
+    def _holding(self, outputs: list[Any]) -> Iterator[None]:
+        """What the model's body returns meanwhile is put into ``outputs``."""
+        module = self.model.module
+        if isinstance(module, Objective):
+            module.outputs = outputs
+        try:
+            yield
+        finally:
+            if isinstance(module, Objective):
+                module.outputs = None
 
     def _split(
         self, tensors: Sequence[Tensor]
@@ -177,6 +193,20 @@ def program(source: ModelSource, device: str = "cpu", weights: bool = True) -> P
 def _moved(value: Tensor, device: str, dtype: torch.dtype) -> Tensor:
     """On ``device``, and in ``dtype`` where it holds real numbers. ``Module.to`` cannot do this to fake tensors."""
     return value.detach().to(device, dtype if value.is_floating_point() else None)
+
+
+def _touch(held: Any) -> None:
+    """Use every tensor in ``held`` without moving data: it lives until here.
+
+    Training loops hold the model's output (logits) in a variable while the backward pass runs, needed or not.
+    """
+    if isinstance(held, Tensor):
+        held.detach().view(held.shape)
+    elif isinstance(held, Mapping):
+        _touch(list(held.values()))
+    elif isinstance(held, list | tuple):
+        for part in held:
+            _touch(part)
 
 
 def _added(sums: Sequence[Tensor | None], more: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -127,7 +127,10 @@ def eager_peak(source: ModelSource) -> int:
         tracker.track_external(model.module, optimizer, *batch)
         with tracker:
             for _ in range(2):
-                model.module(*batch).backward()
+                *inputs, target = batch
+                output = model.module.body(*inputs)  # a loop holds it while the backward pass runs
+                model.module._loss(output, target).backward()
+                del output
                 optimizer.step()
                 optimizer.zero_grad()
                 tracker.reset_mod_stats()
@@ -136,12 +139,14 @@ def eager_peak(source: ModelSource) -> int:
 
 @pytest.mark.parametrize("attention", ["math", "flash"])
 def test_gpt2_has_the_live_peak_that_torchs_tracker_counts(attention: str) -> None:
-    """Issue 2: batch 8, sequence 1024, float32, AdamW; within 1 % (it is within 1e-6)."""
+    """Batch 8, sequence 1024, float32, AdamW: the tracker's own figure, to 1e-6; 12,368 MiB with the fused kernel."""
     source = zoo("gpt2", batch=8, sequence=1024, optimizer="adamw", attention=attention)
     step = capture(source)
     assert step.facts["parameters"] == 124_439_808
     assert step.facts["attention"] == attention
     assert step.live_peak == pytest.approx(eager_peak(source), rel=1e-6)
+    if attention == "flash":
+        assert round(step.live_peak / 2**20) == 12_368
     assert bytes_of(step, "optimizer_state") == 2 * 4 * 124_439_808 + 4
     assert bytes_of(step, "gradient") == 4 * 124_439_808
 

@@ -66,6 +66,7 @@ class Cswap(CompressedSwapping):
     """vDNN's swaps, each compressed on the device where the exposed transfer time that it saves exceeds its kernels."""
 
     name: ClassVar[str] = "cswap"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     encode_bandwidth: float = knob(
         140e9, "bytes a second read and written by the encoder", low=1e6, high=1e15, unit="bytes/s"

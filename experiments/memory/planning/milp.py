@@ -5,7 +5,11 @@ Budgets are counted in branch-and-bound nodes, not in seconds, so that the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +22,23 @@ if TYPE_CHECKING:
 
 #: A term of a row: the coefficient of a variable.
 Term = tuple[int, float]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """HiGHS writes some lines to standard output even when told not to; that is where commands write their results."""
+    flush = ctypes.CDLL(None).fflush
+    sys.stdout.flush()
+    flush(None)
+    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    try:
+        yield
+    finally:
+        flush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nothing)
 
 
 @dataclass(frozen=True)
@@ -92,13 +113,14 @@ class Program:
         from scipy.optimize import Bounds, milp
 
         whole = np.zeros(len(self), np.int64) if relaxed else np.array(self._whole)
-        found = milp(
-            np.array(self._cost),
-            integrality=whole,
-            bounds=Bounds(np.array(self._low), np.array(self._high)),
-            constraints=self._constraints(),
-            options={"node_limit": nodes, "mip_rel_gap": gap},
-        )
+        with quiet():
+            found = milp(
+                np.array(self._cost),
+                integrality=whole,
+                bounds=Bounds(np.array(self._low), np.array(self._high)),
+                constraints=self._constraints(),
+                options={"node_limit": nodes, "mip_rel_gap": gap},
+            )
         if found.x is None:
             return None
         return Solution(np.asarray(found.x, np.float64), float(found.fun), found.status == 0)

@@ -1,8 +1,10 @@
 """The thin wrapper of the solver."""
 
+import os
+
 import pytest
 
-from experiments.memory.planning.milp import Program
+from experiments.memory.planning.milp import Program, quiet
 
 
 def knapsack() -> Program:
@@ -47,3 +49,10 @@ def test_coefficients_of_a_variable_named_twice_add_up():
 
 def test_an_empty_program_costs_nothing():
     assert Program().solve().objective == 0.0
+
+
+def test_what_the_solver_writes_does_not_reach_standard_output(capfd):
+    with quiet():
+        os.write(1, b"a line of the solver")
+    os.write(1, b"a result")
+    assert capfd.readouterr().out == "a result"

@@ -74,17 +74,17 @@ def simulated_metrics(
 ) -> dict[str, float]:
     """Every figure of a simulated step by its name in the catalogue. ``persistent_bytes`` is of the fullest device."""
     metrics = {
-        "step_time": found.step_time,
+        "step_time": found.step_time / plan.steps,
         "bubble_fraction": found.bubble_fraction,
-        "exposed_communication_time": found.exposed_communication_time,
-        "communication_time": found.communication_time,
-        "communication_bytes": found.communication_bytes,
+        "exposed_communication_time": found.exposed_communication_time / plan.steps,
+        "communication_time": found.communication_time / plan.steps,
+        "communication_bytes": found.communication_bytes / plan.steps,
         "peak_memory_per_device": found.peak_memory,
         "persistent_bytes": max(usage.persistent for usage in found.memory),
         "samples_per_second": found.samples_per_second,
         "mfu": found.mfu,
         "hfu": found.hfu,
-        "flops": found.model_flops,
+        "flops": found.model_flops / plan.steps,
         "devices": float(len(plan.devices)),
     }
     sequence = estimate.model.facts.get("sequence")
@@ -92,7 +92,7 @@ def simulated_metrics(
         metrics["tokens_per_second"] = found.samples_per_second * sequence
     steps = spec.workload.options.steps
     if steps is not None:
-        metrics["jct"] = found.step_time * steps
+        metrics["jct"] = metrics["step_time"] * steps
     return metrics
 
 

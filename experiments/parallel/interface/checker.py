@@ -50,6 +50,8 @@ def _hosts(plan: ParallelPlan) -> Iterator[str]:
 def _figures(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
     if plan.micro_batches < 1 or plan.batch % plan.micro_batches:
         yield f"{plan.batch} samples do not divide into {plan.micro_batches} micro-batches"
+    if plan.steps < 1 or plan.batch % plan.steps:
+        yield f"{plan.batch} samples do not divide into {plan.steps} steps"
     if plan.zero not in ZERO_STAGES:
         yield f"ZeRO stage {plan.zero} does not exist"
     for layer in plan.recompute:

@@ -10,7 +10,7 @@ worker (interleaved) and two replicas in opposite directions (Chimera) without a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 FORWARD, BACKWARD, WEIGHT = "F", "B", "W"
@@ -104,7 +104,9 @@ class ParallelPlan:
 
     ``recompute`` lists the layers whose activations are dropped after the forward pass and computed again before
     their backward pass. ``zero`` is the ZeRO stage (0: everything replicated). Layers without a sharding are whole
-    on every device of their workers.
+    on every device of their workers. An asynchronous pipeline's plan covers several ``steps``; then ``batch`` is the
+    samples of all of them, and replicas reduce their gradients after every pass. ``notes`` is what
+    the policy wants to be read beside the plan (JSON): predicted figures, what a search looked at.
     """
 
     batch: int
@@ -116,6 +118,8 @@ class ParallelPlan:
     recompute: tuple[int, ...] = ()
     shardings: tuple[Sharding, ...] = ()
     synchronisation: Synchronisation = Synchronisation()
+    steps: int = 1
+    notes: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def micro_batch_samples(self) -> int:
@@ -129,6 +133,7 @@ class ParallelPlan:
         """Slots are spelled ``F3.0``: kind, micro-batch, stage."""
         plain = asdict(self)
         plain["mesh"] = dict(self.mesh)
+        plain["notes"] = dict(self.notes)
         plain["workers"] = [
             {"devices": list(worker.devices), "slots": [str(slot) for slot in worker.slots]}
             for worker in self.workers
@@ -153,6 +158,8 @@ class ParallelPlan:
             synchronisation=Synchronisation(
                 **{**data["synchronisation"], "servers": tuple(data["synchronisation"]["servers"])}
             ),
+            steps=data.get("steps", 1),
+            notes=data.get("notes", {}),
         )
 
 

@@ -45,6 +45,11 @@ class Builder:
         self._throttled: dict[int, int] = {}
         self._pieces: dict[tuple[int, int], list[int]] = defaultdict(list)
 
+    @property
+    def _reduces_always(self) -> bool:
+        """After every pass, not after a worker's last one: no whole gradients are kept, or each pass is an update."""
+        return self.plan.zero >= 2 or self.plan.steps > 1
+
     def build(self) -> Builder:
         for worker in range(len(self.plan.workers)):
             self._lane(worker)
@@ -70,7 +75,7 @@ class Builder:
         replicated = len(self.plan.stages[slot.stage].workers) > 1
         gathers = replicated and self.plan.zero == 3 and slot.kind != WEIGHT
         is_gradient = slot.kind == self.figures.gradient_kind
-        reduces = replicated and is_gradient and (final or self.plan.zero >= 2)
+        reduces = replicated and is_gradient and (final or self._reduces_always)
         whole = range(self.plan.stages[slot.stage].begin, self.plan.stages[slot.stage].end)
         numbers = list(range(len(buckets))) if gathers or reduces else [-1]
         for number in reversed(numbers) if slot.kind == FORWARD else numbers:
@@ -80,7 +85,7 @@ class Builder:
             if gathers:
                 self._before_gather(worker, slot, occurrence, number, (first, last))
             if reduces:
-                key = (slot.stage, "reduce", occurrence if self.plan.zero >= 2 else 0, number)
+                key = (slot.stage, "reduce", occurrence if self._reduces_always else 0, number)
                 self._meetings[key].append((worker, last))
                 self._throttle(worker, slot.stage, first, last)
         self.worker_of[slot] = worker

@@ -1,0 +1,147 @@
+"""PipeDream (Narayanan et al., SOSP'19): stages by dynamic programming, replicas, 1F1B without flushes, weight stashing.
+
+Followed: section 3.1 (partitioning, level by level), 3.2 (NOAM, 1F1B-RR), 3.3 (weight stashing: as many versions of a
+stage's weights as mini-batches it holds). ``stage_time=released`` is the rule of the released planner, which adds compute
+and synchronisation where the paper takes the longer; ``transfers`` lets activations count, which that planner leaves out by
+default. A mini-batch is the ``batch`` of the run: each is an update of its own.
+
+Left open by the paper: which of equally fast splits is taken (here the first that is found; the time is the same). The
+planner may cut a branching graph anywhere, a plan's stage is a run of layers: where the best cut is not one, the best
+among those is placed and both times are in the notes. Not reproduced: vertical sync; the accuracy that stale weights cost.
+Not simulated: updates between mini-batches take no time (there is one, at the end of the window).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from experiments.core.errors import BadInput, Infeasible
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware
+from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, Slot, Stage, Worker
+from experiments.parallel.planning.cuts import Cuts, cuts_of
+from experiments.parallel.planning.one_by_one import in_flight, replica_order
+from experiments.parallel.planning.stage_search import Level, Rules, Solution, data_parallel_seconds, search
+from experiments.workloads.layers import LayerGraph
+
+#: What the notes say of the simulated window.
+CARRIED = (
+    "simulated: a window of mini-batches from an empty pipeline to an empty pipeline, an all-reduce of every round, the "
+    "memory of stashed weights; not simulated: the time of updates inside the window"
+)
+
+
+@dataclass(frozen=True)
+class PipeDream(ParallelPolicy):
+    """Replicated stages found by dynamic programming; an asynchronous pipeline that stashes weight versions."""
+
+    name: ClassVar[str] = "pipedream"
+
+    mini_batches: int = knob(32, "mini-batches, each an update, in the simulated window", low=1, high=65536)
+    stage_time: str = knob(
+        "released",
+        "compute plus synchronisation (released) or the longer (paper)",
+        choices=("released", "paper"),
+    )
+    transfers: bool = knob(True, "activations between stages count in the search")
+    check_memory: bool = knob(
+        False, "the search keeps to stages that fit a device with all that is in flight"
+    )
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        levels, rules = levels_of(cluster), self._rules(cluster)
+        cuts = cuts_of(model, batch / model.batch)
+        ideal = search(cuts, levels, rules)
+        placed, kept = ideal, cuts
+        if not all(cuts.ends[span.end] for _, spans in ideal.outer for span in spans):
+            kept = cuts.placeable()
+            placed = search(kept, levels, rules)
+        if not placed.outer:
+            raise Infeasible("no split keeps every stage within a device's memory", model.name)
+        groups = _groups(placed, levels)
+        return self._plan(kept, placed, groups, batch, notes(cuts, ideal, placed, levels, rules))
+
+    def _rules(self, cluster: Hardware) -> Rules:
+        memory = float(cluster.device.memory_bytes) if self.check_memory else None
+        return Rules(self.stage_time == "released", self.transfers, memory)
+
+    def _plan(
+        self,
+        cuts: Cuts,
+        placed: Solution,
+        groups: Sequence[Sequence[int]],
+        batch: int,
+        found: Mapping[str, Any],
+    ) -> ParallelPlan:
+        spans = [span for _, inner in placed.outer for span in inner]
+        held = in_flight([len(group) for group in groups])
+        stages: list[Stage] = []
+        workers: list[Worker] = []
+        for number, (span, group, depth) in enumerate(zip(spans, groups, held, strict=True)):
+            orders = [self._order(number, r, len(group), depth) for r in range(len(group))]
+            begin = cuts.ends[span.start] if span.start >= 0 else 0
+            own = tuple(range(len(workers), len(workers) + len(group)))
+            versions = max(1, min(depth, -(-self.mini_batches // len(group))))
+            stages.append(Stage(begin, cuts.ends[span.end], own, versions))
+            workers += [Worker((device,), order) for device, order in zip(group, orders, strict=True)]
+        return ParallelPlan(
+            batch=batch * self.mini_batches,
+            micro_batches=self.mini_batches,
+            mesh=tuple((f"stage{number}", len(group)) for number, group in enumerate(groups)),
+            stages=tuple(stages),
+            workers=tuple(workers),
+            synchronisation=self.sync(),
+            steps=self.mini_batches,
+            notes=found,
+        )
+
+    def _order(self, stage: int, replica: int, replicas: int, held: int) -> tuple[Slot, ...]:
+        return replica_order(stage, replica, replicas, held, self.mini_batches)
+
+
+def levels_of(cluster: Hardware) -> list[Level]:
+    """Devices of a machine, then machines; a level of one is left out. ``BadInput`` for machines that differ."""
+    if len({(node.device, node.device_count, node.link) for node in cluster.nodes}) > 1:
+        raise BadInput("machines differ", cluster.name, "equal machines: the recurrence counts them")
+    found = [
+        Level(cluster.node.device_count, cluster.node.link.bandwidth),
+        Level(cluster.node_count, cluster.network.bandwidth),
+    ]
+    return [level for level in found if level.count > 1] or found[:1]
+
+
+def _groups(placed: Solution, levels: Sequence[Level]) -> list[list[int]]:
+    """The devices of each stage: whole machines for the outer stages, in each of them neighbours for the inner ones.
+
+    A stage's replicas are numbered machine by machine in turn, so that round robin keeps a mini-batch in its machine.
+    """
+    two = len(levels) == 2
+    per_machine = levels[0].count if two else 1
+    groups, machine = [], 0
+    for outer, spans in placed.outer:
+        firsts = [number * per_machine for number in range(machine, machine + outer.replicas)]
+        local = 0
+        for span in spans:
+            width = span.replicas if two else 1
+            groups.append([first + local + i for i in range(width) for first in firsts])
+            local += width
+        machine += outer.replicas
+    return groups
+
+
+def notes(
+    cuts: Cuts, ideal: Solution, placed: Solution, levels: Sequence[Level], rules: Rules
+) -> dict[str, Any]:
+    """What the search predicts (seconds for a mini-batch in steady state) and what it looked at."""
+    return {
+        "pipeline_time": ideal.seconds,
+        "placed_pipeline_time": placed.seconds,
+        "data_parallel_time": data_parallel_seconds(cuts, levels, rules),
+        "serial_time": float(cuts.seconds[-1]),
+        "cuts": len(cuts),
+        "candidates": ideal.candidates + (placed.candidates if placed is not ideal else 0),
+        "levels": [{"count": level.count, "bandwidth": level.bandwidth} for level in levels],
+        "simulation": CARRIED,
+    }

@@ -149,6 +149,7 @@ class AutoSwap(MemoryPolicy):
     """Swaps by priority around the peak of the load (AutoSwap), in a pool laid out ahead of time (SmartPool)."""
 
     name: ClassVar[str] = "autoswap"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     score: str = knob("swdoa", "priority of a gap", choices=SCORES)
     mode: str = knob(

@@ -13,17 +13,21 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from experiments.commands.output import table, write_json
-from experiments.core.errors import LabError
+from experiments.core import registry
+from experiments.core.completion import complete
+from experiments.core.errors import Infeasible, LabError
 from experiments.core.progress import Bar, Progress, part, silent
-from experiments.core.spec import Outcome, load_spec, load_workload
+from experiments.core.spec import RunSpec, load_spec, load_workload
 from experiments.core.units import human
+from experiments.memory import experiment
+from experiments.memory.interface import MemoryPolicy
 from experiments.run import host, revision, run, versions
 from experiments.sources import load
 from experiments.workloads.step import Step
@@ -33,30 +37,33 @@ FORMAT = "mlsys-validation-1"
 #: Sizes that fit the ten minutes on two CPU cores, and sizes that mean something on a GPU.
 MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "cpu": {
-        "zoo:gpt2": {"batch": 1, "sequence": 256, "optimizer": "sgd"},
+        "zoo:gpt2": {"batch": 1, "sequence": 128, "optimizer": "sgd"},
+        "zoo:bert-base": {"batch": 1, "sequence": 128, "optimizer": "sgd"},
         "zoo:resnet50": {"batch": 4, "image": 96},
-        "zoo:deep-mlp": {"batch": 512},
+        "zoo:vgg16": {"batch": 2, "image": 64, "optimizer": "sgd"},
     },
     "cuda": {
         "zoo:gpt2": {"batch": 8, "sequence": 1024},
+        "zoo:bert-base": {"batch": 32, "sequence": 512},
         "zoo:resnet50": {"batch": 64, "image": 224},
-        "zoo:deep-mlp": {"batch": 8192},
+        "zoo:vgg16": {"batch": 64, "image": 224},
     },
 }
-POLICIES = (
-    ("memory", "baseline"),
-    ("memory", "swap_all"),
-    ("memory", "checkpoint"),
-    ("memory", "vdnn-all"),
-    ("compilation", "eager"),
-    ("compilation", "torch_compile"),
-)
+#: Memory policies that move things whatever the capacity, and those that move only what does not fit.
+EAGER_MEMORY = ("baseline", "swap_all", "checkpoint", "vdnn-all")
+PLANNED_MEMORY = ("capuchin", "superneurons", "flashneuron", "zero_offload")
+COMPILATION = ("eager", "torch_compile")
+#: The latter plan for the persistent tensors and this share of the most that lives beside them: the first that they
+#: can do with. The file says in every cell which capacity it was.
+SHARES = (0.6, 0.75, 0.9, 1.0)
 COMPARED = ("peak_memory", "step_time", "latency")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One model under one policy. ``figures`` maps a metric to predicted, measured and relative error."""
+    """One model under one policy. ``figures`` maps a metric to predicted, measured and relative error; ``capacity`` is
+    what a memory policy planned for.
+    """
 
     model: str
     family: str
@@ -66,41 +73,90 @@ class Cell:
     figures: dict[str, dict[str, float | None]]
     metrics: dict[str, float]
     seconds: float
+    capacity: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
 
 
-def cell_spec(model: str, options: dict[str, Any], family: str, policy: str) -> dict[str, Any]:
+def cell_spec(
+    model: str, options: dict[str, Any], family: str, policy: str, capacity: int | None = None
+) -> RunSpec:
     workload = {"source": model, "options": options}
-    return {"family": family, "policy": policy, "workload": workload, "hardware": "local", "mode": "measured"}
+    hardware: Any = "local"
+    if capacity is not None:
+        hardware = {"device": "local", "overrides": {"memory_bytes": capacity}}
+    row = {"family": family, "policy": policy, "workload": workload, "hardware": hardware, "mode": "measured"}
+    return load_spec(row)
 
 
-def compared(outcome: Outcome) -> dict[str, dict[str, float | None]]:
+def compared(
+    metrics: Mapping[str, float], predicted: Mapping[str, float]
+) -> dict[str, dict[str, float | None]]:
     """Predicted, measured and relative error of every metric that was measured; ``None`` where nothing predicts it."""
-    predicted = outcome.provenance.get("predicted", {})
     found: dict[str, dict[str, float | None]] = {}
     for name in COMPARED:
-        if name not in outcome.metrics:
+        if name not in metrics:
             continue
-        measured, guess = outcome.metrics[name]["value"], predicted.get(name)
+        measured, guess = metrics[name], predicted.get(name)
         error = (guess - measured) / measured if guess is not None and measured else None
         found[name] = {"predicted": guess, "measured": measured, "error": error}
     return found
 
 
-def measure(model: str, options: dict[str, Any], family: str, policy: str, progress: Progress) -> Cell:
+def memory_cells(model: str, options: dict[str, Any], progress: Progress) -> Iterator[Cell]:
+    """Every memory policy on one model, which is captured and profiled once."""
+    policies = (*EAGER_MEMORY, *PLANNED_MEMORY)
+    share = 1 / (len(policies) + 1)
+    live = registry.load_module("memory", "live")
+    source = load(load_workload({"source": model, "options": options})).value
+    progress(0.0, f"{model}: profiling")
+    session = live.Session(source, part(progress, 0.0, share))
+    for place, policy in enumerate(policies, 1):
+        progress(place * share, f"{model} {policy}")
+        below = part(progress, place * share, (place + 1) * share)
+        yield memory_cell(session, model, options, policy, below)
+
+
+def memory_cell(session: Any, model: str, options: dict[str, Any], policy: str, progress: Progress) -> Cell:
+    """One policy in the model's session; what cannot be carried out is a cell too, with its reason."""
+    clock, status, reason = time.perf_counter(), "failed", None
+    for capacity in capacities(session.step) if policy in PLANNED_MEMORY else (None,):
+        try:
+            spec, made = complete(cell_spec(model, options, "memory", policy, capacity))
+            assert isinstance(made, MemoryPolicy)
+            result = experiment.measured_in(session, spec, made, progress)
+        except Infeasible as error:
+            status, reason = "infeasible", str(error)
+            continue
+        except LabError as error:
+            status, reason = "failed", str(error)
+            break
+        figures = compared(result.metrics, result.notes.get("predicted", {}))
+        facts = (dict(result.metrics), time.perf_counter() - clock, result.notes.get("capacity"))
+        return Cell(model, "memory", policy, result.status, result.reason, figures, *facts)
+    return Cell(model, "memory", policy, status, reason, {}, {}, time.perf_counter() - clock)
+
+
+def capacities(step: Step) -> list[int]:
+    """What to plan for, the tightest first."""
+    beside = step.live_peak - step.persistent_bytes
+    least = int(step.op_need.max(initial=0))
+    return [max(least, step.persistent_bytes + int(share * beside)) for share in SHARES]
+
+
+def compilation_cell(model: str, options: dict[str, Any], policy: str, progress: Progress) -> Cell:
     """Carry out one cell; an error is a cell too, with its reason."""
     clock = time.perf_counter()
     try:
-        outcome = run(load_spec(cell_spec(model, options, family, policy)), progress)
+        outcome = run(cell_spec(model, options, "compilation", policy), progress)
     except LabError as error:
-        return Cell(model, family, policy, "failed", str(error), {}, {}, time.perf_counter() - clock)
-    if policy == "eager":
-        outcome.provenance["predicted"] = {"latency": eager_seconds(model, options)}
+        return Cell(model, "compilation", policy, "failed", str(error), {}, {}, time.perf_counter() - clock)
+    predicted = {"latency": eager_seconds(model, options)} if policy == "eager" else {}
     metrics = {name: row["value"] for name, row in outcome.metrics.items()}
     took = time.perf_counter() - clock
-    return Cell(model, family, policy, outcome.status, outcome.reason, compared(outcome), metrics, took)
+    figures = compared(metrics, predicted)
+    return Cell(model, "compilation", policy, outcome.status, outcome.reason, figures, metrics, took)
 
 
 def eager_seconds(model: str, options: dict[str, Any]) -> float:
@@ -124,13 +180,16 @@ def errors(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
 def validate(device: str, progress: Progress) -> dict[str, Any]:
     """The evidence: every cell of the grid on this host's ``device``."""
     started, clock = datetime.now(UTC), time.perf_counter()
-    grid = [(model, options, *policy) for model, options in MODELS[device].items() for policy in POLICIES]
-    cells = []
-    for done, (model, options, family, policy) in enumerate(grid):
-        progress(done / len(grid), f"{model} {policy}")
-        cells.append(
-            measure(model, options, family, policy, part(progress, done / len(grid), (done + 1) / len(grid)))
-        )
+    cells: list[Cell] = []
+    models = MODELS[device]
+    for done, (model, options) in enumerate(models.items()):
+        here = part(progress, done / len(models), (done + 1) / len(models))
+        cells += memory_cells(model, options, part(here, 0.0, 0.75))
+        for place, policy in enumerate(COMPILATION):
+            low = 0.75 + 0.25 * place / len(COMPILATION)
+            here(low, f"{model} {policy}")
+            below = part(here, low, low + 0.25 / len(COMPILATION))
+            cells.append(compilation_cell(model, options, policy, below))
     progress(1.0, "done")
     facts = host()
     return {

@@ -1,0 +1,40 @@
+"""Validation: one model, a policy that moves nothing and one that plans for less memory than the step needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments import validate
+from experiments.core.jsonio import loads
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def test_each_cell_says_what_was_predicted_measured_and_planned_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("LAB_CACHE", str(tmp_path))
+    monkeypatch.setitem(validate.MODELS, "cpu", {"zoo:gpt2-tiny": {"batch": 8, "sequence": 64}})
+    monkeypatch.setattr(validate, "EAGER_MEMORY", ("baseline",))
+    monkeypatch.setattr(validate, "PLANNED_MEMORY", ("flashneuron", "zero_offload"))
+    monkeypatch.setattr(validate, "COMPILATION", ("eager",))
+    out = tmp_path / "evidence.json"
+    assert validate.main(["--device", "cpu", "--out", str(out)]) == 0
+    cells = {cell["policy"]: cell for cell in loads(out.read_bytes(), "evidence")["cells"]}
+    assert [cell["status"] for cell in cells.values()] == ["ok"] * 4
+    for policy in ("baseline", "flashneuron", "zero_offload"):
+        assert abs(cells[policy]["figures"]["peak_memory"]["error"]) < 1e-3
+        assert cells[policy]["metrics"]["max_parameter_difference"] == 0
+    assert cells["flashneuron"]["capacity"] < cells["baseline"]["metrics"]["peak_memory"]
+    assert cells["flashneuron"]["metrics"]["offloaded_bytes"] > 0
+    assert cells["eager"]["figures"]["latency"]["predicted"] > 0
+    assert len(list((tmp_path / "profiles").iterdir())) == 2, "the step and its forward pass, once each"
+    assert "peak_memory: median error" in capsys.readouterr().out
+
+
+def test_capacities_begin_with_the_tightest(monkeypatch):
+    from tests.experiments.memory.steps import chain
+
+    step = chain(10)
+    found = validate.capacities(step)
+    assert found[-1] == step.live_peak and found == sorted(found)
+    assert found[0] >= step.op_need.max()

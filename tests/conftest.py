@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,3 +19,11 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip("the real traces (../shared/data) are not beside this checkout")
     return SHARED_DATA
+
+
+@pytest.fixture(autouse=True)
+def _whole_floats() -> Iterator[None]:
+    """Measured runs round denormal numbers to zero for their process; the tests after them get them back."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)

@@ -20,6 +20,8 @@ NAMES = {
     "back": "host to device",
     "write": "to storage",
     "read": "from storage",
+    "remote_write": "to remote memory",
+    "remote_read": "from remote memory",
     "cpu": "host compute",
 }
 

@@ -9,6 +9,7 @@ from django import forms
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
 
+from experiments import hardware
 from experiments.core import knobs
 from experiments.core.spec import WorkloadOptions
 from experiments.core.units import human
@@ -84,6 +85,20 @@ class ProfileForm(forms.Form):
                 self.add_error(name, "One value: a profile is of one step.")
         data["options"] = {name: data[name][0] for name in USUAL_OPTIONS if data.get(name)}
         return data
+
+
+class TryAllForm(forms.Form):
+    """What the preset "all memory policies" is asked for; the fields are those of the form of a new experiment."""
+
+    devices = forms.ChoiceField(label="On", initial="a100-40g")
+
+    def __init__(self, kind: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["devices"].choices = [(name, name) for name in hardware.names()]  # type: ignore[attr-defined]
+        if kind == "model":
+            for option in knobs.describe(WorkloadOptions):
+                if option.name in ("batch", "sequence"):
+                    self.fields[f"option:{option.name}"] = GridField(option)
 
 
 class ArtifactFilter(django_filters.FilterSet):  # type: ignore[misc]

@@ -18,6 +18,7 @@ from webapp.artifacts.forms import (
     BeginUploadForm,
     ProfileForm,
     SampleForm,
+    TryAllForm,
     UploadForm,
     ZooForm,
 )
@@ -167,7 +168,8 @@ def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dic
         "steps": steps.steps_of(found),
         "pending": found.runs.exclude(kind="policy").exclude(state__in=("succeeded", "cancelled")),
         "profile": profile,
-        "presets": [family for family in families if family != "compilation"],
+        "presets": [family for family in families if family not in ("compilation", "memory")],
+        "try_all": TryAllForm(found.kind, auto_id="try-%s") if found.kind in KINDS["memory"] else None,
     }
 
 

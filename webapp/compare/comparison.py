@@ -18,6 +18,10 @@ from webapp.runs.models import Run
 METRICS_AT_FIRST = 6
 #: Always said beside the name of a run, never as a column of its own.
 BESIDE_THE_NAME = ("policy", "mode")
+#: How the key of a knob begins.
+KNOB = "knob."
+#: So many policies have too many knobs to be read beside one another.
+MANY = 8
 #: Parameters, by the first part of their key, that say what was asked; the others say how it is answered.
 QUESTION = ("workload", "option", "hardware")
 
@@ -167,7 +171,9 @@ def compare(
         lines=tuple(lines),
         columns=tuple(columns),
         constants=tuple(
-            (label_of(key), shown_value(key, value)) for key, value in constants.items() if key != "mode"
+            (label_of(key), shown_value(key, value))
+            for key, value in constants.items()
+            if key != "mode" and not (key.startswith(KNOB) and _one_each(entries))
         ),
         mode=modes.pop() if len(modes) == 1 else "",
         repeated=len({run.seed for run in runs}) > 1,
@@ -214,7 +220,7 @@ def _split(entries: Sequence[Entry]) -> tuple[dict[str, Any], list[str]]:
         having = [entry.parameters[key] for entry in entries if key in entry.parameters]
         equal = len({repr(value) for value in having}) == 1
         everywhere = len(having) == len(entries)
-        if equal and (everywhere or key.startswith("knob.")):
+        if equal and (everywhere or key.startswith(KNOB)):
             constants[key] = having[0]
         elif not (equal and key == SEED):
             differing.append(key)
@@ -227,10 +233,16 @@ def _columns(
     keys = [key for key in (*differing, *constants) if key not in BESIDE_THE_NAME]
     metrics = [f"{METRIC}{name}" for name in _metric_names(entries)]
     chosen = set(choice.columns) & {*keys, *metrics}
-    shown = chosen or {*differing, *metrics[:METRICS_AT_FIRST]}
+    usual = [key for key in differing if not (key.startswith(KNOB) and _one_each(entries))]
+    shown = chosen or {*usual, *metrics[:METRICS_AT_FIRST]}
     labels = [(key, label_of(key)) for key in keys]
     labels += [(key, METRICS[key.removeprefix(METRIC)].label) for key in metrics]
     return [Column(key, label, key in shown) for key, label in labels]
+
+
+def _one_each(entries: Sequence[Entry]) -> bool:
+    """Many policies, each once: their knobs have names in common and say nothing about one another."""
+    return len(entries) >= MANY and len({entry.run.policy for entry in entries}) == len(entries)
 
 
 def _metric_names(entries: Sequence[Entry]) -> list[str]:

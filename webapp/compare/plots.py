@@ -133,8 +133,18 @@ def _points(entries: Sequence[Entry], x: str, y: str, labelled: set[int], projec
         "x": [entry.estimates[x].mean for entry in entries],
         "y": [entry.estimates[y].mean for entry in entries],
         "text": _beside(entries, x, y, labelled),
+        "textposition": _sides(entries, x),
         "href": [project_url(project, "runs:run", run=entry.run.pk) for entry in entries],
     }
+
+
+def _sides(entries: Sequence[Entry], x: str) -> list[str]:
+    """Above, below, above ... from left to right: neighbours on a front do not write over each other."""
+    order = sorted(range(len(entries)), key=lambda index: entries[index].estimates[x].mean)
+    sides = [""] * len(entries)
+    for place, index in enumerate(order):
+        sides[index] = ("top right", "bottom left")[place % 2]
+    return sides
 
 
 def _beside(entries: Sequence[Entry], x: str, y: str, labelled: set[int]) -> list[str]:

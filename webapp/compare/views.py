@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare import plots, services
+from webapp.compare.answer import answer_of
 from webapp.compare.choice import choice_of
 from webapp.compare.comparison import compare
 from webapp.compare.export import download
@@ -61,7 +62,9 @@ def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pi
         "scatter": plots.scatter(comparison, choice, request.project, errors),
         "parallel": parallel(comparison, request.project),
         "bars": plots.bars(comparison, choice, request.project),
+        "answer": answer_of(comparison),
         "any_runs": runs.exists(),
+        "moving": runs.exclude(state__in=Run.FINAL).exists(),
     }
     return render(request, "compare/comparison.html", page)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.http import QueryDict
+
 from experiments.core import registry
 from experiments.core.policy import FAMILIES
 from webapp.runs.grid import ON_CLUSTERS
@@ -23,6 +25,30 @@ def preset(artifacts: Sequence[int], family: str, policies: Sequence[str] = ()) 
     names = [f"{family}/{policy.name}" for policy in known if "simulated" in policy.modes]
     devices = [] if family in ON_CLUSTERS else [USUAL_DEVICE]
     return {"artifacts": list(artifacts), "policies": names, "devices": devices}
+
+
+#: Policies whose planning is a search of its own: they are asked last, so that the others do not wait for them.
+LONG = ("gradient_accumulation", "checkmate", "tmof", "autotm", "deeptm", "swapadvisor")
+#: Asked first: what the others are compared with.
+FIRST = ("baseline",)
+
+
+def everything(family: str, asked: QueryDict) -> QueryDict:
+    """The form ``asked`` with every policy of the family that can be simulated, the quick ones first."""
+    filled = preset([], family)
+    changed = asked.copy()
+    policies: list[str] = sorted(filled["policies"], key=_turn)
+    changed.setlist("policies", [*policies])
+    if not asked.getlist("devices"):
+        changed.setlist("devices", filled.get("devices", []))
+    changed.setlist("modes", ["simulated"])
+    changed.setdefault("seeds", "0")
+    return changed
+
+
+def _turn(key: str) -> int:
+    name = key.split("/", 1)[1]
+    return -1 if name in FIRST else LONG.index(name) + 1 if name in LONG else 0
 
 
 def from_run(run: Run) -> dict[str, Any]:

@@ -9,15 +9,19 @@ from typing import Any
 
 from django.http import Http404
 
+from experiments.core import trace_events
 from experiments.core.metrics import METRICS
 from webapp.runs.figures import figures_of
 from webapp.runs.lanes import lanes_of
+from webapp.runs.memory_figure import MemoryView, memory_view
 from webapp.runs.models import Run, RunDocument
 
 #: Parts of the provenance that have a place of their own on the page.
 TOLD_APART = ("hardware", "timing", "timed_on", "timeline")
 #: Drawn as a plot or shown as a table, not written out as a line.
 DRAWN = ("timeline", "columns", "rows")
+#: Curves of a memory step, which stand in one figure.
+DRAWN_TOGETHER = ("device_bytes", "capacity", "channel.")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class PlanTable:
 class RunView:
     metrics: tuple[tuple[str, float], ...]
     plots: tuple[Mapping[str, Any], ...]
+    memory: MemoryView | None
     tables: tuple[PlanTable, ...]
     plan_facts: tuple[tuple[str, Any], ...]
     violations: tuple[str, ...]
@@ -52,10 +57,12 @@ def view_of(run: Run) -> RunView:
     outcome = _outcome(run)
     plan: Mapping[str, Any] = outcome.get("plan") or {}
     provenance: Mapping[str, Any] = outcome.get("provenance") or {}
+    memory = memory_view(outcome)
     values = {row.name: row.value for row in run.metrics.all()}
     return RunView(
         metrics=tuple((name, values[name]) for name in METRICS if name in values),
-        plots=_plots(outcome, plan),
+        plots=_plots(outcome, plan, memory),
+        memory=memory,
         tables=_tables(plan),
         plan_facts=tuple((n, v) for n, v in plan.items() if not _is_table(v) and n not in DRAWN),
         violations=tuple(outcome.get("violations") or ()),
@@ -73,9 +80,14 @@ def _timing(provenance: Mapping[str, Any]) -> str:
     return f"{timing} {'on' if timing == 'measured' else 'of'} {device}"
 
 
-def _plots(outcome: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+def _plots(
+    outcome: Mapping[str, Any], plan: Mapping[str, Any], memory: MemoryView | None
+) -> tuple[Mapping[str, Any], ...]:
     lanes = lanes_of(plan)
-    return (*((lanes,) if lanes else ()), *figures_of(outcome.get("series") or {}))
+    series = outcome.get("series") or {}
+    if memory is not None:
+        series = {name: curve for name, curve in series.items() if not name.startswith(DRAWN_TOGETHER)}
+    return (*((lanes,) if lanes else ()), *figures_of(series))
 
 
 def _outcome(run: Run) -> Mapping[str, Any]:
@@ -115,6 +127,14 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         else:
             lines.append((f"{prefix}{name}", value))
     return lines
+
+
+def trace_of(run: Run) -> dict[str, Any]:
+    """The stored outcome for Perfetto, or 404."""
+    outcome = _outcome(run)
+    if not outcome.get("series"):
+        raise Http404("this run has nothing over time")
+    return trace_events.trace(outcome)
 
 
 def repeatable_spec(run: Run) -> dict[str, Any]:

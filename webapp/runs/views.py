@@ -12,6 +12,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from experiments.core.policy import FAMILIES
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import download as download_table
 from webapp.compare.listing import asked_export
@@ -67,7 +68,9 @@ def new(request: ProjectRequest) -> HttpResponse:
     if request.method != "POST":
         form = ExperimentForm(request.project, initial=_filled(request))
         return render(request, "runs/new.html", {"form": form})
-    form = ExperimentForm(request.project, request.POST)
+    family = request.POST.get("all", "")
+    asked = again.everything(family, request.POST) if family in FAMILIES else request.POST
+    form = ExperimentForm(request.project, asked)
     if not form.is_valid():
         return render(request, "runs/new.html", {"form": form}, status=422)
     made = services.submit_experiment(
@@ -77,7 +80,8 @@ def new(request: ProjectRequest) -> HttpResponse:
         trials=form.cleaned_data["expansion"].trials,
         request=form.request_json(),
     )
-    return redirect(project_url(request.project, "runs:experiment", experiment=made.pk))
+    page = "compare:experiment" if family in FAMILIES else "runs:experiment"
+    return redirect(project_url(request.project, page, experiment=made.pk))
 
 
 @require_POST
@@ -166,6 +170,16 @@ def spec(request: ProjectRequest, run: UUID) -> JsonResponse:
     found = _run(request, run)
     answer = JsonResponse(document.repeatable_spec(found), json_dumps_params={"indent": 2})
     answer["Content-Disposition"] = f'attachment; filename="spec-{found.pk}.json"'
+    return answer
+
+
+@require_safe
+@in_project()
+def trace(request: ProjectRequest, run: UUID) -> JsonResponse:
+    """The run's outcome as a trace that Perfetto opens; 404 for a run that has none."""
+    found = _run(request, run)
+    answer = JsonResponse(document.trace_of(found))
+    answer["Content-Disposition"] = f'attachment; filename="trace-{found.pk}.json"'
     return answer
 
 

@@ -32,9 +32,10 @@ def timeline(recording: Recording, step: Step, plan: MemoryPlan) -> dict[str, An
 
 
 def compute(busy: tuple[Busy, ...], step: Step) -> dict[str, Any]:
-    """``of`` spans in all, of which the longest ``MOST_BUSY`` are kept; names and modules once each."""
+    """``of`` spans that take time in all, of which the longest ``MOST_BUSY`` are kept; names and modules once each."""
     kept = [span for span in busy if span.end > span.start]
-    if len(kept) > MOST_BUSY:
+    count = len(kept)
+    if count > MOST_BUSY:
         longest = sorted(kept, key=lambda span: span.start - span.end)[:MOST_BUSY]
         kept = sorted(longest, key=lambda span: span.start)
     names = [_name(span, step) for span in kept]
@@ -42,7 +43,7 @@ def compute(busy: tuple[Busy, ...], step: Step) -> dict[str, Any]:
     known = sorted({*names, *modules})
     number = {text: index for index, text in enumerate(known)}
     return {
-        "of": len(busy),
+        "of": count,
         "what": [span.what for span in kept],
         "index": [span.which for span in kept],
         "start": [round(span.start, NANOSECONDS) for span in kept],

@@ -178,10 +178,35 @@ def test_knobs_that_do_not_go_together_are_refused_before_the_launch(cast: Cast)
 def test_one_click_from_an_artifact_fills_in_every_policy_of_a_family(cast: Cast) -> None:
     model = ready(cast.project)
     page = signed_in(cast.max).get(cast.url(f"artifacts/{model.pk}/")).content.decode()
-    assert f"?artifact={model.pk}&amp;family=memory" in page
+    assert '<button class="primary" name="all" value="memory">' in page
+    assert f"?artifact={model.pk}&amp;family=parallel" in page
     form = ExperimentForm(
         cast.project, {**preset([model.pk], "memory"), "modes": ["simulated"], "seeds": "0"}
     )
     assert form.is_valid(), form.errors
     assert len(form.cleaned_data["expansion"].trials) == len(family_policies("memory"))
     assert preset([1], "nonsense") == {"artifacts": [1], "policies": []}
+
+
+def test_one_press_asks_every_memory_policy_and_opens_the_comparison(cast: Cast) -> None:
+    """The baseline is asked first and what plans for long last, so that nobody waits behind a search."""
+    model = ready(cast.project)
+    asked_for = {"artifacts": model.pk, "devices": "rtx-4090-24g", "option:batch": "8", "all": "memory"}
+    answer = signed_in(cast.max).post(cast.url("experiments/new"), asked_for)
+    made = Experiment.objects.get()
+    assert answer.headers["Location"] == cast.url(f"compare/{made.pk}/")
+    order = list(made.runs.order_by("queued_at").values_list("policy", flat=True))
+    simulated = {p.name for p in family_policies("memory").values() if "simulated" in p.modes}
+    assert set(order) == simulated
+    assert order[0] == "baseline"
+    assert order[-1] == "swapadvisor"
+    run = made.runs.get(policy="baseline")
+    assert (run.hardware, run.spec["workload"]["options"]) == ("rtx-4090-24g", {"batch": 8})
+
+
+def test_a_preset_pressed_without_a_workload_says_so_and_keeps_what_was_typed(cast: Cast) -> None:
+    ready(cast.project)
+    page = signed_in(cast.max).post(cast.url("experiments/new"), {"all": "memory", "option:batch": "77"})
+    assert page.status_code == 422
+    assert 'value="77"' in page.content.decode()
+    assert not Experiment.objects.exists()

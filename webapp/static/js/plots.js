@@ -39,7 +39,7 @@ function trace(line, index, plot, xScale, yScale) {
   if (plot.kind === "bar") return { ...base, type: "bar", width: logWidths(base.x, plot), marker: { color: colour } };
   if (plot.kind === "scatter") {
     const symbol = ["circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon"][index % HUES];
-    return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: line.mode || "markers", textposition: "bottom center", cliponaxis: false, marker: { color: colour, size: 8, symbol }, line: { color: colour, shape: line.shape, dash: line.dash } };
+    return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: line.mode || "markers", textposition: line.textposition || "bottom center", cliponaxis: false, marker: { color: colour, size: 8, symbol }, line: { color: colour, shape: line.shape, dash: line.dash } };
   }
   const look = { color: colour, width: line.stack ? 0.5 : 1.5, shape: line.shape || "linear", dash: line.dash };
   if (line.stack) return { ...base, type: "scatter", mode: "lines", stackgroup: line.stack, line: look, fillcolor: colour };

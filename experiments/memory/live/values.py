@@ -48,21 +48,29 @@ class Values:
                 self.views_of[tensor].append(name)
 
     def hold(self, scope: Scope, node: fx.Node, value: Any) -> None:
-        """``value`` is on the device."""
+        """``value`` is on the device. On CUDA the allocator counts, and Python has launches to hurry with."""
         scope[node.name] = value
+        if self.cuda:
+            return
         for part in parts(value):
             self.ledger.enter(part.untyped_storage())
 
     def let_go(self, scope: Scope, names: Sequence[str]) -> None:
-        keys = [part.untyped_storage()._cdata for name in names for part in parts(scope.pop(name, None))]
+        found = [part for name in names for part in parts(scope.pop(name, None))]
+        if self.cuda:
+            return
+        keys = [part.untyped_storage()._cdata for part in found]
+        found.clear()
         self.ledger.sweep(keys)
 
     def let_die(self, names: Sequence[str]) -> None:
         """Values that nothing needs any more; with the last that lies in a tensor goes what is kept of it elsewhere."""
-        keys = []
+        if not names:
+            return
+        keys, gone = [], set(names)
         for tensor in {t for name in names for t in self.traced.tensor_of.get(name, ())}:
             if self._elsewhere(tensor) and not any(
-                name in self.scope and name not in names for name in self.views_of[tensor]
+                name in self.scope and name not in gone for name in self.views_of[tensor]
             ):
                 keys += self._forget(tensor)
         self.on_host.difference_update(names)

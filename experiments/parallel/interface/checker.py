@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from experiments.hardware import Hardware
 from experiments.parallel.interface.plan import BACKWARD, FORWARD, SLOT_KINDS, WEIGHT, ParallelPlan, Slot
+from experiments.parallel.interface.slices import slice_order_violations, slice_violations
 from experiments.parallel.interface.states import ZERO_STAGES
 from experiments.workloads.layers import LayerGraph
 
@@ -14,7 +15,8 @@ from experiments.workloads.layers import LayerGraph
 def violations(plan: ParallelPlan, model: LayerGraph, cluster: Hardware) -> list[str]:
     """All that is wrong with ``plan``; empty when it can be carried out (whether it fits is the simulator's answer)."""
     shape = [*_layers(plan, model), *_devices(plan, cluster), *_hosts(plan), *_figures(plan, model)]
-    return shape or [*_slots(plan), *_replicas(plan)]
+    shape += slice_violations(plan)
+    return shape or [*_slots(plan), *slice_order_violations(plan), *_replicas(plan)]
 
 
 def _layers(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
@@ -48,7 +50,7 @@ def _hosts(plan: ParallelPlan) -> Iterator[str]:
 
 
 def _figures(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
-    if plan.micro_batches < 1 or plan.batch % plan.micro_batches:
+    if plan.micro_batches < 1 or (not plan.slices and plan.batch % plan.micro_batches):
         yield f"{plan.batch} samples do not divide into {plan.micro_batches} micro-batches"
     if plan.steps < 1 or plan.batch % plan.steps:
         yield f"{plan.batch} samples do not divide into {plan.steps} steps"

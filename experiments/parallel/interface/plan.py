@@ -36,6 +36,14 @@ class Slot(NamedTuple):
         return cls(text[0], int(micro_batch), int(stage))
 
 
+class Slice(NamedTuple):
+    """What a micro-batch is when sequences are cut: ``samples`` of them, ``tokens`` of each after ``context`` others."""
+
+    samples: int
+    context: int
+    tokens: int
+
+
 @dataclass(frozen=True)
 class Stage:
     """Layers ``begin`` to ``end`` (exclusive) and the workers that host a replica of them.
@@ -107,6 +115,9 @@ class ParallelPlan:
     on every device of their workers. An asynchronous pipeline's plan covers several ``steps``; then ``batch`` is the
     samples of all of them, and replicas reduce their gradients after every pass. ``notes`` is what
     the policy wants to be read beside the plan (JSON): predicted figures, what a search looked at.
+
+    ``slices`` has one entry for each micro-batch where these are parts of sequences; the slices of the same samples
+    follow each other, and each needs those before it. ``slot_overhead`` are seconds that a slot takes besides its layers.
     """
 
     batch: int
@@ -120,6 +131,13 @@ class ParallelPlan:
     synchronisation: Synchronisation = Synchronisation()
     steps: int = 1
     notes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    slices: tuple[Slice, ...] = ()
+    slot_overhead: float = 0.0
+
+    @property
+    def sequence(self) -> int:
+        """Tokens of a sequence that is cut in slices."""
+        return max(part.context + part.tokens for part in self.slices)
 
     @property
     def micro_batch_samples(self) -> int:
@@ -160,6 +178,8 @@ class ParallelPlan:
             ),
             steps=data.get("steps", 1),
             notes=data.get("notes", {}),
+            slices=tuple(Slice(*row) for row in data.get("slices", ())),
+            slot_overhead=data.get("slot_overhead", 0.0),
         )
 
 

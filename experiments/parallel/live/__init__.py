@@ -55,6 +55,7 @@ def _refuse_simulated_only(plan: ParallelPlan) -> None:
     only = {
         "recomputed layers": bool(plan.recompute),
         "sharded layers": bool(plan.shardings) or any(len(worker.devices) > 1 for worker in plan.workers),
+        "token slices": bool(plan.slices),
         "weight-gradient slots": not kinds <= {FORWARD, BACKWARD},
     }
     for what, present in only.items():

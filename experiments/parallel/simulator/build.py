@@ -93,10 +93,12 @@ class Builder:
     def _piece(self, worker: int, slot: Slot, layers: range) -> tuple[int, int]:
         """Compute over ``layers``, then the collectives that their shardings ask for."""
         devices = self.plan.workers[worker].devices
-        seconds = self.figures.seconds(slot.kind, layers) * self._slowdown[worker]
+        seconds = self.figures.seconds(slot.kind, layers, slot.micro_batch) * self._slowdown[worker]
+        if slot not in self.first:
+            seconds += self.plan.slot_overhead
         first = last = self.graph.compute(str(slot), seconds, worker)
         for collective in self.figures.collectives(slot.kind, layers):
-            size = collective.bytes * self.plan.micro_batch_samples
+            size = collective.bytes * self.figures.samples(slot.micro_batch)
             message = self.network.collective(collective.kind, devices, size)
             last = self.graph.blocking(f"{collective.kind} {slot}", message, worker)
         return first, last
@@ -113,8 +115,9 @@ class Builder:
     def _cross_stages(self) -> None:
         for (source, target), size in self.figures.crossings.items():
             for micro_batch in range(self.plan.micro_batches):
-                self._cross(FORWARD, micro_batch, source, target, size)
-                self._cross(BACKWARD, micro_batch, target, source, size)
+                part = size * self.figures.portion(micro_batch)
+                self._cross(FORWARD, micro_batch, source, target, part)
+                self._cross(BACKWARD, micro_batch, target, source, part)
 
     def _cross(self, kind: str, micro_batch: int, source: int, target: int, size: float) -> None:
         before, after = Slot(kind, micro_batch, source), Slot(kind, micro_batch, target)

@@ -53,15 +53,16 @@ def _usage(built: Builder, times: Times, worker: int, changes: list[tuple[float,
     kept, recomputed = built.figures.kept_bytes, built.figures.recomputed_bytes
     for slot in built.plan.workers[worker].slots:
         start, end = times.start[built.first[slot]], times.end[built.last[slot]]
-        again = recomputed[slot.stage]
+        portion = built.figures.portion(slot.micro_batch)
+        stays, again = kept[slot.stage] * portion, recomputed[slot.stage] * portion
         if slot.kind == FORWARD:
             live[slot.stage].append((start, 1.0))
-            changes.append((start, kept[slot.stage]))
+            changes.append((start, stays))
         if slot.kind == BACKWARD and again:
             changes.append((start, again))
         if slot.kind == built.figures.gradient_kind:
             live[slot.stage].append((end, -1.0))
-            changes += [(end, -kept[slot.stage]), *([(end, -again)] if again else [])]
+            changes += [(end, -stays), *([(end, -again)] if again else [])]
     persistent = persistent_bytes(built, worker)
     moments, totals = _running(changes)
     by_stage = {stage: _most(counts) for stage, counts in sorted(live.items())}

@@ -15,9 +15,11 @@ from experiments.parallel.interface import (
     Collective,
     Estimate,
     ParallelPlan,
+    Slice,
     shardings_by_layer,
     stage_parameters,
 )
+from experiments.parallel.interface.slices import attention_shares, slice_shares
 from experiments.workloads.step import Floats
 
 #: Of a backward pass, what the weight gradient takes when it is a slot of its own: both matmuls are equal in FLOPs.
@@ -25,14 +27,17 @@ WEIGHT_SHARE = 0.5
 
 
 class StageFigures:
-    """Everything per layer of the whole model, scaled to one micro-batch; columns have shape (layers,)."""
+    """Everything per layer of the whole model, scaled to one micro-batch; columns have shape (layers,).
+
+    Where micro-batches are slices, columns are those of a whole sequence, and ``portion`` is what a slice has of one.
+    """
 
     def __init__(self, plan: ParallelPlan, estimate: Estimate) -> None:
         model = estimate.model
         self.plan, self.estimate = plan, estimate
-        scale = plan.micro_batch_samples / model.batch
+        scale = (1 if plan.slices else plan.micro_batch_samples) / model.batch
         self._sharded = shardings_by_layer(plan)
-        self._seconds: dict[tuple[str, range], float] = {}
+        self._seconds: dict[tuple[str, range, Slice | None], float] = {}
         compute = self._parts("compute")
         self.again = np.zeros(len(model))
         self.again[list(plan.recompute)] = 1.0
@@ -63,12 +68,31 @@ class StageFigures:
         """The kind of slot that completes a layer's weight gradient."""
         return WEIGHT if self.has_weight_slots else BACKWARD
 
-    def seconds(self, kind: str, layers: range) -> float:
+    def seconds(self, kind: str, layers: range, micro_batch: int) -> float:
         """Of one pass over ``layers``, on the device for which they were timed."""
-        key = kind, layers
+        part = self.plan.slices[micro_batch] if self.plan.slices else None
+        key = kind, layers, part
         if key not in self._seconds:
-            self._seconds[key] = float(self.pass_seconds[kind][layers.start : layers.stop].sum())
+            column = self.pass_seconds[kind]
+            if part is not None:
+                column = column * slice_shares(part, self.plan.sequence, self._attention)
+            self._seconds[key] = float(column[layers.start : layers.stop].sum())
         return self._seconds[key]
+
+    @functools.cached_property
+    def _attention(self) -> Floats:
+        return attention_shares(self.estimate)
+
+    def portion(self, micro_batch: int) -> float:
+        """What the micro-batch has of the bytes for which the columns stand: all of them unless it is a slice."""
+        if not self.plan.slices:
+            return 1.0
+        part = self.plan.slices[micro_batch]
+        return part.samples * part.tokens / self.plan.sequence
+
+    def samples(self, micro_batch: int) -> float:
+        """Samples of a micro-batch; a slice counts as its part of them."""
+        return self.portion(micro_batch) if self.plan.slices else self.plan.micro_batch_samples
 
     def collectives(self, kind: str, layers: range) -> Iterable[Collective]:
         """Those among a worker's devices in a pass over ``layers``; a weight-gradient pass has none."""

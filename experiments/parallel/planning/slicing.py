@@ -1,0 +1,101 @@
+"""The dynamic program of TeraPipe (Li et al., ICML'21, sections 3.3 and 3.4): lengths of slices for a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+#: Seconds by samples - 1, tokens and context (in steps of the grid). Shape: (samples, steps + 1, steps + 1).
+Latency = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """Least sums when no slice takes longer than a bound: by samples of tokens 0 to steps, and the last slice there."""
+
+    total: npt.NDArray[np.float64]
+    last: npt.NDArray[np.int64]
+
+    def lengths(self, samples: int) -> list[int]:
+        found: list[int] = []
+        at = self.total.shape[1] - 1
+        while at:
+            found.append(int(self.last[samples - 1, at]))
+            at -= found[-1]
+        return found[::-1]
+
+
+def best_slicing(
+    latency: Latency, samples: int, stages: int, gap: float = 0.0
+) -> list[tuple[int, list[int]]]:
+    """Groups of samples and the slice lengths (in steps) of each, least in sum(t) + (stages - 1) max(t).
+
+    Exact for ``gap`` 0; else bounds that differ by less than ``gap`` seconds are tried as one, which costs at most
+    ``(stages - 1) * gap``. Ties go to the smaller maximum, then to fewer samples and shorter last slices.
+    """
+    least, _ = _over_batch(_over_tokens(latency, np.inf), samples)
+    best, groups = np.inf, [(samples, [latency.shape[1] - 1])]
+    for bound in _bounds(latency, gap):
+        if least + (stages - 1) * (bound - gap) >= best:
+            break
+        bounded = _over_tokens(latency, bound)
+        total, sizes = _over_batch(bounded, samples)
+        if not np.isfinite(total):
+            continue
+        found = [(size, bounded.lengths(size)) for size in sizes]
+        score = slicing_seconds(latency, found, stages)
+        if score < best:
+            best, groups = score, found
+    return groups
+
+
+def slicing_seconds(latency: Latency, groups: list[tuple[int, list[int]]], stages: int) -> float:
+    """sum(t) + (stages - 1) max(t)."""
+    times = [
+        float(latency[samples - 1, length, sum(lengths[:index])])
+        for samples, lengths in groups
+        for index, length in enumerate(lengths)
+    ]
+    return sum(times) + (stages - 1) * max(times)
+
+
+def _bounds(latency: Latency, gap: float) -> list[float]:
+    """Times that a slice can take, smallest first, of those within a gap the largest."""
+    steps = latency.shape[1] - 1
+    tokens, context = np.indices((steps + 1, steps + 1))
+    values = np.unique(latency[:, (tokens > 0) & (tokens + context <= steps)])
+    if gap:
+        values = values[np.append(np.diff(np.floor(values / gap)) > 0, True)]
+    found: list[float] = values.tolist()
+    return found
+
+
+def _over_tokens(latency: Latency, bound: float) -> _Bounded:
+    """S(i) = min over k of S(i - k) + t(k, i - k), for all numbers of samples at once."""
+    allowed = np.where(latency <= bound, latency, np.inf)
+    samples, steps = latency.shape[0], latency.shape[1] - 1
+    total, last = np.zeros((samples, steps + 1)), np.zeros((samples, steps + 1), np.int64)
+    for end in range(1, steps + 1):
+        lengths = np.arange(1, end + 1)
+        sums = total[:, end - lengths] + allowed[:, lengths, end - lengths]
+        last[:, end] = lengths[sums.argmin(axis=1)]
+        total[:, end] = sums.min(axis=1)
+    return _Bounded(total, last)
+
+
+def _over_batch(bounded: _Bounded, samples: int) -> tuple[float, list[int]]:
+    """Least sum over ways to split ``samples`` in groups, and the sizes of these."""
+    whole = bounded.total[:, -1].tolist()
+    least, size = [0.0], [0]
+    for count in range(1, samples + 1):
+        choices = ((least[count - b] + whole[b - 1], b) for b in range(1, min(count, len(whole)) + 1))
+        cost, chosen = min(choices)
+        least.append(cost)
+        size.append(chosen)
+    sizes, left = [], samples
+    while left and np.isfinite(least[samples]):
+        sizes.append(size[left])
+        left -= size[left]
+    return least[samples], sizes

@@ -72,7 +72,9 @@ def build(source: ModelSource, weights: bool = True) -> Model:
     """
     model = _build(source, chosen(source).geometry, weights)
     if source.options.training and next(model.module.parameters(), None) is None:
-        raise BadInput("has no parameters to train", source.name, "options.training false, or a model with some")
+        raise BadInput(
+            "has no parameters to train", source.name, "options.training false, or a model with some"
+        )
     model.module.train(source.options.training)
     return model
 

@@ -33,7 +33,9 @@ def caveats(step: Step) -> dict[str, object]:
     normalised = any("batch_norm" in target or "batchnorm" in target.lower() for target in step.ops.target)
     if not normalised:
         return {}
-    return {"caveat": "batch normalisation sees a part of the batch: its statistics differ from a whole batch's"}
+    return {
+        "caveat": "batch normalisation sees a part of the batch: its statistics differ from a whole batch's"
+    }
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.commands.output import progress_of, progress_option, table, write_json
-from experiments.core.errors import LabError
+from experiments.core.errors import BadInput, LabError
 from experiments.core.progress import part
 from experiments.core.spec import Outcome
-from experiments.core.suites import Suite, load_suite, suite_names
+from experiments.core.suites import Suite, load_suite, suite_names, value_grid
 from experiments.core.units import human
 from experiments.run import run
 
@@ -21,6 +22,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser("suite", help="run a suite of experiments/suites")
     parser.add_argument("name", help="one of " + ", ".join(suite_names()))
     parser.add_argument("--out", type=Path, help="folder for one Outcome file per run")
+    parser.add_argument("--data", type=Path, help="folder with the workloads that the suite does not bring")
     parser.add_argument("--json", action="store_true", help="print one Outcome per line")
     progress_option(parser)
     parser.set_defaults(call=call)
@@ -28,7 +30,12 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def call(arguments: argparse.Namespace) -> int:
     suite = load_suite(arguments.name)
+    if suite.asks_for_data:
+        if arguments.data is None:
+            raise BadInput(f"{suite.name} brings no workloads", "--data", "the folder that has them")
+        suite = suite.with_data(arguments.data)
     rows, failed = [], 0
+    outcomes: dict[str, Outcome] = {}
     for done, (title, spec) in enumerate(suite.specs()):
         progress = part(progress_of(arguments), done / len(suite.runs), (done + 1) / len(suite.runs))
         try:
@@ -37,11 +44,22 @@ def call(arguments: argparse.Namespace) -> int:
             failed += 1
             rows.append((title, "error", str(error)))
             continue
+        outcomes[title] = outcome
         rows.append((title, outcome.status, _figures(outcome)))
         _keep(outcome, arguments, suite, done)
     if not arguments.json:
         print(table(("run", "status", "figures"), rows))
+        if suite.value:
+            print(f"\n{suite.value}\n{value_table(suite, outcomes)}")
     return 1 if failed else 0
+
+
+def value_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
+    """The suite's value by workload and policy."""
+    known = {title: outcome.metrics.get(suite.value) for title, outcome in outcomes.items()}
+    rows = value_grid(suite, {title: float(row["value"]) for title, row in known.items() if row})
+    lines = [(title, *("-" if one is None else f"{one:.3f}" for one in found)) for title, found in rows]
+    return table(("", *suite.columns), lines)
 
 
 def _keep(outcome: Outcome, arguments: argparse.Namespace, suite: Suite, number: int) -> None:

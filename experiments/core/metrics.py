@@ -29,6 +29,7 @@ page_faults                      count      lower   page faults in a step
 persistent_bytes                 bytes      -       parameters, gradients kept and optimizer state
 step_time                        s          lower   step time
 ideal_step_time                  s          -       step time with infinite memory
+ideal_share                      fraction   higher  share of the speed with infinite memory
 stall_time                       s          lower   stall time
 overlap_time                     s          higher  transfer time hidden behind compute
 execution_time                   s          -       time computing with every channel idle

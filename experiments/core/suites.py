@@ -10,14 +10,22 @@
     title = "vDNN, everything"
     policy = "vdnn-all"
     [run.workload]
-    source = "zoo:gpt2"        # or a file below experiments/suites
+    source = "zoo:gpt2"        # or a file below experiments/suites, or "data/x.json" in a folder that the user names
+    [grid]                     # every one of its policies on every one of its workloads
+    policies = ["baseline", "vdnn-all"]
+    [[grid.on]]                # title, and what else its runs have
+    title = "GPT-2"
+    workload = {source = "zoo:gpt2"}
+
+``value`` names the metric of the table that such a grid makes.
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +33,34 @@ from experiments.core.errors import BadInput
 from experiments.core.spec import RunSpec, load_spec
 
 FOLDER = Path(__file__).resolve().parent.parent / "suites"
+#: How the source of a workload begins that the user has to bring.
+DATA = "data/"
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A title, what it is for, and the runs as ``(title, RunSpec JSON)``."""
+    """A title, what it is for, and the runs as ``(title, RunSpec JSON)``.
+
+    ``value``, ``rows`` and ``columns`` (titles) are the table that the runs of a grid make: ``cell_title`` of a row and a
+    column is the title of its run.
+    """
 
     name: str
     title: str
     about: str
     runs: tuple[tuple[str, Mapping[str, Any]], ...]
+    value: str = ""
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+    @property
+    def asks_for_data(self) -> bool:
+        """Whether some workload lies in a folder that the user has."""
+        return any(is_users(row["workload"]["source"]) for _, row in self.runs)
+
+    def with_data(self, folder: Path) -> Suite:
+        """The suite with the user's workloads taken from ``folder``; ``BadInput`` names one that is not there."""
+        return replace(self, runs=tuple((title, _from(folder, row)) for title, row in self.runs))
 
     def specs(self) -> list[tuple[str, RunSpec]]:
         return [(title, load_spec(dict(row))) for title, row in self.runs]
@@ -53,10 +79,68 @@ def load_suite(name: str) -> Suite:
     except tomllib.TOMLDecodeError as error:
         raise BadInput(str(error), f"{name}.toml", "a TOML file") from None
     defaults = data.get("defaults", {})
-    runs = tuple(_run(defaults, row) for row in data.get("run", []))
-    suite = Suite(name, data.get("title", name), data.get("about", ""), runs)
+    grid = data.get("grid", {"policies": [], "on": []})
+    rows = [*data.get("run", []), *_grid(grid)]
+    suite = Suite(
+        name,
+        data.get("title", name),
+        data.get("about", ""),
+        tuple(_run(defaults, row) for row in rows),
+        data.get("value", ""),
+        tuple(entry["title"] for entry in grid["on"]),
+        tuple(grid["policies"]),
+    )
     suite.specs()
     return suite
+
+
+def cell_title(row: str, column: str) -> str:
+    return f"{row}, {column}"
+
+
+def _grid(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for on in grid["on"]:
+        for policy in grid["policies"]:
+            yield {**on, "policy": policy, "title": cell_title(on["title"], policy)}
+
+
+def is_users(source: str) -> bool:
+    """Whether a source lies in the folder that the user names."""
+    return source.startswith(DATA)
+
+
+def _from(folder: Path, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    source = row["workload"]["source"]
+    if not is_users(source):
+        return row
+    file = folder / source.removeprefix(DATA)
+    if not file.is_file():
+        raise BadInput("is not there", str(file), "the folder that has the suite's workloads")
+    return {**row, "workload": {**row["workload"], "source": str(file)}}
+
+
+MEAN = "geometric mean"
+
+
+def value_grid(suite: Suite, values: Mapping[str, float]) -> list[tuple[str, list[float | None]]]:
+    """``values`` by the titles of runs as rows of the suite's table, and their means where every cell of a column is known."""
+    rows: list[tuple[str, list[float | None]]] = [
+        (row, [values.get(cell_title(row, column)) for column in suite.columns]) for row in suite.rows
+    ]
+    columns = zip(*(cells for _, cells in rows), strict=True)
+    return [*rows, (MEAN, [_mean(column) for column in columns])]
+
+
+def _mean(cells: Sequence[float | None]) -> float | None:
+    known = [value for value in cells if value is not None]
+    return geometric_mean(known) if len(known) == len(cells) else None
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """``None`` of nothing, and where a value is not positive."""
+    if not values or min(values) <= 0:
+        return None
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def _run(defaults: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

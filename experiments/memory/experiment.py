@@ -73,6 +73,8 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     metrics = metrics_of(simulation, step, hardware, spec.workload.options.steps)
     if plan.splits > 1:  # with infinite memory nobody would cut the batch
         metrics["ideal_step_time"] = sum(whole.ops.seconds.tolist())
+    if metrics["step_time"] > 0:
+        metrics["ideal_share"] = metrics["ideal_step_time"] / metrics["step_time"]
     return Result(
         metrics=metrics,
         series=curves(simulation, machine.capacity) | lanes(simulation),

@@ -9,8 +9,9 @@ from uuid import UUID
 from django.http import Http404
 
 from experiments.core.errors import BadInput
-from experiments.core.suites import Suite, load_suite, suite_names
+from experiments.core.suites import Suite, load_suite, suite_names, value_grid
 from webapp.accounts.models import Project
+from webapp.compare.comparison import Comparison
 from webapp.compare.filters import comparable
 from webapp.nightly.suites import title_of
 from webapp.runs.models import Experiment, Run
@@ -69,6 +70,19 @@ def _newest(tried: Iterable[Experiment]) -> tuple[Experiment | None, Experiment 
         elif counts["succeeded"]:
             return experiment, running
     return None, running
+
+
+def command_of(suite: Suite) -> str:
+    """What gives the same table without this server."""
+    return f"python -m experiments suite {suite.name}" + (" --data FOLDER" if suite.asks_for_data else "")
+
+
+def grid_of(suite: Suite, comparison: Comparison) -> list[tuple[str, list[float | None]]]:
+    """The suite's value by workload and policy, as the paper prints it; empty for a suite that is no grid."""
+    if not suite.value:
+        return []
+    found = {entry.title: entry.estimates.get(suite.value) for entry in comparison.entries}
+    return value_grid(suite, {title: one.mean for title, one in found.items() if one is not None})
 
 
 def titled_runs(found: SuiteState, project: Project) -> TitledRuns:

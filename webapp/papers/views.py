@@ -99,7 +99,7 @@ def suites(request: ProjectRequest) -> HttpResponse:
 def suite(request: ProjectRequest, suite: str) -> HttpResponse:
     """The last finished runs of a suite as a table and figures, and as text to paste into a paper."""
     found = paper_suites.state(request.project, suite)
-    page: dict[str, Any] = {"found": found, "command": f"python -m experiments suite {found.name}"}
+    page: dict[str, Any] = {"found": found, "command": paper_suites.command_of(found.suite)}
     if found.finished is None:
         return render(request, "papers/suite.html", page)
     titled, choice = paper_suites.titled_runs(found, request.project), choice_of(request.GET)
@@ -108,6 +108,7 @@ def suite(request: ProjectRequest, suite: str) -> HttpResponse:
     page |= {
         "comparison": comparison,
         "lines": comparison.lines,
+        "grid": paper_suites.grid_of(found.suite, comparison),
         "scatter": plots.scatter(comparison, choice, request.project, errors),
         "bars": plots.bars(comparison, choice, request.project),
         "texts": [(name, label, FORMATS[name].write(table)) for name, label in PASTED],

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from django_celery_beat.models import PeriodicTask
 
-from experiments.core.suites import Suite, load_suite, suite_names
+from experiments.core.suites import Suite, is_users, load_suite, suite_names
 from tests.webapp import cast
 from tests.webapp.cast import Place
 from webapp.nightly import charts, history, services, steps, suites
@@ -221,6 +221,10 @@ def test_every_suite_can_be_submitted_by_a_project(
 ) -> None:
     settings.MEDIA_ROOT = tmp_path
     suite: Suite = load_suite(name)
+    brought = {row["workload"]["source"] for _, row in suite.runs}
+    for source in brought:
+        if is_users(source):  # what the user has to bring
+            cast.ready(ada.project, kind="step", name=source.removeprefix("data/"), zoo="", source="upload")
     trials = suites.trials_of(suite, ada.project, ada.user)
     assert [title for title, _ in trials] == [title for title, _ in suite.runs]
-    assert len({trial.artifact.pk for _, trial in trials}) == 1
+    assert len({trial.artifact.pk for _, trial in trials}) == len(brought)

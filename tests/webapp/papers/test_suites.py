@@ -82,3 +82,26 @@ def test_what_is_no_suite_is_not_found_and_a_viewer_runs_none(cast: Cast) -> Non
     assert vera.get(cast.url("tables/no-such/")).status_code == 404
     assert vera.post(cast.url(f"tables/{SUITE.name}/run")).status_code == 403
     assert "Run this suite" not in vera.get(cast.url(f"tables/{SUITE.name}/")).content.decode()
+
+
+def test_a_grid_is_a_table_of_its_value_with_means(client: Client, ada: Place) -> None:
+    """Every run at half the ideal speed but one that failed: its policy has no mean."""
+    suite = load_suite("memory")
+    client.post(ada.url("tables/memory/run"))
+    experiment = Experiment.objects.get()
+    end(experiment, 1.0)
+    for run in experiment.runs.all():
+        RunMetric.objects.create(run=run, name="ideal_share", value=0.5)
+    lost = experiment.runs.get(state=Run.State.FAILED)
+    lost.metrics.all().delete()
+    page = client.get(ada.url("tables/memory/")).content.decode()
+    table = page[page.index('id="grid-title"') : page.index("A dash:")]
+    assert table.count("<tr>") == len(suite.rows) + 2
+    assert table.count('class="none"') == 2
+    assert "geometric mean" in table
+
+
+def test_a_suite_whose_workloads_nobody_uploaded_asks_for_them(client: Client, ada: Place) -> None:
+    answer = client.post(ada.url("tables/memory-g10/run"), follow=True)
+    assert "an upload of BERT_Base_256.json.gz" in answer.content.decode()
+    assert not Experiment.objects.exists()

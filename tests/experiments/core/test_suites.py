@@ -1,0 +1,80 @@
+"""Suites as grids: every policy on every workload, the table of their value, and workloads that the user brings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.core import suites
+from experiments.core.errors import BadInput
+from experiments.core.suites import load_suite, suite_names, value_grid
+
+GRID = """
+title = "Two by two"
+value = "ideal_share"
+[defaults]
+family = "memory"
+hardware = "a100-40g"
+[grid]
+policies = ["baseline", "swap_all"]
+[[grid.on]]
+title = "A"
+workload = {source = "zoo:mlp", options = {batch = 8}}
+[[grid.on]]
+title = "B"
+workload = {source = "data/b.json"}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "two.toml").write_text(GRID)
+    monkeypatch.setattr(suites, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def test_a_grid_is_every_policy_on_every_workload(folder: Path) -> None:
+    suite = load_suite("two")
+    titles = [title for title, _ in suite.runs]
+    assert titles == ["A, baseline", "A, swap_all", "B, baseline", "B, swap_all"]
+    assert (suite.rows, suite.columns) == (("A", "B"), ("baseline", "swap_all"))
+
+
+def test_the_mean_is_geometric_and_only_of_policies_that_fit_everywhere(folder: Path) -> None:
+    """The surprise: what fits one workload alone has no mean, however good it is there."""
+    values = {"A, baseline": 1.0, "A, swap_all": 0.9, "B, swap_all": 0.4}
+    assert value_grid(load_suite("two"), values) == [
+        ("A", [1.0, 0.9]),
+        ("B", [None, 0.4]),
+        ("geometric mean", [None, pytest.approx(0.6)]),
+    ]
+
+
+def test_workloads_of_the_user_are_looked_for_in_the_folder_that_is_named(folder: Path) -> None:
+    suite = load_suite("two")
+    assert suite.asks_for_data
+    with pytest.raises(BadInput, match=r"b\.json: is not there"):
+        suite.with_data(folder)
+    (folder / "b.json").write_text("{}")
+    placed = suite.with_data(folder)
+    assert [row["workload"]["source"] for _, row in placed.runs][2:] == [str(folder / "b.json")] * 2
+    assert not placed.asks_for_data
+
+
+def test_the_command_asks_for_the_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suite", "two"]) == 2
+    assert "--data" in capsys.readouterr().err
+
+
+def test_every_suite_names_policies_metrics_and_hardware_that_exist() -> None:
+    from experiments.core.completion import complete
+    from experiments.core.metrics import METRICS
+
+    for name in suite_names():
+        suite = load_suite(name)
+        assert suite.value in ("", *METRICS)
+        for _, row in replace(suite).specs():
+            complete(row)

@@ -15,7 +15,7 @@ from torch import Tensor
 from experiments.core.errors import BadInput, LabError
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result
-from experiments.parallel.interface import BACKWARD, FORWARD, ParallelPlan
+from experiments.parallel.interface import ParallelPlan
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.launch import launch
 from experiments.parallel.live.model import built
@@ -51,12 +51,10 @@ def measure(
 
 
 def _refuse_simulated_only(plan: ParallelPlan) -> None:
-    kinds = {slot.kind for worker in plan.workers for slot in worker.slots}
     only = {
         "recomputed layers": bool(plan.recompute),
         "sharded layers": bool(plan.shardings) or any(len(worker.devices) > 1 for worker in plan.workers),
         "token slices": bool(plan.slices),
-        "weight-gradient slots": not kinds <= {FORWARD, BACKWARD},
     }
     for what, present in only.items():
         if present:

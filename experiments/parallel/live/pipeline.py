@@ -1,7 +1,9 @@
 """A pipeline by torch: the plan's own slots, executed in their order, with sends and receives between ranks.
 
 Whatever order a schedule gives is followed; torch's schedules are not used. Sends never wait (their buffers live to the
-end of the step), so an order that the simulator can replay does not deadlock here.
+end of the step), so an order that the simulator can replay does not deadlock here. A tensor between two stages of one
+rank is handed over without a message. Where weight gradients have slots of their own, B stops at the stage's inputs and W
+walks the kept graph again to the weights: gradients are exact, but the two together take longer than one whole backward.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, fx
 
-from experiments.parallel.interface import BACKWARD, FORWARD, Slot
+from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Slot
 from experiments.parallel.live.cut import Crossing, cut, run_nodes
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import OPTIMIZERS, Built
@@ -34,7 +36,10 @@ class PipelineRunner:
         kind, options = OPTIMIZERS[made.optimizer]
         self.optimizer = kind(list(self.parameters.values()), **options)
         self.held: dict[Slot, tuple[dict[int, Tensor], dict[int, Tensor], Tensor | None]] = {}
+        self.splits = any(slot.kind == WEIGHT for slot in self.slots)
+        self.ends: dict[Slot, tuple[list[Tensor], list[Tensor | None]]] = {}
         self.sent: list[tuple[Any, Tensor]] = []
+        self.handed_over: dict[int, Tensor] = {}
 
     # --- parameters -----------------------------------------------------------------------------------------
 
@@ -67,11 +72,9 @@ class PipelineRunner:
     # --- slots ----------------------------------------------------------------------------------------------
 
     def gradients_of_step(self) -> None:
+        passes = {FORWARD: self._forward, BACKWARD: self._backward, WEIGHT: self._weight}
         for slot in self.slots:
-            if slot.kind == FORWARD:
-                self._forward(slot)
-            else:
-                self._backward(slot)
+            passes[slot.kind](slot)
         for work, _ in self.sent:
             work.wait()
         self.sent.clear()
@@ -109,12 +112,30 @@ class PipelineRunner:
             if crossing.differentiable:
                 roots.append(outgoing[crossing.number])
                 gradients.append(self._receive(crossing, slot.micro_batch, BACKWARD))
-        torch.autograd.backward(roots, gradients)
+        if self.splits:
+            self._input_gradients(slot, roots, gradients, received)
+        else:
+            torch.autograd.backward(roots, gradients)
         for crossing in self._crossings(target=slot.stage):
             if crossing.differentiable:
                 tensor = received[crossing.number]
                 gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
                 self._send(crossing, slot.micro_batch, BACKWARD, gradient)
+
+    def _input_gradients(
+        self, slot: Slot, roots: list[Tensor], gradients: list[Tensor | None], received: dict[int, Tensor]
+    ) -> None:
+        """Back to what the stage received; the graph stays for the slot's W."""
+        inputs = [tensor for tensor in received.values() if tensor.requires_grad]
+        if inputs:
+            torch.autograd.backward(roots, gradients, inputs=inputs, retain_graph=True)
+        self.ends[slot] = roots, gradients
+
+    def _weight(self, slot: Slot) -> None:
+        roots, gradients = self.ends.pop(slot._replace(kind=BACKWARD))
+        weights = [self.parameters[name] for name in sorted(self.cut.parameters(slot.stage))]
+        if weights:
+            torch.autograd.backward(roots, gradients, inputs=weights)
 
     def _crossings(self, source: int | None = None, target: int | None = None) -> list[Crossing]:
         return [c for c in self.cut.crossings if source in (None, c.source) and target in (None, c.target)]
@@ -127,16 +148,21 @@ class PipelineRunner:
     def _send(self, crossing: Crossing, micro_batch: int, kind: str, tensor: Tensor) -> None:
         stage = crossing.target if kind == FORWARD else crossing.source
         peer = self.rank_of[Slot(kind, micro_batch, stage)]
-        tensor = tensor.contiguous()
-        work = dist.isend(tensor, peer, tag=self._tag(crossing, micro_batch, kind))
+        tensor, tag = tensor.contiguous(), self._tag(crossing, micro_batch, kind)
+        if peer == self.rank:
+            self.handed_over[tag] = tensor
+            return
+        work = dist.isend(tensor, peer, tag=tag)
         self.sent.append((work, tensor))
 
     def _receive(self, crossing: Crossing, micro_batch: int, kind: str) -> Tensor:
         stage = crossing.source if kind == FORWARD else crossing.target
-        peer = self.rank_of[Slot(kind, micro_batch, stage)]
+        peer, tag = self.rank_of[Slot(kind, micro_batch, stage)], self._tag(crossing, micro_batch, kind)
+        if peer == self.rank:
+            return self.handed_over.pop(tag)
         like = crossing.node.meta["val"]
         tensor = torch.empty(like.shape, dtype=like.dtype, device=self.made.batch[0].device)
-        dist.recv(tensor, peer, tag=self._tag(crossing, micro_batch, kind))
+        dist.recv(tensor, peer, tag=tag)
         return tensor
 
     # --- the optimizer --------------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ class ZeroBubble(PipelineSchedule):
     """Backward split in input and weight gradients; weight gradients wait for the pipeline's gaps."""
 
     name: ClassVar[str] = "zero_bubble"
-    modes: ClassVar[tuple[str, ...]] = ("simulated",)
 
     variant: str = knob(
         "h1", "h1: 1F1B order; interleaved: looped chunks; v: two chunks, down and up", choices=VARIANTS

@@ -14,10 +14,13 @@ from experiments.core.errors import BadInput, LabError
 from experiments.core.spec import WorkloadOptions, load_spec
 from experiments.hardware import resolve
 from experiments.parallel.interface import LivePolicy
+from experiments.parallel.policies.chimera import Chimera
 from experiments.parallel.policies.data_parallel import DataParallel
 from experiments.parallel.policies.gpipe import GPipe
+from experiments.parallel.policies.interleaved import Interleaved
 from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
 from experiments.parallel.policies.zero import Zero
+from experiments.parallel.policies.zero_bubble import ZeroBubble
 from experiments.run import run
 from experiments.sources import layers_of
 from experiments.workloads.model import ModelSource
@@ -34,6 +37,11 @@ PLANS: dict[str, LivePolicy] = {
     "zero 3": Zero(stage=3, micro_batches=2),
     "gpipe": GPipe(micro_batches=4),
     "1f1b": OneForwardOneBackward(micro_batches=4),
+    "interleaved": Interleaved(micro_batches=4),
+    "chimera": Chimera(micro_batches=4),
+    "zb-h1": ZeroBubble(micro_batches=4),
+    "interleaved-zb": ZeroBubble(variant="interleaved", micro_batches=4),
+    "zb-v": ZeroBubble(variant="v", micro_batches=4),
 }
 
 

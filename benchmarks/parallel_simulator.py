@@ -1,7 +1,7 @@
 """Slots per second of the parallel simulator, against a bare dependency replay of the same slots.
 
-The bare replay is a bound: a fixed-point loop over ranks that knows only slot times and the dependencies of a straight
-pipeline; no messages, no memory, no events. Both must agree on the span, which is (m+p-1)(F+B).
+The bare replay is a bound: a fixed-point loop over ranks that knows only slot times and the dependencies between
+stages; no messages, no memory, no events. Both must agree on the span, which is the schedule's closed form.
 
     python benchmarks/parallel_simulator.py [--stages 16] [--micro-batches 64 256 1024]
 """
@@ -11,20 +11,34 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from experiments.parallel.interface import FORWARD, ParallelPlan, Slot
+from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, ParallelPlan, PipelineSchedule, Slot
+from experiments.parallel.policies.chimera import Chimera
+from experiments.parallel.policies.interleaved import Interleaved
 from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
+from experiments.parallel.policies.zero_bubble import ZeroBubble
 from experiments.parallel.simulator import simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
-FORWARD_SECONDS, BACKWARD_SECONDS = 1.0, 2.0
+FORWARD_SECONDS = 1.0
+
+#: Policy, its knobs, backward seconds, and the span for p devices and m micro-batches.
+SCHEDULES: dict[str, tuple[type[PipelineSchedule], dict[str, Any], float, Callable[[int, int], float]]] = {
+    "1F1B": (OneForwardOneBackward, {}, 2.0, lambda p, m: 3 * (m + p - 1)),
+    "interleaved": (Interleaved, {"chunks": 2}, 2.0, lambda p, m: 3 * (2 * m + p - 1)),
+    "ZB-H1": (ZeroBubble, {"variant": "h1"}, 2.0, lambda p, m: 3 * m + p - 1),
+    "ZB-V": (ZeroBubble, {"variant": "v"}, 2.0, lambda p, m: 6 * m + p - 1),
+    "Chimera": (Chimera, {}, 1.0, lambda p, m: 2 * m + p - 2),
+}
 
 
-def bare_replay(plan: ParallelPlan) -> float:
-    """The span: each rank runs its next slot as soon as the slot of the neighbouring stage is done."""
+def bare_replay(plan: ParallelPlan, seconds: dict[str, float]) -> float:
+    """The span: each rank runs its next slot as soon as the slot that it needs is done."""
     done: dict[Slot, float] = {}
     position, now = [0] * len(plan.workers), [0.0] * len(plan.workers)
     last, advanced = len(plan.stages) - 1, True
@@ -33,32 +47,41 @@ def bare_replay(plan: ParallelPlan) -> float:
         for rank, worker in enumerate(plan.workers):
             while position[rank] < len(worker.slots):
                 slot = worker.slots[position[rank]]
-                forward = slot.kind == FORWARD
-                neighbour = slot.stage + (-1 if forward else 1)
-                needed = slot._replace(stage=neighbour) if 0 <= neighbour <= last else None
+                needed = needed_by(slot, last)
                 if needed is not None and needed not in done:
                     break
                 start = max(now[rank], done[needed] if needed else 0.0)
-                now[rank] = done[slot] = start + (FORWARD_SECONDS if forward else BACKWARD_SECONDS)
+                now[rank] = done[slot] = start + seconds[slot.kind]
                 position[rank] += 1
                 advanced = True
     return max(now)
 
 
-def measure(stages: int, micro_batches: int) -> tuple[int, float, float]:
+def needed_by(slot: Slot, last: int) -> Slot | None:
+    """The slot of another rank that ``slot`` waits for; what its own rank did before, its order already says."""
+    neighbour = slot.stage + {FORWARD: -1, BACKWARD: 1, WEIGHT: 0}[slot.kind]
+    return slot._replace(stage=neighbour) if slot.kind != WEIGHT and 0 <= neighbour <= last else None
+
+
+def measure(name: str, devices: int, micro_batches: int) -> tuple[int, float, float]:
     """Slots, seconds of the simulator and seconds of the bare replay."""
-    model, hardware = chain(stages, output_bytes=1.0, stash_bytes=1.0), cluster(1, stages)
+    kind, knobs, backward, closed_form = SCHEDULES[name]
+    policy = kind(micro_batches=micro_batches, **knobs)
+    model = chain(len(policy.hosts(devices)), backward=backward, output_bytes=1.0, stash_bytes=1.0)
+    hardware = cluster(1, devices)
     asked = estimate(model, hardware)
-    plan = OneForwardOneBackward(micro_batches=micro_batches).place(model, hardware, micro_batches, asked)
+    plan = policy.place(model, hardware, micro_batches, asked)
+    slots = [slot for worker in plan.workers for slot in worker.slots]
+    split = 2 if any(slot.kind == WEIGHT for slot in slots) else 1
     start = time.perf_counter()
     found = simulate(plan, asked)
     simulated = time.perf_counter()
-    span = bare_replay(plan)
+    span = bare_replay(plan, {FORWARD: FORWARD_SECONDS, BACKWARD: backward / split, WEIGHT: backward / split})
     replayed = time.perf_counter()
-    expected = (micro_batches + stages - 1) * (FORWARD_SECONDS + BACKWARD_SECONDS)
+    expected = closed_form(devices, micro_batches)
     if not (abs(found.step_time - expected) < 1e-6 and span == expected):
-        raise SystemExit(f"spans differ: {found.step_time}, {span}, expected {expected}")
-    return 2 * stages * micro_batches, simulated - start, replayed - simulated
+        raise SystemExit(f"{name}: spans differ: {found.step_time}, {span}, expected {expected}")
+    return len(slots), simulated - start, replayed - simulated
 
 
 def main() -> None:
@@ -66,10 +89,12 @@ def main() -> None:
     parser.add_argument("--stages", type=int, default=16)
     parser.add_argument("--micro-batches", type=int, nargs="+", default=[64, 256, 1024])
     options = parser.parse_args()
-    print(f"{'slots':>8} {'simulator':>14} {'bare replay':>14} {'share of bound':>15}")
-    for micro_batches in options.micro_batches:
-        slots, simulated, bare = measure(options.stages, micro_batches)
-        print(f"{slots:8d} {slots / simulated:10.0f} /s {slots / bare:11.0f} /s {bare / simulated:14.1%}")
+    print(f"{'schedule':12} {'slots':>8} {'simulator':>14} {'bare replay':>14} {'share of bound':>15}")
+    for name in SCHEDULES:
+        for micro_batches in options.micro_batches:
+            slots, simulated, bare = measure(name, options.stages, micro_batches)
+            rates = f"{slots / simulated:10.0f} /s {slots / bare:11.0f} /s {bare / simulated:14.1%}"
+            print(f"{name:12} {slots:8d} {rates}")
 
 
 if __name__ == "__main__":

@@ -80,8 +80,12 @@ def cases() -> Iterator[Case]:
 
 
 @pytest.fixture(scope="module")
-def models() -> list[Case]:
-    return list(cases())
+def models() -> Iterator[list[Case]]:
+    """On one thread: small ops on several wait for each other where the host is busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield list(cases())
+    torch.set_num_threads(threads)
 
 
 def captured(source: ModelSource) -> Step:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import django_tables2 as tables
+from django.utils.html import format_html
 
 from experiments.core.metrics import METRICS
+from experiments.core.units import human
 from webapp import presentation
 from webapp.compare.listing import FigureColumn, Listing, MetricColumn, MomentColumn, StateColumn
-from webapp.hosts.evidence import Evidence, Line
+from webapp.hosts.evidence import TIMES, Evidence, Line
 from webapp.hosts.models import Host
 
 
@@ -91,6 +93,83 @@ class ValidationRow:
 
 def validation_rows(found: Iterable[Evidence]) -> Iterator[ValidationRow]:
     return (ValidationRow(evidence.device, line) for evidence in found for line in evidence.lines)
+
+
+@dataclass(frozen=True)
+class CellRow:
+    """One model under one policy: its memory and its time (of a step, or a latency), each ``None`` where not compared."""
+
+    device: str
+    family: str
+    model: str
+    policy: str
+    status: str
+    reason: str
+    memory: Line | None
+    time: Line | None
+
+
+def cell_rows(found: Iterable[Evidence]) -> list[CellRow]:
+    """The lines of the evidence, those of one cell side by side."""
+    cells: dict[tuple[str, ...], list[ValidationRow]] = {}
+    for row in validation_rows(found):
+        about = (row.device, row.line.family, row.line.model, row.line.policy, row.line.status)
+        cells.setdefault(about, []).append(row)
+    return [_cell(rows) for rows in cells.values()]
+
+
+def _cell(rows: list[ValidationRow]) -> CellRow:
+    lines = {row.line.metric: row.line for row in rows}
+    first = rows[0].line
+    time = next((lines[name] for name in TIMES if name in lines), None)
+    about = (rows[0].device, first.family, first.model, first.policy, first.status, first.reason)
+    return CellRow(*about, memory=lines.get("peak_memory"), time=time)
+
+
+class CellTable(Listing):
+    """Predicted against measured, a row for each cell: readable with a hundred of them."""
+
+    title = "Predicted against measured, by model and policy"
+    device = tables.Column(verbose_name="Device", visible=False)
+    family = tables.Column(verbose_name="Family", visible=False)
+    model = tables.Column(verbose_name="Model")
+    policy = tables.Column(verbose_name="Policy")
+    status = StateColumn(verbose_name="State")
+    memory_predicted = FigureColumn(
+        accessor="memory__predicted", verbose_name="Peak, predicted", unit="bytes"
+    )
+    memory_measured = FigureColumn(accessor="memory__measured", verbose_name="measured", unit="bytes")
+    memory_error = FigureColumn(accessor="memory__error", verbose_name="error", unit="fraction")
+    time_predicted = FigureColumn(accessor="time__predicted", verbose_name="Time, predicted", unit="s")
+    time_measured = FigureColumn(accessor="time__measured", verbose_name="measured", unit="s")
+    time_error = FigureColumn(accessor="time__error", verbose_name="error", unit="fraction")
+    reason = tables.Column(verbose_name="Cause")
+
+    class Meta:
+        prefix = "cells-"
+
+    def render_memory_error(self, value: float) -> Any:
+        return judged(value, GOALS["memory"])
+
+    def render_time_error(self, value: float) -> Any:
+        return judged(value, GOALS["time"])
+
+
+#: How far a prediction may be off: within it is marked as good.
+GOALS = {"memory": 0.05, "time": 0.15}
+
+
+def judged(error: float, goal: float) -> Any:
+    """An error with its sign, and a mark beside the colour that says whether it is within the goal."""
+    within = abs(error) <= goal
+    return format_html(
+        '<span class="change {}" title="{} {}">{}{}</span>',
+        "better" if within else "worse",
+        "within" if within else "beyond",
+        human(goal, "fraction"),
+        "+" if error > 0 else "",
+        human(error, "fraction"),
+    )
 
 
 class ValidationTable(Listing):

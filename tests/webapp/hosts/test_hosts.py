@@ -14,6 +14,7 @@ from django.utils import timezone
 from tests.webapp.cast import Cast, experiment_with, ready, run, run_in, signed_in
 from webapp.hosts import evidence
 from webapp.hosts.models import Host, Validation
+from webapp.hosts.tables import cell_rows
 
 
 def test_a_host_that_is_silent_is_away_and_its_load_is_counted(cast: Cast) -> None:
@@ -108,3 +109,26 @@ def test_a_file_that_is_no_evidence_is_refused_by_name(db: None, tmp_path: Path)
     file.write_text("[]")
     with pytest.raises(CommandError, match=r"other\.json"):
         call_command("import_evidence", str(file))
+
+
+def test_a_grid_of_sixty_cells_is_one_table_with_memory_and_time_side_by_side(cast: Cast) -> None:
+    """Memory 4 % off is within the goal, time 20 % off beyond it; a cell that failed keeps its row and its reason."""
+    figures = {
+        "peak_memory": {"predicted": 104.0 * 2**20, "measured": 100.0 * 2**20, "error": 0.04},
+        "step_time": {"predicted": 0.8, "measured": 1.0, "error": -0.2},
+    }
+    about: dict[str, Any] = {"family": "memory", "reason": None, "status": "ok", "figures": figures}
+    cells = [{**about, "model": f"zoo:m{i // 10}", "policy": f"p{i % 10}"} for i in range(59)]
+    cells.append(
+        {**about, "model": "zoo:m5", "policy": "p9", "status": "failed", "reason": "oops", "figures": {}}
+    )
+    Validation.objects.create(device="cpu", measured_at=timezone.now(), evidence={"cells": cells}, sha256="c")
+    rows = cell_rows(evidence.newest())
+    assert len(rows) == 60
+    assert (rows[0].memory.error, rows[0].time.error) == (0.04, -0.2)  # type: ignore[union-attr]
+    assert (rows[-1].memory, rows[-1].time, rows[-1].reason) == (None, None, "oops")
+    page = signed_in(cast.vera).get(cast.url("hosts/")).content.decode()
+    table = page.split('aria-label="By model and policy"')[1].split("</section>")[0]
+    assert table.count('class="change better" title="within 5 %"') == 59
+    assert table.count('class="change worse" title="beyond 15 %"') == 59
+    assert "oops" in table

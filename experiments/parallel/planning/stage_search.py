@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from experiments.core.errors import BadInput
+from experiments.hardware import Hardware
 from experiments.parallel.planning.cuts import Cuts
 from experiments.workloads.step import Floats
 
@@ -25,6 +27,17 @@ class Level:
 
     count: int
     bandwidth: float
+
+
+def levels_of(cluster: Hardware) -> list[Level]:
+    """Devices of a machine, then machines; a level of one is left out. ``BadInput`` for machines that differ."""
+    if len({(node.device, node.device_count, node.link) for node in cluster.nodes}) > 1:
+        raise BadInput("machines differ", cluster.name, "equal machines: the recurrence counts them")
+    found = [
+        Level(cluster.node.device_count, cluster.node.link.bandwidth),
+        Level(cluster.node_count, cluster.network.bandwidth),
+    ]
+    return [level for level in found if level.count > 1] or found[:1]
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.core.errors import BadInput, Infeasible
+from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, Slot, Stage, Worker
 from experiments.parallel.planning.cuts import Cuts, cuts_of
 from experiments.parallel.planning.one_by_one import in_flight, replica_order
-from experiments.parallel.planning.stage_search import Level, Rules, Solution, data_parallel_seconds, search
+from experiments.parallel.planning.stage_search import (
+    Level,
+    Rules,
+    Solution,
+    data_parallel_seconds,
+    levels_of,
+    search,
+)
 from experiments.workloads.layers import LayerGraph
 
 #: What the notes say of the simulated window.
@@ -99,17 +106,6 @@ class PipeDream(ParallelPolicy):
 
     def _order(self, stage: int, replica: int, replicas: int, held: int) -> tuple[Slot, ...]:
         return replica_order(stage, replica, replicas, held, self.mini_batches)
-
-
-def levels_of(cluster: Hardware) -> list[Level]:
-    """Devices of a machine, then machines; a level of one is left out. ``BadInput`` for machines that differ."""
-    if len({(node.device, node.device_count, node.link) for node in cluster.nodes}) > 1:
-        raise BadInput("machines differ", cluster.name, "equal machines: the recurrence counts them")
-    found = [
-        Level(cluster.node.device_count, cluster.node.link.bandwidth),
-        Level(cluster.node_count, cluster.network.bandwidth),
-    ]
-    return [level for level in found if level.count > 1] or found[:1]
 
 
 def _groups(placed: Solution, levels: Sequence[Level]) -> list[list[int]]:

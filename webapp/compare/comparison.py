@@ -16,6 +16,8 @@ from webapp.runs.models import Run
 
 #: So many metrics are shown until the reader chooses; the catalogue's order says which come first.
 METRICS_AT_FIRST = 6
+#: Shown before the others of the catalogue, which would hide the time behind kinds of memory.
+HEADLINES = ("peak_memory", "step_time", "ideal_share", "stall_time")
 #: Always said beside the name of a run, never as a column of its own.
 BESIDE_THE_NAME = ("policy", "mode")
 #: How the key of a knob begins.
@@ -234,7 +236,8 @@ def _columns(
     metrics = [f"{METRIC}{name}" for name in _metric_names(entries)]
     chosen = set(choice.columns) & {*keys, *metrics}
     usual = [key for key in differing if not (key.startswith(KNOB) and _one_each(entries))]
-    shown = chosen or {*usual, *metrics[:METRICS_AT_FIRST]}
+    first = sorted(metrics, key=lambda key: key.removeprefix(METRIC) not in HEADLINES)
+    shown = chosen or {*usual, *first[:METRICS_AT_FIRST]}
     labels = [(key, label_of(key)) for key in keys]
     labels += [(key, METRICS[key.removeprefix(METRIC)].label) for key in metrics]
     return [Column(key, label, key in shown) for key, label in labels]

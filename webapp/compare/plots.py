@@ -143,7 +143,7 @@ def _sides(entries: Sequence[Entry], x: str) -> list[str]:
     order = sorted(range(len(entries)), key=lambda index: entries[index].estimates[x].mean)
     sides = [""] * len(entries)
     for place, index in enumerate(order):
-        sides[index] = ("top right", "bottom left")[place % 2]
+        sides[index] = ("top right", "bottom right")[place % 2]
     return sides
 
 

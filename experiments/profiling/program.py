@@ -101,8 +101,9 @@ class Program:
             loss = loss / self.micro_batches
         watcher.loss(loss)
         gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        loss = loss.detach()
         _touch(held)
-        return loss.detach(), gradients
+        return loss, gradients
 
     @contextlib.contextmanager
     def _holding(self, outputs: list[Any]) -> Iterator[None]:
@@ -201,7 +202,8 @@ def _touch(held: Any) -> None:
     Training loops hold the model's output (logits) in a variable while the backward pass runs, needed or not.
     """
     if isinstance(held, Tensor):
-        held.detach().view(held.shape)
+        with torch.no_grad():
+            held.view(held.shape)
     elif isinstance(held, Mapping):
         _touch(list(held.values()))
     elif isinstance(held, list | tuple):

@@ -187,7 +187,7 @@ def test_the_preview_follows_the_form_and_a_whole_family_is_one_click(red: Cast,
         sign_in(page, address, "max")
         page.goto(address + red.url(f"experiments/new?artifact={model.pk}"))
         page.get_by_text("Not ready to launch").wait_for()
-        page.get_by_role("button", name="all memory policies").click()
+        page.get_by_role("button", name="all memory policies", exact=True).click()
         page.locator("#id_devices").select_option(["a100-40g", "t4-16g"])
         page.locator("#preview").get_by_text("runs").wait_for()
         count = page.locator("input[value^='memory/']").count()

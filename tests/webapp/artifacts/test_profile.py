@@ -46,7 +46,7 @@ def test_profile_on_a_host_and_its_times_are_used(red: Cast) -> None:
         page.locator("#id_files").set_input_files(file)
         page.get_by_text("model (hf-config)").wait_for(timeout=SECONDS)
         page.get_by_role("link", name="tiny.json").click()
-        page.get_by_label("batch").fill("2")
+        page.get_by_role("region", name="Captured and profiled steps").get_by_label("batch").fill("2")
         page.get_by_role("button", name="Profile on a host").click()
         page.wait_for_url("**/runs/*/")
         page.get_by_role("progressbar").wait_for()

@@ -8,15 +8,17 @@ that are used again, and cannot tell dead content from live. With ``reuse`` off 
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterable, Sequence
 
 from experiments.memory.interface.space import Paging
 from experiments.memory.simulator.prepared import Prepared
+from experiments.memory.simulator.ranges import BestFit
 from experiments.memory.simulator.report import TIMELINE
 
 #: Addresses are multiples of this, bytes.
 ALIGNMENT = 512
+#: More addresses than any step asks for.
+ENDLESS = 2**62
 WORKSPACE = TIMELINE.index("workspace")
 
 
@@ -97,41 +99,18 @@ def _addresses(
     persistent: Sequence[int], sizes: list[int], first: list[int], last: list[int], reuse: bool
 ) -> tuple[list[int], int]:
     """The address of each tensor (-1: never used) and the end of the address space."""
-    addresses, extent = [-1] * len(sizes), 0
-    padded = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
-    for tensor in persistent:
-        addresses[tensor], extent = extent, extent + padded[tensor]
-    holes: list[tuple[int, int]] = []
+    addresses = [-1] * len(sizes)
+    pool = BestFit(ENDLESS, ALIGNMENT)
     ending: dict[int, list[int]] = {}
-    kept = set(persistent)
-    freed = -1
-    for tensor in sorted(
-        (t for t in range(len(sizes)) if t not in kept and last[t] >= 0), key=first.__getitem__
-    ):
-        for op in range(freed + 1, first[tensor]):
-            for dead in ending.pop(op, ()) if reuse else ():
-                _give(holes, addresses[dead], padded[dead])
-        freed = max(freed, first[tensor] - 1)
-        fitting = [(size, start) for start, size in holes if size >= padded[tensor]]
-        if fitting:
-            size, start = min(fitting)
-            holes.remove((start, size))
-            if size > padded[tensor]:
-                bisect.insort(holes, (start + padded[tensor], size - padded[tensor]))
-        else:
-            start, extent = extent, extent + padded[tensor]
-        addresses[tensor] = start
-        ending.setdefault(last[tensor], []).append(tensor)
-    return addresses, extent
-
-
-def _give(holes: list[tuple[int, int]], start: int, size: int) -> None:
-    """Return a range to the sorted list of holes, joined with its neighbours."""
-    at = bisect.bisect(holes, (start, 0))
-    if at < len(holes) and holes[at][0] == start + size:
-        size += holes.pop(at)[1]
-    if at and sum(holes[at - 1]) == start:
-        start, size = holes[at - 1][0], holes[at - 1][1] + size
-        holes.pop(at - 1)
-        at -= 1
-    holes.insert(at, (start, size))
+    kept, freed = set(persistent), -1
+    passing = sorted((t for t in range(len(sizes)) if t not in kept and last[t] >= 0), key=first.__getitem__)
+    for tensor in (*persistent, *passing):
+        for op in range(freed + 1, first[tensor]) if tensor not in kept and reuse else ():
+            for dead in ending.pop(op, ()):
+                pool.give(addresses[dead])
+            freed = op
+        address = pool.take(tensor, sizes[tensor])
+        addresses[tensor] = -1 if address is None else address
+        if tensor not in kept:
+            ending.setdefault(last[tensor], []).append(tensor)
+    return addresses, pool.end

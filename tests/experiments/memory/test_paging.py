@@ -100,6 +100,9 @@ def test_dead_content_is_carried_about_unless_the_driver_is_told() -> None:
     kept = run(step, 1, reuse=False).run()
     told = run(step, 1, reuse=False, discard_dead=True).run()
     assert (kept.moved["out"], told.moved["out"]) == (2 * BLOCK, 0)
+    shared = run(step, 1).run()  # each takes the address of the one that died before it
+    assert not any(shared.moved.values())
+    assert shared.step_time == shared.ideal_time
 
 
 def test_reused_addresses_need_no_more_than_the_live_peak() -> None:

@@ -125,6 +125,18 @@ def bruck_all_to_all_traffic(ranks: int, size: float) -> Traffic:
     return Traffic(_depth(ranks), _depth(ranks) * size / 2, True)
 
 
+def permute_traffic(ranks: int, size: float) -> Traffic:
+    """Every rank sends ``size`` bytes to one other and receives as much: one step of a ring, a halo."""
+    _check(ranks, size)
+    return Traffic(1, size, True) if ranks > 1 else Traffic(0, 0.0, True)
+
+
+def scatter_gather_broadcast_traffic(ranks: int, size: float) -> Traffic:
+    """Tree scatter, then ring all-gather: (ceil(log2 n) + n-1) messages, 2(n-1)/n of the vector; for long ones."""
+    scatter, gather = tree_scatter_traffic(ranks, size), ring_all_gather_traffic(ranks, size)
+    return Traffic(scatter.messages + gather.messages, scatter.sent + gather.sent, True)
+
+
 # --- seconds on a link --------------------------------------------------------------------------------------
 
 
@@ -187,6 +199,17 @@ def all_to_all(link: Link, ranks: int, size: float) -> float:
 def bruck_all_to_all(link: Link, ranks: int, size: float) -> float:
     """ceil(log2 n) (alpha + size/2 beta)."""
     return seconds(link, bruck_all_to_all_traffic(ranks, size))
+
+
+def permute(link: Link, ranks: int, size: float) -> float:
+    """alpha + size beta; nothing for one rank."""
+    return seconds(link, permute_traffic(ranks, size))
+
+
+def best_broadcast_traffic(link: Link, ranks: int, size: float) -> Traffic:
+    """The cheaper of the tree and of scatter with all-gather; the tree on a tie."""
+    choices = (tree_broadcast_traffic(ranks, size), scatter_gather_broadcast_traffic(ranks, size))
+    return min(choices, key=lambda traffic: seconds(link, traffic))
 
 
 ALL_REDUCE: dict[str, Callable[[Link, int, float], float]] = {

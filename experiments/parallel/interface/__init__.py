@@ -11,7 +11,11 @@ from experiments.parallel.interface.estimate import (
 from experiments.parallel.interface.pipelines import PipelineSchedule
 from experiments.parallel.interface.plan import (
     BACKWARD,
+    COLLECTIVE_KINDS,
     FORWARD,
+    PER_PASS,
+    PER_SAMPLE,
+    PER_STEP,
     SLOT_KINDS,
     WEIGHT,
     Collective,
@@ -42,7 +46,11 @@ from experiments.parallel.interface.states import (
 
 __all__ = [
     "BACKWARD",
+    "COLLECTIVE_KINDS",
     "FORWARD",
+    "PER_PASS",
+    "PER_SAMPLE",
+    "PER_STEP",
     "SLOT_KINDS",
     "WEIGHT",
     "ZERO_STAGES",

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
 from experiments.hardware import Hardware
-from experiments.parallel.interface.plan import BACKWARD, FORWARD, SLOT_KINDS, WEIGHT, ParallelPlan, Slot
+from experiments.parallel.interface.plan import (
+    BACKWARD,
+    COLLECTIVE_KINDS,
+    FORWARD,
+    PER_STEP,
+    PERIODS,
+    SLOT_KINDS,
+    WEIGHT,
+    Collective,
+    ParallelPlan,
+    Sharding,
+    Slot,
+    Worker,
+)
 from experiments.parallel.interface.slices import slice_order_violations, slice_violations
 from experiments.parallel.interface.states import ZERO_STAGES
 from experiments.workloads.layers import LayerGraph
@@ -16,7 +30,7 @@ def violations(plan: ParallelPlan, model: LayerGraph, cluster: Hardware) -> list
     """All that is wrong with ``plan``; empty when it can be carried out (whether it fits is the simulator's answer)."""
     shape = [*_layers(plan, model), *_devices(plan, cluster), *_hosts(plan), *_figures(plan, model)]
     shape += slice_violations(plan)
-    return shape or [*_slots(plan), *slice_order_violations(plan), *_replicas(plan)]
+    return shape or [*_slots(plan), *slice_order_violations(plan), *_replicas(plan), *_collectives(plan)]
 
 
 def _layers(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
@@ -64,6 +78,9 @@ def _figures(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
             yield f"sharded layer {sharding.layer} is not one of {len(model)}"
         elif min(sharding.compute, sharding.parameters, sharding.activations) < 1:
             yield f"layer {sharding.layer} is divided into less than one part"
+    for layer, times in Counter(sharding.layer for sharding in plan.shardings).items():
+        if times > 1:
+            yield f"layer {layer} is sharded {times} times"
 
 
 def _slots(plan: ParallelPlan) -> Iterator[str]:
@@ -101,3 +118,42 @@ def _replicas(plan: ParallelPlan) -> Iterator[str]:
         counts = {sum(s.stage == number for s in plan.workers[w].slots) for w in stage.workers}
         if len(counts) > 1:
             yield f"ZeRO stage {plan.zero} needs equally many slots on every replica of stage {number}"
+
+
+def _collectives(plan: ParallelPlan) -> Iterator[str]:
+    """Collectives of shardings that no worker of their stage could carry out."""
+    hosts = {
+        layer: [plan.workers[worker] for worker in stage.workers]
+        for stage in plan.stages
+        for layer in range(stage.begin, stage.end)
+    }
+    for sharding in plan.shardings:
+        yield from _of_sharding(sharding, hosts[sharding.layer])
+
+
+def _of_sharding(sharding: Sharding, hosts: list[Worker]) -> Iterator[str]:
+    where = f"layer {sharding.layer}"
+    for collective in dict.fromkeys((*sharding.forward, *sharding.backward)):
+        yield from (f"{where}: {what}" for what in _of_collective(collective, hosts))
+    if any(collective.per == PER_STEP for collective in sharding.forward):
+        yield f"{where}: a collective once a step belongs to the backward pass, which completes gradients"
+
+
+def _of_collective(collective: Collective, hosts: list[Worker]) -> Iterator[str]:
+    name = f"the {collective.kind} of {collective.bytes:g} bytes"
+    if collective.kind not in COLLECTIVE_KINDS:
+        yield f"{name} is none of {', '.join(COLLECTIVE_KINDS)}"
+    if collective.per not in PERIODS:
+        yield f"{name} is per {collective.per!r}, not per {', '.join(PERIODS)}"
+    if not 0 <= collective.bytes < math.inf:
+        yield f"{name} has no finite size"
+    if collective.ranks < 0 or collective.stride < 1:
+        yield f"{name} is among {collective.ranks} ranks {collective.stride} apart"
+        return
+    for count in sorted({len(worker.devices) for worker in hosts}):
+        block = (collective.ranks or count) * collective.stride
+        if count % block:
+            yield (
+                f"{name} among {collective.ranks or count} ranks {collective.stride} apart "
+                f"does not divide a worker of {count} devices"
+            )

@@ -9,12 +9,17 @@ worker (interleaved) and two replicas in opposite directions (Chimera) without a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 FORWARD, BACKWARD, WEIGHT = "F", "B", "W"
 SLOT_KINDS = (FORWARD, BACKWARD, WEIGHT)
+
+COLLECTIVE_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
+#: What the bytes of a collective count for.
+PER_SAMPLE, PER_PASS, PER_STEP = "sample", "pass", "step"
+PERIODS = (PER_SAMPLE, PER_PASS, PER_STEP)
 
 
 class Slot(NamedTuple):
@@ -67,10 +72,33 @@ class Worker:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective among a worker's devices, on the critical path of a layer: ``bytes`` per sample of the batch."""
+    """A collective among a worker's devices that a layer needs.
+
+    ``bytes`` are those of the whole vector (what a rank holds before an all-reduce or after an all-gather; what it sends
+    in a permute or an all-to-all), for each ``per``: a *sample* of the micro-batch, a *pass* (a slot), or a *step*: once,
+    when the layer's last gradient of the step is there, beside the remaining backward passes.
+
+    ``ranks`` 0 means all devices of the worker; else they form groups of ``ranks`` devices ``stride`` apart in the
+    worker's order (row-major over its own mesh), which all communicate at once. With ``overlap`` it runs beside the
+    computation of its own layer and holds up only what comes after both.
+    """
 
     kind: str
     bytes: float
+    ranks: int = 0
+    stride: int = 1
+    per: str = "sample"
+    overlap: bool = False
+
+    def groups(self, devices: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """The groups among ``devices``: with 8 of them, 2 ranks 4 apart are (0, 4), (1, 5), (2, 6), (3, 7)."""
+        ranks = self.ranks or len(devices)
+        block = ranks * self.stride
+        return tuple(
+            tuple(devices[start + offset : start + block : self.stride])
+            for start in range(0, len(devices), block)
+            for offset in range(self.stride)
+        )
 
 
 @dataclass(frozen=True)

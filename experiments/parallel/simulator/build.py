@@ -6,7 +6,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from experiments.hardware.roofline import memory_rate
-from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Estimate, ParallelPlan, Slot
+from experiments.parallel.interface import (
+    BACKWARD,
+    FORWARD,
+    PER_SAMPLE,
+    PER_STEP,
+    WEIGHT,
+    Collective,
+    Estimate,
+    ParallelPlan,
+    Slot,
+)
 from experiments.parallel.simulator.network import Message, Network
 from experiments.parallel.simulator.stages import StageFigures
 from experiments.parallel.simulator.tasks import TaskGraph
@@ -44,6 +54,8 @@ class Builder:
         self._reducing: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._throttled: dict[int, int] = {}
         self._pieces: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._inner: dict[tuple[int, Collective, float], Message] = {}
+        self._exchanging = self._stages_that_exchange()
 
     @property
     def _reduces_always(self) -> bool:
@@ -77,9 +89,12 @@ class Builder:
         is_gradient = slot.kind == self.figures.gradient_kind
         reduces = replicated and is_gradient and (final or self._reduces_always)
         whole = range(self.plan.stages[slot.stage].begin, self.plan.stages[slot.stage].end)
-        numbers = list(range(len(buckets))) if gathers or reduces else [-1]
+        completes = is_gradient and (final or self.plan.steps > 1)
+        exchanges = completes and slot.stage in self._exchanging
+        numbers = list(range(len(buckets))) if gathers or reduces or exchanges else [-1]
         for number in reversed(numbers) if slot.kind == FORWARD else numbers:
-            first, last = self._piece(worker, slot, buckets[number] if number >= 0 else whole)
+            layers = buckets[number] if number >= 0 else whole
+            first, last = self._piece(worker, slot, layers)
             self.first.setdefault(slot, first)
             self.last[slot] = last
             if gathers:
@@ -88,20 +103,68 @@ class Builder:
                 key = (slot.stage, "reduce", occurrence if self._reduces_always else 0, number)
                 self._meetings[key].append((worker, last))
                 self._throttle(worker, slot.stage, first, last)
+            if exchanges:
+                self._once_a_step(worker, slot, layers, last)
         self.worker_of[slot] = worker
 
     def _piece(self, worker: int, slot: Slot, layers: range) -> tuple[int, int]:
-        """Compute over ``layers``, then the collectives that their shardings ask for."""
-        devices = self.plan.workers[worker].devices
-        seconds = self.figures.seconds(slot.kind, layers, slot.micro_batch) * self._slowdown[worker]
-        if slot not in self.first:
-            seconds += self.plan.slot_overhead
-        first = last = self.graph.compute(str(slot), seconds, worker)
-        for collective in self.figures.collectives(slot.kind, layers):
-            size = collective.bytes * self.figures.samples(slot.micro_batch)
-            message = self.network.collective(collective.kind, devices, size)
-            last = self.graph.blocking(f"{collective.kind} {slot}", message, worker)
+        """Compute over ``layers`` with the collectives that their shardings ask for: the first and the last task."""
+        first = last = -1
+        for part, beside in self._parts(slot.kind, layers):
+            before = self.graph.lane_end(worker)
+            seconds = self.figures.seconds(slot.kind, part, slot.micro_batch) * self._slowdown[worker]
+            if slot not in self.first and first < 0:
+                seconds += self.plan.slot_overhead
+            last = self.graph.compute(str(slot), seconds, worker)
+            first = last if first < 0 else first
+            started = [self._inside(worker, slot, c, [] if before is None else [before]) for c in beside]
+            if started:
+                last = self.graph.compute(str(slot), 0.0, worker)
+                for task in started:
+                    self.graph.edge(task, last)
+            last = self._blocking(worker, slot, part, last)
         return first, last
+
+    def _parts(self, kind: str, layers: range) -> list[tuple[range, list[Collective]]]:
+        """Runs of layers and the collectives beside them: a layer that has any is a run of its own."""
+        found: list[tuple[range, list[Collective]]] = []
+        begin = layers.start
+        for layer in layers if self.plan.shardings else ():
+            beside = [c for c in self.figures.collectives(kind, range(layer, layer + 1)) if c.overlap]
+            beside = [c for c in beside if c.per != PER_STEP]
+            if beside:
+                found += [(range(begin, layer), [])] if begin < layer else []
+                found.append((range(layer, layer + 1), beside))
+                begin = layer + 1
+        return [*found, (range(begin, layers.stop), [])] if begin < layers.stop else found
+
+    def _blocking(self, worker: int, slot: Slot, layers: range, last: int) -> int:
+        """The collectives of ``layers`` that the worker waits for: the last task."""
+        for collective in self.figures.collectives(slot.kind, layers):
+            if not collective.overlap and collective.per != PER_STEP:
+                message = self._message_inside(worker, slot, collective)
+                last = self.graph.blocking(f"{collective.kind} {slot}", message, worker)
+        return last
+
+    def _inside(self, worker: int, slot: Slot, collective: Collective, after: list[int]) -> int:
+        """A collective among the worker's devices beside its computations."""
+        message = self._message_inside(worker, slot, collective)
+        return self.graph.send(f"{collective.kind} {slot}", message, after)
+
+    def _message_inside(self, worker: int, slot: Slot, collective: Collective) -> Message:
+        times = self.figures.samples(slot.micro_batch) if collective.per == PER_SAMPLE else 1.0
+        key = worker, collective, times
+        if key not in self._inner:
+            groups = collective.groups(self.plan.workers[worker].devices)
+            self._inner[key] = self.network.groups(collective.kind, groups, collective.bytes * times)
+        return self._inner[key]
+
+    def _once_a_step(self, worker: int, slot: Slot, layers: range, last: int) -> None:
+        """The gradients of ``layers`` are complete: what their shardings exchange once a step; the update waits."""
+        for collective in self.figures.collectives(BACKWARD, layers):
+            if collective.per == PER_STEP:
+                task = self._inside(worker, slot, collective, [last])
+                self._reduced[slot.stage, worker].append(task)
 
     def _throttle(self, worker: int, stage: int, first: int, last: int) -> None:
         """From stage 2 on the gradients of two buckets may exist whole: a third waits until the first is reduced."""
@@ -109,6 +172,15 @@ class Builder:
         pieces.append(last)
         if self.plan.zero >= 2 and len(pieces) > 2:
             self._throttled[pieces[-3]] = first
+
+    def _stages_that_exchange(self) -> set[int]:
+        """Stages in which a layer has a collective once a step."""
+        return {
+            number
+            for number, stage in enumerate(self.plan.stages)
+            for collective in self.figures.collectives(BACKWARD, range(stage.begin, stage.end))
+            if collective.per == PER_STEP
+        }
 
     # --- messages between stages ----------------------------------------------------------------------------
 

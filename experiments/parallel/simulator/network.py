@@ -8,8 +8,9 @@ bottleneck but the nodes' own links.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.core.errors import BadInput
 from experiments.hardware import Hardware, Link, collectives
@@ -25,6 +26,7 @@ OTHER: dict[str, Callable[[int, float], Traffic]] = {
     "reduce_scatter": collectives.ring_reduce_scatter_traffic,
     "all_gather": collectives.ring_all_gather_traffic,
     "all_to_all": collectives.all_to_all_traffic,
+    "permute": collectives.permute_traffic,
 }
 
 
@@ -54,17 +56,42 @@ class Network:
         seconds = collectives.point_to_point(link, size)
         return Message(tuple(sorted(channels)), seconds, (source,), size)
 
-    def collective(self, kind: str, devices: Sequence[int], size: float, algorithm: str = "ring") -> Message:
-        """``size`` is the whole vector's bytes (see ``hardware.collectives``)."""
+    def collective(
+        self, kind: str, devices: Sequence[int], size: float, algorithm: str = "ring", shared: int = 1
+    ) -> Message:
+        """``size`` is the whole vector's bytes (see ``hardware.collectives``); ``shared`` groups use a node's network."""
         link, nodes = self._between(devices)
-        seconds, sent = self._cost(kind, devices, size, algorithm)
+        seconds, sent = self._cost(kind, devices, size, algorithm, shared)
         channels = {_channel(2 * d + way, self._node_link(d)) for d in devices for way in (0, 1)}
         if len(nodes) > 1:
             channels |= {_channel(self._nic(n) + way, link) for n in nodes for way in (0, 1)}
         return Message(tuple(sorted(channels)), seconds, tuple(devices), sent)
 
-    def _cost(self, kind: str, devices: Sequence[int], size: float, algorithm: str) -> tuple[float, float]:
+    def groups(self, kind: str, groups: Sequence[Sequence[int]], size: float) -> Message:
+        """The same collective in every one of ``groups`` at once; those that leave a node share its network link."""
+        devices = [device for group in groups for device in group]
+        crossing = Counter(n for group in groups for n in self._crossed(group))
+        found = [
+            self.collective(
+                kind, group, size, shared=max((crossing[n] for n in self._crossed(group)), default=1)
+            )
+            for group in groups
+        ]
+        channels = sorted({channel for message in found for channel in message.channels})
+        seconds = max(message.seconds for message in found)
+        return Message(tuple(channels), seconds, tuple(devices), max(message.sent for message in found))
+
+    def _crossed(self, devices: Sequence[int]) -> list[int]:
+        """The nodes of a group that is on more than one."""
+        _, nodes = self._between(devices)
+        return nodes if len(nodes) > 1 else []
+
+    def _cost(
+        self, kind: str, devices: Sequence[int], size: float, algorithm: str, shared: int
+    ) -> tuple[float, float]:
         link, nodes = self._between(devices)
+        if len(nodes) > 1 and shared > 1:
+            link = replace(link, bandwidth=link.bandwidth / shared)
         ranks = len(devices)
         if kind == "all_reduce" and algorithm == "hierarchical" and len(nodes) > 1:
             if ranks % len(nodes):
@@ -73,7 +100,10 @@ class Network:
             seconds = collectives.hierarchical_all_reduce(local, link, len(nodes), ranks // len(nodes), size)
             return seconds, collectives.ring_all_reduce_traffic(ranks, size).sent
         algorithm = "ring" if algorithm == "hierarchical" else algorithm
-        traffic = (ALL_REDUCE[algorithm] if kind == "all_reduce" else OTHER[kind])(ranks, size)
+        if kind == "broadcast":
+            traffic = collectives.best_broadcast_traffic(link, ranks, size)
+        else:
+            traffic = (ALL_REDUCE[algorithm] if kind == "all_reduce" else OTHER[kind])(ranks, size)
         return collectives.seconds(link, traffic), traffic.sent
 
     def _between(self, devices: Sequence[int]) -> tuple[Link, list[int]]:

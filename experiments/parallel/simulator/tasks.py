@@ -32,6 +32,10 @@ class TaskGraph:
         self.successors.append([])
         return len(self) - 1
 
+    def lane_end(self, lane: int) -> int | None:
+        """The last task of ``lane`` so far."""
+        return self._lane_end.get(lane)
+
     def compute(self, label: str, seconds: float, lane: int) -> int:
         """A computation that follows all those added to ``lane`` before."""
         task = self._add(label, seconds, lane, None)

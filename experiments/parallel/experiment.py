@@ -65,7 +65,7 @@ def _simulated(spec: RunSpec, plan: ParallelPlan, estimate: Estimate) -> Result:
     return Result(
         metrics=simulated_metrics(spec, plan, estimate, found),
         series={**_memory_curves(plan, found), **_bubbles(found)},
-        plan={**plan.to_json(), "timeline": _timeline(found.lanes), **_per_worker(found)},
+        plan={**plan.to_json(), "timeline": _timeline(found.lanes), **_per_worker(plan, found)},
     )
 
 
@@ -129,14 +129,21 @@ def _timeline(lanes: tuple[Lane, ...]) -> dict[str, Any]:
     return {"lanes": kept, "truncated": len(kept) < len(lanes)}
 
 
-def _per_worker(found: Simulation) -> dict[str, Any]:
+def _per_worker(plan: ParallelPlan, found: Simulation) -> dict[str, Any]:
     return {
         "live_micro_batches": [usage.live_micro_batches for usage in found.memory],
         "live_by_stage": [
             {str(stage): most for stage, most in usage.live_by_stage.items()} for usage in found.memory
         ],
         "peak_memory_by_worker": [usage.peak for usage in found.memory],
+        "communication_by_worker": [_handed_over(plan, found, worker) for worker in range(len(plan.workers))],
     }
+
+
+def _handed_over(plan: ParallelPlan, found: Simulation, worker: int) -> dict[str, float]:
+    """Bytes that the worker's first device hands over in a step, by kind."""
+    by_kind = found.communication_by_kind[plan.workers[worker].devices[0]]
+    return {kind: size / plan.steps for kind, size in by_kind.items()}
 
 
 def _measured(

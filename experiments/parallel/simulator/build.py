@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import (
@@ -218,7 +218,7 @@ class Builder:
         if len(parts) == 1:
             return parts[0]
         channels = tuple(sorted({channel for message in parts for channel in message.channels}))
-        return Message(channels, max(message.seconds for message in parts), senders, part)
+        return Message(channels, max(message.seconds for message in parts), senders, part, "send", part)
 
     # --- messages among the replicas of a stage -------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class Builder:
         if len(everybody) == len(ranks):
             return message
         channels = self.network.collective(kind, everybody, 0.0).channels
-        return Message(channels, message.seconds, everybody, message.sent)
+        return replace(message, channels=channels, senders=everybody)
 
     # --- the optimizer --------------------------------------------------------------------------------------
 

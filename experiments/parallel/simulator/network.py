@@ -32,12 +32,18 @@ OTHER: dict[str, Callable[[int, float], Traffic]] = {
 
 @dataclass(frozen=True)
 class Message:
-    """Channels held, seconds, and the bytes that each of ``senders`` sends."""
+    """Channels held, seconds, and the bytes that each of ``senders`` sends on the wire.
+
+    ``kind`` is ``send`` or a collective's; ``size`` the bytes that a sender hands over: what it sends, or the whole
+    vector of a collective.
+    """
 
     channels: tuple[int, ...]
     seconds: float
     senders: tuple[int, ...]
     sent: float
+    kind: str
+    size: float
 
 
 class Network:
@@ -54,7 +60,7 @@ class Network:
         ends = (2 * source, 2 * target) if len(nodes) == 1 else tuple(map(self._nic, nodes))
         channels = {ends[0], _channel(ends[1] + 1, link)}
         seconds = collectives.point_to_point(link, size)
-        return Message(tuple(sorted(channels)), seconds, (source,), size)
+        return Message(tuple(sorted(channels)), seconds, (source,), size, "send", size)
 
     def collective(
         self, kind: str, devices: Sequence[int], size: float, algorithm: str = "ring", shared: int = 1
@@ -65,7 +71,7 @@ class Network:
         channels = {_channel(2 * d + way, self._node_link(d)) for d in devices for way in (0, 1)}
         if len(nodes) > 1:
             channels |= {_channel(self._nic(n) + way, link) for n in nodes for way in (0, 1)}
-        return Message(tuple(sorted(channels)), seconds, tuple(devices), sent)
+        return Message(tuple(sorted(channels)), seconds, tuple(devices), sent, kind, size)
 
     def groups(self, kind: str, groups: Sequence[Sequence[int]], size: float) -> Message:
         """The same collective in every one of ``groups`` at once; those that leave a node share its network link."""
@@ -79,7 +85,8 @@ class Network:
         ]
         channels = sorted({channel for message in found for channel in message.channels})
         seconds = max(message.seconds for message in found)
-        return Message(tuple(channels), seconds, tuple(devices), max(message.sent for message in found))
+        sent = max(message.sent for message in found)
+        return Message(tuple(channels), seconds, tuple(devices), sent, kind, size)
 
     def _crossed(self, devices: Sequence[int]) -> list[int]:
         """The nodes of a group that is on more than one."""

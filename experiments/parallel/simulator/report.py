@@ -8,6 +8,8 @@ for equal stages and no communication it is (p-1)/(m+p-1).
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +35,8 @@ class Simulation:
     """One step. Times in seconds, sizes in bytes; lists have one entry for each worker unless said otherwise.
 
     ``communication_bytes`` is what the device that sends most sends, ``communication_time`` the time its messages
-    take, hidden or not. ``model_flops`` counts the step's FLOPs once, ``hardware_flops`` recomputed ones again.
+    take, hidden or not. ``communication_by_kind`` has for each of the plan's devices the bytes that it hands over in a
+    step by kind (``send`` or a collective's, of which the whole vector counts). ``model_flops`` counts the step's FLOPs once, ``hardware_flops`` recomputed ones again.
     """
 
     step_time: float
@@ -42,6 +45,7 @@ class Simulation:
     exposed_communication_time: float
     communication_bytes: float
     communication_time: float
+    communication_by_kind: Mapping[int, Mapping[str, float]]
     model_flops: float
     hardware_flops: float
     mfu: float
@@ -78,6 +82,7 @@ def report(built: Builder, times: Times, free: Times, memory: list[Usage]) -> Si
         exposed_communication_time=max(0.0, span - free.span),
         communication_bytes=sent,
         communication_time=seconds,
+        communication_by_kind=_by_kind(built),
         model_flops=model_flops,
         hardware_flops=hardware_flops,
         mfu=model_flops / peak if peak else 0.0,
@@ -107,6 +112,15 @@ def _busiest_sender(built: Builder) -> tuple[float, float]:
             seconds[device] += message.seconds
     busiest = max(sent, key=lambda device: (sent[device], -device))
     return sent[busiest], seconds[busiest]
+
+
+def _by_kind(built: Builder) -> dict[int, dict[str, float]]:
+    found: dict[int, dict[str, float]] = {device: defaultdict(float) for device in built.plan.devices}
+    for message in built.graph.message:
+        for device in message.senders if message else ():
+            assert message is not None
+            found[device][message.kind] += message.size
+    return {device: dict(sorted(counts.items())) for device, counts in sorted(found.items())}
 
 
 def _flops(built: Builder) -> tuple[float, float]:

@@ -67,6 +67,21 @@ def test_each_device_sends_two_ring_passes_and_three_with_stage_3(
     assert found.communication_bytes == pytest.approx(zero_volume(100 * layers, stage, devices))
 
 
+def test_what_a_device_hands_over_is_told_by_kind() -> None:
+    """Two layers of 100 bytes; stage 3 gathers them before forward and before backward of two micro-batches."""
+    model, hardware = chain(2, parameter_bytes=100.0), cluster(1, 4)
+    asked = estimate(model, hardware)
+    expected = {
+        0: {"all_reduce": 200.0},
+        1: {"all_gather": 200.0, "reduce_scatter": 200.0},
+        2: {"all_gather": 200.0, "reduce_scatter": 400.0},
+        3: {"all_gather": 800.0, "reduce_scatter": 400.0},
+    }
+    for stage, by_kind in expected.items():
+        found = simulate(Zero(stage=stage, micro_batches=2).place(model, hardware, 8, asked), asked)
+        assert found.communication_by_kind == dict.fromkeys(range(4), by_kind)
+
+
 def test_ring_all_reduce_takes_two_n_minus_one_over_n() -> None:
     message = Network(cluster(1, 4, link=BYTE_A_SECOND)).collective("all_reduce", range(4), 100.0)
     assert (message.seconds, message.sent) == (150.0, 150.0)

@@ -6,34 +6,41 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.memory.planning.gaps import Gaps
-from experiments.memory.planning.link_time import BACK, OUT, LinkTime
+from experiments.memory.planning.link_time import BACK, OUT, Lane, LinkTime
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
 
-def benefits(gaps: Gaps, over: npt.NDArray[np.bool_], lengths: Floats, links: LinkTime, odd: bool) -> Floats:
+def benefits(
+    gaps: Gaps, over: npt.NDArray[np.bool_], lengths: Floats, links: LinkTime, odd: bool, host: bool = False
+) -> Floats:
     """Bytes times microseconds of ops during which memory is ``over`` the line and the tensor would be away.
 
     An ordinary gap counts from when half the tensor has left to when half must be on its way back, on storage's
-    lanes as booked so far. All gaps at once, with prefix sums over ops.
+    lanes as booked so far, or on the ``host``'s where that is longer. All gaps at once, with prefix sums over ops.
     """
-    first = _half_out(gaps, links)
-    last = _half_back(gaps, links)
     area = np.concatenate(([0.0], np.cumsum(np.where(over, lengths, 0.0))))
-    ordinary = np.where(last > first, area[last] - area[first], 0.0)
+    ordinary = _away(gaps, area, links.lanes(host=False))
+    if host:
+        ordinary = np.maximum(ordinary, _away(gaps, area, links.lanes(host=True)))
     looped = area[-1] - area[gaps.start] + (_odd_area(over, lengths) if odd else area)[gaps.end]
     microseconds: Floats = np.where(gaps.looped, looped, ordinary)
     return gaps.bytes * microseconds
 
 
-def _half_out(gaps: Gaps, links: LinkTime) -> Ints:
-    passed = np.concatenate(([0.0], np.cumsum(links.storage[OUT].free)))
+def _away(gaps: Gaps, area: Floats, lanes: tuple[Lane, ...]) -> Floats:
+    first, last = _half_out(gaps, lanes[OUT]), _half_back(gaps, lanes[BACK])
+    return np.where(last > first, area[last] - area[first], 0.0)
+
+
+def _half_out(gaps: Gaps, lane: Lane) -> Ints:
+    passed = np.concatenate(([0.0], np.cumsum(lane.free)))
     slots: Ints = np.searchsorted(passed[1:], passed[gaps.start] + gaps.bytes / 2)
     return np.minimum(slots, len(passed) - 2)
 
 
-def _half_back(gaps: Gaps, links: LinkTime) -> Ints:
-    passed = np.concatenate(([0.0], np.cumsum(links.storage[BACK].free)))
+def _half_back(gaps: Gaps, lane: Lane) -> Ints:
+    passed = np.concatenate(([0.0], np.cumsum(lane.free)))
     return np.maximum(np.searchsorted(passed, passed[gaps.end] - gaps.bytes / 2, side="right") - 1, 0)
 
 

@@ -91,7 +91,8 @@ class Planner:
 
     def _benefits(self) -> Floats:
         over = self.load > self.rules.line
-        found = benefits(self.gaps, over, self.lengths, self.links, self.rules.odd)
+        odd, host = self.rules.odd, self.rules.host_bytes > 0
+        found = benefits(self.gaps, over, self.lengths, self.links, odd, host and not odd)
         return np.where(self.done, 0.0, found)
 
     def _take(self, gap: int) -> bool:
@@ -100,6 +101,8 @@ class Planner:
         The artifact does not mark such a gap: it stays on top until sorting the list once more brings up an equal one.
         """
         slots = self._slots(gap)
+        if not self.rules.odd and self._too_small(gap):
+            return True
         if len(slots) == 1 or self.load[slots].max(initial=0) <= self.rules.target:
             return True
         size, duration = int(self.gaps.bytes[gap]), float(self.gaps.duration[gap])
@@ -117,6 +120,14 @@ class Planner:
             return True
         return False
 
+    def _too_small(self, gap: int) -> bool:
+        """The copy would take longer to begin than to pass."""
+        rules, size = self.rules, int(self.gaps.bytes[gap])
+        latency, rates = rules.link_latency, rules.link
+        if rules.host_bytes == 0:
+            latency, rates = latency + rules.storage_latency, rules.storage
+        return size < latency * rates[OUT]
+
     def _slots(self, gap: int) -> Ints:
         start, end = int(self.gaps.start[gap]), int(self.gaps.end[gap])
         if self.gaps.looped[gap]:
@@ -124,11 +135,17 @@ class Planner:
         return np.arange(start, end)
 
     def _congested(self, gap: int, time: float) -> bool:
-        """No slot of the storage's write lane in which the tensor should leave has room."""
-        start = int(self.gaps.start[gap])
+        """Storage would take the tensor later than if nothing else were written, or have it back too late.
+
+        The artifact asks whether every slot of the write lane in which it should leave is full.
+        """
+        start, size = int(self.gaps.start[gap]), int(self.gaps.bytes[gap])
         end = slot_at(self.paged, float(self.paged.clock[start]) + time)
-        full = self.links.storage[OUT].full[start:end]
-        return bool(full.all()) and (self.rules.odd or len(full) > 0)
+        if self.rules.odd:
+            return bool(self.links.storage[OUT].full[start:end].all())
+        out, back = self.links.lanes(host=False)
+        gone = out.forward(size, start)
+        return gone > end or back.backward(size, int(self.gaps.end[gap])) <= gone
 
     def _host_has_room(self, gap: int) -> bool:
         """During the gap; the artifact asks for the whole step."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import replace
 
 from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Pool
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.planning.migrations import Planner, Rules, Taken
-from experiments.memory.planning.swaps import Gap, Swap, gaps_of, lighten, load_under, moves_of, within
-from experiments.workloads.ragged import Ints
+from experiments.memory.planning.more_swaps import until_it_fits
+from experiments.memory.planning.swaps import Gap, Swap, moves_of, within
 from experiments.workloads.step import Step
 
 #: The shares of the capacity that the planner tries to get down to: the next where contiguous ranges do not fit.
@@ -16,28 +17,41 @@ TARGETS = (0.99, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 
 
 def migrations(step: Step, device: DeviceView, uses_host: bool, paged: bool) -> MemoryPlan:
-    """The gaps taken, as moves, for the highest target at which the device's memory can be given out."""
-    plan = MemoryPlan()
+    """The gaps taken, as moves, for the highest target at which the device's memory can be given out.
+
+    Whether what is on its way back keeps to the order in which it is needed, a trial step decides.
+    """
+    plans: list[MemoryPlan] = []
     for target in TARGETS:
-        plan = _plan(step, device.machine, uses_host, paged, target)
-        if paged or device.estimate(plan).fits:
-            return plan
-    return plan
+        plans = _plans(step, device.machine, uses_host, paged, target)
+        trials = [device.estimate(plan) for plan in plans]
+        if any(trial.fits for trial in trials):
+            return plans[min(range(len(plans)), key=lambda place: trials[place].step_time)]
+    return plans[-1]
 
 
-def _plan(step: Step, machine: Machine, uses_host: bool, paged: bool, target: float) -> MemoryPlan:
-    """With contiguous ranges where the device is not ``paged``."""
+def _plans(step: Step, machine: Machine, uses_host: bool, paged: bool, target: float) -> list[MemoryPlan]:
+    """One choice of gaps, brought back as early as memory allows, and in turn. Contiguous where not ``paged``."""
     room = int(target * machine.capacity)
     planner = Planner(PagedStep(step), _rules(machine, uses_host, room), step.live_bytes)
     planner.select()
     found = [_swap(planner, taken) for taken in (*planner.prefetch(), *planner.looped)]
     picked = [swap for swap in found if swap is not None and _has_tier(swap, machine)]
-    swaps = _until_it_fits(step, picked, machine, room)
-    planned = within(step, swaps, room)
+    planned = within(step, until_it_fits(step, picked, machine, room, uses_host), room)
+    notes = {"target_bytes": room, "picked": len(picked), "added": len(planned) - len(picked)}
     high = tuple(sorted({swap.gap.tensor for swap in planned}))
     pool = None if paged or not planned else Pool("two_ended", PAGE, high)
-    notes = {"target_bytes": room, "picked": len(picked), "on_demand": len(swaps) - len(picked)}
-    return MemoryPlan(moves_of(planned), notes=notes, pool=pool)
+    orders = (planned, in_turn(planned))
+    return [MemoryPlan(moves_of(swaps), notes=notes, pool=pool) for swaps in orders]
+
+
+def in_turn(swaps: Sequence[Swap]) -> list[Swap]:
+    """No tensor begins its way back before one that is needed sooner: the link carries them one after another."""
+    found: list[Swap] = []
+    for swap in sorted(swaps, key=lambda swap: swap.gap.before):
+        sooner = found[-1].back if found else 0
+        found.append(replace(swap, back=max(swap.back, sooner)))
+    return found
 
 
 def _rules(machine: Machine, uses_host: bool, target: int) -> Rules:
@@ -67,27 +81,3 @@ def _swap(planner: Planner, taken: Taken) -> Swap | None:
 
 def _has_tier(swap: Swap, machine: Machine) -> bool:
     return (machine.host_bytes if swap.tier == "host" else machine.storage_bytes) > 0
-
-
-def _until_it_fits(step: Step, picked: list[Swap], machine: Machine, room: int) -> list[Swap]:
-    """More swaps, fetched on demand, where the load with every fetch as late as may be is still over ``room``."""
-    swaps = [*picked]
-    load = load_under(step, [Swap(s.gap, s.gap.before, s.tier) for s in swaps])
-    taken = {(swap.gap.tensor, swap.gap.after) for swap in swaps}
-    idle = [gap for gap in gaps_of(step) if (gap.tensor, gap.after) not in taken]
-    tier = "storage" if machine.storage_bytes > 0 else "host"
-    while len(load) and load.max() > room:
-        gap = _largest_idle(idle, load)
-        if gap is None:
-            break
-        idle.remove(gap)
-        swaps.append(Swap(gap, gap.before, tier))
-        lighten(load, swaps[-1])
-    return swaps
-
-
-def _largest_idle(gaps: list[Gap], load: Ints) -> Gap | None:
-    """The largest tensor that no op uses at the fullest op; among equals the one idle longest."""
-    fullest = int(np.argmax(load))
-    found = [gap for gap in gaps if gap.after < fullest < gap.before]
-    return max(found, key=lambda gap: (gap.bytes, gap.before - gap.after), default=None)

@@ -10,8 +10,12 @@ contiguous ranges (first fit, those that leave at the upper end), while ``g10`` 
 included (``planning.artifact_rules``, ``simulator.artifact``): its runs of g10-gds and g10-host have an allocator of four
 times the device's memory, and their reported peak shows how much of it they use. ``preset=paper`` plans with the
 device's real size and the links' latencies and is carried out by the simulator of all policies. Left open by the
-paper, and chosen there: where memory is still short when no gap pays any more, the largest tensor idle at the fullest
-op leaves and is fetched on demand; where contiguous ranges do not fit, planning starts again with a lower target; a gap that begins with the step is not used; nothing is paged in on a fault.
+paper, and chosen there: storage counts as full when it would take the tensor later than if nothing else were
+written, or have it back too late (the artifact: when all slots are full, which many short ops never are); a gap's
+benefit is that of the better tier; a copy that takes longer to begin than to pass is not made; where memory is still
+short when no gap pays any more, the largest tensor idle at the fullest op leaves; what comes back keeps to the order
+of need where a trial step is faster so; where contiguous ranges do not fit, planning starts again with a lower
+target; a gap that begins with the step is not used; nothing is paged in on a fault.
 """
 
 from __future__ import annotations

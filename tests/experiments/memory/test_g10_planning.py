@@ -125,11 +125,20 @@ def rules_for(capacity: int, host: int, storage: float):
 def test_the_host_takes_what_finds_storage_full():
     paged = PagedStep(small_step())
     load = np.array([0, 0, 40, 40, 0]) * P
-    rules = replace(rules_for(30 * P, 100 * P, storage=1e9), odd=False)
+    rules = replace(rules_for(30 * P, 100 * P, storage=1e9), odd=False, link_latency=10.0, link=(2e3, 2e3))
     roomy = Planner(paged, rules, load)
     roomy.select()
     assert [(h.op, h.tensor, h.kind, h.tier) for h in roomy.hints] == [(2, 0, "write", "storage")]
     assert roomy.host.tolist() == [0] * 5
+    # Storage is busy for all of op 2 but for 5 of the 3000 microseconds: the tensor would leave later than alone.
+    busy = Planner(paged, rules, load)
+    busy.links.book(False, OUT, int(2995 * 1e3), 2)
+    busy.select()
+    assert [hint.tier for hint in busy.hints] == ["host"]
+    # 10 pages pass the link in 20 microseconds.
+    tiny = Planner(paged, replace(rules, link_latency=21.0), load)
+    tiny.select()
+    assert tiny.hints == [], "a copy that takes longer to begin than to pass"
     # A write that ends within its first slot finds "no slot with room" in the artifact.
     odd = Planner(paged, replace(rules, odd=True), load)
     odd.select()

@@ -195,7 +195,7 @@ def test_other_bandwidths(trace, name, workload, storage, cycles):
 def test_under_real_capacities_no_policy_beats_the_ideal_or_the_capacity(trace, name):
     _, found = carried_out(trace("BERT_Base_256"), name, machine())
     assert found.peak_bytes <= 40 * GIB
-    assert found.step_time > found.ideal_time
+    assert found.step_time >= found.ideal_time, "g10 hides all that it moves"
     assert found.ideal_time == pytest.approx(7.28547, abs=1e-5)
 
 

@@ -13,7 +13,9 @@ from experiments.memory.interface import Offload, Prefetch, violations
 from experiments.memory.interface.machine import Rate
 from experiments.memory.interface.paged import PAGE
 from experiments.memory.planning.backing import backing_of
+from experiments.memory.planning.real_migrations import in_turn
 from experiments.memory.planning.ssd_offload import compression
+from experiments.memory.planning.swaps import Gap, Swap
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import machine, make_step, plan_of
 
@@ -66,6 +68,24 @@ def test_g10_uses_the_host_when_there_is_no_storage():
     plan = plan_of(registry.create("memory", "g10", {}), layers(12), there)
     assert {move.tier for move in plan.moves if isinstance(move, Offload)} == {"host"}
     assert Simulator(layers(12), there).run(plan).peak_bytes <= 80 * PAGE
+
+
+def test_what_comes_back_in_turn_waits_for_what_is_needed_sooner():
+    def swap(tensor: int, before: int, back: int) -> Swap:
+        return Swap(Gap(tensor, SIZE, 0, before), back)
+
+    early, late = swap(0, before=8, back=5), swap(1, before=9, back=3)
+    assert in_turn([late, early]) == [early, swap(1, before=9, back=5)]
+
+
+def test_storage_that_would_take_too_long_leaves_the_rest_to_the_host():
+    """Storage passes one activation in 4 s, the host link in half a second; all twelve idle gaps begin a second apart."""
+    there = replace(on(80), write=Rate(SIZE / 4), read=Rate(SIZE / 4))
+    plan = plan_of(registry.create("memory", "g10", {}), layers(12), there)
+    tiers = [move.tier for move in plan.moves if isinstance(move, Offload)]
+    assert "host" in tiers
+    found = Simulator(layers(12), there).run(plan)
+    assert found.stall_time <= 1.0
 
 
 def test_flashneuron_writes_in_forward_order_and_reads_after_the_loss():

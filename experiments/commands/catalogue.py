@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from experiments import hardware
@@ -37,6 +38,8 @@ def policy_row(policy: type[Policy]) -> dict[str, Any]:
 
 
 def list_policies(arguments: argparse.Namespace) -> None:
+    for module in registry.broken_modules(arguments.family):
+        print(f"broken: {module.file}: {module.why}", file=sys.stderr)
     chosen = [p for p in registry.all_policies() if arguments.family in (None, p.family)]
     rows = [policy_row(policy) for policy in chosen]
     if arguments.json:

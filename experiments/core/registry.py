@@ -10,19 +10,40 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
 from experiments.core import knobs
-from experiments.core.errors import BadInput
+from experiments.core.errors import BadInput, LabError
 from experiments.core.paper import PolicySheet, load_sheet
 from experiments.core.policy import FAMILIES, Policy
+
+#: What importing a module that somebody else wrote can end in.
+UNUSABLE = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LabError, LookupError, NameError, OSError,
+    RuntimeError, SyntaxError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class DuplicatePolicy(RuntimeError):
     """Two policies of a family carry the same name."""
+
+
+@dataclass(frozen=True)
+class BrokenModule:
+    """A module of policies that cannot be used; ``why`` names the error and the line where there is one."""
+
+    family: str
+    name: str
+    why: str
+
+    @property
+    def file(self) -> str:
+        return f"experiments/{self.family}/policies/{self.name}.py"
 
 
 def load_module(family: str, part: str) -> ModuleType:
@@ -30,10 +51,37 @@ def load_module(family: str, part: str) -> ModuleType:
     return importlib.import_module(f"experiments.{family}.{part}")
 
 
-def _modules(family: str) -> Iterator[ModuleType]:
+@functools.cache
+def _modules(family: str) -> tuple[tuple[ModuleType, ...], tuple[BrokenModule, ...]]:
+    """The family's modules, and those that one bad policy keeps from being used: the others must go on working."""
     package = load_module(family, "policies")
+    found: list[ModuleType] = []
+    broken: list[BrokenModule] = []
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
-        yield importlib.import_module(f"{package.__name__}.{info.name}")
+        try:
+            module = importlib.import_module(f"{package.__name__}.{info.name}")
+            for policy in policies_in(module):
+                knobs.describe(policy)
+        except UNUSABLE as error:
+            broken.append(BrokenModule(family, info.name, _told(error, info.name)))
+        else:
+            found.append(module)
+    return tuple(found), tuple(broken)
+
+
+def _told(error: BaseException, module: str) -> str:
+    """``NameError: name 'knbo' is not defined (line 12)``, where the error comes through the module itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).stem == module]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[0] if lines else None
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {text}" + (f" (line {line})" if line else "")
+
+
+def broken_modules(family: str | None = None) -> list[BrokenModule]:
+    """Modules of ``family``, or of all, whose policies cannot be used."""
+    chosen = FAMILIES if family is None else (family,)
+    return [module for name in chosen for module in _modules(name)[1]]
 
 
 def policies_in(module: ModuleType) -> list[type[Policy]]:
@@ -63,7 +111,7 @@ def family_policies(family: str) -> Mapping[str, type[Policy]]:
     """All policies of one family by name."""
     if family not in FAMILIES:
         raise BadInput(f"unknown family {family!r}", "family", "one of " + ", ".join(FAMILIES))
-    return MappingProxyType(collect(_modules(family)))
+    return MappingProxyType(collect(_modules(family)[0]))
 
 
 def all_policies() -> list[type[Policy]]:
@@ -76,6 +124,9 @@ def policy_class(family: str, name: str) -> type[Policy]:
     for known, policy in found.items():
         if known.replace("-", "_") == name.replace("-", "_"):
             return policy
+    for module in broken_modules(family):
+        if name.replace("-", "_").startswith(module.name):
+            raise BadInput(f"{module.file} cannot be used: {module.why}", "policy", "a module that imports")
     raise BadInput(f"unknown policy {name!r}", "policy", f"one of {', '.join(sorted(found))}")
 
 

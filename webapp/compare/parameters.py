@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.core.units import human
 from webapp.presentation import pretty
+from webapp.runs.grid import LOCAL
 from webapp.runs.models import Run
 
 #: What makes repeats of one run: they are folded over it.
@@ -36,7 +37,7 @@ def _hardware(run: Run) -> dict[str, Any]:
     """A device with its overrides, or a cluster, one key per field; node groups stay one word."""
     value = run.spec.get("hardware")
     if isinstance(value, str):
-        return {"hardware": run.host.name if value == "local" and run.host else value}
+        return {"hardware": _device(run, value)}
     if not isinstance(value, Mapping):
         return {"hardware": run.hardware}
     fields = value.get("cluster", value)
@@ -44,8 +45,13 @@ def _hardware(run: Run) -> dict[str, Any]:
         return {"hardware": run.hardware}
     rest = {name: v for name, v in fields.items() if name not in ("device", "overrides")}
     overrides = fields.get("overrides") or {}
-    named = {"hardware": fields.get("device", run.hardware)}
+    named = {"hardware": _device(run, fields.get("device", run.hardware))}
     return named | {f"hardware.{name}": v for name, v in {**rest, **overrides}.items()}
+
+
+def _device(run: Run, name: str) -> str:
+    """A measured run tells its host instead."""
+    return run.host.name if name == LOCAL and run.host else name
 
 
 def label_of(key: str) -> str:

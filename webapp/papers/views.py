@@ -9,6 +9,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from experiments.core import registry
 from experiments.core.errors import BadInput
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare import plots
@@ -43,7 +44,8 @@ def systems(request: ProjectRequest) -> HttpResponse:
     family = form.cleaned_data.get("family") if form.is_valid() else ""
     command = f"python -m experiments list{f' --family {family}' if family else ''}"
     table = SystemTable(form.chosen(found), request, fields=form, command=command, per_page=MOST_SYSTEMS)
-    return asked_export(request, table) or render(request, "papers/systems.html", {"table": table})
+    page = {"table": table, "broken": registry.broken_modules(family or None)}
+    return asked_export(request, table) or render(request, "papers/systems.html", page)
 
 
 @require_safe

@@ -9,7 +9,7 @@ from django.http import QueryDict
 
 from experiments.core import registry
 from experiments.core.policy import FAMILIES
-from webapp.runs.grid import ON_CLUSTERS
+from webapp.runs.grid import LOCAL, ON_CLUSTERS
 from webapp.runs.grid_fields import prefill
 from webapp.runs.models import Run
 
@@ -70,16 +70,21 @@ def from_run(run: Run) -> dict[str, Any]:
 
 def _hardware_fields(hardware: Any) -> dict[str, Any]:
     if isinstance(hardware, str):
-        return {} if hardware == "local" else {"devices": [hardware]}
+        return _device_field(hardware)
     if not isinstance(hardware, Mapping):
         return {}
     if "cluster" not in hardware:
-        return {"devices": [hardware["device"]], **_override_fields(hardware)}
+        return _device_field(hardware["device"]) | _override_fields(hardware)
     cluster = hardware["cluster"]
     names = {"nodes": "nodes", "devices_per_node": "devices_per_node", "device": "cluster_device",
              "node_link": "node_link", "network": "network"}  # fmt: skip
     fields = {field: cluster[name] for name, field in names.items() if name in cluster}
     return fields | _override_fields(cluster)
+
+
+def _device_field(device: str) -> dict[str, Any]:
+    """The host of a measured run is no choice of the form."""
+    return {} if device == LOCAL else {"devices": [device]}
 
 
 def _override_fields(row: Mapping[str, Any]) -> dict[str, Any]:

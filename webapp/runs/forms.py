@@ -183,8 +183,7 @@ class ExperimentForm(forms.Form):
         """What the sheets refuse is said here, not by a worker later."""
         try:
             for trial in found.trials:
-                if trial.spec["mode"] == "simulated":
-                    hardware.resolve(trial.spec["hardware"])
+                hardware.resolve(trial.spec["hardware"])
         except BadInput as error:
             self.add_error("devices", str(error))
 

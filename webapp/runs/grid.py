@@ -21,6 +21,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 #: Families whose hardware is a cluster of nodes; the others take one device.
 ON_CLUSTERS = ("parallel", "cluster")
 MOST_RUNS = 2000
+#: The device of a measured run: that of the host which carries it out.
+LOCAL = "local"
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,10 @@ def _trials(grid: Grid, artifact: Artifact, family: str, name: str, mode: str) -
 
 
 def _hardware(grid: Grid, family: str, mode: str) -> Iterator[Any]:
-    """The hardware field of each run: ``local`` when measured, a cluster or devices with overrides when simulated."""
+    """The hardware field of each run: this host when measured, a cluster or devices when simulated; with overrides."""
     if mode == "measured":
-        yield "local"
+        for overrides in combinations(grid.overrides):
+            yield {"device": LOCAL, "overrides": overrides} if overrides else LOCAL
     elif family in ON_CLUSTERS:
         yield {"cluster": dict(grid.cluster or {})}
     else:

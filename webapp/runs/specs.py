@@ -21,8 +21,7 @@ from webapp.runs.grid import KINDS, MOST_RUNS, Trial
 def checked(spec: RunSpec) -> RunSpec:
     """The spec completed, its policy, knobs and hardware known to exist."""
     completed, _ = complete(spec)
-    if completed.mode == "simulated":
-        hardware.resolve(completed.hardware)
+    hardware.resolve(completed.hardware)
     return completed
 
 

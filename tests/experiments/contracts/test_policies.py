@@ -90,6 +90,10 @@ def test_every_claim_can_be_carried_out_or_says_why_not(policy: type[Policy], pa
         registry.create(spec.family, spec.policy, spec.knobs)
 
 
+def test_every_module_of_policies_can_be_used() -> None:
+    assert registry.broken_modules() == []
+
+
 def test_listing_every_policy_does_not_load_torch() -> None:
     code = "import sys; from experiments.core import registry; registry.all_policies(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

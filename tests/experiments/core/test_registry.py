@@ -1,12 +1,16 @@
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import ClassVar
 
 import pytest
 
+from experiments.__main__ import main
 from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
+from tests.planted import planted
 
 
 def module_with(name: str, *policy_names: str) -> ModuleType:
@@ -48,3 +52,32 @@ def test_hyphen_and_underscore_are_one() -> None:
     )
     with pytest.raises(registry.DuplicatePolicy, match="'swap-all' is used in one and two"):
         registry.collect([module_with("one", "swap_all"), module_with("two", "swap-all")])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("import no_such_thing\n", r"ModuleNotFoundError: No module named 'no_such_thing' \(line 1\)"),
+        ("x = 1\ndef broken(:\n", r"SyntaxError: .* \(line 2\)"),
+        (
+            "from dataclasses import dataclass\nfrom experiments.core.policy import Policy\n"
+            "@dataclass(frozen=True)\nclass Planted(Policy):\n    name = 'planted'\n    width: int = 1\n",
+            "TypeError: Planted.width is not a knob",
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_told_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, why: str
+) -> None:
+    known = set(registry.family_policies("memory"))
+    with planted("memory", tmp_path, text):
+        assert set(registry.family_policies("memory")) == known
+        (broken,) = registry.broken_modules()
+        assert broken.file == "experiments/memory/policies/planted.py"
+        assert re.match(why, broken.why)
+        with pytest.raises(BadInput, match=r"planted\.py cannot be used"):
+            registry.policy_class("memory", "planted")
+        assert main(["list", "--family", "memory"]) == 0
+        told = capsys.readouterr()
+        assert re.match(f"broken: experiments/memory/policies/planted.py: {why}", told.err)
+        assert "swap_all" in told.out

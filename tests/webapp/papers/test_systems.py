@@ -1,5 +1,7 @@
 """The catalogue and a system's page: what a reviewer reads, and how a claim gets its verdict."""
 
+from pathlib import Path
+
 import pytest
 from django.test import Client
 
@@ -8,6 +10,7 @@ from experiments.core.claims import chosen_claims
 from experiments.core.errors import BadInput
 from experiments.core.paper import Claim, PolicySheet
 from experiments.core.policy import Policy
+from tests.planted import planted
 from tests.webapp import cast
 from tests.webapp.cast import Place
 from webapp.papers import catalogue, presets, services
@@ -180,6 +183,18 @@ def test_one_broken_sheet_is_named_and_takes_nothing_else_down(
     assert "Its sheet is broken" in own.content.decode()
     with pytest.raises(BadInput, match=r"fifo\.toml"):
         chosen_claims(None, None)  # what the contract tests begin with
+
+
+def test_a_module_that_does_not_import_is_named_and_the_catalogue_stands(
+    client: Client, ada: Place, tmp_path: Path
+) -> None:
+    with planted("memory", tmp_path, "1 / 0\n"):
+        page = client.get(ada.url("systems/")).content.decode()
+        assert "experiments/memory/policies/planted.py" in page
+        assert "ZeroDivisionError: division by zero (line 1)" in page
+        assert "vdnn-all" in page
+        assert "Broken" not in client.get(ada.url("systems/?family=cluster")).content.decode()
+        assert client.get(ada.url("experiments/new")).status_code == 200
 
 
 def test_a_system_with_presets_has_both_columns_beside_the_claims(client: Client, ada: Place) -> None:

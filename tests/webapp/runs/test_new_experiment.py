@@ -9,11 +9,16 @@ from django.forms import ValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.core.completion import complete
 from experiments.core.knobs import Knob
 from experiments.core.registry import family_policies
+from experiments.core.spec import load_spec
 from experiments.memory.policies.baseline import Baseline
 from tests.webapp.cast import Cast, experiment_with, ready, run_in, signed_in
 from webapp.artifacts.models import Artifact
+from webapp.compare.parameters import parameters_of
+from webapp.hosts.services import register
+from webapp.runs import lifecycle
 from webapp.runs.again import from_run, preset
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.grid import Grid, combinations, expand
@@ -97,6 +102,26 @@ def test_measured_runs_are_local_and_say_what_host_they_need(cast: Cast) -> None
     measured, simulated = expand(grid).trials
     assert (measured.spec["hardware"], measured.needs) == ("local", "cuda")
     assert (simulated.spec["hardware"], simulated.needs) == ("t4-16g", "")
+
+
+def test_a_measured_run_may_be_planned_for_less_than_its_host_has(cast: Cast) -> None:
+    """The override goes into the spec, the run waits for a host with the device, and comes back into the form."""
+    typed = {**asked(ready(cast.project)), "policies": ["memory/baseline"], "modes": ["measured"]}
+    typed |= {"devices": [], "needs": "cuda", "override:memory_bytes": "12 GiB"}
+    signed_in(cast.max).post(cast.url("experiments/new"), typed)
+    run = Run.objects.get()
+    assert run.spec["hardware"] == {"device": "local", "overrides": {"memory_bytes": 12 * 2**30}}
+    assert complete(load_spec({**run.spec, "workload": {"source": "zoo:gpt2"}}))
+    assert run.hardware == "local with memory_bytes=1.28849e+10"
+    cpu, gpu = (register(kind, {"device_kinds": [kind]}) for kind in ("cpu", "cuda"))
+    assert lifecycle.claim(cpu, ["cpu"], "limits") is None
+    assert lifecycle.claim(gpu, ["cuda", "cpu"], "limits") is not None
+    run.refresh_from_db()
+    again = from_run(run)
+    assert (again["override:memory_bytes"], again["needs"]) == (repr(float(12 * 2**30)), "cuda")
+    assert "devices" not in again
+    assert parameters_of(run)["hardware"] == "cuda"
+    assert signed_in(cast.max).get(cast.url(f"experiments/new?run={run.pk}")).status_code == 200
 
 
 def test_launching_writes_the_runs_and_what_was_asked(cast: Cast) -> None:

@@ -21,6 +21,7 @@ from webapp.artifacts.services import store_bytes
 from webapp.runs import derivation
 from webapp.runs.lifecycle import Diagnosis, Ending
 from webapp.runs.models import Run
+from workers import beside
 from workers.sandbox import Limits
 from workers.sources import Unusable, named_files, placed_file, portable_source, source_of
 from workers.trial import Ended
@@ -80,15 +81,20 @@ def _about(run: Run) -> Artifact:
 def _inspect(run: Run, work: Path, limits: Limits) -> Assignment:
     artifact = _about(run)
     source, inputs = source_of(artifact)
+    again = bool(run.spec.get("beside"))
+    if again:
+        source, inputs = beside.placed(artifact, work)
     told = work / "inspection.json"
 
     def collect(ended: Ended) -> Ending:
         found = _read(told, INSPECTION_BYTES)
         columns = {name: found[name] for name in ("kind", "format", "summary", "assumed", "warnings")}
         ready = {**columns, "state": Artifact.State.READY, "reason": ""}
-        return Ending(Run.State.SUCCEEDED, artifact=ready)
+        artifact.format = found["format"]
+        next = beside.readings_again(artifact) if found["looks_beside"] and not again else ()
+        return Ending(Run.State.SUCCEEDED, artifact=ready, next=next)
 
-    return Assignment(("inspect", source, "--json"), inputs, limits, collect, told)
+    return Assignment(("inspect", str(source), "--json"), inputs, limits, collect, told)
 
 
 def _step(run: Run, work: Path, limits: Limits) -> Assignment:

@@ -51,7 +51,11 @@ def placed_file(artifact: Artifact, work: Path, option: str) -> str:
     source, inputs = source_of(artifact)
     if option != "model" or not inputs:
         return source
-    stem = re.sub(r"[^A-Za-z0-9._-]", "_", artifact.name).removesuffix(".json").lstrip(".")
-    link = work / f"{stem[:100] or 'model'}.json"
+    link = work / f"{file_name(artifact).removesuffix('.json')[:100]}.json"
     link.symlink_to(source)
     return str(link)
+
+
+def file_name(artifact: Artifact) -> str:
+    """What its owner calls it, as far as that is harmless as the name of a file."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", artifact.name).lstrip(".") or "model"

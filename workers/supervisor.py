@@ -174,7 +174,7 @@ def _failure(run: Run, state: str, reason: str) -> Ending:
 
 
 def _rejection(run: Run, reason: str) -> dict[str, Any] | None:
-    """A file that cannot be read is rejected with the reason."""
-    if run.kind != Run.Kind.INSPECT:
+    """A file that cannot be read is rejected with the reason; one that was read before stays what it was."""
+    if run.kind != Run.Kind.INSPECT or run.spec.get("beside"):
         return None
     return {"state": Artifact.State.REJECTED, "reason": reason}

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.commands.output import json_option, write_json
 from experiments.core.spec import Workload
 from experiments.core.units import human
-from experiments.readers.base import doubts_beside
+from experiments.readers.base import doubts_beside, looks_beside
 from experiments.sources import load
 from experiments.summaries import summary
 
@@ -23,7 +23,9 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def inspection(workload: Workload) -> dict[str, Any]:
-    """Format, kind, hash, summary, assumptions and warnings, as JSON."""
+    """Format, kind, hash, summary, assumptions and warnings, as JSON; ``looks_beside``: whether other files beside it
+    could give more warnings.
+    """
     loaded = load(workload)
     doubts = doubts_beside(Path(workload.source), loaded.format, loaded.value)
     return {
@@ -33,6 +35,7 @@ def inspection(workload: Workload) -> dict[str, Any]:
         "summary": summary(loaded.value),
         "assumed": list(loaded.assumed),
         "warnings": [*loaded.warnings, *doubts],
+        "looks_beside": looks_beside(loaded.format),
     }
 
 

@@ -113,10 +113,18 @@ def _from(folder: Path, row: Mapping[str, Any]) -> Mapping[str, Any]:
     source = row["workload"]["source"]
     if not is_users(source):
         return row
-    file = folder / source.removeprefix(DATA)
+    workload = {**row["workload"], "source": _file(folder, source)}
+    options = workload.get("options", {})
+    if is_users(options.get("extra") or ""):
+        workload["options"] = {**options, "extra": _file(folder, options["extra"])}
+    return {**row, "workload": workload}
+
+
+def _file(folder: Path, name: str) -> str:
+    file = folder / name.removeprefix(DATA)
     if not file.is_file():
         raise BadInput("is not there", str(file), "the folder that has the suite's workloads")
-    return {**row, "workload": {**row["workload"], "source": str(file)}}
+    return str(file)
 
 
 MEAN = "geometric mean"

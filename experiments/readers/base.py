@@ -117,6 +117,11 @@ def doubts_beside(path: Path, format: str, value: Any) -> tuple[str, ...]:
     return ask(path, Reading(value)) if ask else ()
 
 
+def looks_beside(format: str) -> bool:
+    """Whether files beside one of ``format`` can make something doubtful about it."""
+    return format in readers() and readers()[format].doubts is not None
+
+
 def _read_members(
     members: Sequence[Member], name: str, format: str, options: WorkloadOptions
 ) -> tuple[Reader, Reading]:

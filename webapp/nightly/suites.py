@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.core.errors import BadInput
-from experiments.core.suites import DATA, FOLDER, Suite, is_users
+from experiments.core.suites import FOLDER, Suite, is_users
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import add_sample
+from webapp.runs import references
 from webapp.runs.grid import Trial
 from webapp.runs.models import Experiment, Run
 from webapp.runs.services import submit_experiment
@@ -47,24 +48,12 @@ def trials_of(suite: Suite, project: Project, user: User | None) -> list[tuple[s
 def _placed(row: dict[str, Any], project: Project, user: User | None) -> dict[str, Any]:
     """The run with a file of the suites' folder replaced by the project's artifact of it, added when missing."""
     if is_users(row["workload"]["source"]):
-        return {
-            **row,
-            "workload": {**row["workload"], "source": _brought(project, row["workload"]["source"])},
-        }
+        return {**row, "workload": references.by_file_names(project, row["workload"])}
     source = Path(row["workload"]["source"])
     if not source.is_relative_to(FOLDER):
         return row
     artifact = _artifact(project, user, source)
     return {**row, "workload": {**row["workload"], "source": f"artifact:{artifact.pk}"}}
-
-
-def _brought(project: Project, source: str) -> str:
-    """The project's artifact of that file name; ``BadInput`` asks for it."""
-    name = source.removeprefix(DATA)
-    found = Artifact.objects.of(project).ready().filter(name=name).first()
-    if found is None:
-        raise BadInput(f"this project has no artifact {name}", "workload.source", f"an upload of {name}")
-    return f"artifact:{found.pk}"
 
 
 def _artifact(project: Project, user: User | None, file: Path) -> Artifact:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import PurePath
 from typing import Any
 
 from django.db import transaction
@@ -17,9 +16,9 @@ from experiments.core.errors import BadInput
 from experiments.core.paper import Claim, Verdict
 from experiments.core.suites import Suite
 from webapp.accounts.models import Project, User
-from webapp.artifacts.models import Artifact
 from webapp.nightly.suites import submit
 from webapp.papers.models import ClaimCheck
+from webapp.runs import references
 from webapp.runs.grid import Trial
 from webapp.runs.models import Experiment, ExperimentQuerySet, Run
 from webapp.runs.services import submit_experiment
@@ -65,22 +64,11 @@ def _trials(submission: Submission, family: str, policy: str, claim: Claim) -> d
 
 def _placed(project: Project, spec: dict[str, Any]) -> dict[str, Any]:
     """The spec with a file named by the paper's sheet replaced by the project's artifact of that file name."""
-    workload = spec["workload"]
-    source = workload["source"]
-    options = {name: value for name, value in workload["options"].items() if value is not None}
-    if not source.startswith("zoo:"):
-        source = _uploaded(project, source, "workload.source")
-    if "extra" in options:
-        options["extra"] = _uploaded(project, options["extra"], "workload.options.extra")
-    return {**spec, "workload": {**workload, "source": source, "options": options}}
-
-
-def _uploaded(project: Project, file: str, where: str) -> str:
-    name = PurePath(file).name
-    artifact = Artifact.objects.of(project).ready().filter(name=name).first()
-    if artifact is None:
-        raise BadInput(f"this project has no artifact {name}", where, f"an upload of {name}")
-    return f"artifact:{artifact.pk}"
+    options = {name: value for name, value in spec["workload"]["options"].items() if value is not None}
+    workload = {**spec["workload"], "options": options}
+    if not workload["source"].startswith("zoo:"):
+        workload = references.by_file_names(project, workload)
+    return {**spec, "workload": workload}
 
 
 @transaction.atomic

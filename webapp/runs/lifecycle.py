@@ -48,7 +48,9 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Ending:
-    """What a finished attempt has to say. ``artifact`` are columns of the artifact that the run was about."""
+    """What a finished attempt has to say. ``artifact`` are columns of the artifact that the run was about, ``next`` runs
+    that are queued with it.
+    """
 
     state: str
     reason: str = ""
@@ -56,6 +58,7 @@ class Ending:
     artifact: dict[str, Any] | None = None
     blob: Blob | None = None
     diagnosis: Diagnosis = Diagnosis()
+    next: tuple[Run, ...] = ()
 
 
 def lease() -> Any:
@@ -125,6 +128,7 @@ def finish(claim: Claim, ending: Ending) -> bool:
         store_outcome(claim.run, ending.outcome)
     if ending.artifact is not None:
         Artifact.objects.filter(runs=claim.run).update(**ending.artifact)
+    Run.objects.bulk_create(ending.next)
     fail_followers(claim.run.pk, ending.state, ending.reason)
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from experiments.core.errors import BadInput
@@ -45,6 +46,37 @@ def required(project: Project, reference: str, where: str) -> Artifact:
     if found.state == Artifact.State.REJECTED and field != "extra":
         raise BadInput(f"{reference:.80} was rejected: {found.reason}", where, "a readable artifact")
     return found
+
+
+def uploaded(project: Project, file: str, where: str) -> str:
+    """The project's readable artifact of that file name; ``BadInput`` asks for it."""
+    name = PurePath(file).name
+    found = Artifact.objects.of(project).ready().filter(name=name).first()
+    if found is None:
+        raise BadInput(f"this project has no artifact {name}", where, f"an upload of {name}")
+    return f"artifact:{found.pk}"
+
+
+def side_file(project: Project, file: str) -> str | None:
+    """The newest upload of that file name that is no workload by itself, as side files are not."""
+    uploads = Artifact.objects.of(project).filter(name=PurePath(file).name)
+    found = uploads.filter(state=Artifact.State.REJECTED).first()
+    return f"artifact:{found.pk}" if found else None
+
+
+def by_file_names(project: Project, workload: Mapping[str, Any]) -> dict[str, Any]:
+    """A workload of a suite or a paper's sheet, whose files are named by path, with the project's uploads instead.
+
+    A side file that the workload does not name is taken where it bears the name of the workload, as it is on the
+    command line. ``BadInput`` asks for an upload that is missing.
+    """
+    source, options = workload["source"], dict(workload.get("options", {}))
+    extra = options.get("extra")
+    side = side_file(project, extra or source)
+    if extra is not None:
+        side = side or uploaded(project, extra, "workload.options.extra")
+    named = {**options, "extra": side} if side else options
+    return {**workload, "source": uploaded(project, source, "workload.source"), "options": named}
 
 
 def is_known_model(reference: str) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from experiments.core.errors import BadInput
 from experiments.core.suites import load_suite, suite_names
 from tests.webapp import cast
 from tests.webapp.cast import Cast, Place, signed_in
+from webapp.artifacts.models import Artifact
 from webapp.runs.models import Experiment, Run, RunMetric
+from webapp.runs.references import by_file_names
 
 pytestmark = pytest.mark.django_db
 SUITE = load_suite("memory-gpt2")
@@ -105,3 +108,20 @@ def test_a_suite_whose_workloads_nobody_uploaded_asks_for_them(client: Client, a
     answer = client.post(ada.url("tables/memory-g10/run"), follow=True)
     assert "an upload of BERT_Base_256.json.gz" in answer.content.decode()
     assert not Experiment.objects.exists()
+
+
+def test_files_that_a_suite_names_are_the_projects_uploads_and_a_side_file_comes_along(ada: Place) -> None:
+    """The trace and its side file bear one name; alone, the side file was rejected, as it is no workload."""
+    trace, side = (
+        Artifact.objects.create(
+            project=ada.project, name="BERT.json", source="upload", state=state, kind=kind
+        )
+        for state, kind in (("ready", "step"), ("rejected", ""))
+    )
+    named = by_file_names(ada.project, {"source": "data/BERT.json"})
+    assert named["source"] == f"artifact:{trace.pk}"
+    assert named["options"] == {"extra": f"artifact:{side.pk}"}
+    told = by_file_names(ada.project, {"source": "a/BERT.json", "options": {"extra": "b/BERT.json"}})
+    assert told == named
+    with pytest.raises(BadInput, match=r"extra: this project has no artifact times\.json"):
+        by_file_names(ada.project, {"source": "BERT.json", "options": {"extra": "data/times.json"}})

@@ -94,7 +94,7 @@ def _inspect(run: Run, work: Path, limits: Limits) -> Assignment:
         next = beside.readings_again(artifact) if found["looks_beside"] and not again else ()
         return Ending(Run.State.SUCCEEDED, artifact=ready, next=next)
 
-    return Assignment(("inspect", str(source), "--json"), inputs, limits, collect, told)
+    return Assignment(("inspect", source, "--json"), inputs, limits, collect, told)
 
 
 def _step(run: Run, work: Path, limits: Limits) -> Assignment:

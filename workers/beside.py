@@ -26,7 +26,7 @@ def siblings(artifact: Artifact) -> list[Artifact]:
     return list(alike.select_related("blob").order_by("name", "-pk")[:MOST])
 
 
-def placed(artifact: Artifact, work: Path) -> tuple[Path, tuple[Path, ...]]:
+def placed(artifact: Artifact, work: Path) -> tuple[str, tuple[Path, ...]]:
     """The file in a folder with its siblings, under their own names, and the files that these are."""
     folder = work / "beside"
     folder.mkdir()
@@ -37,7 +37,7 @@ def placed(artifact: Artifact, work: Path) -> tuple[Path, tuple[Path, ...]]:
         if not link.is_symlink():  # two of the same name: the newest
             link.symlink_to(file)
             inputs.append(file)
-    return folder / file_name(artifact), tuple(inputs)
+    return str(folder / file_name(artifact)), tuple(inputs)
 
 
 def readings_again(artifact: Artifact) -> tuple[Run, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from experiments.core.errors import BadInput
+from experiments.workloads.einsum_capture import captured_operators
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import KINDS, PHASES, Floats, Step
@@ -53,6 +54,7 @@ def layer_graph(step: Step) -> LayerGraph:
         timing=step.timing,
         timed_on=step.timed_on,
         facts={**step.facts, "optimizer_seconds": None if step.timing == "none" else optimizer},
+        operators=captured_operators(step, layer_of),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.core.errors import BadInput
+from experiments.workloads.einsum import Operator
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import Floats
 
@@ -17,7 +18,8 @@ class LayerGraph:
 
     Times are seconds and FLOPs are for the whole ``batch`` of samples; ``parameter_bytes`` and ``output_bytes`` (what
     the next layer reads) and ``stash_bytes`` (kept for the backward pass) are bytes, the latter two for ``batch``
-    samples too. ``predecessors[i]`` are the layers whose output layer ``i`` reads.
+    samples too. ``predecessors[i]`` are the layers whose output layer ``i`` reads. ``operators`` are what the layers are
+    made of, in execution order, where the source tells (see ``workloads.einsum``).
     """
 
     name: str
@@ -35,6 +37,7 @@ class LayerGraph:
     timing: str = "none"
     timed_on: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    operators: tuple[Operator, ...] = ()
 
     def __post_init__(self) -> None:
         if any(len(column) != len(self.layer) for column in self._columns()):

@@ -1,0 +1,236 @@
+"""Named dimensions for the operators of a captured step, from what a capture keeps: op names and tensor shapes.
+
+Views are not ops, so the dimensions of tensors are followed instead: each tensor keeps a list of axes; the rules of
+``einsum_rules`` say which axes an op walks and which its result has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.workloads.einsum import Operand, Operator
+from experiments.workloads.step import KINDS, PHASES, Floats, Step
+
+FORWARD, BACKWARD = PHASES.index("forward"), PHASES.index("backward")
+#: Kinds that are there before the step and belong to the model.
+WEIGHTS = tuple(KINDS.index(kind) for kind in ("parameter", "buffer"))
+PARAMETER = KINDS.index("parameter")
+
+
+@dataclass(eq=False)
+class Axis:
+    """A dimension of a tensor; ``label`` may be found out later, by an op that reads it."""
+
+    size: int
+    label: str
+
+
+Axes = tuple[Axis, ...]
+#: The dimensions of a picture behind its batch.
+PICTURE = ("channel", "height", "width")
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A tensor that is read: for each of its axes the axis of the op's loops that walks it (``None``: needed whole)."""
+
+    tensor: int
+    loops: tuple[Axis | None, ...]
+    part: float = 1.0
+
+
+@dataclass(frozen=True)
+class Loops:
+    """What a rule says of an op."""
+
+    kind: str
+    output: Axes
+    walks: tuple[Walk, ...]
+    statistics: Axes = ()
+    whole: Axes = ()
+    halo: tuple[tuple[Axis, int], ...] = ()
+
+
+@dataclass
+class Tensors:
+    """The axes of every tensor seen so far, and how those of an unknown one are named ; ``hidden`` is the width of a
+    language model's embeddings.
+    """
+
+    step: Step
+    axes: dict[int, Axes] = field(default_factory=dict)
+    hidden: int = 0
+
+    def __post_init__(self) -> None:
+        facts = self.step.facts
+        self.batch = Axis(int(facts.get("batch") or 1), "batch")
+        self.sequence = Axis(int(facts.get("sequence") or 0), "sequence")
+
+    def shape(self, tensor: int) -> tuple[int, ...]:
+        return self.step.tensors.shape[tensor]
+
+    def elements(self, tensor: int) -> int:
+        return math.prod(self.shape(tensor))
+
+    def is_weight(self, tensor: int) -> bool:
+        return int(self.step.tensors.kind[tensor]) in WEIGHTS
+
+    def of(self, tensor: int) -> Axes:
+        """The axes of a tensor; those of one that nobody made are named by its shape."""
+        if tensor not in self.axes:
+            weight = self.is_weight(tensor)
+            shape = self.shape(tensor)
+            self.axes[tensor] = tuple(self.feature(n) for n in shape) if weight else self.fresh(shape)
+        return self.axes[tensor]
+
+    def feature(self, size: int) -> Axis:
+        """An axis of which nothing is known but its size."""
+        return Axis(size, "feedforward" if self.sequence.size else "channel")
+
+    def fresh(self, shape: Sequence[int]) -> Axes:
+        """Axes for a shape: the batch comes first where it is there, the sequence is known by its length."""
+        rest = list(shape)
+        found: list[Axis] = []
+        if rest and self.sequence.size and rest[0] == self.batch.size * self.sequence.size:
+            found, rest = [self.batch, self.sequence], rest[1:]
+        elif rest and rest[0] == self.batch.size:
+            found, rest = [self.batch], rest[1:]
+        if len(rest) == 3:
+            return (*found, *(Axis(n, label) for n, label in zip(rest, PICTURE, strict=True)))
+        for place, size in enumerate(rest):
+            if size == self.sequence.size and self.sequence not in found:
+                found.append(self.sequence)
+            elif len(rest) == 2 and place == 0:
+                found.append(Axis(size, "sequence"))
+            else:
+                found.append(self.feature(size))
+        return tuple(found)
+
+
+def broadcast(tensors: Tensors, tensor: int, output: Axes) -> Walk:
+    """How an operand is walked: by the axes it shares, else the result's last axes of the same sizes."""
+    own = tensors.of(tensor)
+    if math.prod(a.size for a in own) == math.prod(a.size for a in output) and len(own) == len(output):
+        return Walk(tensor, output)
+    free = list(output)
+    loops: list[Axis | None] = []
+    for axis in reversed(own):
+        match = next((a for a in reversed(free) if a is axis or a.size == axis.size), None)
+        loops.append(match)
+        if match is not None:
+            free = free[: free.index(match)] if match in free else free
+    return Walk(tensor, tuple(reversed(loops)))
+
+
+def captured_operators(step: Step, layer_of: npt.NDArray[np.int64]) -> tuple[Operator, ...]:
+    """The forward ops of ``step``, views left out; ``layer_of`` is the layer of each op."""
+    from experiments.workloads.einsum_rules import loops_of
+
+    tensors = Tensors(step)
+    maker: dict[int, int] = {}
+    parameters: dict[int, int] = {}
+    made: list[tuple[int, Loops, list[int]]] = []
+    for op in np.flatnonzero((step.ops.phase == FORWARD) & ~step.ops.view).tolist():
+        results = [t for t in step.outputs[op].tolist() if not tensors.is_weight(t) and tensors.elements(t)]
+        if not results:
+            continue
+        loops = loops_of(tensors, step, op, results[0])
+        made.append((op, loops, [maker.get(walk.tensor, -1) for walk in loops.walks]))
+        for result in results:
+            maker[result] = len(made) - 1
+            same = tensors.elements(result) == math.prod(axis.size for axis in loops.output)
+            tensors.axes[result] = loops.output if same else tensors.fresh(tensors.shape(result))
+    stash, shares = _stash(step), _shares(step, layer_of)
+    return tuple(
+        _operator(
+            step, op, loops, sources, parameters, int(layer_of[op]), float(stash[op]), float(shares[op])
+        )
+        for op, loops, sources in made
+    )
+
+
+def _stash(step: Step) -> Floats:
+    """Bytes of each op's results that the backward pass reads; a tensor counts with the op that changed it last."""
+    read = {
+        tensor
+        for op in np.flatnonzero((step.ops.phase == BACKWARD) & ~step.ops.view).tolist()
+        for tensor in step.inputs[op].tolist()
+    }
+    last: dict[int, int] = {}
+    for op in np.flatnonzero((step.ops.phase == FORWARD) & ~step.ops.view).tolist():
+        for tensor in step.outputs[op].tolist():
+            if int(step.tensors.kind[tensor]) not in WEIGHTS:
+                last[tensor] = op
+    kept = np.zeros(len(step.ops))
+    for tensor, op in last.items():
+        if tensor in read:
+            kept[op] += step.tensors.bytes[tensor]
+    return kept
+
+
+def _shares(step: Step, layer_of: npt.NDArray[np.int64]) -> Floats:
+    """Each forward op's part of its layer's forward seconds; of its bytes moved where no time is known."""
+    forward = (step.ops.phase == FORWARD) & ~step.ops.view
+    seconds = step.ops.seconds if np.isfinite(step.ops.seconds).all() else step.ops.bytes_moved
+    weight = np.where(forward, seconds, 0.0)
+    totals = np.bincount(np.maximum(layer_of, 0), weight)
+    whole = totals[np.maximum(layer_of, 0)]
+    return np.divide(weight, whole, out=np.zeros_like(weight), where=whole > 0)
+
+
+def _operator(
+    step: Step,
+    op: int,
+    loops: Loops,
+    sources: Sequence[int],
+    parameters: dict[int, int],
+    layer: int,
+    stash: float,
+    share: float,
+) -> Operator:
+    names = _names(loops)
+    operands = []
+    for walk, source in zip(loops.walks, sources, strict=True):
+        number = -1
+        if source < 0 and int(step.tensors.kind[walk.tensor]) == PARAMETER:
+            number = parameters.setdefault(walk.tensor, len(parameters))
+        dims = tuple("" if axis is None else names[axis] for axis in walk.loops)
+        operands.append(
+            Operand(dims, float(step.tensors.bytes[walk.tensor]) * walk.part, source, number),
+        )
+    return Operator(
+        name=step.ops.name[op],
+        kind=loops.kind,
+        layer=layer,
+        sizes=tuple((name, axis.size) for axis, name in names.items()),
+        output=tuple(names[axis] for axis in loops.output),
+        operands=tuple(operands),
+        output_bytes=sum(
+            float(step.tensors.bytes[t])
+            for t in step.outputs[op].tolist()
+            if int(step.tensors.kind[t]) not in WEIGHTS
+        ),
+        stash_bytes=stash,
+        flops=float(step.ops.flops[op]),
+        share=share,
+        statistics=tuple(names[axis] for axis in loops.statistics),
+        whole=tuple(names[axis] for axis in loops.whole),
+        halo=tuple((names[axis], size) for axis, size in loops.halo),
+    )
+
+
+def _names(loops: Loops) -> dict[Axis, str]:
+    """A name for each axis that the op walks, those of its output first; a second one of a label is ``label.in``."""
+    found: dict[Axis, str] = {}
+    for axis in (*loops.output, *(axis for walk in loops.walks for axis in walk.loops if axis is not None)):
+        if axis not in found:
+            name = axis.label
+            while name in found.values():
+                name += ".in"
+            found[axis] = name
+    return found

@@ -1,0 +1,59 @@
+"""Operators of graphs that only have layers: a batch, or what a profile's descriptions tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from experiments.core.spec import Workload
+from experiments.parallel.planning.operators import operators_of
+from experiments.sources import layers_of
+from experiments.workloads.ragged import Ragged
+from tests.experiments.parallel.builders import chain
+
+
+def test_a_layer_of_which_nothing_is_known_has_a_batch() -> None:
+    model = chain(2, batch=4, output_bytes=8.0, parameter_bytes=100.0)
+    first, second = operators_of(model)
+    assert second.sizes == (("batch", 4),) and second.kind == "layer"
+    assert [(o.dims, o.source, o.parameter, o.bytes) for o in second.operands] == [
+        (("batch",), 0, -1, 32.0),
+        ((), -1, 1, 100.0),
+    ]
+    doubled = operators_of(model, 8)[1]
+    assert doubled.size["batch"] == 8 and [o.bytes for o in doubled.operands] == [64.0, 100.0]
+    assert first.share == 1.0
+
+
+def test_descriptions_of_a_profile_tell_channels_and_pictures() -> None:
+    """Two samples: a convolution to 4 channels of 3 x 3, a norm, all 36 features to 10 classes."""
+    kinds = ("Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))", "BatchNorm2d(4)", "View()")
+    model = replace(
+        chain(4, batch=2),
+        kind=(*kinds, "Linear(in_features=36, out_features=10, bias=True)"),
+        output_bytes=np.array([36, 36, 36, 10]) * 2 * 4.0,
+        parameter_bytes=np.array([448.0, 32, 0, 1480]),
+        predecessors=Ragged.of([[], [0], [1], [2]]),
+    )
+    convolution, norm, view, linear = operators_of(model)
+    assert convolution.size == {"batch": 2, "channel": 4, "height": 3, "width": 3, "channel.in": 3}
+    assert convolution.halo == (("height", 2), ("width", 2))
+    assert norm.kind == "normalization" and norm.operands[1].dims == ("channel",)
+    assert view.output == ("batch", "channel") and view.operands[0].dims == ("batch", "channel", "", "")
+    assert linear.size == {"batch": 2, "channel": 10, "channel.in": 36} and linear.contracted == (
+        "channel.in",
+    )
+
+
+def test_every_layer_of_every_real_profile_is_an_operator(shared_data: Path) -> None:
+    for path in sorted((shared_data / "parallel" / "pipedream_profiles").glob("*.txt")):
+        if "LICENSE" in path.name:
+            continue
+        model, _ = layers_of(Workload(str(path)), None)
+        found = operators_of(model)
+        assert [operator.layer for operator in found] == list(range(len(model)))
+        for operator in found:
+            for operand in operator.operands:
+                assert operand.source < 0 or len(operand.dims) == len(found[operand.source].output)

@@ -42,7 +42,10 @@ class Slot(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What a micro-batch is when sequences are cut: ``samples`` of them, ``tokens`` of each after ``context`` others."""
+    """What a micro-batch is when sequences are cut: ``samples`` of them, ``tokens`` of each after ``context`` others.
+
+    Micro-batches of unequal numbers of whole samples are ``Slice(samples, 0, 1)``, whatever a sample is.
+    """
 
     samples: int
     context: int

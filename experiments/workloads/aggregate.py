@@ -54,7 +54,7 @@ def layer_graph(step: Step) -> LayerGraph:
         timing=step.timing,
         timed_on=step.timed_on,
         facts={**step.facts, "optimizer_seconds": None if step.timing == "none" else optimizer},
-        operators=captured_operators(step, layer_of),
+        einsums=captured_operators(step, layer_of),
     )
 
 

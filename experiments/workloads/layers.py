@@ -18,8 +18,8 @@ class LayerGraph:
 
     Times are seconds and FLOPs are for the whole ``batch`` of samples; ``parameter_bytes`` and ``output_bytes`` (what
     the next layer reads) and ``stash_bytes`` (kept for the backward pass) are bytes, the latter two for ``batch``
-    samples too. ``predecessors[i]`` are the layers whose output layer ``i`` reads. ``operators`` are what the layers are
-    made of, in execution order, where the source tells (see ``workloads.einsum``).
+    samples too. ``predecessors[i]`` are the layers whose output layer ``i`` reads. ``einsums`` are the operators that
+    the layers are made of, as loops over named dimensions, in execution order, where the source tells (see ``workloads.einsum``).
     """
 
     name: str
@@ -37,7 +37,7 @@ class LayerGraph:
     timing: str = "none"
     timed_on: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    operators: tuple[Operator, ...] = ()
+    einsums: tuple[Operator, ...] = ()
 
     def __post_init__(self) -> None:
         if any(len(column) != len(self.layer) for column in self._columns()):

@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 def operators_of(model: LayerGraph, samples: int | None = None) -> tuple[Operator, ...]:
     """The operators of ``model`` on ``samples`` samples (its own batch if not given), in execution order."""
-    found = model.operators or _described(model)
+    found = model.einsums or _described(model)
     if samples is None or samples == model.batch:
         return found
     return tuple(_scaled(operator, samples / model.batch) for operator in found)

@@ -21,7 +21,7 @@ def captured(name: str, batch: int, sequence: int | None = None) -> LayerGraph:
 
 def of_layer(model: LayerGraph, layer: str) -> list[Operator]:
     number = model.layer.index(layer)
-    return [operator for operator in model.operators if operator.layer == number]
+    return [operator for operator in model.einsums if operator.layer == number]
 
 
 def test_a_block_of_gpt_has_the_loops_of_its_paper() -> None:
@@ -48,7 +48,7 @@ def test_a_block_of_gpt_has_the_loops_of_its_paper() -> None:
 def test_sources_and_bytes_are_those_of_the_graph() -> None:
     model = captured("gpt2-tiny", 2, 32)
     norm, qkv, attention, *_ = of_layer(model, "blocks.0")
-    assert model.operators[qkv.operands[0].source] is norm
+    assert model.einsums[qkv.operands[0].source] is norm
     assert qkv.operands[1].bytes == 192 * 64 * 4 and qkv.operands[1].dims == ("heads", "hidden")
     assert sum(operand.bytes for operand in attention.operands) == qkv.output_bytes
     assert sum(operator.share for operator in of_layer(model, "blocks.0")) == pytest.approx(1)
@@ -78,9 +78,9 @@ def test_experts_are_a_dimension_with_a_dispatch_before_and_a_combination_after(
 
 def test_a_convolution_sums_over_channels_and_reaches_beyond_its_part() -> None:
     """AlexNet's second: 64 to 192 channels, 5 x 5 with stride 1, so 4 rows more than the own ones."""
-    first, second = [o for o in captured("alexnet", 2).operators if o.kind == "convolution"][:2]
+    first, second = [o for o in captured("alexnet", 2).einsums if o.kind == "convolution"][:2]
     assert second.output == ("batch", "channel", "height", "width")
     assert second.contracted == ("channel.in",) and second.size["channel.in"] == first.size["channel"]
     assert second.halo == (("height", 4), ("width", 4))
-    linear = next(o for o in captured("alexnet", 2).operators if o.kind == "einsum")
+    linear = next(o for o in captured("alexnet", 2).einsums if o.kind == "einsum")
     assert linear.contracted == ("channel.in", "height", "width")

@@ -33,7 +33,9 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     cluster = _cluster(spec, placer)
     model, loaded = layers_of(spec.workload, cluster.device, part(progress, 0.0, 0.5))
     options = spec.workload.options
-    estimate = model_estimate(model, cluster, evaluate, options.dtype, options.optimizer)
+    estimate = model_estimate(
+        model, cluster, evaluate, options.dtype, options.optimizer, spec.seed, part(progress, 0.5, 0.6)
+    )
     plan = placer.place(model, cluster, options.batch or model.batch, estimate)
     progress(0.6, "placed")
     if spec.mode == "measured":

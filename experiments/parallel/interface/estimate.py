@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.core.errors import BadInput
+from experiments.core.progress import Progress, silent
 from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Device, Hardware
 from experiments.parallel.interface.plan import ParallelPlan, Sharding, Stage
@@ -32,7 +33,7 @@ class Estimate:
     """Layer times, FLOPs and bytes scale linearly with the samples; states follow ``dtype`` and ``optimizer``.
 
     ``evaluate`` carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for planners that
-    search.
+    search. ``seed`` is the run's, for planners that draw; they tell how far they are through ``progress``.
     """
 
     model: LayerGraph
@@ -40,6 +41,8 @@ class Estimate:
     dtype: str
     states: StateBytes
     evaluate: Callable[[ParallelPlan], Evaluation]
+    seed: int = 0
+    progress: Progress = silent
 
     @property
     def layer_seconds(self) -> Floats:
@@ -68,15 +71,16 @@ def model_estimate(
     evaluate: Callable[[ParallelPlan, Estimate], Evaluation],
     dtype: str | None = None,
     optimizer: str | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
 ) -> Estimate:
     """The estimate for a model; ``dtype`` and ``optimizer`` default to the model's own facts, then float32 and adam."""
     dtype = dtype or str(model.facts.get("dtype", "float32"))
     optimizer = optimizer or str(model.facts.get("optimizer") or "adam")
     if dtype not in DTYPE_BYTES:
         raise BadInput(f"unknown dtype {dtype!r}", model.name, "one of " + ", ".join(DTYPE_BYTES))
-    estimate = Estimate(
-        model, cluster, dtype, state_bytes(dtype, optimizer), lambda plan: evaluate(plan, estimate)
-    )
+    states = state_bytes(dtype, optimizer)
+    estimate = Estimate(model, cluster, dtype, states, lambda plan: evaluate(plan, estimate), seed, progress)
     return estimate
 
 

@@ -1,7 +1,7 @@
 """Devices, links, nodes and clusters from spec sheets with sources; roofline and collective costs on them."""
 
 from experiments.hardware.library import catalogue, names
-from experiments.hardware.parts import Device, Hardware, Host, Link, Node, NodeGroup, Storage
+from experiments.hardware.parts import Device, Hardware, Host, Link, Node, NodeGroup, Storage, Switch
 from experiments.hardware.specs import OVERRIDES, resolve
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Node",
     "NodeGroup",
     "Storage",
+    "Switch",
     "catalogue",
     "names",
     "resolve",

@@ -177,12 +177,36 @@ class NodeGroup:
 
 
 @dataclass(frozen=True)
+class Switch:
+    """Leaf switches of ``nodes`` nodes, joined by a spine.
+
+    A leaf's uplinks carry what its nodes can send divided by ``oversubscription``; crossing the spine takes ``latency``
+    seconds more than staying under one leaf.
+    """
+
+    nodes: int
+    oversubscription: float = 1.0
+    latency: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
 class Hardware:
-    """What a run is carried out on: groups of equal nodes joined by one ``network`` (bytes/s per node)."""
+    """What a run is carried out on: groups of equal nodes joined by one ``network`` (bytes/s per node).
+
+    A node's network bandwidth is that of ``rails`` separate adapters, each for an equal share of its devices. Without a
+    ``switch`` nodes are joined all to all. ``stragglers`` are (device, factor): they compute so many times longer than
+    their sheet says, which no planner is told.
+    """
 
     name: str
     groups: tuple[NodeGroup, ...]
     network: Link
+    rails: int = 1
+    switch: Switch | None = None
+    stragglers: tuple[tuple[int, float], ...] = ()
 
     @property
     def node(self) -> Node:
@@ -209,5 +233,11 @@ class Hardware:
 
     def to_json(self) -> dict[str, Any]:
         """The whole description with every figure and source, for a run's provenance."""
-        groups = [group.to_json() for group in self.groups]
-        return {"name": self.name, "groups": groups, "network": self.network.to_json()}
+        return {
+            "name": self.name,
+            "groups": [group.to_json() for group in self.groups],
+            "network": self.network.to_json(),
+            "rails": self.rails,
+            "switch": self.switch.to_json() if self.switch else None,
+            "stragglers": {str(device): factor for device, factor in self.stragglers},
+        }

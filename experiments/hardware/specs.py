@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.core.errors import BadInput
-from experiments.hardware import library, local
-from experiments.hardware.parts import Hardware, Link, Node, NodeGroup, Peaks, Storage
+from experiments.hardware import library, local, networks
+from experiments.hardware.fields import count, fields, positive
+from experiments.hardware.parts import Hardware, Node, NodeGroup, Peaks, Storage
 
 WHERE = "spec.hardware"
-MOST_NODES, MOST_DEVICES_PER_NODE, MOST_NICS = 100_000, 4_096, 64
+MOST_NODES, MOST_DEVICES_PER_NODE = 100_000, 4_096
 DEVICE_FIELDS = {"device", "overrides", "host", "storage", "remote"}
-CLUSTER_FIELDS = DEVICE_FIELDS | {"nodes", "devices_per_node", "node_link", "network", "nics_per_node"}
+CLUSTER_FIELDS = DEVICE_FIELDS | {"nodes", "devices_per_node", "node_link"} | networks.FIELDS
 
 
 def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
@@ -23,7 +23,8 @@ def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
     ``spec`` is a sheet name or alias; ``"local"`` for this host; ``{"device", "overrides"}``, also with ``local``;
     ``{"cluster": {"nodes", "devices_per_node", "device", "node_link", "network"}}``; or a list of such cluster
     objects for a mixed cluster. A device and a cluster may also name ``host`` and ``storage`` sheets, and as ``remote``
-    the storage sheet of byte-addressable memory beyond the host's; a cluster ``nics_per_node`` (1) network links per node. What a spec leaves out comes from the device's sheet.
+    the storage sheet of byte-addressable memory beyond the host's; a cluster how its nodes are joined (see ``networks``).
+    What a spec leaves out comes from the device's sheet.
     ``BadInput`` names the value and the nearest names.
     """
     if spec == "local":
@@ -33,7 +34,7 @@ def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
     if isinstance(spec, str):
         return _single({"device": spec}, WHERE)
     if isinstance(spec, Mapping) and "cluster" in spec:
-        row = _fields(spec, {"cluster"}, set(), WHERE)
+        row = fields(spec, {"cluster"}, set(), WHERE)
         return _cluster([row["cluster"]], [f"{WHERE}.cluster"])
     if isinstance(spec, Mapping):
         return _single(spec, WHERE)
@@ -45,14 +46,14 @@ def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
 
 def _here(spec: Mapping[str, Any]) -> Hardware:
     """This host with figures replaced; its host memory and storage are what they are."""
-    row = _fields(spec, {"device"}, {"device", "overrides"}, WHERE)
+    row = fields(spec, {"device"}, {"device", "overrides"}, WHERE)
     found = local.this_host()
     node = override(found.node, row.get("overrides", {}), f"{WHERE}.overrides")
     return Hardware(_named({**row, "device": "local"}, node), (NodeGroup(1, node),), found.network)
 
 
 def _single(spec: Mapping[str, Any], where: str) -> Hardware:
-    row = _fields(spec, {"device"}, DEVICE_FIELDS - {"device"}, where)
+    row = fields(spec, {"device"}, DEVICE_FIELDS - {"device"}, where)
     sheet = library.device(row["device"], f"{where}.device")
     node = _node(row, where)
     return Hardware(_named(row, node), (NodeGroup(1, node),), sheet.network)
@@ -61,32 +62,18 @@ def _single(spec: Mapping[str, Any], where: str) -> Hardware:
 def _cluster(rows: Sequence[Any], places: Sequence[str]) -> Hardware:
     groups, labels = [], []
     for row, where in zip(rows, places, strict=True):
-        _fields(row, {"device", "nodes"}, CLUSTER_FIELDS, where)
-        group = NodeGroup(_count(row, "nodes", MOST_NODES, where), _node(row, where))
+        fields(row, {"device", "nodes"}, CLUSTER_FIELDS, where)
+        group = NodeGroup(count(row, "nodes", MOST_NODES, where), _node(row, where))
         groups.append(group)
         labels.append(f"{group.count}x{group.node.device_count} {_named(row, group.node)}")
-    return Hardware(" + ".join(labels), tuple(groups), _network(rows, places))
-
-
-def _network(rows: Sequence[Mapping[str, Any]], places: Sequence[str]) -> Link:
-    """The one network that the groups name; where none does, the slowest of their devices' usual ones."""
-    pairs = list(zip(rows, places, strict=True))
-    named = {
-        _nics(row, library.link(row["network"], f"{w}.network"), w) for row, w in pairs if "network" in row
-    }
-    if len(named) > 1:
-        both = ", ".join(sorted(link.name for link in named))
-        raise BadInput(f"the groups name different networks: {both}", WHERE, 'the same "network" in all')
-    usual = [_nics(row, library.device(row["device"], w).network, w) for row, w in pairs]
-    return named.pop() if named else min(usual, key=lambda link: (link.bandwidth, link.name))
-
-
-def _nics(row: Mapping[str, Any], link: Link, where: str) -> Link:
-    """``link`` as many times as the node has network adapters."""
-    nics = _count(row, "nics_per_node", MOST_NICS, where)
-    if nics == 1:
-        return link
-    return dataclasses.replace(link, name=f"{nics} x {link.name}", bandwidth=nics * link.bandwidth)
+    return Hardware(
+        " + ".join(labels),
+        tuple(groups),
+        networks.network(rows, places),
+        rails=networks.rails(rows, groups, places),
+        switch=networks.switch(rows, places),
+        stragglers=networks.stragglers(rows, groups, places),
+    )
 
 
 def _node(row: Mapping[str, Any], where: str) -> Node:
@@ -97,7 +84,7 @@ def _node(row: Mapping[str, Any], where: str) -> Node:
     )
     host = library.host(row["host"], f"{where}.host") if "host" in row else sheet.host
     storage = library.storage(row["storage"], f"{where}.storage") if "storage" in row else sheet.storage
-    per_node = _count(row, "devices_per_node", MOST_DEVICES_PER_NODE, where)
+    per_node = count(row, "devices_per_node", MOST_DEVICES_PER_NODE, where)
     return override(
         Node(sheet.device, per_node, link, host, storage, _remote(row, where)),
         row.get("overrides", {}),
@@ -121,24 +108,6 @@ def _remote(row: Mapping[str, Any], where: str) -> Storage | None:
 def _named(row: Mapping[str, Any], node: Node) -> str:
     changed = ", ".join(f"{name}={value:g}" for name, value in sorted(row.get("overrides", {}).items()))
     return f"{node.device.name} with {changed}" if changed else node.device.name
-
-
-def _count(row: Mapping[str, Any], name: str, most: int, where: str) -> int:
-    value = row.get(name, 1)
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
-        return value
-    raise BadInput(f"{name} = {value!r:.80}", where, f"an integer from 1 to {most}")
-
-
-def _fields(spec: Any, required: set[str], optional: set[str], where: str) -> Mapping[str, Any]:
-    if not isinstance(spec, Mapping):
-        raise BadInput(f"{spec!r:.80} is not an object", where, "a JSON object")
-    for name in spec:
-        if name not in required | optional:
-            raise BadInput(f"unknown field {name!r:.80}", where, library.nearest(name, required | optional))
-    for name in sorted(required - set(spec)):
-        raise BadInput(f"field {name!r} is missing", where, "fields " + ", ".join(sorted(required)))
-    return spec
 
 
 # Where each override lands, from the node inwards.
@@ -168,7 +137,7 @@ def override(node: Node, overrides: Any, where: str) -> Node:
     for name, given in overrides.items():
         if name not in OVERRIDES:
             raise BadInput(f"unknown override {name!r:.80}", where, library.nearest(name, OVERRIDES))
-        value: Any = _positive(given, name, f"{where}.{name}")
+        value: Any = positive(given, name, f"{where}.{name}")
         if name == "peak_flops":
             value = Peaks(dict.fromkeys(node.device.peak_flops, value))
         node = _replaced(node, OVERRIDES[name], value)
@@ -183,14 +152,3 @@ def _replaced(record: Any, path: tuple[str, ...], value: Any) -> Any:
     field, *inner = path
     new = _replaced(getattr(record, field), tuple(inner), value) if inner else value
     return dataclasses.replace(record, **{field: new})
-
-
-def _positive(value: Any, name: str, where: str) -> float:
-    """Sizes are whole bytes, everything else is a float."""
-    whole = name.endswith("_bytes")
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and 0 < value <= sys.float_info.max and not (whole and value < 1):
-        return int(value) if whole else float(value)
-    raise BadInput(
-        f"{value!r:.80} is not usable", where, "a positive finite number" + (" of bytes" if whole else "")
-    )

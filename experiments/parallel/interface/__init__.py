@@ -10,6 +10,7 @@ from experiments.parallel.interface.estimate import (
 )
 from experiments.parallel.interface.pipelines import PipelineSchedule
 from experiments.parallel.interface.plan import (
+    ALGORITHMS,
     BACKWARD,
     COLLECTIVE_KINDS,
     FORWARD,
@@ -45,6 +46,7 @@ from experiments.parallel.interface.states import (
 )
 
 __all__ = [
+    "ALGORITHMS",
     "BACKWARD",
     "COLLECTIVE_KINDS",
     "FORWARD",

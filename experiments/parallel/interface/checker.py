@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from experiments.hardware import Hardware
 from experiments.parallel.interface.plan import (
+    ALGORITHMS,
     BACKWARD,
     COLLECTIVE_KINDS,
     FORWARD,
@@ -70,6 +71,8 @@ def _figures(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
         yield f"{plan.batch} samples do not divide into {plan.steps} steps"
     if plan.zero not in ZERO_STAGES:
         yield f"ZeRO stage {plan.zero} does not exist"
+    if plan.synchronisation.algorithm not in ALGORITHMS:
+        yield f"no all-reduce is called {plan.synchronisation.algorithm!r}"
     for layer in plan.recompute:
         if not 0 <= layer < len(model):
             yield f"recomputed layer {layer} is not one of {len(model)}"

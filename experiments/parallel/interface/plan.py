@@ -17,6 +17,8 @@ FORWARD, BACKWARD, WEIGHT = "F", "B", "W"
 SLOT_KINDS = (FORWARD, BACKWARD, WEIGHT)
 
 COLLECTIVE_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
+#: How replicas sum gradients; ``auto`` is the fastest for the message on the cluster.
+ALGORITHMS = ("ring", "tree", "doubling", "halving_doubling", "hierarchical", "auto")
 #: What the bytes of a collective count for.
 PER_SAMPLE, PER_PASS, PER_STEP = "sample", "pass", "step"
 PERIODS = (PER_SAMPLE, PER_PASS, PER_STEP)

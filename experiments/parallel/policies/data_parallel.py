@@ -12,6 +12,7 @@ from typing import ClassVar
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
+    ALGORITHMS,
     Estimate,
     LivePolicy,
     ParallelPlan,
@@ -19,8 +20,6 @@ from experiments.parallel.interface import (
     data_parallel_plan,
 )
 from experiments.workloads.layers import LayerGraph
-
-ALGORITHMS = ("ring", "tree", "doubling", "halving_doubling", "hierarchical")
 
 
 @dataclass(frozen=True)

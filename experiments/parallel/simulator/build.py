@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import (
@@ -39,7 +39,11 @@ class Builder:
         self.plan, self.estimate = plan, estimate
         self.figures = StageFigures(plan, estimate)
         self.network = Network(estimate.cluster)
-        self._slowdown = [max(map(estimate.slowdown, worker.devices)) for worker in plan.workers]
+        straggling = dict(estimate.cluster.stragglers)
+        self._slowdown = [
+            max(estimate.slowdown(device) * straggling.get(device, 1.0) for device in worker.devices)
+            for worker in plan.workers
+        ]
         self.graph = TaskGraph()
         self.first: dict[Slot, int] = {}
         self.last: dict[Slot, int] = {}
@@ -210,15 +214,8 @@ class Builder:
     def _parts_between(self, sender: int, receiver: int, size: float) -> Message:
         """Each of the sender's devices sends an equal part; parts travel at once."""
         senders, receivers = self.plan.workers[sender].devices, self.plan.workers[receiver].devices
-        part = size / len(senders)
-        parts = [
-            self.network.point_to_point(device, receivers[i % len(receivers)], part)
-            for i, device in enumerate(senders)
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        channels = tuple(sorted({channel for message in parts for channel in message.channels}))
-        return Message(channels, max(message.seconds for message in parts), senders, part, "send", part)
+        targets = [receivers[i % len(receivers)] for i in range(len(senders))]
+        return self.network.transfers(senders, targets, size / len(senders))
 
     # --- messages among the replicas of a stage -------------------------------------------------------------
 
@@ -264,14 +261,9 @@ class Builder:
 
     def _among(self, stage: int, kind: str, size: float) -> Message:
         """A collective over the replicas of a stage; the devices of a tensor-parallel group do theirs at once."""
-        groups = [self.plan.workers[worker].devices for worker in self.plan.stages[stage].workers]
-        ranks = [devices[0] for devices in groups]
-        message = self.network.collective(kind, ranks, size, self.plan.synchronisation.algorithm)
-        everybody = tuple(device for devices in groups for device in devices)
-        if len(everybody) == len(ranks):
-            return message
-        channels = self.network.collective(kind, everybody, 0.0).channels
-        return replace(message, channels=channels, senders=everybody)
+        replicas = [self.plan.workers[worker].devices for worker in self.plan.stages[stage].workers]
+        groups = list(zip(*replicas, strict=True))
+        return self.network.groups(kind, groups, size, self.plan.synchronisation.algorithm)
 
     # --- the optimizer --------------------------------------------------------------------------------------
 

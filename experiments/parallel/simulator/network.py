@@ -1,33 +1,25 @@
-"""Which channels a message crosses and how long it takes: alpha-beta costs on a node's links and the network.
+"""Which channels a message crosses and how long it takes, on the cluster's topology (``hardware.topology``).
 
-Channels: each device has a way out of it and a way into it on its node's link, each node the same on the network; on
-a link that is not duplex the two are one. A message holds every channel it crosses for its whole time, so messages
-that share one follow each other. Inside a node devices are joined all to all (a switch); the network has no
-bottleneck but the nodes' own links.
+A message that stays in a node holds the node-link channels that it uses for its whole time, one that leaves a node the
+adapters; messages that hold the same channel follow each other, first come, first served. Of the other channels (node links
+on the way to an adapter, uplinks of leaf switches), which are wider than one message, it takes its share: each carries its
+messages' bytes one after the other, and a message ends no earlier than its own bytes there.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from experiments.core.errors import BadInput
-from experiments.hardware import Hardware, Link, collectives
-from experiments.hardware.collectives import Traffic
+from experiments.hardware import Hardware
+from experiments.hardware.patterns import PATTERNS, Unfit
+from experiments.hardware.topology import Cost, Flows, Round, Topology
 
-ALL_REDUCE: dict[str, Callable[[int, float], Traffic]] = {
-    "ring": collectives.ring_all_reduce_traffic,
-    "tree": collectives.tree_all_reduce_traffic,
-    "doubling": collectives.doubling_all_reduce_traffic,
-    "halving_doubling": collectives.halving_doubling_all_reduce_traffic,
-}
-OTHER: dict[str, Callable[[int, float], Traffic]] = {
-    "reduce_scatter": collectives.ring_reduce_scatter_traffic,
-    "all_gather": collectives.ring_all_gather_traffic,
-    "all_to_all": collectives.all_to_all_traffic,
-    "permute": collectives.permute_traffic,
-}
+Groups = tuple[tuple[int, ...], ...]
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -35,7 +27,7 @@ class Message:
     """Channels held, seconds, and the bytes that each of ``senders`` sends on the wire.
 
     ``kind`` is ``send`` or a collective's; ``size`` the bytes that a sender hands over: what it sends, or the whole
-    vector of a collective.
+    vector of a collective. ``shares`` are (channel, seconds) of channels that it shares.
     """
 
     channels: tuple[int, ...]
@@ -44,89 +36,78 @@ class Message:
     sent: float
     kind: str
     size: float
+    shares: tuple[tuple[int, float], ...] = ()
 
 
 class Network:
-    """The channels of one cluster."""
+    """The channels of one cluster, and what was found out about its collectives so far."""
 
     def __init__(self, cluster: Hardware) -> None:
-        self._nodes = cluster.nodes
-        self._network = cluster.network
-        self.node_of = [n for n, node in enumerate(self._nodes) for _ in range(node.device_count)]
+        self.topology = Topology(cluster)
+        self._costs: dict[tuple[str, Groups, str], Cost | None] = {}
 
     def point_to_point(self, source: int, target: int, size: float) -> Message:
         """``size`` bytes from device to device."""
-        link, nodes = self._between((source, target))
-        ends = (2 * source, 2 * target) if len(nodes) == 1 else tuple(map(self._nic, nodes))
-        channels = {ends[0], _channel(ends[1] + 1, link)}
-        seconds = collectives.point_to_point(link, size)
-        return Message(tuple(sorted(channels)), seconds, (source,), size, "send", size)
+        return self.transfers((source,), (target,), size)
 
-    def collective(
-        self, kind: str, devices: Sequence[int], size: float, algorithm: str = "ring", shared: int = 1
+    def transfers(self, sources: Sequence[int], targets: Sequence[int], size: float) -> Message:
+        """``size`` bytes from each source to its target, all at once."""
+        cost = self._cost("send", (tuple(sources), tuple(targets)), "")
+        assert cost is not None
+        return self._message(cost, tuple(sources), "send", size)
+
+    def collective(self, kind: str, devices: Sequence[int], size: float, algorithm: str = "ring") -> Message:
+        """``size`` is the whole vector's bytes (see ``hardware.collectives``)."""
+        return self.groups(kind, (tuple(devices),), size, algorithm)
+
+    def groups(
+        self, kind: str, groups: Sequence[Sequence[int]], size: float, algorithm: str = "ring"
     ) -> Message:
-        """``size`` is the whole vector's bytes (see ``hardware.collectives``); ``shared`` groups use a node's network."""
-        link, nodes = self._between(devices)
-        seconds, sent = self._cost(kind, devices, size, algorithm, shared)
-        channels = {_channel(2 * d + way, self._node_link(d)) for d in devices for way in (0, 1)}
-        if len(nodes) > 1:
-            channels |= {_channel(self._nic(n) + way, link) for n in nodes for way in (0, 1)}
-        return Message(tuple(sorted(channels)), seconds, tuple(devices), sent, kind, size)
-
-    def groups(self, kind: str, groups: Sequence[Sequence[int]], size: float) -> Message:
-        """The same collective in every one of ``groups`` at once; those that leave a node share its network link."""
-        devices = [device for group in groups for device in group]
-        crossing = Counter(n for group in groups for n in self._crossed(group))
-        found = [
-            self.collective(
-                kind, group, size, shared=max((crossing[n] for n in self._crossed(group)), default=1)
+        """The same collective in every one of ``groups`` (of equal size) at once."""
+        rows = tuple(tuple(group) for group in groups)
+        if algorithm not in PATTERNS[kind]:
+            algorithm = AUTO if algorithm == AUTO or kind == "broadcast" else next(iter(PATTERNS[kind]))
+        if algorithm == AUTO:
+            algorithm = self.best(kind, rows, size)
+        cost = self._cost(kind, rows, algorithm)
+        if cost is None:
+            raise BadInput(
+                f"the nodes hold unequal numbers of {len(rows[0])} replicas",
+                "algorithm",
+                "as many on each node",
             )
-            for group in groups
-        ]
-        channels = sorted({channel for message in found for channel in message.channels})
-        seconds = max(message.seconds for message in found)
-        sent = max(message.sent for message in found)
-        return Message(tuple(channels), seconds, tuple(devices), sent, kind, size)
+        return self._message(cost, tuple(device for row in rows for device in row), kind, size)
 
-    def _crossed(self, devices: Sequence[int]) -> list[int]:
-        """The nodes of a group that is on more than one."""
-        _, nodes = self._between(devices)
-        return nodes if len(nodes) > 1 else []
+    def best(self, kind: str, groups: Groups, size: float) -> str:
+        """The algorithm that takes least time for ``size`` bytes; the first of equals."""
+        usable = {name: cost for name in PATTERNS[kind] if (cost := self._cost(kind, groups, name))}
+        return min(usable, key=lambda name: usable[name].seconds(size))
 
-    def _cost(
-        self, kind: str, devices: Sequence[int], size: float, algorithm: str, shared: int
-    ) -> tuple[float, float]:
-        link, nodes = self._between(devices)
-        if len(nodes) > 1 and shared > 1:
-            link = replace(link, bandwidth=link.bandwidth / shared)
-        ranks = len(devices)
-        if kind == "all_reduce" and algorithm == "hierarchical" and len(nodes) > 1:
-            if ranks % len(nodes):
-                raise BadInput(f"{ranks} replicas on {len(nodes)} nodes", "algorithm", "as many on each node")
-            local = self._node_link(devices[0])
-            seconds = collectives.hierarchical_all_reduce(local, link, len(nodes), ranks // len(nodes), size)
-            return seconds, collectives.ring_all_reduce_traffic(ranks, size).sent
-        algorithm = "ring" if algorithm == "hierarchical" else algorithm
-        if kind == "broadcast":
-            traffic = collectives.best_broadcast_traffic(link, ranks, size)
-        else:
-            traffic = (ALL_REDUCE[algorithm] if kind == "all_reduce" else OTHER[kind])(ranks, size)
-        return collectives.seconds(link, traffic), traffic.sent
+    def _cost(self, kind: str, groups: Groups, algorithm: str) -> Cost | None:
+        """Nothing where the algorithm does not fit the groups."""
+        key = kind, groups, algorithm
+        if key not in self._costs:
+            self._costs[key] = self._found(*key)
+        return self._costs[key]
 
-    def _between(self, devices: Sequence[int]) -> tuple[Link, list[int]]:
-        """The link that sets the pace among ``devices``, and the nodes they are on."""
-        nodes = list(dict.fromkeys(self.node_of[device] for device in devices))
-        if len(nodes) > 1:
-            return self._network, nodes
-        return self._nodes[nodes[0]].link, nodes
+    def _found(self, kind: str, groups: Groups, algorithm: str) -> Cost | None:
+        table = np.array(groups)
+        if kind == "send":
+            flows = Flows(table[0], table[1], np.ones(len(table[0])))
+            return self.topology.cost([Round(1, [flows])])
+        try:
+            return self.topology.cost(PATTERNS[kind][algorithm](table, self.topology))
+        except Unfit:
+            return None
 
-    def _node_link(self, device: int) -> Link:
-        return self._nodes[self.node_of[device]].link
-
-    def _nic(self, node: int) -> int:
-        return 2 * (len(self.node_of) + node)
-
-
-def _channel(number: int, link: Link) -> int:
-    """Even numbers lead out, odd ones in; on a link that is not duplex the way in is the way out."""
-    return number if link.duplex else number - number % 2
+    def _message(self, cost: Cost, senders: tuple[int, ...], kind: str, size: float) -> Message:
+        adapters, uplinks = self.topology.adapters, self.topology.uplinks
+        crossed = sorted(cost.loads)
+        held = tuple(channel for channel in crossed if adapters <= channel < uplinks) or tuple(crossed)
+        rate = self.topology.rate
+        shared = tuple(
+            (channel, cost.loads[channel] * size / float(rate[channel]))
+            for channel in crossed
+            if len(held) < len(crossed) and not adapters <= channel < uplinks
+        )
+        return Message(held, cost.seconds(size), senders, cost.sent * size, kind, size, shared)

@@ -92,8 +92,16 @@ def replay(graph: TaskGraph, free_messages: bool = False) -> Times:
         seconds = graph.seconds[task]
         if message is not None:
             seconds = 0.0 if free_messages else seconds
-            now = max(now, max((free.get(channel, 0.0) for channel in message.channels), default=0.0))
-            free.update(dict.fromkeys(message.channels, now + seconds))
+            ready, now = (
+                now,
+                max(now, max((free.get(channel, 0.0) for channel in message.channels), default=0.0)),
+            )
+            end = now + seconds
+            for channel, own in () if free_messages else message.shares:
+                free[channel] = max(free.get(channel, 0.0), ready) + own
+                end = max(end, free[channel])
+            free.update(dict.fromkeys(message.channels, end))
+            seconds = end - now
         times.start[task] = now
         queue.push(now + seconds, task)
 

@@ -182,3 +182,36 @@ def test_a_wrong_spec_is_answered_with_place_value_and_expectation(spec, complai
 def test_the_nearest_names_are_offered():
     with pytest.raises(BadInput, match="host_link_bandwidth"):
         hardware.resolve({"device": "t4", "overrides": {"host_bandwidth": 1e9}})
+
+
+RAILED = {"device": "t4", "nodes": 4, "devices_per_node": 8}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "complaint"),
+    [
+        ({"rails": 3}, "spec.hardware.cluster.rails: 8 devices of a node do not share 3 rails equally"),
+        ({"rails": 0}, "spec.hardware.cluster: rails = 0"),
+        (
+            {"rails": 2, "nics_per_node": 2},
+            'spec.hardware.cluster: "rails" and "nics_per_node" are both given',
+        ),
+        ({"switch": 4}, "spec.hardware.cluster.switch: 4 is not an object"),
+        ({"switch": {}}, "spec.hardware.cluster.switch: field 'nodes' is missing"),
+        ({"switch": {"nodes": 0}}, "spec.hardware.cluster.switch: nodes = 0"),
+        ({"switch": {"nodes": 2, "oversubscription": 0}}, "spec.hardware.cluster.switch: 0 is not usable"),
+        ({"switch": {"nodes": 2, "taper": 2}}, "spec.hardware.cluster.switch: unknown field 'taper'"),
+        ({"stragglers": {"32": 2}}, "spec.hardware.cluster.stragglers: '32' is no device"),
+        ({"stragglers": {"1": -1}}, "spec.hardware.cluster.stragglers: -1 is not usable"),
+        ({"stragglers": [1]}, "spec.hardware.cluster.stragglers: [1] is not an object"),
+    ],
+)
+def test_a_network_that_cannot_be_is_refused(fabric, complaint):
+    with pytest.raises(BadInput) as error:
+        hardware.resolve({"cluster": {**RAILED, **fabric}})
+    assert str(error.value).startswith(complaint)
+
+
+def test_groups_must_agree_on_their_rails():
+    with pytest.raises(BadInput, match="the groups differ in 'rails'"):
+        hardware.resolve([{**RAILED, "rails": 4}, RAILED])

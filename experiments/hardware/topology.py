@@ -1,0 +1,136 @@
+"""The channels of a cluster: what a transfer from device to device crosses, and how fast each channel is.
+
+Each device has a way out of it and a way into it on its node's link; each rail of a node the same on the network; each leaf
+switch a way up to the spine and a way down. Devices of a node are joined all to all. A transfer to another node leaves and
+arrives by the rail of its target; where that is not the sender's own, it first crosses the sender's node link to the
+rail's first device. With one rail a node's devices share its adapter, and their node link is not used.
+A link that is not duplex has one channel for both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.hardware.parts import Hardware
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Transfers that happen at once: ``parts`` (of a vector) from ``sources`` to ``targets``, all of one shape."""
+
+    sources: Ints
+    targets: Ints
+    parts: Floats
+
+
+@dataclass(frozen=True)
+class Round:
+    """``steps`` transfers one after another along each of the flows, whose parts are for all steps together."""
+
+    steps: int
+    flows: Iterable[Flows]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Rounds on a topology: ``latency`` + ``slope`` x size seconds. ``loads`` has for each channel used the share of the
+    vector that crosses it, ``sent`` the largest share that a device sends.
+    """
+
+    latency: float
+    slope: float
+    sent: float
+    loads: dict[int, float]
+
+    def seconds(self, size: float) -> float:
+        return self.latency + self.slope * size
+
+
+class Topology:
+    """Channels are numbered: devices, then the rails of each node, then the rails of each leaf; even numbers lead out
+    (up), odd ones in (down). ``rate`` is bytes/s of each; those below ``adapters`` are devices', those from ``uplinks``
+    on are leaves'.
+    """
+
+    def __init__(self, cluster: Hardware) -> None:
+        nodes, self._network, self._switch = cluster.nodes, cluster.network, cluster.switch
+        counts = np.array([node.device_count for node in nodes])
+        self._rails, self._each = cluster.rails, counts // cluster.rails
+        self.node = np.repeat(np.arange(len(nodes)), counts)
+        self._first = np.cumsum(counts) - counts
+        self.rail = (np.arange(len(self.node)) - self._first[self.node]) // self._each[self.node]
+        self._leaf = np.arange(len(nodes)) // (self._switch.nodes if self._switch else len(nodes))
+        self.adapters = 2 * len(self.node)
+        self.uplinks = self.adapters + 2 * len(nodes) * self._rails
+        self._duplex = np.array([node.link.duplex for node in nodes])
+        self._latency = np.array([node.link.latency for node in nodes])
+        self._bandwidth = np.array([node.link.bandwidth for node in nodes])
+        self.rate = np.repeat(np.concatenate([self._bandwidth[self.node], *self._network_rates()]), 2)
+
+    def _network_rates(self) -> tuple[Floats, Floats]:
+        """Bytes/s of each rail of each node, and of each rail of each leaf."""
+        rail = self._network.bandwidth / self._rails
+        taper = self._switch.oversubscription if self._switch else 1.0
+        under = np.bincount(self._leaf)
+        return np.full(len(self._leaf) * self._rails, rail), np.repeat(under * rail / taper, self._rails)
+
+    def cost(self, rounds: Iterable[Round]) -> Cost:
+        """Rounds follow each other; in each the busiest channel sets the pace. Nothing sent costs nothing."""
+        latency = slope = 0.0
+        loads, sent = np.zeros(len(self.rate)), np.zeros(len(self.node))
+        for a_round in rounds:
+            load = np.zeros(len(self.rate))
+            latency += a_round.steps * max((self._carry(load, flows) for flows in a_round.flows), default=0.0)
+            slope += float((load / self.rate).max())
+            loads += load
+            for flows in a_round.flows:
+                _put(sent, flows.sources.ravel(), flows.parts.ravel())
+        used = np.flatnonzero(loads)
+        return Cost(
+            latency, slope, float(sent.max()), dict(zip(used.tolist(), loads[used].tolist(), strict=True))
+        )
+
+    def _carry(self, load: Floats, flows: Flows) -> float:
+        """Adds the flows to what each channel carries: the latency of the slowest."""
+        sources, targets, parts = flows.sources.ravel(), flows.targets.ravel(), flows.parts.ravel()
+        inside = self.node[sources] == self.node[targets]
+        latency = 0.0
+        if inside.any():
+            self._inside(load, sources[inside], targets[inside], parts[inside])
+            latency = float(self._latency[self.node[sources[inside]]].max())
+        if not inside.all():
+            latency = max(latency, self._between(load, sources[~inside], targets[~inside], parts[~inside]))
+        return latency
+
+    def _inside(self, load: Floats, sources: Ints, targets: Ints, parts: Floats) -> None:
+        _put(load, 2 * sources, parts)
+        _put(load, 2 * targets + self._duplex[self.node[targets]], parts)
+
+    def _between(self, load: Floats, sources: Ints, targets: Ints, parts: Floats) -> float:
+        """From node to node: the latency of the slowest flow."""
+        start, end, rail = self.node[sources], self.node[targets], self.rail[targets]
+        way_in = int(self._network.duplex)
+        _put(load, self.adapters + 2 * (start * self._rails + rail), parts)
+        _put(load, self.adapters + 2 * (end * self._rails + rail) + way_in, parts)
+        other = self.rail[sources] != rail
+        self._inside(
+            load, sources[other], (self._first[start] + rail * self._each[start])[other], parts[other]
+        )
+        up, down = self._leaf[start], self._leaf[end]
+        across = up != down
+        _put(load, self.uplinks + 2 * (up * self._rails + rail)[across], parts[across])
+        _put(load, self.uplinks + 2 * (down * self._rails + rail)[across] + way_in, parts[across])
+        spine = self._switch.latency if self._switch and across.any() else 0.0
+        return self._network.latency + spine
+
+
+def _put(load: Floats, channels: Ints, parts: Floats) -> None:
+    if len(channels):
+        load += np.bincount(channels, parts, len(load))

@@ -67,12 +67,14 @@ class Channels:
         for name in names:
             lane, rate, page = self._lane[name], self._rates[name], self._pages[name]
             amount = size if page == 1 else -(-size // page) * page
-            start = max(ready, self._free[lane])
+            free = self._free[lane]
+            start = ready if ready > free else free
             done = start + _time(rate, amount)
             self._free[lane] = done
             self.spans[name].append((start, done))
             self.moved[name] += amount
-            end = max(end, done)
+            if done > end:
+                end = done
         return end
 
     @property

@@ -8,7 +8,7 @@ as DRAGON (SC 2018), OC-DNN (HiPC 2018) and DeepUM (ASPLOS 2023) describe it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Sequence
 
 from experiments.core.errors import Infeasible
@@ -46,7 +46,8 @@ class PagedRun:
         self.backing = Backing(prepared, plan.paging, self.blocks, self.channels)
         self.resident: OrderedDict[int, None] = OrderedDict()
         self.arrival: dict[int, float] = {}
-        self.leaving: list[tuple[float, int]] = []
+        self.leaving: deque[tuple[float, int]] = deque()
+        self.leaving_bytes = 0
         self.dirty: set[int] = set()
         self.now, self.used, self.peak, self.at = 0.0, 0, 0, -1
         self.window, self.next_block = 1, -1
@@ -58,7 +59,7 @@ class PagedRun:
     def _begin(self) -> None:
         """Forget the figures so far: a new step is reported, and its clock starts at 0."""
         self.arrival = {block: time - self.now for block, time in self.arrival.items() if time > self.now}
-        self.leaving = [(time - self.now, size) for time, size in self.leaving]
+        self.leaving = deque((time - self.now, size) for time, size in self.leaving)
         self.channels.restart(self.now)
         self.now = 0.0
         self.stalls = dict.fromkeys(CAUSES, 0.0)
@@ -105,29 +106,40 @@ class PagedRun:
             self.dirty.update(self.blocks.written[op])
             self.now = start + seconds
             return
-        writes = set(self.blocks.written[op])
+        writes, lru = set(self.blocks.written[op]), self.paging.eviction == "lru"
         total = sum(self.blocks.size[block] for block in touched) or 1
         done = 0
         for position, block in enumerate(touched):
-            if block not in resident:
-                stalled += self._fault(touched, position)
-            elif arrival.get(block, 0.0) > self.now:
-                stalled += self._wait(arrival[block])
-            if block not in self.lines:
-                arrival.pop(block, None)
-            if self.paging.eviction == "lru" and block in resident:
+            if block not in resident or block in arrival:
+                self.now = start + stalled + seconds * done / total
+                stalled += self._missing(touched, position)
+            if lru and block in resident:
                 resident.move_to_end(block)
             if block in writes:
                 self.dirty.add(block)
             done += self.blocks.size[block]
-            self.now = start + stalled + seconds * done / total
             if block in self.lines:
+                self.now = start + stalled + seconds * done / total
                 stalled += self._wait(min(self.lines.pop(block), arrival.pop(block, self.now)))
+        self.now = start + stalled + seconds * done / total
+
+    def _missing(self, touched: Sequence[int], position: int) -> float:
+        """The op comes to a block that is not there, or not yet; how long it stands still."""
+        block, stalled = touched[position], 0.0
+        if block not in self.resident:
+            stalled = self._fault(touched, position)
+        elif self.arrival.get(block, 0.0) > self.now:
+            stalled = self._wait(self.arrival[block])
+        if block not in self.lines:
+            self.arrival.pop(block, None)
+        return stalled
 
     def _wait(self, time: float) -> float:
+        if time <= self.now:
+            return 0.0
         if time == float("inf"):
             raise Infeasible("waits for a transfer that never ends (zero bandwidth)", self._place())
-        stall = max(0.0, time - self.now)
+        stall = time - self.now
         self.stalls["fault"] += stall
         self.idle.append((self.now, self.now + stall))
         self.now += stall
@@ -214,7 +226,7 @@ class PagedRun:
         if all(block in self.resident for block in expected):
             return
         self.prefetch(expected, self.blocks.touched[op])
-        while self.capacity - self.used + sum(size for _, size in self.leaving) < LOW_WATER * self.capacity:
+        while self.capacity - self.used + self.leaving_bytes < LOW_WATER * self.capacity:
             if not self._evict(self.spared):
                 return
 
@@ -227,16 +239,19 @@ class PagedRun:
     def _count(self, size: int, block: int) -> None:
         self.used += size
         self.log.append((self.now, self.blocks.kind[block], size))
-        self.peak = max(self.peak, self.used)
+        if self.used > self.peak:
+            self.peak = self.used
 
     def _room(self, size: int, keep: Collection[int]) -> float | None:
         """When ``size`` bytes are free, for which blocks outside ``keep`` may leave; ``None`` when too few can."""
         ready = self.now
         while self.used + size > self.capacity:
             if self.leaving:
-                time, freed = self.leaving.pop(0)
+                time, freed = self.leaving.popleft()
+                self.leaving_bytes -= freed
                 self.used -= freed
-                ready = max(ready, time)
+                if time > ready:
+                    ready = time
             elif not self._evict(keep):
                 return None
         return ready
@@ -256,6 +271,7 @@ class PagedRun:
             end = self.backing.write(block, self.now)
             self.dirty.discard(block)
         self.leaving.append((end, size))
+        self.leaving_bytes += size
         self.log.append((self.now, self.blocks.kind[block], -size))
         return True
 

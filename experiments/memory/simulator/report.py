@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,7 +57,7 @@ class Simulation:
     def stall_time(self) -> float:
         return sum(self.stalls.values())
 
-    @property
+    @functools.cached_property
     def overlap_time(self) -> float:
         """Time in which some channel is busy while compute runs."""
         busy = merged([span for spans in self.transfers.values() for span in spans])
@@ -93,13 +94,13 @@ def until(time: float, spans: Spans) -> Spans:
 
 def merged(spans: Spans) -> npt.NDArray[np.float64]:
     """The union of ``spans`` as rows (start, end), disjoint and ascending."""
-    rows: list[list[float]] = []
-    for start, end in sorted(spans):
-        if rows and start <= rows[-1][1]:
-            rows[-1][1] = max(rows[-1][1], end)
-        else:
-            rows.append([start, end])
-    return np.array(rows).reshape(-1, 2)
+    rows = np.array(spans, np.float64).reshape(-1, 2)
+    if not len(rows):
+        return rows
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(rows[:, 1])
+    begins = np.append(True, rows[1:, 0] > ends[:-1])
+    return np.stack((rows[begins, 0], ends[np.append(begins[1:], True)]), axis=1)
 
 
 def length(spans: npt.NDArray[np.float64]) -> float:
@@ -108,16 +109,12 @@ def length(spans: npt.NDArray[np.float64]) -> float:
 
 def common(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The intersection of two unions as ``merged`` gives them."""
-    found, i, j = [], 0, 0
-    while i < len(first) and j < len(second):
-        start, end = max(first[i, 0], second[j, 0]), min(first[i, 1], second[j, 1])
-        if start < end:
-            found.append((start, end))
-        if first[i, 1] < second[j, 1]:
-            i += 1
-        else:
-            j += 1
-    return np.array(found).reshape(-1, 2)
+    low = np.searchsorted(second[:, 1], first[:, 0], side="right")
+    met = np.maximum(np.searchsorted(second[:, 0], first[:, 1], side="left") - low, 0)
+    mine = np.repeat(np.arange(len(first)), met)
+    other = np.repeat(low - np.cumsum(met) + met, met) + np.arange(len(mine))
+    starts = np.maximum(first[mine, 0], second[other, 0])
+    return np.stack((starts, np.minimum(first[mine, 1], second[other, 1])), axis=1)
 
 
 def curves(simulation: Simulation, capacity: int) -> dict[str, Series]:

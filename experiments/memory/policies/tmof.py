@@ -3,13 +3,14 @@
 The devices do the same step. Swaps are chosen for one of them: ``online`` takes the largest gap around the highest load
 until the step fits; ``offline`` solves the program of ``planning.locations`` with copies beside any op of a gap (its
 longest ``places``). *Disjoint swapping*: from the list of gaps by size device g prefers every G-th from the g-th on, so
-that the devices' copies fall at different times. *Bidirectional overlapping*: a token for each direction of the link; a
+that the devices' copies fall at different times; offline its program may move every G-th of the tensors by size, and all of
+them only where that share does not fit. *Bidirectional overlapping*: a token for each direction of the link; a
 copy runs only with its token, so that one device's copy out runs beside another's copy in. ``auto`` tries both, each and
 neither on the shared link and keeps what is fastest. The step lasts as long as on the slowest device, since gradients
 are synchronised at its end.
 
 Left open by the abstract: a token is given back after each tensor, devices that wait are served in turn; how many
-devices share a link is a knob. A step whose swaps are solved ``offline`` is the same on every device.
+devices share a link is a knob.
 """
 
 from __future__ import annotations
@@ -79,14 +80,11 @@ class Tmof(SharedLinkPolicy):
 
     def _plans(self, step: Step, machine: Machine, mode: str) -> SharedPlans:
         disjoint, discipline = MODES[mode]
-        if self.selection == "offline":
-            plan = self._offline(step, machine, mode)
-            return SharedPlans((plan,) * self.devices, discipline)
-        shifts = range(self.devices) if disjoint else [0] * self.devices
-        strides = self.devices if disjoint else 1
-        return SharedPlans(
-            tuple(self._online(step, machine, shift, strides, mode) for shift in shifts), discipline
-        )
+        choose = self._offline if self.selection == "offline" else self._online
+        if not disjoint:
+            return SharedPlans((choose(step, machine, 0, 1, mode),) * self.devices, discipline)
+        found = [choose(step, machine, shift, self.devices, mode) for shift in range(self.devices)]
+        return SharedPlans(tuple(found), discipline)
 
     def _online(self, step: Step, machine: Machine, shift: int, stride: int, mode: str) -> MemoryPlan:
         ranked = sorted(
@@ -98,15 +96,18 @@ class Tmof(SharedLinkPolicy):
         moves = moves_of(within(step, swaps, machine.capacity))
         return MemoryPlan(moves, notes={"mode": mode, "swaps": len(swaps), "shift": shift})
 
-    def _offline(self, step: Step, machine: Machine, mode: str) -> MemoryPlan:
+    def _offline(self, step: Step, machine: Machine, shift: int, stride: int, mode: str) -> MemoryPlan:
         limits = np.full(len(step.ops), float(machine.capacity))
-        tensors = sorted({gap.tensor for gap in gaps_of(step, self.least_bytes, wrapping=True)})
-        program = LocationProgram(step, machine, tensors, limits, Rules(window=ANYWHERE, places=self.places))
-        solution = program.solve(nodes=30, gap=0.01, most_binaries=3000)
-        if solution is None:
-            raise Infeasible("no places for tensors keep within the limit", "tmof")
-        notes = {"mode": mode, "objective": solution.objective}
-        return MemoryPlan(moves_of_program(program, solution), notes=notes)
+        sizes = {gap.tensor: gap.bytes for gap in gaps_of(step, self.least_bytes, wrapping=True)}
+        ranked = sorted(sizes, key=lambda tensor: (-sizes[tensor], tensor))
+        for movable in dict.fromkeys((tuple(ranked[shift::stride]), tuple(ranked))):
+            rules = Rules(window=ANYWHERE, places=self.places)
+            program = LocationProgram(step, machine, sorted(movable), limits, rules)
+            solution = program.solve(nodes=30, gap=0.01, most_binaries=3000)
+            if solution is not None:
+                notes = {"mode": mode, "objective": solution.objective, "shift": shift}
+                return MemoryPlan(moves_of_program(program, solution), notes=notes)
+        raise Infeasible("no places for tensors keep within the limit", "tmof")
 
 
 def slowest(together: Together, plans: SharedPlans) -> float:

@@ -111,14 +111,15 @@ class Sharding:
     """How a layer is divided among a worker's devices.
 
     ``axis`` names what is cut (``column``, ``row``, ``heads``, ``sequence``, ``expert`` ...); compute, parameters
-    and kept activations are divided by their own counts, since schemes differ in what they replicate.
+    and kept activations are divided by their own counts, since schemes differ in what they replicate. Where operators of
+    one layer are divided differently, the counts are those of the layer as a whole and need not be whole numbers.
     """
 
     layer: int
     axis: str
-    compute: int
-    parameters: int
-    activations: int
+    compute: float
+    parameters: float
+    activations: float
     forward: tuple[Collective, ...] = ()
     backward: tuple[Collective, ...] = ()
 

@@ -1,7 +1,9 @@
-"""A plan in which all devices of the cluster work on one layer after another, each layer divided in its own way."""
+"""A plan in which all devices of the cluster work on one layer after another, each operator divided in its own way."""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,13 +17,13 @@ from experiments.parallel.interface import (
     Stage,
     Worker,
 )
-from experiments.parallel.planning.configurations import Configuration
-from experiments.parallel.planning.layer_costs import MIRRORED, LayerCosts
+from experiments.parallel.planning.divisions import Configuration
+from experiments.parallel.planning.operator_costs import MIRRORED, OperatorCosts
 
 #: What the notes say of the simulated step.
 CARRIED = (
-    "simulated: one layer after another on all devices, transfers between layers on the way, gradients reduced beside the "
-    "backward passes that are left; the prediction adds all of them up and leaves out the update of weights"
+    "simulated: one layer after another on all devices, transfers between operators on the way, gradients reduced beside "
+    "the backward passes that are left; the prediction adds all of them up and leaves out the update of weights"
 )
 
 
@@ -41,34 +43,67 @@ def one_group_plan(
 
 
 def sharded_plan(
-    costs: LayerCosts, chosen: Sequence[Configuration], notes: Mapping[str, Any]
+    costs: OperatorCosts, chosen: Sequence[Configuration], notes: Mapping[str, Any]
 ) -> ParallelPlan:
-    """The plan for one configuration of every layer; ``costs`` knows batch, model and cluster."""
-    shardings = [_sharding(costs, chosen, layer) for layer in range(len(chosen))]
-    return one_group_plan(costs.wires.devices, len(chosen), costs.batch, shardings, notes)
+    """The plan for one configuration of every operator; ``costs`` knows batch, model and cluster."""
+    members: dict[int, list[int]] = defaultdict(list)
+    for number, operator in enumerate(costs.operators):
+        members[operator.layer].append(number)
+    shardings = [_sharding(costs, chosen, layer, inside) for layer, inside in sorted(members.items())]
+    return one_group_plan(costs.devices, len(costs.model), costs.batch, shardings, notes)
 
 
-def _sharding(costs: LayerCosts, chosen: Sequence[Configuration], layer: int) -> Sharding:
-    choice = chosen[layer]
-    forward = tuple(_transfers(costs, chosen, layer))
-    backward = [Collective(MIRRORED[c.kind], c.bytes, c.ranks) for c in forward]
-    reduced = costs.reduction(layer, choice)
+def _sharding(
+    costs: OperatorCosts, chosen: Sequence[Configuration], layer: int, inside: Sequence[int]
+) -> Sharding:
+    """A layer of several operators is divided as they are together: by their share of its time, parameters, activations."""
+    forward, backward, reduced = [], [], []
+    for number in inside:
+        arriving = list(transfers(costs, chosen, number))
+        summed = costs.summation(number, chosen[number])
+        forward += [*arriving, *([_a_sample(summed, costs.batch)] if summed else [])]
+        backward += [Collective(MIRRORED[c.kind], c.bytes, c.ranks) for c in arriving]
+        reduced += costs.reductions(number, chosen[number])
     return Sharding(
         layer=layer,
-        axis=str(choice),
-        compute=choice.parts,
-        parameters=choice.weight_parts(costs.dims[layer]),
-        activations=choice.parts,
-        forward=forward,
-        backward=(*backward, *([reduced] if reduced else [])),
+        axis=_axis(costs, chosen, inside),
+        compute=_parts((costs.operators[n].share, math.prod(chosen[n])) for n in inside),
+        parameters=_parts(entry for n in inside for entry in _parameters(costs, n, chosen[n])),
+        activations=_parts((costs.operators[n].stash_bytes, math.prod(chosen[n])) for n in inside),
+        forward=tuple(forward),
+        backward=(*reversed(backward), *reduced),
     )
 
 
-def _transfers(costs: LayerCosts, chosen: Sequence[Configuration], layer: int) -> Iterator[Collective]:
-    """What the layer must fetch from those that it reads, as a collective in which each device receives so much."""
-    for source in costs.model.predecessors[layer].tolist():
-        found = costs.exchange(source, layer, [chosen[source]], [chosen[layer]])
+def _axis(costs: OperatorCosts, chosen: Sequence[Configuration], inside: Sequence[int]) -> str:
+    """How each operator that takes time is divided, repeated ones once."""
+    busy = [n for n in inside if costs.operators[n].share] or inside
+    return " | ".join(dict.fromkeys(costs.axes[n].text(chosen[n]) for n in busy))
+
+
+def _parameters(costs: OperatorCosts, number: int, choice: Configuration) -> Iterator[tuple[float, int]]:
+    for operand in costs.operators[number].parameters:
+        yield operand.bytes, costs.axes[number].degrees_of(choice, operand.dims)
+
+
+def _parts(entries: Iterator[tuple[float, int]]) -> float:
+    """Into how many parts all entries (amount, parts) are divided together: their sum over a device's sum."""
+    known = [(amount, parts) for amount, parts in entries if amount > 0]
+    if len({parts for _, parts in known}) <= 1:
+        return known[0][1] if known else 1
+    return sum(amount for amount, _ in known) / sum(amount / parts for amount, parts in known)
+
+
+def transfers(costs: OperatorCosts, chosen: Sequence[Configuration], number: int) -> Iterator[Collective]:
+    """What an operator must fetch from those that it reads, as collectives in which each device receives so much."""
+    sources = dict.fromkeys(o.source for o in costs.operators[number].operands if o.source >= 0)
+    for source in sources:
+        found = costs.exchange(source, number, [chosen[source]], [chosen[number]])
         received, ranks = float(found.received[0, 0]), int(found.ranks[0, 0])
         if received:
             kind = "all_gather" if found.gathers[0, 0] else "all_to_all"
             yield Collective(kind, received * ranks / (ranks - 1) / costs.batch, ranks)
+
+
+def _a_sample(collective: Collective, batch: int) -> Collective:
+    return Collective(collective.kind, collective.bytes / batch, collective.ranks, collective.stride)

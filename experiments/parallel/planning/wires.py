@@ -1,24 +1,15 @@
-"""What collectives among groups of a cluster's devices take, by the alpha-beta costs of its links.
-
-The same rules as the simulator's: a ring inside a node runs at the node's link, one across nodes at the network's, which
-groups that leave the same node share.
-"""
+"""What collectives among neighbouring devices of a whole cluster take: the simulator's own costs, looked up once."""
 
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from dataclasses import replace
 
-from experiments.hardware import Hardware, Link, collectives
+import numpy as np
+
+from experiments.hardware import Hardware
+from experiments.hardware.patterns import PATTERNS
+from experiments.hardware.topology import Cost, Topology
 from experiments.parallel.interface import Collective
-
-TRAFFIC = {
-    "all_reduce": collectives.ring_all_reduce_traffic,
-    "all_gather": collectives.ring_all_gather_traffic,
-    "reduce_scatter": collectives.ring_reduce_scatter_traffic,
-    "all_to_all": collectives.all_to_all_traffic,
-}
 
 
 class Wires:
@@ -26,7 +17,9 @@ class Wires:
 
     def __init__(self, cluster: Hardware) -> None:
         self.cluster = cluster
+        self.topology = Topology(cluster)
         self.node_of = [n for n, node in enumerate(cluster.nodes) for _ in range(node.device_count)]
+        self._costs: dict[tuple[str, int, int], Cost] = {}
 
     @property
     def devices(self) -> int:
@@ -41,21 +34,19 @@ class Wires:
     def uneven(self) -> bool:
         return any(node.device_count != self.per_node for node in self.cluster.nodes)
 
-    def seconds(self, kind: str, size: float, ranks: int, stride: int = 1) -> float:
-        """Of the slowest group; ``size`` is the bytes of the whole vector (see ``hardware.collectives``)."""
-        if ranks == 1 or size == 0:
+    def seconds(self, collective: Collective) -> float:
+        """``bytes`` are taken as they are, whatever they count for."""
+        ranks = collective.ranks or self.devices
+        if ranks == 1 or collective.bytes == 0:
             return 0.0
-        link, shared = self._pace(ranks, stride)
-        paced = replace(link, bandwidth=link.bandwidth / shared)
-        return collectives.seconds(paced, TRAFFIC[kind](ranks, size))
+        return self.cost(collective.kind, ranks, collective.stride).seconds(collective.bytes)
 
-    @functools.lru_cache(maxsize=1024)  # noqa: B019 - one object for each search
-    def _pace(self, ranks: int, stride: int) -> tuple[Link, int]:
-        """The slowest link of all groups and how many of them share it."""
-        groups = Collective("all_reduce", 0.0, ranks, stride).groups(range(self.devices))
-        crossed = [sorted({self.node_of[device] for device in group}) for group in groups]
-        counts = Counter(node for nodes in crossed if len(nodes) > 1 for node in nodes)
-        if counts:
-            return self.cluster.network, max(counts.values())
-        links = [self.cluster.nodes[nodes[0]].link for nodes in crossed]
-        return min(links, key=lambda link: link.bandwidth), 1
+    def cost(self, kind: str, ranks: int, stride: int = 1) -> Cost:
+        """In every group of ``ranks`` devices ``stride`` apart at once: rings where there are any."""
+        key = kind, ranks, stride
+        if key not in self._costs:
+            groups = np.array(Collective(kind, 0.0, ranks, stride).groups(range(self.devices)))
+            patterns = PATTERNS[kind]
+            pattern = patterns["ring"] if "ring" in patterns else next(iter(patterns.values()))
+            self._costs[key] = self.topology.cost(pattern(groups, self.topology))
+        return self._costs[key]

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from experiments.core.spec import WorkloadOptions
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
-from experiments.parallel.planning.configurations import Configuration
-from experiments.parallel.planning.elimination import MOST_ENTRIES, eliminate
-from experiments.parallel.planning.layer_costs import LayerCosts
-from experiments.parallel.planning.layer_dims import layer_dims
+from experiments.parallel.planning.divisions import Configuration
+from experiments.parallel.planning.elimination import eliminate
+from experiments.parallel.planning.enumeration import MOST_ENTRIES
+from experiments.parallel.planning.operator_costs import OperatorCosts
+from experiments.parallel.planning.sharded_plan import _parts
 from experiments.parallel.policies.optcnn import OptCnn
 from experiments.parallel.simulator import simulate
 from experiments.readers.base import open_file
 from experiments.workloads.layers import LayerGraph
-from experiments.workloads.ragged import Ragged
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
 SLOW = Link("slow", 1.0, 0.0, True, "test")
@@ -41,70 +41,58 @@ def convolutions(*channels: int, image: int = 8, seconds: float = 8.0, batch: in
     return replace(model, kind=tuple(kinds), output_bytes=outputs, parameter_bytes=weights)
 
 
+def halved(axis: str) -> Configuration:
+    """Two parts along one axis of a convolution; one part for no axis."""
+    return tuple(2 if name == axis else 1 for name in ("batch", "height", "width", "channel"))
+
+
 def planned(model: LayerGraph, hardware: Hardware, batch: int, **knobs: str) -> ParallelPlan:
     plan = OptCnn(**knobs).place(model, hardware, batch, estimate(model, hardware, optimizer="sgd"))
     assert violations(plan, model, hardware) == []
     return plan
 
 
-class TestDimensions:
-    def test_a_profile_writes_its_channels_and_images_follow_from_bytes(self) -> None:
-        """Ten samples of 3 x 8 x 8 floats."""
-        dims = layer_dims(convolutions(3, batch=10), 10)
-        assert dims[0].extents == (10, 3, 8, 8)
-        assert dims[0].window is not None
-        assert (dims[0].window.size, dims[0].window.padding) == (3, 1)
-
-    def test_a_captured_convolution_is_solved_from_flops(self) -> None:
-        """16 channels of 8 x 8 from 4 channels by 3 x 3 with a bias: 592 parameters, 2 * 576 * 64 FLOPs."""
-        model = replace(
-            chain(2),
-            kind=("convolution", "convolution"),
-            parameter_bytes=np.array([4.0 * (4 * 1 + 4), 4.0 * (16 * 4 * 9 + 16)]),
-            forward_flops=np.array([2.0 * 4 * 64, 2.0 * 576 * 64]),
-            output_bytes=np.array([4.0 * 4 * 64, 4.0 * 16 * 64]),
-        )
-        first, second = layer_dims(model, 1)
-        assert first.extents == (1, 4, 8, 8)
-        assert second.extents == (1, 16, 8, 8)
-        assert second.window is not None
-        assert second.window.size == 3
+class TestAxes:
+    def test_parameters_come_last_so_that_their_parts_are_neighbours(self) -> None:
+        axes = OperatorCosts(estimate(convolutions(4), cluster(1, 2)), 4).axes[0]
+        assert axes.names == ("batch", "height", "width", "channel")
+        assert axes.sizes == (4, 8, 8, 4)
 
     def test_what_is_not_known_is_divided_by_samples_only(self) -> None:
         model = replace(chain(1, batch=4), kind=("LSTM(4, 4)",))
-        assert not layer_dims(model, 4)[0].known
-        assert set(LayerCosts(estimate(model, cluster(1, 2)), 4).choices[0]) == {
-            Configuration(),
-            Configuration(sample=2),
-        }
+        assert OperatorCosts(estimate(model, cluster(1, 2)), 4).choices == (((1,), (2,)),)
+
+    def test_samples_that_nobody_counted_divide_by_any_number(self) -> None:
+        model = replace(chain(1), kind=("LSTM(4, 4)",), facts={"batch": None})
+        assert OperatorCosts(estimate(model, cluster(1, 3)), 1).choices == (((1,), (3,)),)
 
 
 class TestTransfers:
-    def received(self, sent: Configuration, read: Configuration) -> float:
+    def received(self, sent: str, read: str) -> float:
         """Bytes that the busier of two devices receives between two convolutions of 4 x 4 x 8 x 8 floats (4,096 bytes)."""
         model = convolutions(4, 4)
-        costs = LayerCosts(estimate(model, cluster(1, 2)), 4)
-        return float(costs.exchange(0, 1, [sent], [read]).received[0, 0])
+        costs = OperatorCosts(estimate(model, cluster(1, 2)), 4)
+        return float(costs.exchange(0, 1, [halved(sent)], [halved(read)]).received[0, 0])
 
     def test_equal_samples_move_nothing(self) -> None:
-        assert self.received(Configuration(sample=2), Configuration(sample=2)) == 0
+        assert self.received("batch", "batch") == 0
 
     def test_rows_need_the_halo_of_a_window(self) -> None:
         """One of eight rows of the neighbour."""
-        assert self.received(Configuration(height=2), Configuration(height=2)) == 4096 / 8
+        assert self.received("height", "height") == 4096 / 8
 
     def test_output_channels_read_all_input_channels(self) -> None:
-        assert self.received(Configuration(channel=2), Configuration(channel=2)) == 4096 / 2
+        assert self.received("channel", "channel") == 4096 / 2
 
     def test_samples_to_channels_move_the_other_half(self) -> None:
-        assert self.received(Configuration(sample=2), Configuration(channel=2)) == 4096 / 2
+        assert self.received("batch", "channel") == 4096 / 2
 
     def test_channels_to_samples_move_a_quarter(self) -> None:
         """A device needs half the samples and has half of their channels."""
-        assert self.received(Configuration(channel=2), Configuration(sample=2)) == 4096 / 4
+        assert self.received("channel", "batch") == 4096 / 4
 
     def test_an_idle_device_gets_its_part_from_the_one_that_worked(self) -> None:
-        assert self.received(Configuration(), Configuration(sample=2)) == 4096 / 2
+        assert self.received("", "batch") == 4096 / 2
 
 
 class TestElimination:
@@ -187,7 +175,7 @@ class TestPolicy:
         hardware = cluster(
             *shape, link=Link("node", 3e3, 1e-3, True, "test"), network=Link("net", 5e2, 1e-3, True, "test")
         )
-        costs = LayerCosts(estimate(model, hardware, optimizer="sgd"), 4)
+        costs = OperatorCosts(estimate(model, hardware, optimizer="sgd"), 4)
         tables = costs.tables()
         best = min(
             tables.total(chosen) for chosen in itertools.product(*(range(len(c)) for c in tables.choices))
@@ -210,20 +198,7 @@ class TestPolicy:
         assert notes["enumerated"] == 1
         assert notes["lower_bound"] < notes["predicted_step_time"] < notes["data_parallel_time"]
 
-
-def test_a_layer_reads_two_inputs_that_are_joined() -> None:
-    """A concatenation of 2 + 6 channels halved: the second half lies in the second input alone."""
-    model = replace(
-        convolutions(2, 6, 8),
-        kind=(
-            "Conv2d(2, 2, kernel_size=(1, 1), stride=(1, 1))",
-            "Conv2d(2, 6, kernel_size=(1, 1), stride=(1, 1))",
-            "Concat(1)",
-        ),
-        predecessors=Ragged.of([[], [0], [0, 1]]),
-    )
-    costs = LayerCosts(estimate(model, cluster(1, 2)), 4)
-    halves, whole = [Configuration(channel=2)], [Configuration()]
-    size = float(model.output_bytes[1])
-    assert costs.exchange(0, 2, whole, halves).received[0, 0] == 0
-    assert costs.exchange(1, 2, whole, halves).received[0, 0] == pytest.approx(size * 4 / 6)
+    def test_operators_of_one_layer_may_be_divided_differently(self) -> None:
+        """Half the time on 4 parts, half on 2: as if on 1 / (0.5 / 4 + 0.5 / 2) = 2.67 parts."""
+        assert _parts(iter([(0.5, 4), (0.5, 2)])) == pytest.approx(8 / 3)
+        assert _parts(iter([(0.5, 4), (0.0, 1)])) == 4

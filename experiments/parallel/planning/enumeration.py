@@ -1,0 +1,120 @@
+"""Least cost of one choice for every node of a graph, by looking at all choices, one node after another.
+
+The node whose table over its neighbours is smallest is replaced by that table (its best choice for each of theirs), and so
+on: the optimum of a full enumeration at C^(neighbours + 1) instead of C^nodes. Where even that is too much, nodes keep
+their most promising choices only; these are chosen again around each better solution, and the result is no proven optimum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Floats
+
+#: A node, the nodes that decide its choice, and its best choice for each of theirs.
+Step = tuple[int, tuple[int, ...], Ints]
+#: Nodes and a table over their choices.
+Table = tuple[tuple[int, ...], Floats]
+Nodes = Mapping[int, Floats]
+#: From the smaller to the larger node.
+Edges = Mapping[tuple[int, int], Floats]
+
+#: Entries of the largest table.
+MOST_ENTRIES = 20_000_000
+
+
+def enumerated(nodes: Nodes, edges: Edges) -> tuple[dict[int, int], float, bool]:
+    """The choice of every node, its cost, and whether all choices were looked at."""
+    most = _width(nodes, edges)
+    if most == max((len(own) for own in nodes.values()), default=0):
+        return *_all(nodes, edges), True
+    best, cost = _among(nodes, edges, _promising(nodes, edges, None, most))
+    while True:
+        chosen, found = _among(nodes, edges, _promising(nodes, edges, best, most))
+        if found >= cost:
+            return best, cost, False
+        best, cost = chosen, found
+
+
+def undone(steps: Sequence[Step], chosen: dict[int, int]) -> dict[int, int]:
+    """``chosen`` with the choices of all nodes that were replaced, the last one first."""
+    for node, deciding, best in reversed(steps):
+        chosen[node] = int(best[tuple(chosen[other] for other in deciding)])
+    return chosen
+
+
+def _width(nodes: Nodes, edges: Edges) -> int:
+    """Choices that every node may keep so that no table exceeds ``MOST_ENTRIES``."""
+    most = max((len(own) for own in nodes.values()), default=0)
+    while _order(edges, {n: min(len(own), most) for n, own in nodes.items()})[1] > MOST_ENTRIES and most > 1:
+        most -= max(1, most // 8)
+    return most
+
+
+def _promising(nodes: Nodes, edges: Edges, around: Mapping[int, int] | None, most: int) -> dict[int, Ints]:
+    """The choices that cost least with their edges: to the best choices of the neighbours, or to those of a solution."""
+    cost = {node: own.copy() for node, own in nodes.items()}
+    for (i, j), table in edges.items():
+        cost[i] += table.min(axis=1) if around is None else table[:, around[j]]
+        cost[j] += table.min(axis=0) if around is None else table[around[i], :]
+    return {node: np.sort(np.argsort(column, kind="stable")[:most]) for node, column in cost.items()}
+
+
+def _among(nodes: Nodes, edges: Edges, kept: Mapping[int, Ints]) -> tuple[dict[int, int], float]:
+    few = {node: own[kept[node]] for node, own in nodes.items()}
+    between = {(i, j): table[np.ix_(kept[i], kept[j])] for (i, j), table in edges.items()}
+    chosen, cost = _all(few, between)
+    return {node: int(kept[node][choice]) for node, choice in chosen.items()}, cost
+
+
+def _all(nodes: Nodes, edges: Edges) -> tuple[dict[int, int], float]:
+    tables: list[Table] = [((node,), own) for node, own in sorted(nodes.items())]
+    tables += [(pair, table) for pair, table in sorted(edges.items())]
+    steps: list[Step] = []
+    for node in _order(edges, {node: len(own) for node, own in nodes.items()})[0]:
+        tables = _without(steps, tables, node)
+    return undone(steps, {}), float(sum(table for _, table in tables))
+
+
+def _order(edges: Edges, sizes: Mapping[int, int]) -> tuple[list[int], float]:
+    """Nodes by the size of the table over their neighbours, smallest first, and the entries of the largest one."""
+    around: dict[int, set[int]] = defaultdict(set)
+    for i, j in edges:
+        around[i].add(j)
+        around[j].add(i)
+    left, order, largest = set(sizes), [], 0.0
+    while left:
+        entries = {n: float(sizes[n] * math.prod(sizes[other] for other in around[n])) for n in left}
+        node = min(left, key=lambda candidate: (entries[candidate], candidate))
+        largest = max(largest, entries[node])
+        joined = around.pop(node)
+        for other in joined:
+            around[other] |= joined
+            around[other] -= {node, other}
+        left.discard(node)
+        order.append(node)
+    return order, largest
+
+
+def _scope(tables: Sequence[Table], node: int) -> tuple[int, ...]:
+    """The node and all that share a table with it, the node last."""
+    around = {other for names, _ in tables if node in names for other in names}
+    return (*sorted(around - {node}), node)
+
+
+def _without(steps: list[Step], tables: Sequence[Table], node: int) -> list[Table]:
+    """The tables once ``node`` is replaced."""
+    scope = _scope(tables, node)
+    joined: Floats = np.zeros(())
+    for names, table in tables:
+        if node in names:
+            order = [names.index(other) for other in scope if other in names]
+            shape = [table.shape[names.index(other)] if other in names else 1 for other in scope]
+            joined = joined + table.transpose(order).reshape(shape)
+    steps.append((node, scope[:-1], joined.argmin(axis=-1)))
+    return [*(entry for entry in tables if node not in entry[0]), (scope[:-1], joined.min(axis=-1))]

@@ -1,7 +1,8 @@
 """Slots per second of the parallel simulator, against a bare dependency replay of the same slots.
 
 The bare replay is a bound: a fixed-point loop over ranks that knows only slot times and the dependencies between
-stages; no messages, no memory, no events. Both must agree on the span, which is the schedule's closed form.
+stages; no messages, no memory, no events. Both must agree on the span, which is the schedule's closed form. Last, a plan as
+Megatron's for 1,536 devices: 12 stages x 8 tensor-parallel x 16 data-parallel, with all their messages.
 
     python benchmarks/parallel_simulator.py [--stages 16] [--micro-batches 64 256 1024]
 """
@@ -17,7 +18,19 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, ParallelPlan, PipelineSchedule, Slot
+from experiments.hardware import resolve
+from experiments.parallel.interface import (
+    BACKWARD,
+    FORWARD,
+    WEIGHT,
+    Collective,
+    ParallelPlan,
+    PipelineSchedule,
+    Sharding,
+    Slot,
+    Stage,
+    Worker,
+)
 from experiments.parallel.policies.chimera import Chimera
 from experiments.parallel.policies.interleaved import Interleaved
 from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
@@ -84,6 +97,34 @@ def measure(name: str, devices: int, micro_batches: int) -> tuple[int, float, fl
     return len(slots), simulated - start, replayed - simulated
 
 
+def megatron(micro_batches: int, stages: int = 12, tensor: int = 8, data: int = 16) -> tuple[int, float]:
+    """Slots and seconds of a plan with two all-reduces a layer and pass, replicas that meet, stages on a network."""
+    layers, policy = 8 * stages, OneForwardOneBackward(micro_batches=micro_batches)
+    sums = (Collective("all_reduce", 5e7),) * 2
+    workers = []
+    for stage in range(stages):
+        order = policy.order(stage, stages, micro_batches)
+        for replica in range(data):
+            own = [slot._replace(micro_batch=slot.micro_batch + replica * micro_batches) for slot in order]
+            first = tensor * len(workers)
+            workers.append(Worker(tuple(range(first, first + tensor)), tuple(own)))
+    plan = ParallelPlan(
+        batch=data * micro_batches,
+        micro_batches=data * micro_batches,
+        mesh=(("pipeline", stages), ("data", data), ("tensor", tensor)),
+        stages=tuple(Stage(8 * s, 8 * s + 8, tuple(range(s * data, (s + 1) * data))) for s in range(stages)),
+        workers=tuple(workers),
+        shardings=tuple(Sharding(n, "column", tensor, tensor, tensor, sums, sums) for n in range(layers)),
+    )
+    node = {"device": "a100-80g", "devices_per_node": tensor, "network": "ib-200g", "rails": tensor}
+    hardware = resolve({"cluster": {"nodes": stages * data, **node}})
+    model = chain(layers, 0.01, 0.02, parameter_bytes=3.6e9, output_bytes=5e7, stash_bytes=1e6)
+    asked = estimate(model, hardware, "float16")
+    start = time.perf_counter()
+    simulate(plan, asked)
+    return sum(len(worker.slots) for worker in workers), time.perf_counter() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stages", type=int, default=16)
@@ -95,6 +136,10 @@ def main() -> None:
             slots, simulated, bare = measure(name, options.stages, micro_batches)
             rates = f"{slots / simulated:10.0f} /s {slots / bare:11.0f} /s {bare / simulated:14.1%}"
             print(f"{name:12} {slots:8d} {rates}")
+    for micro_batches in (12, 96):
+        slots, simulated = megatron(micro_batches)
+        what = f"1,536 devices, {micro_batches} micro-batches in {simulated:.2f} s"
+        print(f"{'Megatron':12} {slots:8d} {slots / simulated:10.0f} /s   {what}")
 
 
 if __name__ == "__main__":

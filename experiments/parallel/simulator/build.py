@@ -6,18 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from experiments.hardware.roofline import memory_rate
-from experiments.parallel.interface import (
-    BACKWARD,
-    FORWARD,
-    PER_SAMPLE,
-    PER_STEP,
-    WEIGHT,
-    Collective,
-    Estimate,
-    ParallelPlan,
-    Slot,
-)
+from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Estimate, ParallelPlan, Slot
 from experiments.parallel.simulator.network import Message, Network
+from experiments.parallel.simulator.passes import Passes
 from experiments.parallel.simulator.stages import StageFigures
 from experiments.parallel.simulator.tasks import TaskGraph
 
@@ -39,11 +30,7 @@ class Builder:
         self.plan, self.estimate = plan, estimate
         self.figures = StageFigures(plan, estimate)
         self.network = Network(estimate.cluster)
-        straggling = dict(estimate.cluster.stragglers)
-        self._slowdown = [
-            max(estimate.slowdown(device) * straggling.get(device, 1.0) for device in worker.devices)
-            for worker in plan.workers
-        ]
+        self.passes = Passes(plan, estimate, self.figures, self.network)
         self.graph = TaskGraph()
         self.first: dict[Slot, int] = {}
         self.last: dict[Slot, int] = {}
@@ -58,8 +45,7 @@ class Builder:
         self._reducing: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._throttled: dict[int, int] = {}
         self._pieces: dict[tuple[int, int], list[int]] = defaultdict(list)
-        self._inner: dict[tuple[int, Collective, float], Message] = {}
-        self._exchanging = self._stages_that_exchange()
+        self._exchanging = self.passes.stages_that_exchange()
 
     @property
     def _reduces_always(self) -> bool:
@@ -113,62 +99,25 @@ class Builder:
 
     def _piece(self, worker: int, slot: Slot, layers: range) -> tuple[int, int]:
         """Compute over ``layers`` with the collectives that their shardings ask for: the first and the last task."""
+        graph, overhead = self.graph, 0.0 if slot in self.first else self.plan.slot_overhead
         first = last = -1
-        for part, beside in self._parts(slot.kind, layers):
-            before = self.graph.lane_end(worker)
-            seconds = self.figures.seconds(slot.kind, part, slot.micro_batch) * self._slowdown[worker]
-            if slot not in self.first and first < 0:
-                seconds += self.plan.slot_overhead
-            last = self.graph.compute(str(slot), seconds, worker)
-            first = last if first < 0 else first
-            started = [self._inside(worker, slot, c, [] if before is None else [before]) for c in beside]
-            if started:
-                last = self.graph.compute(str(slot), 0.0, worker)
+        for run in self.passes.runs(worker, slot, layers):
+            before = graph.lane_end(worker)
+            last = graph.compute(slot, run.seconds + overhead, worker)
+            first, overhead = last if first < 0 else first, 0.0
+            if run.beside:
+                started = [graph.send(slot, m, () if before is None else (before,)) for m in run.beside]
+                last = graph.compute(slot, 0.0, worker)
                 for task in started:
-                    self.graph.edge(task, last)
-            last = self._blocking(worker, slot, part, last)
+                    graph.edge(task, last)
+            for message in run.after:
+                last = graph.blocking(slot, message, worker)
         return first, last
-
-    def _parts(self, kind: str, layers: range) -> list[tuple[range, list[Collective]]]:
-        """Runs of layers and the collectives beside them: a layer that has any is a run of its own."""
-        found: list[tuple[range, list[Collective]]] = []
-        begin = layers.start
-        for layer in layers if self.plan.shardings else ():
-            beside = [c for c in self.figures.collectives(kind, range(layer, layer + 1)) if c.overlap]
-            beside = [c for c in beside if c.per != PER_STEP]
-            if beside:
-                found += [(range(begin, layer), [])] if begin < layer else []
-                found.append((range(layer, layer + 1), beside))
-                begin = layer + 1
-        return [*found, (range(begin, layers.stop), [])] if begin < layers.stop else found
-
-    def _blocking(self, worker: int, slot: Slot, layers: range, last: int) -> int:
-        """The collectives of ``layers`` that the worker waits for: the last task."""
-        for collective in self.figures.collectives(slot.kind, layers):
-            if not collective.overlap and collective.per != PER_STEP:
-                message = self._message_inside(worker, slot, collective)
-                last = self.graph.blocking(f"{collective.kind} {slot}", message, worker)
-        return last
-
-    def _inside(self, worker: int, slot: Slot, collective: Collective, after: list[int]) -> int:
-        """A collective among the worker's devices beside its computations."""
-        message = self._message_inside(worker, slot, collective)
-        return self.graph.send(f"{collective.kind} {slot}", message, after)
-
-    def _message_inside(self, worker: int, slot: Slot, collective: Collective) -> Message:
-        times = self.figures.samples(slot.micro_batch) if collective.per == PER_SAMPLE else 1.0
-        key = worker, collective, times
-        if key not in self._inner:
-            groups = collective.groups(self.plan.workers[worker].devices)
-            self._inner[key] = self.network.groups(collective.kind, groups, collective.bytes * times)
-        return self._inner[key]
 
     def _once_a_step(self, worker: int, slot: Slot, layers: range, last: int) -> None:
         """The gradients of ``layers`` are complete: what their shardings exchange once a step; the update waits."""
-        for collective in self.figures.collectives(BACKWARD, layers):
-            if collective.per == PER_STEP:
-                task = self._inside(worker, slot, collective, [last])
-                self._reduced[slot.stage, worker].append(task)
+        for message in self.passes.once_a_step(worker, slot, layers):
+            self._reduced[slot.stage, worker].append(self.graph.send(slot, message, (last,)))
 
     def _throttle(self, worker: int, stage: int, first: int, last: int) -> None:
         """From stage 2 on the gradients of two buckets may exist whole: a third waits until the first is reduced."""
@@ -176,15 +125,6 @@ class Builder:
         pieces.append(last)
         if self.plan.zero >= 2 and len(pieces) > 2:
             self._throttled[pieces[-3]] = first
-
-    def _stages_that_exchange(self) -> set[int]:
-        """Stages in which a layer has a collective once a step."""
-        return {
-            number
-            for number, stage in enumerate(self.plan.stages)
-            for collective in self.figures.collectives(BACKWARD, range(stage.begin, stage.end))
-            if collective.per == PER_STEP
-        }
 
     # --- messages between stages ----------------------------------------------------------------------------
 
@@ -202,7 +142,7 @@ class Builder:
             self.graph.edge(self.last[before], self.first[after])
             return
         message = self._between_workers(sender, receiver, size)
-        task = self.graph.send(f"{before}>{target}", message, [self.last[before]])
+        task = self.graph.send((before, target), message, (self.last[before],))
         self.graph.edge(task, self.first[after])
 
     def _between_workers(self, sender: int, receiver: int, size: float) -> Message:
@@ -241,7 +181,7 @@ class Builder:
         size = parameters * self.estimate.states.weight
         message = self._among(stage, "all_gather", size)
         after = [self._before[piece] for _, piece in members if piece in self._before]
-        task = self.graph.send(f"all_gather {stage}.{bucket}", message, after)
+        task = self.graph.send((stage, bucket), message, after)
         for worker, piece in members:
             self.graph.edge(task, piece)
             self.holdings.append(Holding(worker, size, task, piece))
@@ -249,9 +189,8 @@ class Builder:
     def _reduce(self, stage: int, bucket: int, parameters: float, members: list[tuple[int, int]]) -> None:
         size = parameters * self.estimate.states.gradient
         kind = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
-        task = self.graph.send(
-            f"{kind} {stage}.{bucket}", self._among(stage, kind, size), [piece for _, piece in members]
-        )
+        message = self._among(stage, kind, size)
+        task = self.graph.send((stage, bucket), message, [piece for _, piece in members])
         for worker, piece in members:
             self._reduced[stage, worker].append(task)
             if piece in self._throttled:
@@ -276,7 +215,7 @@ class Builder:
             tasks = [self._update_of(number, worker, owned) for worker in stage.workers]
             if self.plan.zero in (1, 2) and len(stage.workers) > 1:
                 size = parameters * self.estimate.states.weight
-                self.graph.send(f"all_gather {number}", self._among(number, "all_gather", size), tasks)
+                self.graph.send((number,), self._among(number, "all_gather", size), tasks)
 
     def _update_of(self, stage: int, worker: int, parameters: float) -> int:
         """Bound by memory: states are read and written once, gradients read."""

@@ -8,8 +8,9 @@ messages' bytes one after the other, and a message ends no earlier than its own 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +28,8 @@ class Message:
     """Channels held, seconds, and the bytes that each of ``senders`` sends on the wire.
 
     ``kind`` is ``send`` or a collective's; ``size`` the bytes that a sender hands over: what it sends, or the whole
-    vector of a collective. ``shares`` are (channel, seconds) of channels that it shares.
+    vector of a collective. ``shares`` are (channel, seconds) of channels that it shares. One that is several in a row has
+    them as ``parts``.
     """
 
     channels: tuple[int, ...]
@@ -37,6 +39,18 @@ class Message:
     kind: str
     size: float
     shares: tuple[tuple[int, float], ...] = ()
+    parts: tuple[Message, ...] = ()
+
+
+def joined(messages: Iterable[Message]) -> Iterator[Message]:
+    """Messages one after another, those in a row that hold the same channels as one."""
+    for _, row in itertools.groupby(messages, lambda message: (message.channels, message.shares)):
+        parts = tuple(row)
+        if len(parts) == 1 or parts[0].shares:
+            yield from parts
+        else:
+            seconds = sum(part.seconds for part in parts)
+            yield replace(parts[0], seconds=seconds, parts=parts)
 
 
 class Network:

@@ -8,7 +8,7 @@ for equal stages and no communication it is (p-1)/(m+p-1).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from experiments.parallel.interface import Evaluation, Slot
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.memory import Usage
+from experiments.parallel.simulator.network import Message
 from experiments.parallel.simulator.tasks import Times
 
 
@@ -101,25 +102,30 @@ def _busy(built: Builder) -> list[float]:
     return busy
 
 
+def _sent(built: Builder) -> list[tuple[Message, int]]:
+    """Every message that was sent and how often."""
+    times = Counter(id(message) for message in built.graph.message)
+    distinct = {id(message): message for message in built.graph.message if message}
+    return [(part, times[key]) for key, message in distinct.items() for part in message.parts or (message,)]
+
+
 def _busiest_sender(built: Builder) -> tuple[float, float]:
     """Bytes and seconds of the messages of the device that sends most (the first of equals)."""
     sent = dict.fromkeys(built.plan.devices, 0.0)
     seconds = dict.fromkeys(built.plan.devices, 0.0)
-    for message in built.graph.message:
-        for device in message.senders if message else ():
-            assert message is not None
-            sent[device] += message.sent
-            seconds[device] += message.seconds
+    for message, times in _sent(built):
+        for device in message.senders:
+            sent[device] += message.sent * times
+            seconds[device] += message.seconds * times
     busiest = max(sent, key=lambda device: (sent[device], -device))
     return sent[busiest], seconds[busiest]
 
 
 def _by_kind(built: Builder) -> dict[int, dict[str, float]]:
     found: dict[int, dict[str, float]] = {device: defaultdict(float) for device in built.plan.devices}
-    for message in built.graph.message:
-        for device in message.senders if message else ():
-            assert message is not None
-            found[device][message.kind] += message.size
+    for message, times in _sent(built):
+        for device in message.senders:
+            found[device][message.kind] += message.size * times
     return {device: dict(sorted(counts.items())) for device, counts in sorted(found.items())}
 
 

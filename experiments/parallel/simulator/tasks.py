@@ -7,16 +7,22 @@ from dataclasses import dataclass
 
 from experiments.core.errors import Infeasible
 from experiments.core.events import EventQueue
+from experiments.parallel.simulator.contention import NOTHING, contended, take
 from experiments.parallel.simulator.network import Message
 
 
 class TaskGraph:
-    """Columns over tasks. A computation has a ``lane`` (its worker), a message has channels and no lane (-1)."""
+    """Columns over tasks. A computation has a ``lane`` (its worker), a message has channels and no lane (-1).
+
+    ``owner`` is the lane that does nothing else meanwhile: of a computation its own, of a blocking message the one that
+    waits for it, -1 otherwise.
+    """
 
     def __init__(self) -> None:
-        self.label: list[str] = []
+        self.label: list[object] = []
         self.seconds: list[float] = []
         self.lane: list[int] = []
+        self.owner: list[int] = []
         self.message: list[Message | None] = []
         self.successors: list[list[int]] = []
         self._lane_end: dict[int, int] = {}
@@ -24,35 +30,37 @@ class TaskGraph:
     def __len__(self) -> int:
         return len(self.label)
 
-    def _add(self, label: str, seconds: float, lane: int, message: Message | None) -> int:
+    def _add(self, label: object, seconds: float, lane: int, owner: int, message: Message | None) -> int:
         self.label.append(label)
         self.seconds.append(seconds)
         self.lane.append(lane)
+        self.owner.append(owner)
         self.message.append(message)
         self.successors.append([])
-        return len(self) - 1
+        return len(self.label) - 1
 
     def lane_end(self, lane: int) -> int | None:
         """The last task of ``lane`` so far."""
         return self._lane_end.get(lane)
 
-    def compute(self, label: str, seconds: float, lane: int) -> int:
+    def compute(self, label: object, seconds: float, lane: int) -> int:
         """A computation that follows all those added to ``lane`` before."""
-        task = self._add(label, seconds, lane, None)
-        if lane in self._lane_end:
-            self.edge(self._lane_end[lane], task)
-        self._lane_end[lane] = task
-        return task
+        return self._follow(self._add(label, seconds, lane, lane, None), lane)
 
-    def send(self, label: str, message: Message, after: Iterable[int] = ()) -> int:
-        task = self._add(label, message.seconds, -1, message)
+    def send(self, label: object, message: Message, after: Iterable[int] = ()) -> int:
+        task = self._add(label, message.seconds, -1, -1, message)
         for before in after:
-            self.edge(before, task)
+            self.successors[before].append(task)
         return task
 
-    def blocking(self, label: str, message: Message, lane: int) -> int:
+    def blocking(self, label: object, message: Message, lane: int) -> int:
         """A message that the lane waits for before its next computation."""
-        task = self.send(label, message, [self._lane_end[lane]])
+        return self._follow(self._add(label, message.seconds, -1, lane, message), lane)
+
+    def _follow(self, task: int, lane: int) -> int:
+        before = self._lane_end.get(lane)
+        if before is not None:
+            self.successors[before].append(task)
         self._lane_end[lane] = task
         return task
 
@@ -75,48 +83,56 @@ class Times:
 def replay(graph: TaskGraph, free_messages: bool = False) -> Times:
     """Run every task as early as its predecessors, its lane and its channels allow.
 
-    A message takes its channels in the order in which messages become ready, all at once, and holds them to its end.
-    ``free_messages`` gives messages no time. ``Infeasible`` names the slot at which a lane waits for ever.
+    A message takes its channels in the order in which messages become ready (of those ready at once, in the order added),
+    all at once, and holds them to its end. ``free_messages`` gives messages no time. ``Infeasible`` names the slot at which
+    a lane waits for ever.
+
+    What meets nothing on its way ends as soon as its predecessors' ends allow, whatever happens elsewhere; so only messages
+    that could meet others are taken in order of time: none that is ready earlier can follow from one that is ready later.
     """
     count = len(graph)
-    waiting = [0] * count
-    for successors in graph.successors:
-        for task in successors:
-            waiting[task] += 1
-    times = Times([0.0] * count, [-1.0] * count)
+    start, end, ready = [0.0] * count, [-1.0] * count, [0.0] * count
+    waiting, seconds = _predecessors(graph), _durations(graph, free_messages)
+    held = [None] * count if free_messages else contended(graph.message, graph.owner)
     queue: EventQueue[int] = EventQueue()
     free: dict[int, float] = {}
-
-    def start(task: int, now: float) -> None:
-        message = graph.message[task]
-        seconds = graph.seconds[task]
-        if message is not None:
-            seconds = 0.0 if free_messages else seconds
-            ready, now = (
-                now,
-                max(now, max((free.get(channel, 0.0) for channel in message.channels), default=0.0)),
-            )
-            end = now + seconds
-            for channel, own in () if free_messages else message.shares:
-                free[channel] = max(free.get(channel, 0.0), ready) + own
-                end = max(end, free[channel])
-            free.update(dict.fromkeys(message.channels, end))
-            seconds = end - now
-        times.start[task] = now
-        queue.push(now + seconds, task)
-
-    for task in range(count):
-        if not waiting[task]:
-            start(task, 0.0)
-    while queue:
-        now, task = queue.pop()
-        times.end[task] = now
+    known = [task for task in reversed(range(count)) if not waiting[task]]
+    while known or queue:
+        if known:
+            task = known.pop()
+            if held[task]:
+                queue.push(ready[task], task, priority=task)
+                continue
+            start[task] = ready[task]
+            done = ready[task] + seconds[task]
+        else:
+            now, task = queue.pop()
+            start[task], done = take(held[task] or NOTHING, now, seconds[task], free)
+        end[task] = done
         for following in graph.successors[task]:
+            if done > ready[following]:
+                ready[following] = done
             waiting[following] -= 1
             if not waiting[following]:
-                start(following, now)
+                known.append(following)
+    times = Times(start, end)
     _refuse_deadlock(graph, times)
     return times
+
+
+def _predecessors(graph: TaskGraph) -> list[int]:
+    """How many tasks each waits for."""
+    counts = [0] * len(graph)
+    for successors in graph.successors:
+        for task in successors:
+            counts[task] += 1
+    return counts
+
+
+def _durations(graph: TaskGraph, free_messages: bool) -> list[float]:
+    if not free_messages:
+        return graph.seconds
+    return [0.0 if m else s for s, m in zip(graph.seconds, graph.message, strict=True)]
 
 
 def _refuse_deadlock(graph: TaskGraph, times: Times) -> None:

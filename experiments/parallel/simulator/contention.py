@@ -1,0 +1,83 @@
+"""Which messages can meet, and how a message gets its channels.
+
+Channels that the same messages use are one (a group's devices, the rails of a node), and one that only a single lane uses,
+waiting for each message before its next, or a single message, is none: nobody can meet there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from experiments.parallel.simulator.network import Message
+
+
+class Held(NamedTuple):
+    """What a message must have: ``channels`` to itself, and of each of ``shares`` its seconds."""
+
+    channels: tuple[int, ...]
+    shares: tuple[tuple[int, float], ...]
+
+
+NOTHING = Held((), ())
+
+
+def take(held: Held, ready: float, seconds: float, free: dict[int, float]) -> tuple[float, float]:
+    """Start and end of a message that is ready and lasts ``seconds`` alone; ``free`` is when each channel will be."""
+    start = ready
+    for channel in held.channels:
+        start = max(start, free.get(channel, 0.0))
+    end = start + seconds
+    for channel, own in held.shares:
+        free[channel] = max(free.get(channel, 0.0), ready) + own
+        end = max(end, free[channel])
+    for channel in held.channels:
+        free[channel] = end
+    return start, end
+
+
+def contended(messages: Sequence[Message | None], owners: Sequence[int]) -> list[Held | None]:
+    """For each task what its message can meet others on; nothing for computations and messages that meet none.
+
+    ``owners`` are the lanes that do nothing else meanwhile, -1 where there is none.
+    """
+    users: dict[int, list[int]] = defaultdict(list)
+    distinct: dict[int, Message] = {}
+    for message, owner in zip(messages, owners, strict=True):
+        if message is not None:
+            users[id(message)].append(owner)
+            distinct[id(message)] = message
+    named = _named(distinct, users)
+    found = {key: _held(message, named) for key, message in distinct.items()}
+    return [None if message is None else found[id(message)] for message in messages]
+
+
+def _held(message: Message, named: Mapping[int, int | None]) -> Held | None:
+    own = dict.fromkeys(named[channel] for channel in message.channels)
+    channels = tuple(channel for channel in own if channel is not None)
+    return Held(channels, message.shares) if channels or message.shares else None
+
+
+def _named(distinct: Mapping[int, Message], users: Mapping[int, list[int]]) -> dict[int, int | None]:
+    """For each channel the one that stands for it; nothing where nobody meets."""
+    uses: dict[int, list[int]] = defaultdict(list)
+    for key, message in distinct.items():
+        for channel in message.channels:
+            uses[channel].append(key)
+    shared = {channel for message in distinct.values() for channel, _ in message.shares}
+    found: dict[int, int | None] = {}
+    first: dict[tuple[int, ...], int | None] = {}
+    for channel, by in uses.items():
+        key = (channel,) if channel in shared else tuple(by)
+        if key not in first:
+            meet = channel in shared or _meet(user for number in by for user in users[number])
+            first[key] = channel if meet else None
+        found[channel] = first[key]
+    return found
+
+
+def _meet(users: Iterable[int]) -> bool:
+    """Whether any two of these could be under way at once: not where it is one, nor where one lane owns them all."""
+    counted = list(users)
+    return len(counted) > 1 and (counted[0] < 0 or len(set(counted)) > 1)

@@ -1,0 +1,97 @@
+"""A pass of a micro-batch over layers on one worker: runs of computing, and the messages beside and after each."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from experiments.parallel.interface import (
+    BACKWARD,
+    PER_SAMPLE,
+    PER_STEP,
+    Collective,
+    Estimate,
+    ParallelPlan,
+    Slot,
+)
+from experiments.parallel.simulator.network import Message, Network, joined
+from experiments.parallel.simulator.stages import StageFigures
+
+
+@dataclass(frozen=True)
+class Run:
+    """``seconds`` of computing; ``beside`` starts with it, ``after`` follows it; the next run waits for all."""
+
+    seconds: float
+    beside: tuple[Message, ...]
+    after: tuple[Message, ...]
+
+
+class Passes:
+    """What each worker's passes consist of; equal ones are worked out once."""
+
+    def __init__(
+        self, plan: ParallelPlan, estimate: Estimate, figures: StageFigures, network: Network
+    ) -> None:
+        self._plan, self._figures, self._network = plan, figures, network
+        straggling = dict(estimate.cluster.stragglers)
+        self._slowdown = [
+            max(estimate.slowdown(device) * straggling.get(device, 1.0) for device in worker.devices)
+            for worker in plan.workers
+        ]
+        self._runs: dict[Hashable, tuple[Run, ...]] = {}
+        self._messages: dict[Hashable, Message] = {}
+
+    def runs(self, worker: int, slot: Slot, layers: range) -> tuple[Run, ...]:
+        """The runs of ``slot`` over ``layers``. A layer with collectives beside it is a run of its own."""
+        size = self._plan.slices[slot.micro_batch] if self._plan.slices else self._samples(slot)
+        key = worker, slot.kind, layers, size
+        if key not in self._runs:
+            parts = self._parts(slot.kind, layers)
+            self._runs[key] = tuple(self._run(worker, slot, part) for part in parts)
+        return self._runs[key]
+
+    def once_a_step(self, worker: int, slot: Slot, layers: range) -> list[Message]:
+        """What shardings exchange when the last gradients of ``layers`` are there."""
+        found = self._figures.collectives(BACKWARD, layers)
+        return [self._message(worker, slot, c) for c in found if c.per == PER_STEP]
+
+    def stages_that_exchange(self) -> frozenset[int]:
+        """Stages in which a layer has a collective once a step."""
+        return frozenset(
+            number
+            for number, stage in enumerate(self._plan.stages)
+            for collective in self._figures.collectives(BACKWARD, range(stage.begin, stage.end))
+            if collective.per == PER_STEP
+        )
+
+    def _samples(self, slot: Slot) -> float:
+        return self._figures.samples(slot.micro_batch)
+
+    def _parts(self, kind: str, layers: range) -> Iterable[range]:
+        begin = layers.start
+        for layer in layers if self._plan.shardings else ():
+            own = range(layer, layer + 1)
+            if any(c.overlap and c.per != PER_STEP for c in self._figures.collectives(kind, own)):
+                if begin < layer:
+                    yield range(begin, layer)
+                yield own
+                begin = layer + 1
+        if begin < layers.stop:
+            yield range(begin, layers.stop)
+
+    def _run(self, worker: int, slot: Slot, layers: range) -> Run:
+        found = [c for c in self._figures.collectives(slot.kind, layers) if c.per != PER_STEP]
+        return Run(
+            self._figures.seconds(slot.kind, layers, slot.micro_batch) * self._slowdown[worker],
+            tuple(self._message(worker, slot, c) for c in found if c.overlap),
+            tuple(joined([self._message(worker, slot, c) for c in found if not c.overlap])),
+        )
+
+    def _message(self, worker: int, slot: Slot, collective: Collective) -> Message:
+        times = self._samples(slot) if collective.per == PER_SAMPLE else 1.0
+        key = worker, collective, times
+        if key not in self._messages:
+            groups = collective.groups(self._plan.workers[worker].devices)
+            self._messages[key] = self._network.groups(collective.kind, groups, collective.bytes * times)
+        return self._messages[key]

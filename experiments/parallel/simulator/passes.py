@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.parallel.interface import (
     BACKWARD,
@@ -52,9 +53,12 @@ class Passes:
         return self._runs[key]
 
     def once_a_step(self, worker: int, slot: Slot, layers: range) -> list[Message]:
-        """What shardings exchange when the last gradients of ``layers`` are there."""
-        found = self._figures.collectives(BACKWARD, layers)
-        return [self._message(worker, slot, c) for c in found if c.per == PER_STEP]
+        """What shardings exchange when the last gradients of ``layers``, a bucket, are there: equal kinds as one message."""
+        bytes_of: dict[Collective, float] = defaultdict(float)
+        for found in self._figures.collectives(BACKWARD, layers):
+            if found.per == PER_STEP:
+                bytes_of[replace(found, bytes=0.0)] += found.bytes
+        return [self._message(worker, slot, replace(one, bytes=size)) for one, size in bytes_of.items()]
 
     def stages_that_exchange(self) -> frozenset[int]:
         """Stages in which a layer has a collective once a step."""

@@ -28,7 +28,7 @@ class SelfAttention(nn.Module):
             for layer in (self.query, self.key, self.value)
         )
         mixed = F.scaled_dot_product_attention(q, k, v)
-        out: Tensor = self.project(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        out: Tensor = self.project(mixed.transpose(1, 2).reshape(batch, tokens, -1))
         return out
 
 

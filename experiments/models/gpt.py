@@ -23,10 +23,10 @@ class CausalAttention(nn.Module):
         batch, tokens, width = x.shape
         q, k, v = (
             part.view(batch, tokens, self.heads, -1).transpose(1, 2)
-            for part in self.qkv(x).split(width, dim=2)
+            for part in self.qkv(x).chunk(3, dim=2)
         )
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        out: Tensor = self.project(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        out: Tensor = self.project(mixed.transpose(1, 2).reshape(batch, tokens, -1))
         return out
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,20 @@ from experiments.core.errors import BadInput, LabError
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result
 from experiments.parallel.interface import ParallelPlan
-from experiments.parallel.live.job import Job
+from experiments.parallel.live.job import STEPS, Job
 from experiments.parallel.live.launch import launch
-from experiments.parallel.live.model import built
+from experiments.parallel.live.model import OPTIMIZERS, built
+from experiments.parallel.live.places import replicas_only
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 
-__all__ = ["gradient_error", "measure", "single_process_gradients"]
+__all__ = ["Reference", "difference", "measure", "single_process"]
 
 
 def measure(
     plan: ParallelPlan, model: LayerGraph, source: ModelSource, seed: int, progress: Progress
 ) -> Result:
-    """Carry out ``plan`` with one process for each worker and report what was measured.
+    """Carry out ``plan`` with one process for each device and report what was measured.
 
     ``max_gradient_error`` is the largest absolute difference between any gradient after the first step and that of
     one process on the same global batch. ``step_time`` is the median over the timed steps of the slowest rank's time.
@@ -38,13 +40,16 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="lab-parallel-") as folder:
         job = Job(plan, model.layer, source, seed, Path(folder))
         job.save()
-        reference = single_process_gradients(job)
+        reference = single_process(job)
         progress(0.2, "single process done")
         launch(job, part(progress, 0.2, 1.0))
         reports = [job.report(rank) for rank in range(job.ranks)]
-        error = gradient_error(reference, [job.gradients(rank) for rank in range(job.ranks)])
+        errors = {
+            "max_gradient_error": difference(job, "gradients", reference.gradients),
+            "max_parameter_difference": difference(job, "weights", reference.weights),
+        }
     return Result(
-        metrics=_metrics(plan, reports, error),
+        metrics=_metrics(plan, reports) | errors,
         plan={**plan.to_json(), "ranks": reports},
         notes={"backend": reports[0]["backend"], "device": reports[0]["device"]},
     )
@@ -53,15 +58,15 @@ def measure(
 def _refuse_simulated_only(plan: ParallelPlan) -> None:
     only = {
         "recomputed layers": bool(plan.recompute),
-        "sharded layers": bool(plan.shardings) or any(len(worker.devices) > 1 for worker in plan.workers),
         "token slices": bool(plan.slices),
+        "ZeRO stage 2 or 3 beside cut layers or stages": plan.zero >= 2 and not replicas_only(plan),
     }
     for what, present in only.items():
         if present:
             raise BadInput(f"the plan has {what}", "spec.mode", "simulated")
 
 
-def _metrics(plan: ParallelPlan, reports: list[dict[str, Any]], error: float) -> dict[str, float]:
+def _metrics(plan: ParallelPlan, reports: list[dict[str, Any]]) -> dict[str, float]:
     steps = [max(times) for times in zip(*(report["step_times"] for report in reports), strict=True)]
     seconds = statistics.median(steps)
     return {
@@ -69,28 +74,44 @@ def _metrics(plan: ParallelPlan, reports: list[dict[str, Any]], error: float) ->
         "samples_per_second": plan.batch / seconds,
         "peak_memory_per_device": max(report["peak_bytes"] for report in reports),
         "communication_bytes": max(sum(report["bytes_by_collective"].values()) for report in reports),
-        "max_gradient_error": error,
         "devices": float(len(reports)),
     }
 
 
-def single_process_gradients(job: Job) -> dict[str, Tensor]:
-    """The gradients of the whole batch, computed here, on the CPU."""
+@dataclass(frozen=True)
+class Reference:
+    """What one process gets from the same batch: gradients of its first step, weights after its last."""
+
+    gradients: dict[str, Tensor]
+    weights: dict[str, Tensor]
+
+
+def single_process(job: Job, steps: int = STEPS) -> Reference:
+    """``steps`` of the whole batch, computed here, on the CPU."""
     made = built(job.source, job.seed, "cpu")
-    made.module(*made.batch).backward()
-    return made.gradients()
+    kind, options = OPTIMIZERS[made.optimizer]
+    optimizer = kind(list(made.module.parameters()), **options)
+    gradients: dict[str, Tensor] = {}
+    for step in range(steps):
+        made.module(*made.batch).backward()
+        if step == 0:
+            gradients = {name: gradient.clone() for name, gradient in made.gradients().items()}
+        optimizer.step()
+        optimizer.zero_grad()
+    return Reference(gradients, {name: p.detach() for name, p in made.module.named_parameters()})
 
 
-def gradient_error(reference: dict[str, Tensor], ranks: list[dict[str, Tensor]]) -> float:
-    """Largest absolute difference over all parameters and all ranks that hold their gradient.
+def difference(job: Job, what: str, reference: dict[str, Tensor]) -> float:
+    """Largest absolute difference over all parameters and all ranks that hold them, of ``gradients`` or ``weights``.
 
-    ``LabError`` when no rank holds the gradient of some parameter.
+    ``LabError`` when no rank holds some parameter.
     """
+    ranks = [job.tensors(what, rank) for rank in range(job.ranks)]
     missing = sorted(set(reference).difference(*ranks))
     if missing:
-        raise LabError(f"no rank computed the gradient of {missing[0]} (and {len(missing) - 1} more)")
+        raise LabError(f"no rank has the {what} of {missing[0]} (and {len(missing) - 1} more)")
     return max(
-        float((gradient.double() - reference[name].double()).abs().max())
+        float((value.double() - reference[name].double()).abs().max())
         for found in ranks
-        for name, gradient in found.items()
+        for name, value in found.items()
     )

@@ -15,12 +15,14 @@ from experiments.parallel.interface import ParallelPlan
 from experiments.workloads.model import ModelSource
 
 #: Steps after the first (whose gradients are compared) and the second (which is profiled).
-TIMED_STEPS = 3
+TIMED_STEPS = 5
+#: All steps of a measured run.
+STEPS = 2 + TIMED_STEPS
 
 
 @dataclass(frozen=True)
 class Job:
-    """``layers`` are the module paths that the plan's stages count; one rank carries out one worker."""
+    """``layers`` are the module paths that the plan's stages count; one rank carries out one device."""
 
     plan: ParallelPlan
     layers: tuple[str, ...]
@@ -30,7 +32,7 @@ class Job:
 
     @property
     def ranks(self) -> int:
-        return len(self.plan.workers)
+        return len(self.plan.devices)
 
     def save(self) -> None:
         source = asdict(self.source)
@@ -49,13 +51,13 @@ class Job:
             folder,
         )
 
-    def save_gradients(self, rank: int, gradients: dict[str, Tensor]) -> None:
-        kept = {name: value.detach().cpu() for name, value in gradients.items()}
-        torch.save(kept, self.folder / f"gradients-{rank}.pt")
+    def save_tensors(self, what: str, rank: int, tensors: dict[str, Tensor]) -> None:
+        kept = {name: value.detach().cpu() for name, value in tensors.items()}
+        torch.save(kept, self.folder / f"{what}-{rank}.pt")
 
-    def gradients(self, rank: int) -> dict[str, Tensor]:
-        """By parameter name: all of them, or those of the rank's stages."""
-        found: dict[str, Tensor] = torch.load(self.folder / f"gradients-{rank}.pt", weights_only=True)
+    def tensors(self, what: str, rank: int) -> dict[str, Tensor]:
+        """``gradients`` or ``weights`` by parameter name: all of them, or those of the rank's stages."""
+        found: dict[str, Tensor] = torch.load(self.folder / f"{what}-{rank}.pt", weights_only=True)
         return found
 
     def save_report(self, rank: int, report: dict[str, Any]) -> None:

@@ -16,11 +16,13 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from experiments.parallel.live.counted import Counted
 from experiments.parallel.live.job import TIMED_STEPS, Job
 from experiments.parallel.live.model import Built, built
-from experiments.parallel.live.pipeline import PipelineRunner
-from experiments.parallel.live.profiled import bytes_by_collective, peak_bytes
+from experiments.parallel.live.places import replicas_only
+from experiments.parallel.live.profiled import peak_bytes
 from experiments.parallel.live.replicas import ReplicaRunner, Runner
+from experiments.parallel.live.slots import SlotRunner
 
 TIMEOUT = datetime.timedelta(seconds=120)
 PROFILED = "profiled step"
@@ -64,27 +66,26 @@ def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
         made = built(job.source, job.seed, device)
         runner = runner_for(job, rank, made)
         runner.gradients_of_step()
-        job.save_gradients(rank, runner.gradients())
+        job.save_tensors("gradients", rank, runner.gradients())
         runner.update()
         if device != "cpu":
             torch.cuda.reset_peak_memory_stats(device)
-        with record_function(PROFILED):
+        with record_function(PROFILED), Counted() as counted:
             runner.step()
     times = [_timed(runner, device) for _ in range(TIMED_STEPS)]
+    job.save_tensors("weights", rank, runner.weights())
     events = profiler.profiler.kineto_results.events()
     return {
         "step_times": times,
         "peak_bytes": torch.cuda.max_memory_allocated(device)
         if device != "cpu"
         else peak_bytes(events, PROFILED),
-        "bytes_by_collective": bytes_by_collective(events, PROFILED),
+        "bytes_by_collective": dict(sorted(counted.bytes.items())),
     }
 
 
 def runner_for(job: Job, rank: int, made: Built) -> Runner:
-    if "pipeline" in dict(job.plan.mesh):
-        return PipelineRunner(job, rank, made)
-    return ReplicaRunner(job, rank, made)
+    return (ReplicaRunner if replicas_only(job.plan) else SlotRunner)(job, rank, made)
 
 
 def _timed(runner: Runner, device: str) -> float:

@@ -1,4 +1,8 @@
-"""Data parallelism by torch: DDP, DDP with ZeroRedundancyOptimizer (ZeRO 1), FSDP2 (ZeRO 2 and 3)."""
+"""Data parallelism by torch: DDP, and FSDP2 for ZeRO's stages.
+
+Stage 3 drops gathered weights after each pass. Stages 1 and 2 gather them once a step and keep them to its end; stage 2
+reduces gradients after each micro-batch, stage 1 after the last.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from experiments.parallel.interface import FORWARD
@@ -22,6 +26,7 @@ class Runner(Protocol):
 
     def gradients_of_step(self) -> None: ...
     def gradients(self) -> dict[str, Tensor]: ...
+    def weights(self) -> dict[str, Tensor]: ...
     def update(self) -> None: ...
     def step(self) -> None: ...
 
@@ -34,20 +39,17 @@ class ReplicaRunner:
         self.slots = job.plan.workers[rank].slots
         self.module: nn.Module
         kind, options = OPTIMIZERS[made.optimizer]
-        if job.plan.zero >= 2:
+        if job.plan.zero:
             self.module = _sharded(made.module, job.layers, job.ranks, job.plan.zero == 3)
         else:
             bucket = job.plan.synchronisation.bucket_bytes / 2**20
             self.module = DistributedDataParallel(
                 made.module, bucket_cap_mb=max(1, round(bucket)), gradient_as_bucket_view=True
             )
-        parameters = list(made.module.parameters())
-        self.optimizer = kind(parameters, **options)
-        if job.plan.zero == 1:
-            self.optimizer = ZeroRedundancyOptimizer(parameters, type(self.optimizer), **options)
+        self.optimizer = kind(list(made.module.parameters()), **options)
 
     def gradients_of_step(self) -> None:
-        """DDP reduces at the last micro-batch only, FSDP at each, as plans of ZeRO stages 2 and 3 say."""
+        """Stages 0 and 1 reduce at the last micro-batch only, 2 and 3 at each."""
         samples = self.plan.micro_batch_samples
         micro_batches = [slot.micro_batch for slot in self.slots if slot.kind == FORWARD]
         for index in micro_batches:
@@ -56,13 +58,18 @@ class ReplicaRunner:
                 loss.backward()
 
     def _synchronised(self, last: bool) -> contextlib.AbstractContextManager[Any]:
-        if isinstance(self.module, DistributedDataParallel) and not last:
-            return self.module.no_sync()
+        if isinstance(self.module, DistributedDataParallel):
+            return contextlib.nullcontext() if last else self.module.no_sync()
+        if isinstance(self.module, FSDPModule) and self.plan.zero < 3:
+            self.module.set_requires_gradient_sync(last or self.plan.zero == 2)
+            self.module.set_reshard_after_backward(last)
         return contextlib.nullcontext()
 
     def gradients(self) -> dict[str, Tensor]:
-        found = self.made.gradients().items()
-        return {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in found}
+        return {name: _whole(value) for name, value in self.made.gradients().items()}
+
+    def weights(self) -> dict[str, Tensor]:
+        return {name: _whole(value.detach()) for name, value in self.made.module.named_parameters()}
 
     def update(self) -> None:
         self.optimizer.step()
@@ -71,6 +78,10 @@ class ReplicaRunner:
     def step(self) -> None:
         self.gradients_of_step()
         self.update()
+
+
+def _whole(value: Tensor) -> Tensor:
+    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def _sharded(module: nn.Module, layers: tuple[str, ...], ranks: int, reshard: bool) -> nn.Module:

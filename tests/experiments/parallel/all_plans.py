@@ -1,4 +1,4 @@
-"""One rank of ``test_live``: carries out every job of a folder in one process group and saves its gradients."""
+"""One rank of ``test_live``: carries out two steps of every job of a folder in one process group, saves gradients and weights."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from experiments.parallel.live.model import built
 from experiments.parallel.live.rank import die_with_parent, runner_for
 
 
-def main(folder: str, rank: int) -> None:
+def main(folder: str, rank: int, ranks: int) -> None:
     die_with_parent()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=FileStore(f"{folder}/store", 2), rank=rank, world_size=2)
+    dist.init_process_group("gloo", store=FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks)
     for path in sorted(Path(folder).glob("*/job.json")):
         job = Job.load(path.parent)
         runner = runner_for(job, rank, built(job.source, job.seed, "cpu"))
         runner.gradients_of_step()
-        job.save_gradients(rank, runner.gradients())
+        job.save_tensors("gradients", rank, runner.gradients())
+        runner.update()
+        runner.step()
+        job.save_tensors("weights", rank, runner.weights())
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,19 +1,20 @@
-"""Plans carried out by torch in two processes over gloo: the gradients of one process, and no process left behind."""
+"""Plans carried out by torch in two and four processes over gloo: gradients and weights of one process, and no process left behind."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from experiments.core.errors import BadInput, LabError
-from experiments.core.spec import WorkloadOptions, load_spec
+from experiments.core.spec import Workload, WorkloadOptions, load_spec
 from experiments.hardware import resolve
-from experiments.parallel.interface import LivePolicy
+from experiments.parallel.interface import LivePolicy, ParallelPlan
 from experiments.parallel.policies.chimera import Chimera
 from experiments.parallel.policies.data_parallel import DataParallel
 from experiments.parallel.policies.gpipe import GPipe
@@ -23,16 +24,18 @@ from experiments.parallel.policies.zero import Zero
 from experiments.parallel.policies.zero_bubble import ZeroBubble
 from experiments.run import run
 from experiments.sources import layers_of
+from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 from tests.conftest import ROOT
 from tests.experiments.parallel.builders import chain, cluster, estimate
+from tests.experiments.parallel.tensor_plans import in_tensor_groups
 
 pytestmark = pytest.mark.torch
 
-OPTIONS = WorkloadOptions(batch=8, sequence=16)
+OPTIONS = WorkloadOptions(batch=8, sequence=16, optimizer="momentum")
 PLANS: dict[str, LivePolicy] = {
     "data parallel": DataParallel(micro_batches=2),
-    "zero 1": Zero(stage=1),
+    "zero 1": Zero(stage=1, micro_batches=2),
     "zero 2": Zero(stage=2),
     "zero 3": Zero(stage=3, micro_batches=2),
     "gpipe": GPipe(micro_batches=4),
@@ -43,59 +46,104 @@ PLANS: dict[str, LivePolicy] = {
     "interleaved-zb": ZeroBubble(variant="interleaved", micro_batches=4),
     "zb-v": ZeroBubble(variant="v", micro_batches=4),
 }
+PIPELINE = OneForwardOneBackward(stages=2, micro_batches=2)
+#: A policy, the workers it plans for, the devices of a worker, sequences cut or not, ZeRO: four ranks each.
+COMPOSED: dict[str, tuple[LivePolicy, int, int, bool, int]] = {
+    "tensor 4": (DataParallel(micro_batches=2), 1, 4, False, 0),
+    "tensor 2 x data 2, sequence, zero 1": (DataParallel(micro_batches=2), 2, 2, True, 1),
+    "tensor 2 x pipeline 2": (PIPELINE, 2, 2, False, 0),
+    "tensor 2 x pipeline 2, sequence": (PIPELINE, 2, 2, True, 0),
+    "pipeline 2 x data 2, zero 1": (PIPELINE, 4, 1, False, 1),
+}
+
+
+def _jobs(
+    folder: Path, plans: dict[str, ParallelPlan], layers: tuple[str, ...], source: ModelSource
+) -> dict[str, Any]:
+    """Every plan on a small GPT whose embedding is tied to its head, carried out by the same processes."""
+    from experiments.parallel.live.job import Job
+
+    made = {}
+    for name, plan in plans.items():
+        made[name] = Job(plan, layers, source, 0, folder / name.replace(" ", "-"))
+        made[name].folder.mkdir()
+        made[name].save()
+    _carry_out(folder, len(plan.devices))
+    return made
 
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Every plan on a small GPT whose embedding is tied to its head, carried out by the same two processes."""
-    from experiments.core.spec import Workload
-    from experiments.parallel.live.job import Job
-
-    source = ModelSource("zoo:gpt2-tiny", zoo="gpt2-tiny", options=OPTIONS)
-    model, _ = layers_of(Workload("zoo:gpt2-tiny", options=OPTIONS), resolve("cpu-generic").device)
-    folder, hardware = tmp_path_factory.mktemp("jobs"), cluster(1, 2)
-    made = {}
-    for name, policy in PLANS.items():
-        plan = policy.place(model, hardware, 8, estimate(model, hardware))
-        made[name] = Job(plan, model.layer, source, 0, folder / name.replace(" ", "-"))
-        made[name].folder.mkdir()
-        made[name].save()
-    _carry_out(folder)
-    return made
+    """Two ranks, float32."""
+    model, source = _gpt(OPTIONS)
+    hardware = cluster(1, 2)
+    asked = estimate(model, hardware)
+    plans = {name: policy.place(model, hardware, 8, asked) for name, policy in PLANS.items()}
+    return _jobs(tmp_path_factory.mktemp("two"), plans, model.layer, source)
 
 
-def _carry_out(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Four ranks, float64: Adam turns a rounding error of a gradient that should be zero into a whole update."""
+    model, source = _gpt(WorkloadOptions(batch=8, sequence=16, optimizer="adamw", dtype="float64"))
+    plans = {}
+    for name, (policy, workers, ranks, sequence, zero) in COMPOSED.items():
+        hardware = cluster(1, workers)
+        plan = policy.place(model, hardware, 8, estimate(model, hardware, "float64"))
+        plan = in_tensor_groups(plan, model, ranks, sequence) if ranks > 1 else plan
+        plans[name] = replace(plan, zero=zero)
+    return _jobs(tmp_path_factory.mktemp("four"), plans, model.layer, source)
+
+
+def _gpt(options: WorkloadOptions) -> tuple[LayerGraph, ModelSource]:
+    model, loaded = layers_of(Workload("zoo:gpt2-tiny", options=options), resolve("cpu-generic").device)
+    return model, loaded.value
+
+
+def _carry_out(folder: Path, count: int) -> None:
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", "-m", "tests.experiments.parallel.all_plans", str(folder)]
-    ranks = [subprocess.Popen([*command, str(rank)], env=environment, cwd=ROOT) for rank in range(2)]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(count)], env=environment, cwd=ROOT)
+        for rank in range(count)
+    ]
     try:
-        assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
+        assert [rank.wait(timeout=120) for rank in ranks] == [0] * count
     finally:
         for rank in ranks:
             rank.kill()
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_the_gradients_are_those_of_one_process(jobs: dict[str, Any], name: str) -> None:
-    from experiments.parallel.live import gradient_error, single_process_gradients
+def test_gradients_and_weights_are_those_of_one_process(jobs: dict[str, Any], name: str) -> None:
+    from experiments.parallel.live import difference, single_process
 
-    job = jobs[name]
-    ranks = [job.gradients(rank) for rank in range(2)]
-    assert gradient_error(single_process_gradients(job), ranks) <= 1e-6
+    reference = single_process(jobs[name], steps=2)
+    assert difference(jobs[name], "gradients", reference.gradients) <= 1e-6
+    assert difference(jobs[name], "weights", reference.weights) <= 1e-6
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_cut_layers_in_replicas_and_pipelines_too(composed: dict[str, Any], name: str) -> None:
+    from experiments.parallel.live import difference, single_process
+
+    reference = single_process(composed[name], steps=2)
+    assert difference(composed[name], "gradients", reference.gradients) <= 1e-13
+    assert difference(composed[name], "weights", reference.weights) <= 1e-9
 
 
 def test_a_pipeline_rank_holds_its_own_stage_and_both_hold_the_tied_embedding(jobs: dict[str, Any]) -> None:
-    first, last = (set(jobs["1f1b"].gradients(rank)) for rank in range(2))
+    first, last = (set(jobs["1f1b"].tensors("gradients", rank)) for rank in range(2))
     assert first & last == {"body.tokens.weight"}
     assert "body.blocks.0.qkv.weight" not in last
 
 
 def test_a_gradient_that_nobody_computed_is_an_error(jobs: dict[str, Any]) -> None:
-    from experiments.parallel.live import gradient_error, single_process_gradients
+    from experiments.parallel.live import difference, single_process
 
-    job = jobs["gpipe"]
-    with pytest.raises(LabError, match="no rank computed the gradient of body"):
-        gradient_error(single_process_gradients(job), [job.gradients(0)])
+    gradients = single_process(jobs["gpipe"], steps=1).gradients
+    with pytest.raises(LabError, match="no rank has the gradients of another"):
+        difference(jobs["gpipe"], "gradients", {**gradients, "another": gradients["body.norm.weight"]})
 
 
 def test_a_measured_run_reports_what_it_measured() -> None:
@@ -119,8 +167,6 @@ def test_a_measured_run_reports_what_it_measured() -> None:
 
 
 def test_what_is_simulated_only_is_refused_before_a_process_starts(jobs: dict[str, Any]) -> None:
-    from dataclasses import replace
-
     from experiments.core.progress import silent
     from experiments.parallel.live import measure
 
@@ -131,8 +177,6 @@ def test_what_is_simulated_only_is_refused_before_a_process_starts(jobs: dict[st
 
 
 def test_a_rank_that_fails_ends_the_others_and_says_why(tmp_path: Path, jobs: dict[str, Any]) -> None:
-    from dataclasses import replace
-
     from experiments.core.progress import silent
     from experiments.parallel.live.launch import launch
 
@@ -144,8 +188,6 @@ def test_a_rank_that_fails_ends_the_others_and_says_why(tmp_path: Path, jobs: di
 
 def test_ranks_that_hang_are_ended_at_the_time_limit(tmp_path: Path, jobs: dict[str, Any]) -> None:
     """Both ranks sleep for an hour."""
-    from dataclasses import replace
-
     from experiments.core.progress import silent
     from experiments.parallel.live.launch import launch
 

@@ -1,0 +1,24 @@
+"""What a sharding says of the activations between layers: whole on every device of the worker, or cut along a dimension."""
+
+from __future__ import annotations
+
+from experiments.parallel.interface.plan import Sharding
+
+#: The sequence of [batch, tokens, width]; the width of anything.
+SEQUENCE, WIDTH = 1, -1
+
+
+def input_cut_along(sharding: Sharding) -> int | None:
+    """The dimension along which each device has a piece of what the layer reads; ``None``: all have the whole."""
+    if sharding.axis == "row":
+        return WIDTH
+    exchanged = {collective.kind for collective in sharding.forward} & {"all_gather", "reduce_scatter"}
+    return SEQUENCE if exchanged and sharding.axis != "column" else None
+
+
+def output_cut_along(sharding: Sharding) -> int | None:
+    """Likewise of what the layer makes."""
+    kinds = {collective.kind for collective in sharding.forward}
+    if sharding.axis == "column":
+        return None if "all_gather" in kinds else WIDTH
+    return SEQUENCE if "reduce_scatter" in kinds else None

@@ -1,0 +1,212 @@
+"""A plan's own slots by torch, executed in their order, with sends and receives between ranks.
+
+Whatever order a schedule gives is followed; torch's schedules are not used. Sends never wait (their buffers live to the
+end of the step), so an order that the simulator can replay does not deadlock here. A tensor between two stages of one
+rank is handed over without a message. Where weight gradients have slots of their own, B stops at the stage's inputs and W
+walks the kept graph again to the weights: gradients are exact, but the two together take longer than one whole backward.
+
+A worker of several devices is as many ranks, which cut the layers that the plan shards (``tensor``). What is whole on all
+of them goes to the next stage in as many pieces, gathered there (Narayanan et al., SC'21, section 4.1).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, fx
+from torch.distributed.device_mesh import DeviceMesh
+
+from experiments.core.errors import LabError
+from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Slot
+from experiments.parallel.live.cut import Crossing, cut, opaque_path
+from experiments.parallel.live.job import Job
+from experiments.parallel.live.messages import Messages
+from experiments.parallel.live.model import Built
+from experiments.parallel.live.places import Places, new_groups
+from experiments.parallel.live.synchronise import Synchroniser
+from experiments.parallel.live.tensor import Sharded
+
+
+class SlotRunner:
+    """One rank's stages. Gradients of parameters that several ranks hold are summed once all slots are done."""
+
+    def __init__(self, job: Job, rank: int, made: Built) -> None:
+        self.plan, self.rank, self.made = job.plan, rank, made
+        self.places = Places(job.plan)
+        self.place = self.places.of_rank[rank]
+        self.slots = job.plan.workers[self.place.worker].slots
+        self.cut = cut(made, job.plan, job.layers)
+        self.worker_of = {slot: w for w, worker in enumerate(job.plan.workers) for slot in worker.slots}
+        holders = self._holders()
+        groups = new_groups(self._sets(set(holders.values())))
+        sharers = {
+            name: self._sharers(workers, self.place.device)
+            for name, workers in holders.items()
+            if self.place.worker in workers
+        }
+        group = groups.get(self.places.together(self.place.worker))
+        self._release(sharers)
+        self.tensors = self._tensors(job, group)
+        self.parameters = self._own_parameters(sharers)
+        self.messages = Messages(job.plan, rank, group, made.batch[0].device)
+        bucket = job.plan.synchronisation.bucket_bytes
+        self.synchroniser = Synchroniser(
+            self.parameters, sharers, groups, job.plan.zero, bucket, made.optimizer
+        )
+        self.held: dict[Slot, tuple[dict[int, Tensor], dict[int, Tensor], Tensor | None]] = {}
+        self.splits = any(slot.kind == WEIGHT for slot in self.slots)
+        self.ends: dict[Slot, tuple[list[Tensor], list[Tensor | None]]] = {}
+
+    # --- parameters -----------------------------------------------------------------------------------------
+
+    def _holders(self) -> dict[str, tuple[int, ...]]:
+        """The workers that hold each parameter: replicas of a stage, stages with tied weights."""
+        found: dict[str, set[int]] = defaultdict(set)
+        for number, stage in enumerate(self.plan.stages):
+            for name in self.cut.parameters(number):
+                found[name].update(stage.workers)
+        return {name: tuple(sorted(workers)) for name, workers in found.items()}
+
+    def _sharers(self, workers: tuple[int, ...], device: int) -> tuple[int, ...]:
+        """The ranks in the same place of each worker."""
+        return tuple(self.places.rank(worker, device) for worker in workers)
+
+    def _sets(self, holders: set[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+        """Every group of the job: those of a worker, and those that hold the same parts of parameters."""
+        for worker in range(len(self.plan.workers)):
+            yield self.places.together(worker)
+        for workers in holders:
+            for device in range(len(self.plan.workers[workers[0]].devices)):
+                yield self._sharers(workers, device)
+
+    def _release(self, own: dict[str, tuple[int, ...]]) -> None:
+        """The weights of other stages are dropped."""
+        for name, parameter in self._all_parameters():
+            if name not in own:
+                parameter.data = parameter.data.new_empty(0)
+
+    def _tensors(self, job: Job, group: dist.ProcessGroup | None) -> Sharded | None:
+        """The layers of this rank's stages, cut among the ranks of its worker."""
+        if group is None:
+            return None
+        mesh = DeviceMesh.from_group(group, self.made.batch[0].device.type)
+        nodes = [node for stage in self._own_stages() for node in self.cut.nodes(stage)]
+        paths = [path for path in map(opaque_path, nodes) if path is not None]
+        return Sharded(self.made.module, job.plan, job.layers, paths, mesh)
+
+    def _own_stages(self) -> list[int]:
+        return [n for n, stage in enumerate(self.plan.stages) if self.place.worker in stage.workers]
+
+    def _own_parameters(self, own: dict[str, tuple[int, ...]]) -> dict[str, torch.nn.Parameter]:
+        """By the graph's names."""
+        return {name: parameter for name, parameter in self._all_parameters() if name in own}
+
+    def _all_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        return [pair for stage in range(len(self.plan.stages)) for pair in self.cut.parameters(stage).items()]
+
+    # --- one step -------------------------------------------------------------------------------------------
+
+    def gradients_of_step(self) -> None:
+        for slot in self.slots:
+            {FORWARD: self._forward, BACKWARD: self._backward, WEIGHT: self._weight}[slot.kind](slot)
+        self.messages.flush()
+        self.synchroniser.reduce()
+
+    def _forward(self, slot: Slot) -> None:
+        batch = self.made.micro_batch(slot.micro_batch, self.plan.micro_batch_samples)
+        graph = self.cut.module.graph
+        values: dict[fx.Node, Any] = dict(zip(graph.find_nodes(op="placeholder"), batch, strict=True))
+        received: dict[int, Tensor] = {}
+        for crossing in self._crossings(target=slot.stage):
+            tensor = self._receive(crossing, slot.micro_batch, FORWARD)
+            received[crossing.number] = tensor.requires_grad_(crossing.differentiable)
+            values[crossing.node] = received[crossing.number]
+        self.cut.run(slot.stage, values, self.tensors.convert if self.tensors else _no_conversion)
+        outgoing = {c.number: values[c.node] for c in self._crossings(source=slot.stage)}
+        for crossing in self._crossings(source=slot.stage):
+            self._send(crossing, slot.micro_batch, FORWARD, outgoing[crossing.number].detach())
+        loss = values.get(self.cut.loss) if self.cut.stage_of[self.cut.loss] == slot.stage else None
+        self.held[slot] = (received, outgoing, loss)
+
+    def _backward(self, slot: Slot) -> None:
+        received, outgoing, loss = self.held.pop(slot._replace(kind=FORWARD))
+        roots: list[Tensor] = []
+        gradients: list[Tensor | None] = []
+        if loss is not None:
+            roots.append(loss / self.plan.micro_batches)
+            gradients.append(None)
+        for crossing in self._crossings(source=slot.stage):
+            if crossing.differentiable:
+                roots.append(outgoing[crossing.number])
+                gradients.append(self._receive(crossing, slot.micro_batch, BACKWARD))
+        if self.splits:
+            self._input_gradients(slot, roots, gradients, received)
+        else:
+            torch.autograd.backward(roots, gradients)
+        for crossing in self._crossings(target=slot.stage):
+            if crossing.differentiable:
+                tensor = received[crossing.number]
+                gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+                self._send(crossing, slot.micro_batch, BACKWARD, gradient)
+
+    def _input_gradients(
+        self, slot: Slot, roots: list[Tensor], gradients: list[Tensor | None], received: dict[int, Tensor]
+    ) -> None:
+        """Back to what the stage received; the graph stays for the slot's W."""
+        inputs = [tensor for tensor in received.values() if tensor.requires_grad]
+        if inputs:
+            torch.autograd.backward(roots, gradients, inputs=inputs, retain_graph=True)
+        self.ends[slot] = roots, gradients
+
+    def _weight(self, slot: Slot) -> None:
+        roots, gradients = self.ends.pop(slot._replace(kind=BACKWARD))
+        weights = [self.parameters[name] for name in sorted(self.cut.parameters(slot.stage))]
+        if weights:
+            torch.autograd.backward(roots, gradients, inputs=weights)
+
+    def _crossings(self, source: int | None = None, target: int | None = None) -> list[Crossing]:
+        return [c for c in self.cut.crossings if source in (None, c.source) and target in (None, c.target)]
+
+    def _send(self, crossing: Crossing, micro_batch: int, kind: str, tensor: Tensor) -> None:
+        stage = crossing.target if kind == FORWARD else crossing.source
+        worker, tag = self._other_end(crossing, micro_batch, kind, stage)
+        self.messages.send(tensor, worker, tag, crossing.along is None)
+
+    def _receive(self, crossing: Crossing, micro_batch: int, kind: str) -> Tensor:
+        stage = crossing.source if kind == FORWARD else crossing.target
+        worker, tag = self._other_end(crossing, micro_batch, kind, stage)
+        shape = crossing.shape(self.messages.pieces)
+        return self.messages.receive(shape, crossing.dtype, worker, tag, crossing.along is None)
+
+    def _other_end(self, crossing: Crossing, micro_batch: int, kind: str, stage: int) -> tuple[int, int]:
+        """The worker, and the tag of the message."""
+        tag = (micro_batch * len(self.cut.crossings) + crossing.number) * 2 + (kind == BACKWARD)
+        return self.worker_of[Slot(kind, micro_batch, stage)], tag
+
+    # --- the optimizer --------------------------------------------------------------------------------------
+
+    def _whole(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        if self.tensors is None:
+            return values
+        return {name: self.tensors.whole(name, value) for name, value in values.items()}
+
+    def gradients(self) -> dict[str, Tensor]:
+        return self._whole(self.synchroniser.gradients())
+
+    def weights(self) -> dict[str, Tensor]:
+        return self._whole({name: parameter.data for name, parameter in self.parameters.items()})
+
+    def update(self) -> None:
+        self.synchroniser.update()
+
+    def step(self) -> None:
+        self.gradients_of_step()
+        self.update()
+
+
+def _no_conversion(x: Tensor, source: int | None, target: int | None) -> Tensor:
+    raise LabError(f"a tensor cut along {source} is wanted along {target} on a worker of one device")

@@ -53,6 +53,12 @@ def figure(value: Any, unit: str = "") -> Any:
 
 
 @register.filter
+def error(value: float) -> SafeString:
+    """A relative error; what is too small to matter is said to be, with the exact value on hover."""
+    return format_html('<span class="num" title="{}">{}</span>', exact(value), evidence.shown_error(value))
+
+
+@register.filter
 def exact(value: Any) -> str:
     """All digits: ``124439808`` -> ``124,439,808``, ``0.1`` -> ``0.1``."""
     if isinstance(value, float) and not value.is_integer():
@@ -157,7 +163,9 @@ def mode_badge(request: HttpRequest, mode: str, family: str = "", hardware: str 
         error = simulator_errors(request).of(family, hardware) if family else None
         title = f"{title}; {error.words if error else 'its error has not been measured'}" if family else title
     shown = (
-        format_html(' <span class="error">err. {}</span>', human(error.fraction, "fraction")) if error else ""
+        format_html(' <span class="error">err. {}</span>', evidence.shown_error(error.fraction))
+        if error
+        else ""
     )
     return format_html('<span class="badge mode-{}" title="{}">{}{}</span>', mode, title, mode, shown)
 

@@ -109,15 +109,18 @@ def winners(fits: Sequence[Entry], baseline: Entry) -> tuple[Winner, ...]:
     fastest = _best(fits, lambda entry: (_time(entry), _memory(entry)), baseline)
     front = [fits[index] for index in pareto_front([_point(entry) for entry in fits], (True, True))]
     even = _best(front, lambda entry: (_memory(entry) * _time(entry), 0.0), baseline)
-    return (
-        Winner("least memory", least, f"needs the least memory: {_told(least, baseline)}"),
-        Winner("fastest that fits", fastest, f"is the fastest that fits: {_told(fastest, baseline)}"),
-        Winner(
-            "best trade-off",
-            even,
-            f"is the best trade-off, with the smallest product of memory and time: {_told(even, baseline)}",
-        ),
+    titles = (
+        ("least memory", least, "needs the least memory"),
+        ("fastest that fits", fastest, "is the fastest that fits"),
+        ("best trade-off", even, "is the best trade-off, with the smallest product of memory and time"),
     )
+    found = []
+    for entry in dict.fromkeys(id(entry) for _, entry, _ in titles):
+        own = [title for title in titles if id(title[1]) == entry]
+        words = " and ".join(words for _, _, words in own)
+        what = ", ".join(what for what, _, _ in own)
+        found.append(Winner(what, own[0][1], f"{words}: {_told(own[0][1], baseline)}"))
+    return tuple(found)
 
 
 def _best(entries: Sequence[Entry], cost: Callable[[Entry], tuple[float, float]], baseline: Entry) -> Entry:

@@ -18,6 +18,8 @@ from webapp.runs.models import Run
 METRICS_AT_FIRST = 6
 #: Shown before the others of the catalogue, which would hide the time behind kinds of memory.
 HEADLINES = ("peak_memory", "step_time", "ideal_share", "stall_time")
+#: What policies are ranked by until the reader sorts.
+RANKED_BY = ("step_time", "latency", "avg_jct", "ttft_mean")
 #: Always said beside the name of a run, never as a column of its own.
 BESIDE_THE_NAME = ("policy", "mode")
 #: How the key of a knob begins.
@@ -126,6 +128,7 @@ class Comparison:
     mode: str
     repeated: bool
     baseline: Entry | None
+    order: str = ""
 
     @property
     def family(self) -> str:
@@ -167,7 +170,8 @@ def compare(
     columns = _columns(entries, constants, differing, choice)
     baseline = _baseline(entries, choice.baseline or pinned)
     shown = [column for column in columns if column.shown]
-    lines = [_line(entry, shown, differing, baseline) for entry in _sorted(entries, choice)]
+    order = choice if choice.sort or titles else replace(choice, **_usual_order(entries))
+    lines = [_line(entry, shown, differing, baseline) for entry in _sorted(entries, order)]
     modes = {entry.mode for entry in entries}
     return Comparison(
         lines=tuple(lines),
@@ -180,6 +184,7 @@ def compare(
         mode=modes.pop() if len(modes) == 1 else "",
         repeated=len({run.seed for run in runs}) > 1,
         baseline=baseline,
+        order=f"-{order.sort}" if order.descending else order.sort,
     )
 
 
@@ -280,6 +285,15 @@ def _cell(entry: Entry, name: str, baseline: Entry | None) -> Cell:
     change = difference(own.mean, reference.mean)
     better = None if change is None else is_better(change, METRICS[name].lower_is_better)
     return Cell(name, own, change, better)
+
+
+def _usual_order(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Many policies, each once, are ranked by the first of ``RANKED_BY`` that they report, the best first."""
+    reported = {name for entry in entries for name in entry.estimates}
+    name = next((name for name in RANKED_BY if name in reported), "")
+    if not name or not _one_each(entries):
+        return {}
+    return {"sort": f"{METRIC}{name}", "descending": METRICS[name].lower_is_better is False}
 
 
 def _sorted(entries: Sequence[Entry], choice: Choice) -> list[Entry]:

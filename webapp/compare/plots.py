@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments.core.metrics import METRICS
 from webapp.accounts.models import Project
+from webapp.compare import labels
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import Comparison, Entry, Line
 from webapp.compare.parameters import label_of, shown_value
@@ -128,23 +129,16 @@ def _look(index: int, family: str, groups: int) -> dict[str, str]:
 
 
 def _points(entries: Sequence[Entry], x: str, y: str, labelled: set[int], project: Project) -> dict[str, Any]:
+    spots = [(entry.estimates[x].mean, entry.estimates[y].mean) for entry in entries]
+    beside = labels.placed(spots, _beside(entries, x, y, labelled))
     return {
         "mode": "markers+text",
-        "x": [entry.estimates[x].mean for entry in entries],
-        "y": [entry.estimates[y].mean for entry in entries],
-        "text": _beside(entries, x, y, labelled),
-        "textposition": _sides(entries, x),
+        "x": [across for across, _ in spots],
+        "y": [up for _, up in spots],
+        "text": [name for name, _ in beside],
+        "textposition": [side for _, side in beside],
         "href": [project_url(project, "runs:run", run=entry.run.pk) for entry in entries],
     }
-
-
-def _sides(entries: Sequence[Entry], x: str) -> list[str]:
-    """Above, below, above ... from left to right: neighbours on a front do not write over each other."""
-    order = sorted(range(len(entries)), key=lambda index: entries[index].estimates[x].mean)
-    sides = [""] * len(entries)
-    for place, index in enumerate(order):
-        sides[index] = ("top right", "bottom right")[place % 2]
-    return sides
 
 
 def _beside(entries: Sequence[Entry], x: str, y: str, labelled: set[int]) -> list[str]:
@@ -190,12 +184,12 @@ def bars(comparison: Comparison, choice: Choice, project: Project) -> dict[str, 
         return None
     usual = axes(comparison, choice)
     metric = choice.bar if choice.bar in names else (usual[0] if usual else names[0])
-    labels = _names(comparison)
+    called = _names(comparison)
     having = [entry for entry in comparison.entries if metric in entry.estimates]
     series = []
     for mode in dict.fromkeys(entry.mode for entry in having):
         members = [entry for entry in having if entry.mode == mode]
-        x = [labels[id(entry)] for entry in members]
+        x = [called[id(entry)] for entry in members]
         y = [entry.estimates[metric].mean for entry in members]
         href = [project_url(project, "runs:run", run=entry.run.pk) for entry in members]
         series.append({"name": mode, "x": x, "y": y, "href": href})

@@ -74,6 +74,15 @@ def _lines(cell: Mapping[str, Any]) -> Iterator[Line]:
 TIMES = ("step_time", "latency")
 
 
+#: Relative errors below this are not told apart.
+NOTHING = 1e-4
+
+
+def shown_error(error: float) -> str:
+    """A relative error as people read it; twenty bytes of a gigabyte are no figure."""
+    return human(error, "fraction") if abs(error) >= NOTHING else f"< {human(NOTHING, 'fraction')}"
+
+
 @dataclass(frozen=True)
 class SimulatorError:
     """How far a family's simulator was off on a device: medians of the cells' relative errors without their sign."""
@@ -90,9 +99,7 @@ class SimulatorError:
 
     @property
     def words(self) -> str:
-        parts = (
-            f"{name.replace('_', ' ')} {human(error, 'fraction')}" for name, error in self.medians.items()
-        )
+        parts = (f"{name.replace('_', ' ')} {shown_error(error)}" for name, error in self.medians.items())
         return f"median error on {self.device}: {', '.join(parts)}"
 
 

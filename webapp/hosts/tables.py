@@ -13,7 +13,7 @@ from experiments.core.metrics import METRICS
 from experiments.core.units import human
 from webapp import presentation
 from webapp.compare.listing import FigureColumn, Listing, MetricColumn, MomentColumn, StateColumn
-from webapp.hosts.evidence import TIMES, Evidence, Line
+from webapp.hosts.evidence import NOTHING, TIMES, Evidence, Line, shown_error
 from webapp.hosts.models import Host
 
 
@@ -126,6 +126,31 @@ def _cell(rows: list[ValidationRow]) -> CellRow:
     return CellRow(*about, memory=lines.get("peak_memory"), time=time)
 
 
+class ErrorColumn(FigureColumn):
+    """A relative error; where there is a ``goal``, with its sign and a mark that says whether it is within."""
+
+    def __init__(self, goal: float | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.goal = goal
+
+    def render(self, value: float) -> Any:
+        return presentation.error(value) if self.goal is None else judged(value, self.goal)
+
+
+def judged(error: float, goal: float) -> Any:
+    """An error with its sign, and a mark beside the colour that says whether it is within the goal."""
+    within = abs(error) <= goal
+    return format_html(
+        '<span class="change {}" title="{} {}, {}">{}{}</span>',
+        "better" if within else "worse",
+        "within" if within else "beyond",
+        human(goal, "fraction"),
+        presentation.exact(error),
+        "+" if error >= NOTHING else "",
+        shown_error(error),
+    )
+
+
 class CellTable(Listing):
     """Predicted against measured, a row for each cell: readable with a hundred of them."""
 
@@ -139,37 +164,14 @@ class CellTable(Listing):
         accessor="memory__predicted", verbose_name="Peak, predicted", unit="bytes"
     )
     memory_measured = FigureColumn(accessor="memory__measured", verbose_name="measured", unit="bytes")
-    memory_error = FigureColumn(accessor="memory__error", verbose_name="error", unit="fraction")
+    memory_error = ErrorColumn(0.05, accessor="memory__error", verbose_name="error", unit="fraction")
     time_predicted = FigureColumn(accessor="time__predicted", verbose_name="Time, predicted", unit="s")
     time_measured = FigureColumn(accessor="time__measured", verbose_name="measured", unit="s")
-    time_error = FigureColumn(accessor="time__error", verbose_name="error", unit="fraction")
+    time_error = ErrorColumn(0.15, accessor="time__error", verbose_name="error", unit="fraction")
     reason = tables.Column(verbose_name="Cause")
 
     class Meta:
         prefix = "cells-"
-
-    def render_memory_error(self, value: float) -> Any:
-        return judged(value, GOALS["memory"])
-
-    def render_time_error(self, value: float) -> Any:
-        return judged(value, GOALS["time"])
-
-
-#: How far a prediction may be off: within it is marked as good.
-GOALS = {"memory": 0.05, "time": 0.15}
-
-
-def judged(error: float, goal: float) -> Any:
-    """An error with its sign, and a mark beside the colour that says whether it is within the goal."""
-    within = abs(error) <= goal
-    return format_html(
-        '<span class="change {}" title="{} {}">{}{}</span>',
-        "better" if within else "worse",
-        "within" if within else "beyond",
-        human(goal, "fraction"),
-        "+" if error > 0 else "",
-        human(error, "fraction"),
-    )
 
 
 class ValidationTable(Listing):
@@ -184,7 +186,7 @@ class ValidationTable(Listing):
     unit = tables.Column(accessor="line__metric", verbose_name="Unit", visible=False)
     predicted = MetricColumn(accessor="line__predicted", metric="line__metric", verbose_name="Predicted")
     measured = MetricColumn(accessor="line__measured", metric="line__metric", verbose_name="Measured")
-    error = FigureColumn(accessor="line__error", verbose_name="Error", unit="fraction")
+    error = ErrorColumn(accessor="line__error", verbose_name="Error", unit="fraction")
     reason = tables.Column(accessor="line__reason", verbose_name="Cause")
 
     class Meta:

@@ -11,6 +11,7 @@ from django.http import Http404
 
 from experiments.core import trace_events
 from experiments.core.metrics import METRICS
+from experiments.core.units import human
 from webapp.runs.figures import figures_of
 from webapp.runs.lanes import lanes_of
 from webapp.runs.memory_figure import MemoryView, memory_view
@@ -18,6 +19,11 @@ from webapp.runs.models import Run, RunDocument
 
 #: Parts of the provenance that have a place of their own on the page.
 TOLD_APART = ("hardware", "timing", "timed_on", "timeline")
+#: Units of figures in the provenance, by the name or by how it begins.
+UNITS = {
+    "seconds": "s", "first_step_time": "s", "codec_time": "s", "stall_by_cause.": "s", "live_peak": "bytes",
+    "largest_op_need": "bytes", "peak_by_tier.": "bytes", "bytes_by_channel.": "bytes",
+}  # fmt: skip
 #: Drawn as a plot or shown as a table, not written out as a line.
 DRAWN = ("timeline", "columns", "rows")
 #: Curves of a memory step, which stand in one figure.
@@ -114,8 +120,10 @@ def _tables(plan: Mapping[str, Any]) -> tuple[PlanTable, ...]:
 
 
 def _table(name: str, rows: list[Mapping[str, Any]]) -> PlanTable:
-    columns = tuple(dict.fromkeys(key for row in rows for key in row))
-    return PlanTable(name, columns, tuple(rows))
+    """Columns in which no row says anything are left out."""
+    columns = dict.fromkeys(key for row in rows for key in row)
+    said = (key for key in columns if any(row.get(key) not in (None, "", [], {}) for row in rows))
+    return PlanTable(name, tuple(said), tuple(rows))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -125,8 +133,14 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         if isinstance(value, dict):
             lines += _flat(value, f"{prefix}{name}.")
         else:
-            lines.append((f"{prefix}{name}", value))
+            lines.append((f"{prefix}{name}", _with_unit(f"{prefix}{name}", value)))
     return lines
+
+
+def _with_unit(name: str, value: Any) -> Any:
+    unit = next((unit for known, unit in UNITS.items() if name == known or name.startswith(known)), "")
+    is_figure = isinstance(value, int | float) and not isinstance(value, bool)
+    return human(value, unit) if unit and is_figure else value
 
 
 def trace_of(run: Run) -> dict[str, Any]:

@@ -129,6 +129,8 @@ def test_a_grid_of_sixty_cells_is_one_table_with_memory_and_time_side_by_side(ca
     assert (rows[-1].memory, rows[-1].time, rows[-1].reason) == (None, None, "oops")
     page = signed_in(cast.vera).get(cast.url("hosts/")).content.decode()
     table = page.split('aria-label="By model and policy"')[1].split("</section>")[0]
-    assert table.count('class="change better" title="within 5 %"') == 59
-    assert table.count('class="change worse" title="beyond 15 %"') == 59
+    assert table.count('class="change better" title="within 5 %, 0.04"') == 59
+    assert table.count('class="change worse" title="beyond 15 %, -0.2"') == 59
+    file = signed_in(cast.vera).get(cast.url("hosts/?export=csv&table=cells-&cells-column=time_error"))
+    assert file.content.decode().splitlines()[1] == "-0.2"
     assert "oops" in table

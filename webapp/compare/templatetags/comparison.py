@@ -26,15 +26,21 @@ FORMAT_LABELS = {"csv": "CSV, every digit", "markdown": "Markdown", "latex": "La
 def sort_by(context: template.Context, key: str) -> str:
     """The address that sorts by ``key``; in the other direction where it already does."""
     values = context["request"].GET.copy()
-    values["sort"] = f"-{key}" if values.get("sort") == key else key
+    values["sort"] = f"-{key}" if _order(context) == key else key
     values.pop("page", None)
     return f"?{values.urlencode()}"
+
+
+def _order(context: template.Context) -> str:
+    """As the address says, else as a comparison orders its lines by itself."""
+    comparison = context.get("comparison")
+    return context["request"].GET.get("sort") or (comparison.order if comparison else "")
 
 
 @register.simple_tag(takes_context=True)
 def sort_state(context: template.Context, key: str) -> SafeString:
     """``aria-sort`` of a heading."""
-    sort = context["request"].GET.get("sort", "")
+    sort = _order(context)
     if sort.removeprefix("-") != key:
         return mark_safe("")
     return format_html(' aria-sort="{}"', "descending" if sort.startswith("-") else "ascending")

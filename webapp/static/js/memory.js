@@ -78,7 +78,7 @@ function laneTraces(data, tScale) {
     const line = spansAsLine(lane.x, lane.to, lane.height, tScale[0]);
     const text = lane.words ? lane.words.flatMap((word) => [word, word, ""]) : lane.x.flatMap(() => [escapeText(lane.name), escapeText(lane.name), ""]);
     const colour = lane.colour || (lane.kind === "channel" ? `--plot-${((i - kinds.length) % HUES) + 1}` : "--bad");
-    return { type: line.x.length > 6000 ? "scattergl" : "scatter", mode: "lines", name: lane.name, showlegend: lane.kind === "compute" && kinds.length > 1, legendgroup: "lanes", yaxis: "y3", ...line, text, line: { width: 9, color: token(colour) }, hovertemplate: `%{text}<br>%{x:.6~g} ${tScale[1]}<extra></extra>` };
+    return { type: line.x.length > 6000 ? "scattergl" : "scatter", mode: "lines", name: lane.name, showlegend: lane.kind === "compute" && kinds.length > 1, yaxis: "y3", ...line, text, line: { width: 9, color: token(colour) }, hovertemplate: `%{text}<br>%{x:.6~g} ${tScale[1]}<extra></extra>` };
   });
 }
 
@@ -97,7 +97,7 @@ function memoryLayout(data, tScale, bScale, narrow) {
     yaxis3: { ...plain, domain: [0, low], range: [-0.7, lanes.length - 0.3], tickvals: lanes.map((lane) => lane.height), ticktext: lanes.map((lane) => escapeText(narrow ? lane.name.replace("synchronization", "sync").replace("host to device", "H→D").replace("device to host", "D→H").replace("storage", "SSD") : lane.name)), showgrid: false, zeroline: false, fixedrange: true },
     legend: { orientation: "h", y: 1.01, yanchor: "bottom", x: 0 }, showlegend: true,
     shapes: [line(0, "--accent", "solid"), ...(data.peak === null ? [] : [line(data.peak / tScale[0], "--ink-soft", "dot")])],
-    annotations: data.peak === null ? [] : [{ x: data.peak / tScale[0], yref: "paper", y: 1, yanchor: "top", xanchor: data.peak > data.end / 2 ? "right" : "left", showarrow: false, text: "peak", font: { size: 11, color: token("--ink-soft") } }],
+    annotations: data.peak === null ? [] : [{ x: data.peak / tScale[0], yref: "paper", y: arcsTop + 0.03, yanchor: "bottom", bgcolor: token("--surface"), xanchor: data.peak > data.end / 2 ? "right" : "left", showarrow: false, text: "peak", font: { size: 11, color: token("--ink-soft") } }],
   };
 }
 

@@ -27,5 +27,5 @@ def planted(family: str, folder: Path, text: str, name: str = "planted") -> Iter
 
 
 def _forget() -> None:
-    for known in (registry._modules, registry.family_policies):
+    for known in (registry._modules, registry.family_policies, registry._in_its_file):
         known.cache_clear()

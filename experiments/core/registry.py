@@ -59,14 +59,18 @@ def _modules(family: str) -> tuple[tuple[ModuleType, ...], tuple[BrokenModule, .
     broken: list[BrokenModule] = []
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
         try:
-            module = importlib.import_module(f"{package.__name__}.{info.name}")
-            for policy in policies_in(module):
-                knobs.describe(policy)
+            found.append(_usable(f"{package.__name__}.{info.name}"))
         except UNUSABLE as error:
             broken.append(BrokenModule(family, info.name, _told(error, info.name)))
-        else:
-            found.append(module)
     return tuple(found), tuple(broken)
+
+
+def _usable(name: str) -> ModuleType:
+    """The module, imported, with knobs that can be described; raises one of ``UNUSABLE`` otherwise."""
+    module = importlib.import_module(name)
+    for policy in policies_in(module):
+        knobs.describe(policy)
+    return module
 
 
 def _told(error: BaseException, module: str) -> str:
@@ -120,6 +124,9 @@ def all_policies() -> list[type[Policy]]:
 
 def policy_class(family: str, name: str) -> type[Policy]:
     """The policy called ``name``; ``-`` and ``_`` are one, because papers and Python disagree about them."""
+    own = _in_its_file(family, name.replace("-", "_")) if family in FAMILIES else None
+    if own is not None:
+        return own
     found = family_policies(family)
     for known, policy in found.items():
         if known.replace("-", "_") == name.replace("-", "_"):
@@ -128,6 +135,22 @@ def policy_class(family: str, name: str) -> type[Policy]:
         if name.replace("-", "_").startswith(module.name):
             raise BadInput(f"{module.file} cannot be used: {module.why}", "policy", "a module that imports")
     raise BadInput(f"unknown policy {name!r}", "policy", f"one of {', '.join(sorted(found))}")
+
+
+@functools.cache
+def _in_its_file(family: str, name: str) -> type[Policy] | None:
+    """The policy from the file that is named like it, as every policy's is: a run need not import all the others."""
+    package = load_module(family, "policies")
+    files = [info.name for info in pkgutil.iter_modules(package.__path__) if name.startswith(info.name)]
+    for file in sorted(files, key=len, reverse=True):
+        try:
+            module = _usable(f"{package.__name__}.{file}")
+        except UNUSABLE:
+            continue  # told by whoever asks for all modules
+        for policy in policies_in(module):
+            if policy.name.replace("-", "_") == name:
+                return policy
+    return None
 
 
 def create(family: str, name: str, values: Mapping[str, Any]) -> Policy:

@@ -104,7 +104,7 @@ function memoryLayout(data, tScale, bScale, narrow) {
 function drawMemory(canvas) {
   const data = memoryData(canvas);
   const tScale = scaleOf("s", [{ x: [data.end] }], "x"), bScale = scaleOf("bytes", [{ y: [data.capacity || 0, ...data.total.y] }], "y");
-  const traces = [...memoryTraces(data, tScale, bScale), ...arcTraces(data, tScale), ...markTraces(data, tScale), ...laneTraces(data, tScale)];
+  const traces = roomForLegend(canvas, [...memoryTraces(data, tScale, bScale), ...arcTraces(data, tScale), ...markTraces(data, tScale), ...laneTraces(data, tScale)]);
   const options = {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], toImageButtonOptions: { format: "png", scale: 2, filename: "memory" },
     modeBarButtonsToAdd: [{ name: "SVG", title: "Download as SVG", icon: Plotly.Icons.disk, click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: "memory" }) }],

@@ -95,11 +95,23 @@ function layout(plot, xScale, yScale) {
   };
 }
 
+const NARROW = 600, ENTRY_HEIGHT = 19;
+
+// On a phone a legend has one entry a line: the plot grows by it, and what is not drawn has no entry.
+function roomForLegend(canvas, traces) {
+  canvas.dataset.height ||= canvas.clientHeight;
+  const narrow = canvas.clientWidth < NARROW;
+  const shown = narrow ? traces.map((one) => (one.visible === "legendonly" ? { ...one, showlegend: false } : one)) : traces;
+  const lines = narrow ? shown.filter((one) => one.showlegend !== false).length : 0;
+  canvas.style.height = `${Number(canvas.dataset.height) + (lines > 2 ? ENTRY_HEIGHT * lines : 0)}px`;
+  return shown;
+}
+
 function draw(canvas) {
   const plot = JSON.parse(document.getElementById(canvas.dataset.plot).textContent);
   const xScale = scaleOf(plot.x_unit || "", plot.series, "x");
   const yScale = scaleOf(plot.y_unit || "", plot.series, "y");
-  const traces = plot.series.map((line, index) => trace(line, index, plot, xScale, yScale));
+  const traces = roomForLegend(canvas, plot.series.map((line, index) => trace(line, index, plot, xScale, yScale)));
   const options = {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     modeBarButtonsToAdd: [{ name: "SVG", title: "Download as SVG", icon: Plotly.Icons.disk, click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: plot.title }) }],

@@ -194,6 +194,16 @@ def overlap(there: Boxes, wanted: Boxes, shift: Ints | None = None) -> Floats:
     return _product(factors)
 
 
+def part_overlaps(there: Boxes, wanted: Boxes) -> Floats:
+    """Elements that each device's box of ``wanted`` shares with every device's of ``there``, for the first configuration of
+    both. Shape: (devices of there, devices of wanted).
+    """
+    return _product(
+        _common(a, b)[np.ix_(i[0], j[0])]
+        for a, b, i, j in zip(there.intervals, wanted.intervals, there.index, wanted.index, strict=True)
+    )
+
+
 def _common(first: Floats, second: Floats) -> Floats:
     """What each interval of ``first`` (rows) shares with each of ``second`` (columns)."""
     begin = np.maximum(first[:, None, 0], second[None, :, 0])

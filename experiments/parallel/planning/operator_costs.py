@@ -227,15 +227,18 @@ class OperatorCosts:
 
     # --- to compare with --------------------------------------------------------------------------------------------
 
+    @property
+    def serial_seconds(self) -> float:
+        return float(self.estimate.layer_seconds.sum()) * self.batch * self.slowdown
+
     def reference_times(self, tables: CostTables) -> dict[str, float | None]:
         """What to compare a prediction with: one device, an equal share of its time, data parallelism (``None`` where the
         samples do not divide), all by the same costs.
         """
-        serial = float(self.estimate.layer_seconds.sum()) * self.batch * self.slowdown
         chosen = self.data_parallel()
         return {
-            "serial_time": serial,
-            "lower_bound": serial / self.devices,
+            "serial_time": self.serial_seconds,
+            "lower_bound": self.serial_seconds / self.devices,
             "data_parallel_time": tables.total(chosen) if chosen else None,
         }
 

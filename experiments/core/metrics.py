@@ -48,6 +48,12 @@ exposed_communication_time       s          lower   exposed communication time
 communication_time               s          lower   communication time
 communication_bytes              bytes      lower   bytes communicated per device
 devices                          devices    -       devices used
+staleness_mean                   updates    lower   mean updates that gradients are late
+staleness_max                    updates    lower   most updates that a gradient is late
+weight_versions                  versions   lower   most versions of a stage's weights at once
+stashed_bytes                    bytes      lower   older weights kept on a device
+initial_loss                     nats       -       loss before training
+final_loss                       nats       lower   loss at the end of training
 latency                          s          lower   latency
 compile_time                     s          lower   compile time
 speedup                          ratio      higher  speed-up over eager

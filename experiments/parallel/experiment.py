@@ -66,7 +66,7 @@ def _simulated(spec: RunSpec, plan: ParallelPlan, estimate: Estimate) -> Result:
     found = simulate(plan, estimate)
     return Result(
         metrics=simulated_metrics(spec, plan, estimate, found),
-        series={**_memory_curves(plan, found), **_bubbles(found)},
+        series={**_memory_curves(plan, found), **_bubbles(found), **found.asynchrony.series},
         plan={**plan.to_json(), "timeline": _timeline(found.lanes), **_per_worker(plan, found)},
     )
 
@@ -88,6 +88,7 @@ def simulated_metrics(
         "hfu": found.hfu,
         "flops": found.model_flops / plan.steps,
         "devices": float(len(plan.devices)),
+        **found.asynchrony.metrics,
     }
     sequence = estimate.model.facts.get("sequence")
     if sequence:

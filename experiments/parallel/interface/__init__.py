@@ -44,12 +44,14 @@ from experiments.parallel.interface.states import (
     state_bytes,
     zero_volume,
 )
+from experiments.parallel.interface.training import Adaptation, Learning, Training, WeightRule
 
 __all__ = [
     "ALGORITHMS",
     "BACKWARD",
     "COLLECTIVE_KINDS",
     "FORWARD",
+    "Adaptation",
     "PER_PASS",
     "PER_SAMPLE",
     "PER_STEP",
@@ -59,6 +61,7 @@ __all__ = [
     "Collective",
     "Estimate",
     "Evaluation",
+    "Learning",
     "LivePolicy",
     "ParallelPlan",
     "ParallelPolicy",
@@ -69,6 +72,8 @@ __all__ = [
     "Stage",
     "StateBytes",
     "Synchronisation",
+    "Training",
+    "WeightRule",
     "Worker",
     "balanced_cut",
     "data_parallel_plan",

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from experiments.hardware import Hardware
+from experiments.parallel.interface.parameter_servers import server_violations
 from experiments.parallel.interface.plan import (
     ALGORITHMS,
     BACKWARD,
@@ -24,13 +25,14 @@ from experiments.parallel.interface.plan import (
 )
 from experiments.parallel.interface.slices import slice_order_violations, slice_violations
 from experiments.parallel.interface.states import ZERO_STAGES
+from experiments.parallel.interface.versions import version_violations
 from experiments.workloads.layers import LayerGraph
 
 
 def violations(plan: ParallelPlan, model: LayerGraph, cluster: Hardware) -> list[str]:
     """All that is wrong with ``plan``; empty when it can be carried out (whether it fits is the simulator's answer)."""
     shape = [*_layers(plan, model), *_devices(plan, cluster), *_hosts(plan), *_figures(plan, model)]
-    shape += slice_violations(plan)
+    shape += [*slice_violations(plan), *server_violations(plan, cluster), *version_violations(plan)]
     return shape or [*_slots(plan), *slice_order_violations(plan), *_replicas(plan), *_collectives(plan)]
 
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from experiments.parallel.interface.training import Training
+
 FORWARD, BACKWARD, WEIGHT = "F", "B", "W"
 SLOT_KINDS = (FORWARD, BACKWARD, WEIGHT)
 
@@ -69,10 +71,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Worker:
-    """Devices (numbered over the cluster, node by node) and the slots that they execute, in this order."""
+    """Devices (numbered over the cluster, node by node) and the slots that they execute, in this order.
+
+    ``slow``: how many times longer than the device would take its iterations last, in turn over and over: ``(2.0,)`` is
+    a slow worker, ``(1.0, 1.0, 5.0)`` straggles every third time. With parameter servers only.
+    """
 
     devices: tuple[int, ...]
     slots: tuple[Slot, ...]
+    slow: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,9 @@ class Synchronisation:
 
     ``kind`` is ``all_reduce`` or ``parameter_server``; ``staleness`` is how many iterations a worker may run ahead
     of the slowest: 0 is BSP, n is SSP, ``None`` is ASP. Gradients travel in buckets of at least ``bucket_bytes``
-    (the last may be smaller), by ``algorithm``. ``servers`` are the devices that hold the parameters, if any.
+    (the last may be smaller), by ``algorithm``. ``servers`` are the devices that hold the parameters, if any, in ranges
+    of ``bucket_bytes`` at most. A worker fetches parameters every ``fetch_every`` iterations and pushes what it has
+    accumulated every ``push_every``; with ``fetch_ahead`` it computes while they are on their way.
     """
 
     kind: str = "all_reduce"
@@ -138,6 +147,9 @@ class Synchronisation:
     bucket_bytes: float = 25 * 2**20
     staleness: int | None = 0
     servers: tuple[int, ...] = ()
+    fetch_every: int = 1
+    push_every: int = 1
+    fetch_ahead: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,6 +164,8 @@ class ParallelPlan:
 
     ``slices`` has one entry for each micro-batch where these are parts of sequences; the slices of the same samples
     follow each other, and each needs those before it. ``slot_overhead`` are seconds that a slot takes besides its layers.
+
+    ``training`` says how weights are updated where that is the method's point (rates, versions, adaptation).
     """
 
     batch: int
@@ -167,6 +181,7 @@ class ParallelPlan:
     notes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     slices: tuple[Slice, ...] = ()
     slot_overhead: float = 0.0
+    training: Training | None = None
 
     @property
     def sequence(self) -> int:
@@ -187,7 +202,11 @@ class ParallelPlan:
         plain["mesh"] = dict(self.mesh)
         plain["notes"] = dict(self.notes)
         plain["workers"] = [
-            {"devices": list(worker.devices), "slots": [str(slot) for slot in worker.slots]}
+            {
+                "devices": list(worker.devices),
+                "slots": [str(slot) for slot in worker.slots],
+                "slow": list(worker.slow),
+            }
             for worker in self.workers
         ]
         return plain
@@ -201,7 +220,11 @@ class ParallelPlan:
             mesh=tuple(data["mesh"].items()),
             stages=tuple(Stage(**{**row, "workers": tuple(row["workers"])}) for row in data["stages"]),
             workers=tuple(
-                Worker(tuple(row["devices"]), tuple(Slot.parse(text) for text in row["slots"]))
+                Worker(
+                    tuple(row["devices"]),
+                    tuple(Slot.parse(text) for text in row["slots"]),
+                    tuple(row.get("slow", ())),
+                )
                 for row in data["workers"]
             ),
             zero=data["zero"],
@@ -214,6 +237,7 @@ class ParallelPlan:
             notes=data.get("notes", {}),
             slices=tuple(Slice(*row) for row in data.get("slices", ())),
             slot_overhead=data.get("slot_overhead", 0.0),
+            training=Training.from_json(data["training"]) if data.get("training") else None,
         )
 
 

@@ -1,14 +1,15 @@
 """PipeDream (Narayanan et al., SOSP'19): stages by dynamic programming, replicas, 1F1B without flushes, weight stashing.
 
 Followed: section 3.1 (partitioning, level by level), 3.2 (NOAM, 1F1B-RR), 3.3 (weight stashing: as many versions of a
-stage's weights as mini-batches it holds). ``stage_time=released`` is the rule of the released planner, which adds compute
+stage's weights as mini-batches it holds; ``vertical_sync``: every stage uses the version that the first one used when the
+mini-batch entered, so that all keep as many as it does). ``stage_time=released`` is the rule of the released planner, which adds compute
 and synchronisation where the paper takes the longer; ``transfers`` lets activations count, which that planner leaves out by
 default. A mini-batch is the ``batch`` of the run: each is an update of its own.
 
 Left open by the paper: which of equally fast splits is taken (here the first that is found; the time is the same). The
 planner may cut a branching graph anywhere, a plan's stage is a run of layers: where the best cut is not one, the best
-among those is placed and both times are in the notes. Not reproduced: vertical sync; the accuracy that stale weights cost.
-Not simulated: updates between mini-batches take no time (there is one, at the end of the window).
+among those is placed and both times are in the notes. ``replicate=false`` leaves the program out: equal stages, one device
+each. Not simulated: updates between mini-batches take no time (there is one, at the end of the window).
 """
 
 from __future__ import annotations
@@ -20,9 +21,21 @@ from typing import Any, ClassVar
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, Slot, Stage, Worker
+from experiments.parallel.interface import (
+    Estimate,
+    Learning,
+    LivePolicy,
+    ParallelPlan,
+    Slot,
+    Stage,
+    Training,
+    WeightRule,
+    Worker,
+)
+from experiments.parallel.interface.versions import with_versions
 from experiments.parallel.planning.cuts import Cuts, cuts_of
 from experiments.parallel.planning.one_by_one import in_flight, replica_order
+from experiments.parallel.planning.pipelines import stage_bounds, stage_count, window_plan
 from experiments.parallel.planning.stage_search import (
     Level,
     Rules,
@@ -41,7 +54,7 @@ CARRIED = (
 
 
 @dataclass(frozen=True)
-class PipeDream(ParallelPolicy):
+class PipeDream(LivePolicy):
     """Replicated stages found by dynamic programming; an asynchronous pipeline that stashes weight versions."""
 
     name: ClassVar[str] = "pipedream"
@@ -57,7 +70,13 @@ class PipeDream(ParallelPolicy):
         False, "the search keeps to stages that fit a device with all that is in flight"
     )
 
+    replicate: bool = knob(True, "stages and replicas by the search; false: equal stages, one device each")
+    vertical_sync: bool = knob(False, "all stages use the version that the first one used")
+    rate: float = knob(0.02, "learning rate (measured)", low=0.0, high=1e3)
+
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        if not self.replicate:
+            return self._straight(model, cluster, batch, estimate)
         levels, rules = levels_of(cluster), self._rules(cluster)
         cuts = cuts_of(model, batch / model.batch)
         ideal = search(cuts, levels, rules)
@@ -69,6 +88,17 @@ class PipeDream(ParallelPolicy):
             raise Infeasible("no split keeps every stage within a device's memory", model.name)
         groups = _groups(placed, levels)
         return self._plan(kept, placed, groups, batch, notes(cuts, ideal, placed, levels, rules))
+
+    def _training(self) -> Training:
+        return Training(Learning(rate=self.rate), WeightRule("vertical" if self.vertical_sync else "stash"))
+
+    def _straight(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate
+    ) -> ParallelPlan:
+        bounds = stage_bounds(model, estimate, stage_count(None, model, cluster))
+        held = in_flight([1] * len(bounds))
+        orders = [self._order(stage, 0, 1, depth) for stage, depth in enumerate(held)]
+        return with_versions(window_plan(bounds, orders, cluster, batch, self.mini_batches, self._training()))
 
     def _rules(self, cluster: Hardware) -> Rules:
         memory = float(cluster.device.memory_bytes) if self.check_memory else None
@@ -90,10 +120,9 @@ class PipeDream(ParallelPolicy):
             orders = [self._order(number, r, len(group), depth) for r in range(len(group))]
             begin = cuts.ends[span.start] if span.start >= 0 else 0
             own = tuple(range(len(workers), len(workers) + len(group)))
-            versions = max(1, min(depth, -(-self.mini_batches // len(group))))
-            stages.append(Stage(begin, cuts.ends[span.end], own, versions))
+            stages.append(Stage(begin, cuts.ends[span.end], own))
             workers += [Worker((device,), order) for device, order in zip(group, orders, strict=True)]
-        return ParallelPlan(
+        plan = ParallelPlan(
             batch=batch * self.mini_batches,
             micro_batches=self.mini_batches,
             mesh=tuple((f"stage{number}", len(group)) for number, group in enumerate(groups)),
@@ -102,7 +131,9 @@ class PipeDream(ParallelPolicy):
             synchronisation=self.sync(),
             steps=self.mini_batches,
             notes=found,
+            training=self._training(),
         )
+        return with_versions(plan)
 
     def _order(self, stage: int, replica: int, replicas: int, held: int) -> tuple[Slot, ...]:
         return replica_order(stage, replica, replicas, held, self.mini_batches)

@@ -1,12 +1,17 @@
-"""The parallel simulator: one synchronous training step of a plan on a cluster, event by event."""
+"""The parallel simulator: a training step of a plan on a cluster (a window of them where it is asynchronous)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from experiments.core.errors import BadInput
 from experiments.parallel.interface import Estimate, Evaluation, ParallelPlan, violations
+from experiments.parallel.interface.parameter_servers import has_servers
+from experiments.parallel.simulator.asynchrony import pipeline_asynchrony
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.memory import check_fits, usages
 from experiments.parallel.simulator.report import Lane, Simulation, report
+from experiments.parallel.simulator.server_report import simulate_servers
 from experiments.parallel.simulator.tasks import replay
 
 __all__ = ["Lane", "Simulation", "evaluate", "simulate"]
@@ -21,13 +26,18 @@ def simulate(plan: ParallelPlan, estimate: Estimate) -> Simulation:
     wrong = violations(plan, estimate.model, estimate.cluster)
     if wrong:
         raise BadInput(wrong[0], "plan", "a plan without violations")
+    if has_servers(plan):
+        return simulate_servers(plan, estimate)
     if plan.synchronisation.kind != "all_reduce" or plan.synchronisation.staleness != 0:
-        raise BadInput("only synchronous all-reduce is simulated", "plan.synchronisation", "all_reduce, 0")
+        raise BadInput("an all-reduce has no staleness", "plan.synchronisation", "a parameter_server, or 0")
     built = Builder(plan, estimate).build()
     times = replay(built.graph)
     memory = usages(built, times)
     check_fits(built, memory)
-    return report(built, times, replay(built.graph, free_messages=True), memory)
+    found = report(built, times, replay(built.graph, free_messages=True), memory)
+    if plan.training is not None and plan.training.weights is not None:
+        return replace(found, asynchrony=pipeline_asynchrony(plan, estimate))
+    return found
 
 
 def evaluate(plan: ParallelPlan, estimate: Estimate) -> Evaluation:

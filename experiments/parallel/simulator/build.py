@@ -52,6 +52,11 @@ class Builder:
         """After every pass, not after a worker's last one: no whole gradients are kept, or each pass is an update."""
         return self.plan.zero >= 2 or self.plan.steps > 1
 
+    def _updates_after(self, occurrence: int) -> bool:
+        """Whether an asynchronous pipeline's worker updates after its gradient number ``occurrence``."""
+        rule = self.plan.training.weights if self.plan.training else None
+        return self.plan.steps > 1 and (occurrence + 1) % (rule.every if rule else 1) == 0
+
     def build(self) -> Builder:
         for worker in range(len(self.plan.workers)):
             self._lane(worker)
@@ -77,9 +82,9 @@ class Builder:
         replicated = len(self.plan.stages[slot.stage].workers) > 1
         gathers = replicated and self.plan.zero == 3 and slot.kind != WEIGHT
         is_gradient = slot.kind == self.figures.gradient_kind
-        reduces = replicated and is_gradient and (final or self._reduces_always)
+        completes = is_gradient and (final or self._updates_after(occurrence))
+        reduces = replicated and (completes or (is_gradient and self.plan.zero >= 2))
         whole = range(self.plan.stages[slot.stage].begin, self.plan.stages[slot.stage].end)
-        completes = is_gradient and (final or self.plan.steps > 1)
         exchanges = completes and slot.stage in self._exchanging
         numbers = list(range(len(buckets))) if gathers or reduces or exchanges else [-1]
         for number in reversed(numbers) if slot.kind == FORWARD else numbers:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.parallel.interface import Evaluation, Slot
+from experiments.parallel.simulator.asynchrony import Asynchrony
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.memory import Usage
 from experiments.parallel.simulator.network import Message
@@ -54,6 +55,7 @@ class Simulation:
     samples_per_second: float
     memory: tuple[Usage, ...]
     lanes: tuple[Lane, ...]
+    asynchrony: Asynchrony = Asynchrony()
 
     @property
     def peak_memory(self) -> float:

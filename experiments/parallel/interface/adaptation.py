@@ -1,0 +1,51 @@
+"""KungFu's measurements and what it does by them, as functions (Mai et al., OSDI'20, sections 2.1 and 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Estimates of |G|^2, the true gradient's squared length, and of tr, the trace of a sample gradient's covariance."""
+
+    squared: float
+    trace: float
+
+    @property
+    def scale(self) -> float:
+        """The batch at which noise and signal are equal: the gradient noise scale."""
+        return self.trace / self.squared if self.squared else float("inf")
+
+
+def gradient_noise(small: float, small_batch: int, large: float, large_batch: int) -> Noise:
+    """From the squared lengths of a worker's gradient and of the averaged one, over batches of different size.
+
+    Source: McCandlish et al., "An Empirical Model of Large-Batch Training", 2018, appendix A.1.
+    """
+    squared = (large_batch * large - small_batch * small) / (large_batch - small_batch)
+    trace = (small - large) / (1 / small_batch - 1 / large_batch)
+    return Noise(squared, trace)
+
+
+def smoothed(before: Noise | None, now: Noise, factor: float) -> Noise:
+    """Both estimates by exponential average: each alone is unbiased, their quotient is not."""
+    if before is None:
+        return now
+    return Noise(
+        factor * before.squared + (1 - factor) * now.squared, factor * before.trace + (1 - factor) * now.trace
+    )
+
+
+def gains_enough(before: float, now: float, workers: int, gain: float) -> bool:
+    """Whether the throughput of ``workers`` is worth its last one: at least 1 + gain / workers times that without it."""
+    return now >= (1 + gain / workers) * before
+
+
+def workers_by_throughput(throughputs: Sequence[float], gain: float) -> int:
+    """``throughputs`` of 1, 2, ... workers as they were measured: how many stay. One more until one does not pay."""
+    for workers in range(2, len(throughputs) + 1):
+        if not gains_enough(throughputs[workers - 2], throughputs[workers - 1], workers, gain):
+            return workers - 1
+    return len(throughputs)

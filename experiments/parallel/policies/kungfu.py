@@ -1,0 +1,78 @@
+"""KungFu (Mai et al., OSDI'20): training that changes its workers and its synchronisation by what it measures.
+
+Followed: elastic scaling (after each window one more worker, until the throughput gained is below 1 + gain / n; the last is
+then taken away), gradient noise scale from each worker's gradient and the averaged one, with exponential averages, and a switch
+from averaging weights to averaging gradients once the variance of gradients is low. A change is agreed upon before it is made:
+all workers see the same numbers, reduced over all of them; a newcomer gets the weights by broadcast.
+
+A simulated plan uses as many devices as the rule settles on with simulated throughputs; a measured run starts with one worker
+and adapts as it goes. Left open by the paper: thresholds, which are the user's. Not reproduced: pair averaging, and
+changing the topology by vote (workers on one host have one).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware
+from experiments.parallel.interface import (
+    BACKWARD,
+    FORWARD,
+    Adaptation,
+    Estimate,
+    Learning,
+    LivePolicy,
+    ParallelPlan,
+    Slot,
+    Training,
+    replicated_pipelines,
+    replicated_stages,
+    whole_share,
+)
+from experiments.parallel.interface.adaptation import gains_enough
+from experiments.workloads.layers import LayerGraph
+
+
+@dataclass(frozen=True)
+class KungFu(LivePolicy):
+    """Adds workers while throughput grows, watches gradient noise, and switches how workers synchronise."""
+
+    name: ClassVar[str] = "kungfu"
+
+    gain: float = knob(0.5, "a worker stays if throughput grows by this over the number of workers", low=0.0, high=1.0)
+    window: int = knob(8, "steps after which the workers change (measured)", low=2, high=65536)
+    updates: int = knob(48, "steps of a measured run", low=1, high=65536)
+    smoothing: float = knob(0.9, "factor of the averages of gradient noise", low=0.0, high=0.999)
+    variance: float | None = knob(
+        None, "average weights until the variance of gradients is below; empty: never", low=0.0, high=1e12
+    )
+    rate: float = knob(0.02, "learning rate of one worker (measured)", low=0.0, high=1e3)
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        """``batch`` is what all devices would take; each worker keeps its part of it, however many there are."""
+        each = whole_share(batch, cluster.device_count, "samples", "options.batch")
+        plans = [self._plan(model, each, workers) for workers in range(1, cluster.device_count + 1)]
+        throughputs = [plans[0].batch / estimate.evaluate(plans[0]).step_time]
+        for workers, plan in enumerate(plans[1:], 2):
+            throughputs.append(plan.batch / estimate.evaluate(plan).step_time)
+            if not gains_enough(throughputs[-2], throughputs[-1], workers, self.gain):
+                chosen = plans[workers - 2]
+                break
+        else:
+            chosen = plans[-1]
+        return replace(chosen, notes={"samples_per_second_by_workers": throughputs})
+
+    def _plan(self, model: LayerGraph, each: int, workers: int) -> ParallelPlan:
+        order = [Slot(kind, 0, 0) for kind in (FORWARD, BACKWARD)]
+        adaptation = Adaptation(self.window, self.gain, self.smoothing, self.variance)
+        return ParallelPlan(
+            batch=each * workers,
+            micro_batches=workers,
+            mesh=(("data", workers),),
+            stages=replicated_stages([(0, len(model))], workers),
+            workers=replicated_pipelines([order], workers, 1),
+            synchronisation=self.sync(),
+            training=Training(Learning(rate=self.rate), adaptation=adaptation, updates=self.updates),
+        )

@@ -1,0 +1,76 @@
+"""PipeMare (Yang et al., MLSys'21): a pipeline that never waits and keeps one version of its weights.
+
+Followed: every stage runs a forward and a backward pass in turn, so that stage i of P (from 1) sees its own update
+2(P - i) + 1 micro-batches after it read the weights: a delay of (2(P - i) + 1) / N updates (section 2). T1 divides a stage's
+rate by its delay, less and less over ``anneal`` updates; T2 (``decay`` > 0) keeps a moving average of weight changes, one
+more copy, and runs backward passes with the weights as they were estimated to be in the forward pass; T3 runs the first
+``synchronous`` mini-batches with a flush.
+
+"P" is ``stages``, "N" ``micro_batches``, "K" ``anneal``, "D" ``decay``. Left open by the paper: both of these for a task at
+hand. A delay below one update divides no rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.errors import BadInput
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware
+from experiments.parallel.interface import (
+    BACKWARD,
+    FORWARD,
+    Estimate,
+    Learning,
+    LivePolicy,
+    ParallelPlan,
+    Slot,
+    Training,
+    WeightRule,
+)
+from experiments.parallel.interface.versions import with_versions
+from experiments.parallel.planning.one_by_one import replica_order
+from experiments.parallel.planning.pipelines import stage_bounds, stage_count, window_plan
+from experiments.workloads.layers import LayerGraph
+
+
+@dataclass(frozen=True)
+class PipeMare(LivePolicy):
+    """An asynchronous pipeline with one version of weights: rates by delay, corrected backward weights, warm start."""
+
+    name: ClassVar[str] = "pipemare"
+
+    stages: int | None = knob(None, "stages; empty: all devices, or one for every layer", low=1, high=4096)
+    micro_batches: int = knob(4, "micro-batches of a mini-batch, which is an update", low=1, high=65536)
+    mini_batches: int = knob(32, "mini-batches in the window that is carried out", low=1, high=65536)
+    anneal: int = knob(16, "updates over which rates divided by delay return to normal (T1); 0: none", low=0, high=10**9)
+    decay: float = knob(0.135, "decay of the weight-change average (T2); 0: none", low=0.0, high=0.999)
+    synchronous: int = knob(2, "mini-batches with a flush at first (T3)", low=0, high=65536)
+    rate: float = knob(0.05, "learning rate (measured)", low=0.0, high=1e3)
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        if self.synchronous > self.mini_batches:
+            what = f"{self.synchronous} synchronous mini-batches of {self.mini_batches}"
+            raise BadInput(what, "knobs.synchronous", f"at most {self.mini_batches}")
+        bounds = stage_bounds(model, estimate, stage_count(self.stages, model, cluster))
+        orders = [self._order(stage, len(bounds)) for stage in range(len(bounds))]
+        training = Training(
+            Learning(rate=self.rate, anneal=self.anneal, decay=self.decay),
+            WeightRule("newest", self.micro_batches, self.synchronous),
+        )
+        plan = window_plan(bounds, orders, cluster, batch, self.mini_batches, training)
+        return with_versions(plan, copies=1 if self.decay else 0)
+
+    def _order(self, stage: int, stages: int) -> tuple[Slot, ...]:
+        """With a flush at first; then each forward pass so many micro-batches ahead of its backward pass."""
+        each, first = self.micro_batches, self.synchronous * self.micro_batches
+        flushed = [
+            Slot(kind, begin + index, stage)
+            for begin in range(0, first, each)
+            for kind in (FORWARD, BACKWARD)
+            for index in range(each)
+        ]
+        ahead = 2 * (stages - 1 - stage) + 2
+        later = replica_order(stage, 0, 1, ahead, self.mini_batches * each - first)
+        return (*flushed, *(slot._replace(micro_batch=slot.micro_batch + first) for slot in later))

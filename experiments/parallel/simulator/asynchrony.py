@@ -1,0 +1,57 @@
+"""What an asynchronous method reports besides times: how late gradients are, and how many versions of weights are kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from experiments.core.spec import Series
+from experiments.parallel.interface import Estimate, ParallelPlan, stage_parameters
+from experiments.parallel.interface.versions import version_trace
+
+
+@dataclass(frozen=True)
+class Asynchrony:
+    """Metrics and curves by their names in an outcome."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    series: Mapping[str, Series] = field(default_factory=dict)
+
+
+def staleness_series(late: Sequence[int]) -> Series:
+    """The share of gradients that are so many updates late."""
+    counts = Counter(late)
+    updates = range(max(counts, default=0) + 1)
+    return Series("fraction", list(updates), [counts[u] / len(late) for u in updates] if late else [0.0], "updates")
+
+
+def staleness_metrics(late: Sequence[int]) -> dict[str, float]:
+    return {
+        "staleness_mean": sum(late) / len(late) if late else 0.0,
+        "staleness_max": float(max(late, default=0)),
+    }
+
+
+def pipeline_asynchrony(plan: ParallelPlan, estimate: Estimate) -> Asynchrony:
+    """From the plan's own trace of versions. ``stashed_bytes`` is of the stage that keeps most besides its newest weights."""
+    trace = version_trace(plan)
+    stages = range(len(plan.stages))
+    late = [[use.staleness for use in trace.of_stage(stage)] for stage in stages]
+    parameters = [float(stage_parameters(plan, stage, estimate).sum()) for stage in plan.stages]
+    stashed = [(k - 1) * p * estimate.states.weight for k, p in zip(trace.kept, parameters, strict=True)]
+    numbers = [float(stage) for stage in stages]
+    return Asynchrony(
+        {
+            **staleness_metrics(list(chain.from_iterable(late))),
+            "weight_versions": float(max(trace.kept)),
+            "stashed_bytes": max(stashed),
+        },
+        {
+            "staleness_by_stage": Series("updates", numbers, [float(max(found)) for found in late], "stage"),
+            "weight_versions_by_stage": Series("versions", numbers, [float(k) for k in trace.kept], "stage"),
+            "stashed_bytes_by_stage": Series("bytes", numbers, stashed, "stage"),
+            "staleness": staleness_series(list(chain.from_iterable(late))),
+        },
+    )

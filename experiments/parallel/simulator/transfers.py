@@ -1,0 +1,67 @@
+"""Messages that come up as a simulation goes: each starts when all its channels are idle, the longest waiting first.
+
+Unlike a replay of a task graph, where a message keeps its place in every queue it stands in, one that finds a channel busy
+lets later ones by that do not need it: with many senders and receivers channels would otherwise idle behind each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from experiments.core.events import EventQueue
+from experiments.parallel.simulator.network import Message
+
+Happening = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """``started`` and ``arrived`` are told the time; ``message`` is ``None`` where nothing has to travel."""
+
+    message: Message | None
+    started: Happening
+    arrived: Happening
+
+
+class Channels:
+    """Who holds which channel, and who waits for it."""
+
+    def __init__(self, queue: EventQueue[Happening]) -> None:
+        self._queue = queue
+        self._busy: set[int] = set()
+        self._waiting: dict[int, dict[int, Transfer]] = {}
+        self._sent = 0
+
+    def send(self, now: float, transfer: Transfer) -> None:
+        if transfer.message is None:
+            transfer.started(now)
+            self._queue.push(now, transfer.arrived)
+            return
+        self._sent += 1
+        for channel in transfer.message.channels:
+            self._waiting.setdefault(channel, {})[self._sent] = transfer
+        self._start_if_idle(now, self._sent, transfer)
+
+    def _start_if_idle(self, now: float, number: int, transfer: Transfer) -> None:
+        message = transfer.message
+        assert message is not None
+        if not self._busy.isdisjoint(message.channels):
+            return
+        self._busy.update(message.channels)
+        for channel in message.channels:
+            del self._waiting[channel][number]
+        transfer.started(now)
+        self._queue.push(now + message.seconds, lambda end: self._end(end, transfer))
+
+    def _end(self, now: float, transfer: Transfer) -> None:
+        """Channels are handed on before the receiver acts on what arrived."""
+        assert transfer.message is not None
+        released = transfer.message.channels
+        self._busy.difference_update(released)
+        waiting = {n: t for channel in released for n, t in self._waiting[channel].items()}
+        for number in sorted(waiting):
+            self._start_if_idle(now, number, waiting[number])
+            if self._busy.issuperset(released):
+                break
+        transfer.arrived(now)

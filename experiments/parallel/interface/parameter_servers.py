@@ -53,7 +53,10 @@ def server_violations(plan: ParallelPlan, cluster: Hardware) -> Iterator[str]:
     for device in sync.servers:
         if not 0 <= device < cluster.device_count:
             yield f"server {device} is not one of the cluster's {cluster.device_count} devices"
-    if min(sync.fetch_every, sync.push_every, sync.staleness or 0) < 0 or not sync.fetch_every * sync.push_every:
+    if (
+        min(sync.fetch_every, sync.push_every, sync.staleness or 0) < 0
+        or not sync.fetch_every * sync.push_every
+    ):
         yield "fetches, pushes and staleness are counted in iterations from 1, 1 and 0"
     if sync.staleness is not None and sync.push_every > 1:
         yield "a bound on staleness needs a push in every iteration"

@@ -81,13 +81,14 @@ def scaled_rate(reference_rate: float, reference_batch: float, batch: float) -> 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What is changed while training goes on, and by which measurements (KungFu, OSDI'20).
+    """What is changed while training goes on, and by which measurements (KungFu, OSDI'20), with ``most`` workers at most.
 
     Throughput decides how many workers take part: every ``window`` steps one more, until the gain is below ``gain``.
     Gradient noise is smoothed by ``smoothing``. Weights are averaged (not gradients) until the variance of gradients
     falls below ``variance``, if given.
     """
 
+    most: int
     window: int
     gain: float
     smoothing: float = 0.9

@@ -100,9 +100,7 @@ def _covered_at_entry(plan: ParallelPlan, rule: WeightRule) -> dict[int, int]:
     return covered
 
 
-def _uses(
-    slots: list[Slot], rule: WeightRule, together: int, entered: Mapping[int, int]
-) -> dict[int, Use]:
+def _uses(slots: list[Slot], rule: WeightRule, together: int, entered: Mapping[int, int]) -> dict[int, Use]:
     """By micro-batch. ``together`` gradients of all replicas make an update of this stage."""
     forward: dict[int, int] = {}
     found: dict[int, Use] = {}
@@ -159,5 +157,7 @@ def version_violations(plan: ParallelPlan) -> Iterator[str]:
         yield f"{rule.every} gradients cannot make an update"
     if any(slot.kind == WEIGHT for worker in plan.workers for slot in worker.slots):
         yield "weight-gradient slots have no place in a pipeline without flushes"
-    if len({worker for stage in plan.stages for worker in stage.workers}) < sum(len(s.workers) for s in plan.stages):
+    if len({worker for stage in plan.stages for worker in stage.workers}) < sum(
+        len(s.workers) for s in plan.stages
+    ):
         yield "a worker of a pipeline without flushes hosts one stage"

@@ -45,7 +45,9 @@ def shapes(devices: int, layers: int, batch: int, recompute: bool | None) -> Ite
     """All with ``width * depth = devices``, whole micro-batches and at least ``depth`` of them an update (two versions)."""
     for depth in (d for d in range(1, min(devices, layers) + 1) if devices % d == 0):
         share, rest = divmod(batch, devices // depth)
-        for samples in (b for b in range(1, share + 1) if not rest and share % b == 0 and share // b >= depth):
+        for samples in (
+            b for b in range(1, share + 1) if not rest and share % b == 0 and share // b >= depth
+        ):
             for again in (False, True) if recompute is None else (recompute,):
                 yield Shape(devices // depth, depth, samples, share // samples, again)
 
@@ -57,7 +59,9 @@ def best_shape(
     every = shapes(estimate.cluster.device_count, len(estimate.model), batch, recompute)
     found = [shape for shape in every if depth in (None, shape.depth)]
     if not found:
-        raise BadInput(f"{batch} samples make no pipeline", "options.batch", "samples for every width and depth")
+        raise BadInput(
+            f"{batch} samples make no pipeline", "options.batch", "samples for every width and depth"
+        )
     costs: dict[int, _Costs] = {}
     candidates = []
     for shape in found:
@@ -67,7 +71,9 @@ def best_shape(
     fitting = [candidate for candidate in candidates if candidate.bytes <= memory]
     if not fitting:
         least = min(candidate.bytes for candidate in candidates)
-        raise Infeasible(f"{least:.0f} bytes are least on a device of {memory}", "every shape", least - memory)
+        raise Infeasible(
+            f"{least:.0f} bytes are least on a device of {memory}", "every shape", least - memory
+        )
     best = min(fitting, key=lambda c: (-round(c.samples_per_second, 9), c.bytes, c.shape.depth))
     return best, len(candidates), len(fitting)
 
@@ -115,10 +121,8 @@ class _Costs:
         """Two versions of the weights, gradients, optimizer state, and the micro-batches in flight."""
         states = self.estimate.states
         in_flight = np.arange(self.depth, 0, -1.0)
-        if shape.recompute:
-            kept = self.stash + in_flight * self.received
-        else:
-            kept = in_flight * self.stash
+        kept = in_flight * (self.received if shape.recompute else self.stash)
+        kept += self.stash * shape.recompute
         found: Floats = self.parameters * (states.total + states.weight) + kept * shape.samples
         return found
 

@@ -34,7 +34,9 @@ def roles(cluster: Hardware, servers: int) -> Roles:
     """The last ``servers`` devices serve; with none of them every device computes and serves."""
     count = cluster.device_count
     if servers >= count:
-        raise BadInput(f"{servers} servers leave no worker on {count} devices", "knobs.servers", f"below {count}")
+        raise BadInput(
+            f"{servers} servers leave no worker on {count} devices", "knobs.servers", f"below {count}"
+        )
     devices = tuple(range(count))
     return Roles(devices[: count - servers], devices[count - servers :] if servers else devices)
 

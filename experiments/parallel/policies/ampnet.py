@@ -51,7 +51,5 @@ class AmpNet(LivePolicy):
         forward, backward = ([float(t[begin:end].sum()) for begin, end in bounds] for t in times)
         instances = self.updates * self.min_update_frequency
         orders = admitted_orders(forward, backward, instances, self.max_active_keys or len(bounds))
-        training = Training(
-            Learning(rate=self.rate), WeightRule("newest", self.min_update_frequency)
-        )
+        training = Training(Learning(rate=self.rate), WeightRule("newest", self.min_update_frequency))
         return with_versions(window_plan(bounds, orders, cluster, batch, self.updates, training))

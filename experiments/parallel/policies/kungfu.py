@@ -41,7 +41,9 @@ class KungFu(LivePolicy):
 
     name: ClassVar[str] = "kungfu"
 
-    gain: float = knob(0.5, "a worker stays if throughput grows by this over the number of workers", low=0.0, high=1.0)
+    gain: float = knob(
+        0.5, "a worker stays if throughput grows by this over the number of workers", low=0.0, high=1.0
+    )
     window: int = knob(8, "steps after which the workers change (measured)", low=2, high=65536)
     updates: int = knob(48, "steps of a measured run", low=1, high=65536)
     smoothing: float = knob(0.9, "factor of the averages of gradient noise", low=0.0, high=0.999)
@@ -53,7 +55,8 @@ class KungFu(LivePolicy):
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         """``batch`` is what all devices would take; each worker keeps its part of it, however many there are."""
         each = whole_share(batch, cluster.device_count, "samples", "options.batch")
-        plans = [self._plan(model, each, workers) for workers in range(1, cluster.device_count + 1)]
+        most = cluster.device_count
+        plans = [self._plan(model, each, workers, most) for workers in range(1, most + 1)]
         throughputs = [plans[0].batch / estimate.evaluate(plans[0]).step_time]
         for workers, plan in enumerate(plans[1:], 2):
             throughputs.append(plan.batch / estimate.evaluate(plan).step_time)
@@ -64,9 +67,9 @@ class KungFu(LivePolicy):
             chosen = plans[-1]
         return replace(chosen, notes={"samples_per_second_by_workers": throughputs})
 
-    def _plan(self, model: LayerGraph, each: int, workers: int) -> ParallelPlan:
+    def _plan(self, model: LayerGraph, each: int, workers: int, most: int) -> ParallelPlan:
         order = [Slot(kind, 0, 0) for kind in (FORWARD, BACKWARD)]
-        adaptation = Adaptation(self.window, self.gain, self.smoothing, self.variance)
+        adaptation = Adaptation(most, self.window, self.gain, self.smoothing, self.variance)
         return ParallelPlan(
             batch=each * workers,
             micro_batches=workers,

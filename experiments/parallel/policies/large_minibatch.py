@@ -2,7 +2,8 @@
 
 Followed: section 2.1 (the linear scaling rule: reference rate times batch over reference batch), 2.2 (a gradual warm-up by a
 constant from the reference rate), 3 (the loss is the mean over the whole batch: gradients are averaged over workers; the rate
-is scaled, not the loss; momentum with the rate inside the velocity is corrected when the rate changes, equation 10).
+is scaled, not the loss; momentum with the rate inside the velocity is corrected when the rate changes, equation 10), 4.1
+(gradients are summed in each machine first, then between machines).
 
 Left open by the paper: where the rule ends (about 8,192 images for ResNet-50). Not reproduced: accuracy on ImageNet, which
 needs training to the end. Statistics of batch normalisation are a worker's own, as in the paper.
@@ -20,6 +21,7 @@ from experiments.parallel.interface import (
     Learning,
     LivePolicy,
     ParallelPlan,
+    Synchronisation,
     Training,
     data_parallel_plan,
 )
@@ -39,6 +41,9 @@ class LargeMinibatch(LivePolicy):
     momentum: float = knob(0.9, "momentum", low=0.0, high=0.999)
     corrected: bool = knob(True, "correct the momentum when the rate changes")
     updates: int = knob(32, "updates of a measured run", low=1, high=65536)
+
+    def sync(self) -> Synchronisation:
+        return Synchronisation(algorithm="hierarchical")
 
     def learning(self, batch: int) -> Learning:
         return Learning(

@@ -38,8 +38,12 @@ class ParameterServer(LivePolicy):
     processes: int = knob(3, "processes of a measured run, servers included", low=2, high=64)
     consistency: str = knob("ssp", "bulk, stale or not synchronous", choices=("bsp", "ssp", "asp"))
     staleness: int = knob(2, "iterations that a worker may be ahead of the slowest (ssp)", low=0, high=10**6)
-    servers: int = knob(1, "devices that serve and do not compute; 0: all do both (simulated)", low=0, high=4096)
-    iterations: int = knob(32, "iterations of each worker in the window that is carried out", low=1, high=65536)
+    servers: int = knob(
+        1, "devices that serve and do not compute; 0: all do both (simulated)", low=0, high=4096
+    )
+    iterations: int = knob(
+        32, "iterations of each worker in the window that is carried out", low=1, high=65536
+    )
     range_bytes: float = knob(4 * 2**20, "parameters of a range, at most", low=1, high=1e12, unit="bytes")
     slow_worker: float = knob(1.0, "how many times longer the last worker takes", low=1.0, high=1000.0)
     rate: float = knob(0.02, "learning rate (measured)", low=0.0, high=1e3)
@@ -56,4 +60,6 @@ class ParameterServer(LivePolicy):
         plan = server_plan(model, batch, self.iterations, share, takes, sync, training)
         if self.slow_worker == 1.0:
             return plan
-        return replace(plan, workers=(*plan.workers[:-1], replace(plan.workers[-1], slow=(self.slow_worker,))))
+        return replace(
+            plan, workers=(*plan.workers[:-1], replace(plan.workers[-1], slow=(self.slow_worker,)))
+        )

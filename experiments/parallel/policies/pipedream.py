@@ -92,9 +92,7 @@ class PipeDream(LivePolicy):
     def _training(self) -> Training:
         return Training(Learning(rate=self.rate), WeightRule("vertical" if self.vertical_sync else "stash"))
 
-    def _straight(
-        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate
-    ) -> ParallelPlan:
+    def _straight(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         bounds = stage_bounds(model, estimate, stage_count(None, model, cluster))
         held = in_flight([1] * len(bounds))
         orders = [self._order(stage, 0, 1, depth) for stage, depth in enumerate(held)]

@@ -44,7 +44,9 @@ class PipeMare(LivePolicy):
     stages: int | None = knob(None, "stages; empty: all devices, or one for every layer", low=1, high=4096)
     micro_batches: int = knob(4, "micro-batches of a mini-batch, which is an update", low=1, high=65536)
     mini_batches: int = knob(32, "mini-batches in the window that is carried out", low=1, high=65536)
-    anneal: int = knob(16, "updates over which rates divided by delay return to normal (T1); 0: none", low=0, high=10**9)
+    anneal: int = knob(
+        16, "updates over which rates divided by delay return to normal (T1); 0: none", low=0, high=10**9
+    )
     decay: float = knob(0.135, "decay of the weight-change average (T2); 0: none", low=0.0, high=0.999)
     synchronous: int = knob(2, "mini-batches with a flush at first (T3)", low=0, high=65536)
     rate: float = knob(0.05, "learning rate (measured)", low=0.0, high=1e3)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.parallel.interface import Evaluation, Slot
@@ -55,7 +55,7 @@ class Simulation:
     samples_per_second: float
     memory: tuple[Usage, ...]
     lanes: tuple[Lane, ...]
-    asynchrony: Asynchrony = Asynchrony()
+    asynchrony: Asynchrony = field(default_factory=Asynchrony)
 
     @property
     def peak_memory(self) -> float:

@@ -29,7 +29,9 @@ def simulate_servers(plan: ParallelPlan, estimate: Estimate) -> Simulation:
     span = plan.batch / rate if rate else 0.0
     scale = plan.batch / done if done else 0.0
     held = tuple(seconds / window if window else 0.0 for seconds in seen.held_back)
-    idle = [1 - busy / window - bubble if window else 0.0 for busy, bubble in zip(seen.busy, held, strict=True)]
+    idle = [
+        1 - busy / window - bubble if window else 0.0 for busy, bubble in zip(seen.busy, held, strict=True)
+    ]
     busiest = max(seen.sent, key=lambda device: (seen.sent[device], -device), default=0)
     flops = estimate.model.flops * plan.batch / estimate.model.batch
     peak = sum(estimate.devices[device].peak(estimate.dtype) for device in plan.devices) * span
@@ -41,6 +43,7 @@ def simulate_servers(plan: ParallelPlan, estimate: Estimate) -> Simulation:
         exposed_communication_time=max(0.0, sum(idle) / len(idle)) * span,
         communication_bytes=seen.sent[busiest] * scale,
         communication_time=seen.sending[busiest] * scale,
+        communication_by_kind={device: {"send": seen.sent[device] * scale} for device in plan.devices},
         model_flops=flops,
         hardware_flops=flops,
         mfu=mfu,

@@ -103,6 +103,7 @@ class ServerReplay:
         self.parameters = float(self.figures.parameters[0].sum())
         self.ranges = ranges(plan, self.parameters * estimate.states.gradient) if self.parameters else 0
         self.network = Network(estimate.cluster)
+        self.straggling = dict(estimate.cluster.stragglers)
         self.queue: EventQueue[Happening] = EventQueue()
         self.channels = Channels(self.queue)
         self.workers = [
@@ -159,7 +160,7 @@ class ServerReplay:
 
     def _compute(self, worker: _Worker, now: float) -> None:
         worker.used = worker.used or dict(worker.read)
-        number, slots = worker.left[0]
+        _, slots = worker.left[0]
         start = now
         for slot in slots:
             end = start + self._seconds(worker, slot)
@@ -171,6 +172,7 @@ class ServerReplay:
         layers = range(self.plan.stages[0].begin, self.plan.stages[0].end)
         seconds = self.figures.seconds(slot.kind, layers, slot.micro_batch) + self.plan.slot_overhead
         factor = worker.slow[worker.begun % len(worker.slow)]
+        factor *= self.straggling.get(worker.device, 1.0)
         return seconds * factor * self.estimate.slowdown(worker.device)
 
     def _computed(self, worker: _Worker, seconds: float, now: float) -> None:

@@ -31,6 +31,7 @@ class Channels:
         self._queue = queue
         self._busy: set[int] = set()
         self._waiting: dict[int, dict[int, Transfer]] = {}
+        self._carried_until: dict[int, float] = {}
         self._sent = 0
 
     def send(self, now: float, transfer: Transfer) -> None:
@@ -52,7 +53,15 @@ class Channels:
         for channel in message.channels:
             del self._waiting[channel][number]
         transfer.started(now)
-        self._queue.push(now + message.seconds, lambda end: self._end(end, transfer))
+        self._queue.push(self._arrival(now, message), lambda end: self._end(end, transfer))
+
+    def _arrival(self, now: float, message: Message) -> float:
+        """Channels that messages share carry their bytes one after the other."""
+        end = now + message.seconds
+        for channel, own in message.shares:
+            self._carried_until[channel] = max(self._carried_until.get(channel, 0.0), now) + own
+            end = max(end, self._carried_until[channel])
+        return end
 
     def _end(self, now: float, transfer: Transfer) -> None:
         """Channels are handed on before the receiver acts on what arrived."""

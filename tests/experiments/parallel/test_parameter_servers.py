@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -29,14 +31,16 @@ SLOW = Link("slow", 1.0, 0.0, True, "test")
 
 
 def plan(
-    slow: list[tuple[float, ...]], iterations: int, staleness: int | None, servers: int = 1, **sync: object
+    slow: Sequence[tuple[float, ...]], iterations: int, staleness: int | None, servers: int = 1, **sync: Any
 ) -> ParallelPlan:
     """One sample and one micro-batch for each worker and iteration; servers are the devices behind the workers."""
     count = len(slow)
     workers = tuple(
         Worker(
             (number,),
-            tuple(Slot(kind, i * count + number, 0) for i in range(iterations) for kind in (FORWARD, BACKWARD)),
+            tuple(
+                Slot(kind, i * count + number, 0) for i in range(iterations) for kind in (FORWARD, BACKWARD)
+            ),
             factors,
         )
         for number, factors in enumerate(slow)
@@ -63,9 +67,7 @@ def seen(made: ParallelPlan, parameter_bytes: float = 0.0, network: Link = SLOW)
     return ServerReplay(made, estimate(model, hardware, optimizer="sgd")).run()
 
 
-@pytest.mark.parametrize(
-    ("staleness", "done"), [(0, (6, 6)), (1, (7, 6)), (3, (9, 6)), (None, (12, 6))]
-)
+@pytest.mark.parametrize(("staleness", "done"), [(0, (6, 6)), (1, (7, 6)), (3, (9, 6)), (None, (12, 6))])
 def test_a_fast_and_a_slow_worker_after_twelve_seconds(staleness: int | None, done: tuple[int, int]) -> None:
     assert seen(plan([(), (2.0,)], 12, staleness)).done_by(12.0) == done
 
@@ -84,7 +86,9 @@ def test_no_worker_begins_too_far_ahead(factors: list[float], staleness: int, pa
 
 
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 1), (1, 2), (4, 2), (3, 2), (2, 3), (5, 3)])
-def test_an_iteration_takes_its_compute_and_the_slower_of_the_nics_each_way(workers: int, servers: int) -> None:
+def test_an_iteration_takes_its_compute_and_the_slower_of_the_nics_each_way(
+    workers: int, servers: int
+) -> None:
     """BSP with 1,200 bytes: 1 s + twice max(n, P n / k) at 1 byte/s, since workers take turns at each range of a server.
 
     What is left is that a worker begins to compute before the last range of the others.
@@ -136,7 +140,9 @@ def test_the_figures_of_a_run() -> None:
     assert found.step_time == pytest.approx(16.0)
     assert found.bubble_fraction == 0.0
     assert found.asynchrony.series["samples_per_second_by_worker"].y == pytest.approx([1.0, 0.5])
-    bound = simulate(replace(made, synchronisation=replace(made.synchronisation, staleness=0)), estimate(model, hardware))
+    bound = simulate(
+        replace(made, synchronisation=replace(made.synchronisation, staleness=0)), estimate(model, hardware)
+    )
     assert bound.bubble_by_worker == pytest.approx((11 / 24, 0.0))  # not after its last iteration
 
 
@@ -153,4 +159,6 @@ def test_what_cannot_be_served_is_refused() -> None:
     made = plan([(), ()], 2, 0)
     assert violations(made, model, hardware) == ["server 2 is not one of the cluster's 2 devices"]
     with pytest.raises(BadInput, match="slow workers are told with parameter servers only"):
-        simulate(replace(plan([(), (2.0,)], 2, 0), synchronisation=Synchronisation()), estimate(model, hardware))
+        simulate(
+            replace(plan([(), (2.0,)], 2, 0), synchronisation=Synchronisation()), estimate(model, hardware)
+        )

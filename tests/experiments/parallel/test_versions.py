@@ -19,7 +19,6 @@ from experiments.parallel.interface.training import (
 from experiments.parallel.interface.versions import Use, VersionTrace, version_trace
 from experiments.parallel.policies.ampnet import AmpNet
 from experiments.parallel.policies.pipedream import PipeDream
-from experiments.parallel.policies.pipedream_2bw import PipeDream2BW
 from experiments.parallel.policies.pipemare import PipeMare
 from experiments.parallel.simulator import simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate

@@ -59,6 +59,7 @@ def _refuse_simulated_only(plan: ParallelPlan) -> None:
     only = {
         "recomputed layers": bool(plan.recompute),
         "token slices": bool(plan.slices),
+        "a training rule of its own": plan.training is not None,
         "ZeRO stage 2 or 3 beside cut layers or stages": plan.zero >= 2 and not replicas_only(plan),
     }
     for what, present in only.items():

@@ -66,9 +66,7 @@ class TestTaskGraph:
         costs = costs_of(model, cluster(1, 2, link=Link("slow", 1.0, 0.0, True, "test")), 2)
         assert simulated(Tasks(costs, [Placement((2,))])).span == pytest.approx(1 + 1 + 8)
 
-    def test_delta_simulation_equals_a_full_one_after_a_thousand_changes(
-        self, shape: tuple[int, int]
-    ) -> None:
+    def test_delta_simulation_equals_a_full_one_after_a_thousand_changes(self) -> None:
         model = replace(
             convolutions(4, 8, 8, 4, 4, image=4), predecessors=Ragged.of([[], [0], [0], [1, 2], [3]])
         )

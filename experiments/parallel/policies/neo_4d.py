@@ -12,7 +12,7 @@ all-reduce for replicated tables stands for the sparse one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.core.errors import BadInput, Infeasible
@@ -21,19 +21,15 @@ from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Hardware
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import (
-    BACKWARD,
-    FORWARD,
     Collective,
     Estimate,
     ParallelPlan,
     ParallelPolicy,
     Sharding,
-    Slot,
-    Stage,
-    Worker,
     whole_share,
 )
 from experiments.parallel.planning.embedding_tables import LAYOUTS, Machines, Table
+from experiments.parallel.planning.sharded_plan import one_group_plan
 from experiments.parallel.planning.table_search import LayoutSearch, Proposal
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
@@ -64,16 +60,8 @@ class Neo4D(ParallelPolicy):
         shardings = _shardings(
             model, dict(zip(found, range(len(tables)), strict=True)), tables, best, devices, estimate
         )
-        return ParallelPlan(
-            batch=batch,
-            micro_batches=1,
-            mesh=(("device", devices),),
-            stages=(Stage(0, len(model), (0,)),),
-            workers=(Worker(tuple(range(devices)), (Slot(FORWARD, 0, 0), Slot(BACKWARD, 0, 0))),),
-            shardings=shardings,
-            synchronisation=self.sync(),
-            notes=_notes(best, tables, machines, batch),
-        )
+        plan = one_group_plan(devices, len(model), batch, shardings, _notes(best, tables, machines))
+        return replace(plan, synchronisation=self.sync())
 
     def _table(self, operator: Operator, model: LayerGraph, estimate: Estimate) -> Table:
         size = operator.size
@@ -172,7 +160,7 @@ def _exchanges(
     return (*ahead, *exchange, *reduce), (*exchange, *gather)
 
 
-def _notes(best: Proposal, tables: list[Table], machines: Machines, batch: int) -> dict[str, object]:
+def _notes(best: Proposal, tables: list[Table], machines: Machines) -> dict[str, object]:
     """What the search predicts for the tables alone, in seconds of the slowest device, and what it looked at."""
     even = sum(best.loads.seconds) / machines.devices
     return {
@@ -180,5 +168,4 @@ def _notes(best: Proposal, tables: list[Table], machines: Machines, batch: int) 
         "predicted_table_time": best.slowest,
         "even_table_time": even,
         "table_bytes_by_device": list(best.loads.bytes),
-        "samples": batch,
     }

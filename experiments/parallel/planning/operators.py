@@ -96,6 +96,8 @@ def _operator(
     summed = kind in ("convolution", "einsum") and _grouped(model.kind[layer]) == 1
     operands = [_read(model, source, shapes[source], shape, kind, summed) for source in sources]
     inner = _inner(operands, [shapes[source] for source in sources], _channels(model.kind[layer])[0])
+    if not sources:  # the model's input, of which a layer graph tells nothing else
+        operands.append(Operand(output[:1], 0.0))
     if model.parameter_bytes[layer] > 0:
         dims = (output[1], *inner) if kind in ("convolution", "einsum") else output[1:2]
         operands.append(Operand(dims, float(model.parameter_bytes[layer]), parameter=layer))

@@ -56,7 +56,8 @@ COMPILATION = ("eager", "torch_compile")
 #: The latter plan for the persistent tensors and this share of the most that lives beside them: the first that they
 #: can do with. The file says in every cell which capacity it was.
 SHARES = (0.6, 0.75, 0.9, 1.0)
-COMPARED = ("peak_memory", "step_time", "latency")
+#: The share of the ideal speed is measured step by step in turn with unplanned ones: a busy host slows both.
+COMPARED = ("peak_memory", "step_time", "ideal_share", "latency")
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def rows(evidence: dict[str, Any]) -> list[tuple[str, ...]]:
     out = []
     for cell in evidence["cells"]:
         for name, figure in cell["figures"].items() or [("-", {})]:
-            unit = "bytes" if name == "peak_memory" else "s"
+            unit = {"peak_memory": "bytes", "ideal_share": "fraction"}.get(name, "s")
             shown = [
                 human(figure[side], unit) if figure.get(side) is not None else "-"
                 for side in ("predicted", "measured")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +14,11 @@ from torch import Tensor
 from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress, part, silent
 from experiments.hardware import Hardware, resolve
+from experiments.memory.interface.machine import Machine, machine_of
 from experiments.memory.interface.plan import MemoryPlan
+from experiments.memory.live.copy_rates import copy_rates
 from experiments.memory.live.runner import StepRunner
+from experiments.memory.live.turns import Runner, seeded, take_turns
 from experiments.profiling import timing
 from experiments.profiling.capture import Traced, trace
 from experiments.sources import roofline_timed
@@ -33,7 +36,8 @@ class Measured:
     ``unplanned_time`` are medians over the steps but the first. ``parameter_difference`` is the largest absolute
     difference over all parameters, optimizer state and buffers after the last step; 0.0 means bitwise equal. Both are
     ``None`` where the unplanned step does not fit the device. ``peaks`` are the most bytes of copies by tier beside the
-    device. ``ratios`` are plain over packed bytes of every tensor that was compressed, the smallest in any step.
+    device. ``ideal_share`` is the median of unplanned over planned seconds, step by step: on a CPU the two take turns.
+    ``ratios`` are plain over packed bytes of every tensor that was compressed, the smallest in any step.
     """
 
     peak_bytes: int
@@ -45,6 +49,7 @@ class Measured:
     bytes_out: int
     bytes_back: int
     device: str
+    ideal_share: float | None = None
     peaks: Mapping[str, int] = field(default_factory=dict)
     ratios: Mapping[int, float] = field(default_factory=dict)
 
@@ -55,7 +60,7 @@ class Session:
     def __init__(self, source: ModelSource, progress: Progress = silent) -> None:
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.source = source
-        self._plain: dict[tuple[int, int], _Steps | None] = {}
+        self._plain: dict[tuple[int, int], Runner | None] = {}
         timing.flush_denormals()
         self.traced: Traced = trace(source, self.device, part(progress, 0.0, 0.4))
         self.step = self._profiled(part(progress, 0.4, 1.0))
@@ -79,6 +84,14 @@ class Session:
         name = "local" if self.device == "cpu" else torch.cuda.get_device_name()
         return resolve({"device": name, "overrides": overrides or {}})
 
+    def machine(self, overrides: Mapping[str, Any] | None = None) -> Machine:
+        """What plans are made for and simulated on. A CPU's copies are as fast as measured, unless overridden."""
+        machine = replace(machine_of(self.hardware(overrides)), synchronous=self.synchronous)
+        if not self.synchronous or "host_link_bandwidth" in (overrides or {}):
+            return machine
+        out, back = copy_rates()
+        return replace(machine, out=out, back=back)
+
     def measure(
         self,
         plan: MemoryPlan,
@@ -87,18 +100,23 @@ class Session:
         progress: Progress = silent,
         reference: Session | None = None,
     ) -> Measured:
-        """``steps`` steps without the plan, where they fit, then as many under it, from the same values.
+        """``steps`` steps under the plan and, where they fit, as many without it, from the same values.
 
+        On a CPU they take turns; on CUDA the unplanned ones come first, so that the allocator's peak is the plan's.
         ``reference``: whose steps go unplanned (the whole batch, where this session's is in micro-batches).
         """
-        plain = (reference or self).unplanned(seed, steps, part(progress, 0.0, 0.5))
+        whole = reference or self
+        if self.synchronous:
+            plain = whole.plain_runner(seed) if whole.fits else None
+        else:
+            plain = whole.unplanned(seed, steps, part(progress, 0.0, 0.5))
         try:
             return self._planned(plan, seed, steps, part(progress, 0.5, 1.0), plain)
         except torch.OutOfMemoryError as error:
             raise Infeasible(str(error).split("\n")[0], "the step under the plan") from None
 
     def _planned(
-        self, plan: MemoryPlan, seed: int, steps: int, progress: Progress, plain: _Steps | None
+        self, plan: MemoryPlan, seed: int, steps: int, progress: Progress, plain: Runner | None
     ) -> Measured:
         inputs = self.traced.make_inputs(seed)
         with StepRunner(self.traced, plan) as runner:
@@ -106,37 +124,52 @@ class Session:
             if self.device == "cuda":
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()
-            planned = _timed(runner, inputs, steps, seed, progress)
+            planned = Runner(runner, inputs, self.device, seeded(seed, self.device))
+            take_turns([plain, planned] if plain and self.synchronous else [planned], steps, progress)
             copies, peak = runner.copies, self._peak(runner)
             out, back = copies.bytes_out // steps, copies.bytes_back // steps
         return Measured(
             peak_bytes=peak,
             step_time=statistics.median(planned.seconds[1:]),
             unplanned_time=statistics.median(plain.seconds[1:]) if plain else None,
-            losses=planned.losses,
-            unplanned_losses=plain.losses if plain else (),
-            parameter_difference=max(map(_difference, plain.values, inputs), default=0.0) if plain else None,
+            losses=tuple(planned.losses),
+            unplanned_losses=tuple(plain.losses) if plain else (),
+            parameter_difference=max(map(_difference, plain.inputs, inputs), default=0.0) if plain else None,
             bytes_out=out,
             bytes_back=back,
             device=torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
+            ideal_share=_share(plain, planned) if plain else None,
             peaks=dict(copies.beside.peaks),
             ratios=dict(copies.ratios),
         )
 
-    def unplanned(self, seed: int, steps: int, progress: Progress = silent) -> _Steps | None:
-        """The captured graph as it is, run once for each seed; ``None`` where it does not fit the device."""
+    def plain_runner(self, seed: int) -> Runner:
+        """The captured graph as it is."""
+        graph, inputs = self.traced.graph_module, self.traced.make_inputs(seed)
+        return Runner(lambda values: graph(*values), inputs, self.device, seeded(seed, self.device))
+
+    @functools.cached_property
+    def fits(self) -> bool:
+        """The unplanned step fits the device: it is tried."""
+        try:
+            self.plain_runner(0).once()
+        except torch.OutOfMemoryError:
+            return False
+        return True
+
+    def unplanned(self, seed: int, steps: int, progress: Progress = silent) -> Runner | None:
+        """Steps without a plan, run once for each seed, their values in host memory; ``None`` where they do not fit."""
         if (seed, steps) not in self._plain:
             self._plain[seed, steps] = self._unplanned(seed, steps, progress)
         return self._plain[seed, steps]
 
-    def _unplanned(self, seed: int, steps: int, progress: Progress) -> _Steps | None:
+    def _unplanned(self, seed: int, steps: int, progress: Progress) -> Runner | None:
         try:
-            inputs = self.traced.make_inputs(seed)
-            with torch.no_grad():
-                done = _timed(self.traced.graph_module, inputs, steps, seed, progress)
+            runner = self.plain_runner(seed)
+            take_turns([runner], steps, progress)
         except torch.OutOfMemoryError:
             return None
-        return replace(done, values=tuple(value.cpu() for value in inputs))
+        return replace(runner, inputs=[value.cpu() for value in runner.inputs])
 
     def _peak(self, runner: StepRunner) -> int:
         if self.device == "cuda":
@@ -144,25 +177,9 @@ class Session:
         return runner.ledger.peak
 
 
-@dataclass(frozen=True)
-class _Steps:
-    seconds: list[float]
-    losses: tuple[float, ...]
-    values: tuple[Tensor, ...] = ()
-
-
-def _timed(
-    step: Callable[..., Tensor], inputs: list[Tensor], steps: int, seed: int, progress: Progress
-) -> _Steps:
-    torch.manual_seed(seed)
-    seconds, losses = [], []
-    for index in range(steps):
-        start = time.perf_counter()
-        loss = step(inputs) if isinstance(step, StepRunner) else step(*inputs)
-        losses.append(float(loss.float().mean()))  # reading the value waits for the device
-        seconds.append(time.perf_counter() - start)
-        progress((index + 1) / steps, f"step {index + 1} of {steps}")
-    return _Steps(seconds, tuple(losses))
+def _share(plain: Runner, planned: Runner) -> float:
+    pairs = zip(plain.seconds[1:], planned.seconds[1:], strict=True)
+    return statistics.median(ideal / taken for ideal, taken in pairs)
 
 
 def _difference(expected: Tensor, value: Tensor) -> float:

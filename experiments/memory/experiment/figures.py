@@ -1,0 +1,84 @@
+"""The figures and notes of a simulated step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from experiments.hardware import Hardware
+from experiments.memory.experiment.bound import swapping_bound
+from experiments.memory.interface import Machine
+from experiments.memory.simulator import Simulation
+from experiments.workloads.step import Step
+
+
+def metrics_of(simulation: Simulation, step: Step, hardware: Hardware, steps: int | None) -> dict[str, float]:
+    """Every figure of a simulated step that this step has the facts for."""
+    time = simulation.step_time
+    metrics = {
+        "peak_memory": simulation.peak_bytes,
+        "average_memory": simulation.average_bytes,
+        "host_peak_memory": simulation.host_peak,
+        "persistent_bytes": step.persistent_bytes,
+        "step_time": time,
+        "ideal_step_time": simulation.ideal_time,
+        "stall_time": simulation.stall_time,
+        "overlap_time": simulation.overlap_time,
+        "execution_time": simulation.execution_time,
+        "recompute_time": simulation.recompute_time,
+        "offloaded_bytes": simulation.moved["out"],
+        "prefetched_bytes": simulation.moved["back"],
+    }
+    for tier in ("storage", "remote"):
+        if simulation.peaks.get(tier):
+            metrics[f"{tier}_peak_memory"] = simulation.peaks[tier]
+    if simulation.host_busy:
+        metrics["host_compute_time"] = simulation.host_time
+    if simulation.pool_bytes is not None and simulation.wasted_bytes is not None:
+        metrics["pool_bytes"] = simulation.pool_bytes
+        metrics["fragmentation"] = simulation.wasted_bytes / hardware.device.memory_bytes
+    if simulation.page_faults:
+        metrics["page_faults"] = simulation.page_faults
+    return metrics | rates(step, time, steps) | utilization(simulation, step, hardware)
+
+
+def rates(step: Step, time: float, steps: int | None) -> dict[str, float]:
+    """Samples and tokens per second, and the job's completion time at ``steps`` steps."""
+    found: dict[str, float] = {}
+    batch, sequence = step.facts.get("batch"), step.facts.get("sequence")
+    if time > 0 and batch:
+        found["samples_per_second"] = batch / time
+        if sequence:
+            found["tokens_per_second"] = batch * sequence / time
+    if steps is not None:
+        found["jct"] = steps * time
+    return found
+
+
+def utilization(simulation: Simulation, step: Step, hardware: Hardware) -> dict[str, float]:
+    """MFU counts the step's FLOPs once; HFU counts recomputed ones too. Peak rate of the dtype with most FLOPs."""
+    flops = step.flops
+    if not np.isfinite(flops) or flops <= 0 or simulation.step_time <= 0:
+        return {}
+    by_dtype: dict[str, float] = {}
+    for dtype, amount in zip(step.ops.dtype, step.ops.flops.tolist(), strict=True):
+        by_dtype[dtype] = by_dtype.get(dtype, 0.0) + amount
+    peak = hardware.device.peak(max(by_dtype, key=lambda dtype: by_dtype[dtype])) * simulation.step_time
+    return {"mfu": flops / peak, "hfu": (flops + simulation.recompute_flops) / peak}
+
+
+def notes_of(simulation: Simulation, step: Step, machine: Machine) -> dict[str, Any]:
+    """What a run tells beside its figures."""
+    return {
+        "timing": step.timing,
+        "timed_on": step.timed_on,
+        "stall_by_cause": simulation.stalls,
+        "bytes_by_channel": simulation.moved,
+        "peak_by_tier": {"device": simulation.peak_bytes, **simulation.peaks},
+        "codec_time": simulation.codec_time,
+        "first_step_time": (simulation.first or simulation).step_time,
+        "live_peak": step.live_peak,
+        "largest_op_need": int(step.op_need.max(initial=0)),
+        **swapping_bound(step, machine),
+    }

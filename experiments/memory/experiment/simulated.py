@@ -1,0 +1,92 @@
+"""One memory run simulated: the step, the plan, its check, and the plan carried out by the simulator."""
+
+from __future__ import annotations
+
+from experiments.core.errors import Infeasible
+from experiments.core.progress import Progress
+from experiments.core.spec import Result, RunSpec
+from experiments.hardware import Hardware, resolve
+from experiments.memory.experiment.figures import metrics_of, notes_of
+from experiments.memory.experiment.planned import make_plan, rejected, splitter, too_large, view_of
+from experiments.memory.interface import (
+    Machine,
+    MemoryPlan,
+    MemoryPolicy,
+    ReactiveMemoryPolicy,
+    SharedLinkPolicy,
+    SharedPlans,
+    machine_of,
+    violations,
+)
+from experiments.memory.interface.check import FULL
+from experiments.memory.interface.transform import transformed
+from experiments.memory.simulator import Simulation, Simulator, curves, lanes, run_shared
+from experiments.memory.simulator.prepared import Prepared
+from experiments.memory.simulator.recorded import record
+from experiments.memory.simulator.timeline import timeline
+from experiments.sources import model_step, step_of
+from experiments.workloads.step import Step
+
+
+def simulated(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
+    """The policy's plan on the hardware named, and all that its simulation tells."""
+    hardware = resolve(spec.hardware)
+    whole, loaded = step_of(spec.workload, hardware.device, progress)
+    step = whole
+    progress(0.5, "planning")
+    machine = machine_of(hardware)
+    reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
+    plan = MemoryPlan()
+    split = splitter(step, loaded.value, lambda source: model_step(source, hardware.device))
+    try:
+        if isinstance(policy, SharedLinkPolicy):
+            return together(step, machine, policy, spec, hardware, loaded.sha256)
+        plan = make_plan(step, machine, policy, spec.seed, split)
+        if plan.splits > 1:
+            step = split(plan.splits)
+        faults = violations(plan, step, machine)
+        if any(not fault.startswith(FULL) for fault in faults):
+            return rejected(plan, faults)
+        progress(0.8, "simulating")
+        simulation = Simulator(step, machine).steady(plan, reactive)
+        step = transformed(step, plan)
+        drawn = timeline(record(Prepared(step, machine), plan, simulation, reactive), step, plan)
+    except Infeasible as error:
+        return too_large(error, plan, step, loaded.sha256)
+    metrics = metrics_of(simulation, step, hardware, spec.workload.options.steps)
+    if plan.splits > 1:  # with infinite memory nobody would cut the batch
+        metrics["ideal_step_time"] = sum(whole.ops.seconds.tolist())
+    if metrics["step_time"] > 0:
+        metrics["ideal_share"] = metrics["ideal_step_time"] / metrics["step_time"]
+    return Result(
+        metrics=metrics,
+        series=curves(simulation, machine.capacity) | lanes(simulation),
+        plan=plan.to_json(),
+        workload_sha256=loaded.sha256,
+        notes={**notes_of(simulation, step, machine), "timeline": drawn},
+    )
+
+
+def together(
+    step: Step, machine: Machine, policy: SharedLinkPolicy, spec: RunSpec, hardware: Hardware, sha256: str
+) -> Result:
+    """The same step on devices that share a host link: figures, curves and plan of the slowest."""
+
+    def run(shared: SharedPlans) -> list[Simulation]:
+        return run_shared(step, shared.plans, machine, shared.discipline)
+
+    view = view_of(step, machine, policy, spec.seed)
+    shared = policy.share(step, view, lambda trial: [done.estimate for done in run(trial)])
+    faults = [fault for plan in shared.plans for fault in violations(plan, step, machine)]
+    if faults:
+        return rejected(shared.plans[0], faults)
+    simulations = run(shared)
+    times = [done.step_time for done in simulations]
+    simulation = simulations[slowest := times.index(max(times))]
+    return Result(
+        metrics=metrics_of(simulation, step, hardware, spec.workload.options.steps),
+        series=curves(simulation, machine.capacity) | lanes(simulation),
+        plan=shared.plans[slowest].to_json(),
+        workload_sha256=sha256,
+        notes=notes_of(simulation, step, machine) | {"step_time_by_device": times, "link": shared.discipline},
+    )

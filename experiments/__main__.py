@@ -1,4 +1,4 @@
-"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture, advise."""
+"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture, advise, calibrate."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import argparse
 import os
 import sys
 
-from experiments.commands import advise, catalogue, claims, inspect, model, run, suite
+from experiments.commands import advise, calibrate, catalogue, claims, inspect, model, run, suite
 from experiments.core.errors import LabError
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     verbs = top.add_subparsers(required=True, metavar="COMMAND")
-    for module in (run, catalogue, claims, inspect, model, suite, advise):
+    for module in (run, catalogue, claims, inspect, model, suite, advise, calibrate):
         module.add(verbs)
     return top
 

@@ -52,8 +52,27 @@ class Sheets:
 
 
 def link(name: object, where: str) -> Link:
+    """A sheet's link, or one described in place: ``{"bandwidth": bytes/s, "latency": s, "duplex": true}``."""
+    if isinstance(name, Mapping):
+        return _described(name, where)
     found: Link = find("link", name, where)
     return found
+
+
+def _described(row: Mapping[str, Any], where: str) -> Link:
+    unknown = sorted(set(row) - {"bandwidth", "latency", "duplex"})
+    figures = [row.get(name) for name in ("bandwidth", "latency")]
+    for name, value in zip(("bandwidth", "latency"), figures, strict=True):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e30:
+            raise BadInput(f"{name} = {value!r:.80}", where, "bytes/s and seconds")
+    if unknown or not row["bandwidth"] or not isinstance(row.get("duplex", True), bool):
+        raise BadInput(
+            f"{dict(row)!r:.80} is no link", where, "bandwidth above 0, latency, duplex true or false"
+        )
+    name = f"{row['bandwidth']:g} bytes/s after {row['latency']:g} s"
+    return Link(
+        name, float(row["bandwidth"]), float(row["latency"]), row.get("duplex", True), "given in the spec"
+    )
 
 
 def host(name: object, where: str) -> Host:

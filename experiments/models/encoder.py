@@ -22,7 +22,7 @@ class SelfAttention(nn.Module):
         self.query, self.key, self.value, self.project = (nn.Linear(width, width) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
-        batch, tokens, width = x.shape
+        batch, tokens, _ = x.shape
         q, k, v = (
             layer(x).view(batch, tokens, self.heads, -1).transpose(1, 2)
             for layer in (self.query, self.key, self.value)

@@ -20,10 +20,9 @@ class CausalAttention(nn.Module):
         self.project = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        batch, tokens, width = x.shape
+        batch, tokens, _ = x.shape
         q, k, v = (
-            part.view(batch, tokens, self.heads, -1).transpose(1, 2)
-            for part in self.qkv(x).chunk(3, dim=2)
+            part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=2)
         )
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         out: Tensor = self.project(mixed.transpose(1, 2).reshape(batch, tokens, -1))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from experiments.core.errors import Infeasible
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
@@ -74,19 +75,27 @@ def _among(nodes: Nodes, edges: Edges, kept: Mapping[int, Ints]) -> tuple[dict[i
 
 def _all(nodes: Nodes, edges: Edges) -> tuple[dict[int, int], float]:
     tables: list[Table] = [((node,), own) for node, own in sorted(nodes.items())]
-    tables += [(pair, table) for pair, table in sorted(edges.items())]
+    return least([*tables, *((pair, table) for pair, table in sorted(edges.items()))])
+
+
+def least(tables: Sequence[Table]) -> tuple[dict[int, int], float]:
+    """The choices with the least sum of tables, each over any number of nodes, and that sum."""
+    sizes = {node: size for names, table in tables for node, size in zip(names, table.shape, strict=True)}
+    order, largest = _order([names for names, _ in tables], sizes)
+    if largest > MOST_ENTRIES:
+        raise Infeasible(f"choices that belong together need a table of {largest:.2g} entries", "the graph")
     steps: list[Step] = []
-    for node in _order(edges, {node: len(own) for node, own in nodes.items()})[0]:
+    for node in order:
         tables = _without(steps, tables, node)
     return undone(steps, {}), float(sum(table for _, table in tables))
 
 
-def _order(edges: Edges, sizes: Mapping[int, int]) -> tuple[list[int], float]:
+def _order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int]) -> tuple[list[int], float]:
     """Nodes by the size of the table over their neighbours, smallest first, and the entries of the largest one."""
     around: dict[int, set[int]] = defaultdict(set)
-    for i, j in edges:
-        around[i].add(j)
-        around[j].add(i)
+    for names in scopes:
+        for name in names:
+            around[name] |= {*names} - {name}
     left, order, largest = set(sizes), [], 0.0
     while left:
         entries = {n: float(sizes[n] * math.prod(sizes[other] for other in around[n])) for n in left}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.parallel.interface import (
@@ -67,9 +67,9 @@ def _sharding(
     return Sharding(
         layer=layer,
         axis=_axis(costs, chosen, inside),
-        compute=_parts((costs.operators[n].share, math.prod(chosen[n])) for n in inside),
-        parameters=_parts(entry for n in inside for entry in _parameters(costs, n, chosen[n])),
-        activations=_parts((costs.operators[n].stash_bytes, math.prod(chosen[n])) for n in inside),
+        compute=parts_together((costs.operators[n].share, math.prod(chosen[n])) for n in inside),
+        parameters=parts_together(entry for n in inside for entry in _parameters(costs, n, chosen[n])),
+        activations=parts_together((costs.operators[n].stash_bytes, math.prod(chosen[n])) for n in inside),
         forward=tuple(forward),
         backward=(*reversed(backward), *reduced),
     )
@@ -86,7 +86,7 @@ def _parameters(costs: OperatorCosts, number: int, choice: Configuration) -> Ite
         yield operand.bytes, costs.axes[number].degrees_of(choice, operand.dims)
 
 
-def _parts(entries: Iterator[tuple[float, int]]) -> float:
+def parts_together(entries: Iterable[tuple[float, int]]) -> float:
     """Into how many parts all entries (amount, parts) are divided together: their sum over a device's sum."""
     known = [(amount, parts) for amount, parts in entries if amount > 0]
     if len({parts for _, parts in known}) <= 1:

@@ -18,7 +18,7 @@ from experiments.parallel.planning.divisions import Configuration
 from experiments.parallel.planning.elimination import eliminate
 from experiments.parallel.planning.enumeration import MOST_ENTRIES
 from experiments.parallel.planning.operator_costs import OperatorCosts
-from experiments.parallel.planning.sharded_plan import _parts
+from experiments.parallel.planning.sharded_plan import parts_together
 from experiments.parallel.policies.optcnn import OptCnn
 from experiments.parallel.simulator import simulate
 from experiments.readers.base import open_file
@@ -200,5 +200,5 @@ class TestPolicy:
 
     def test_operators_of_one_layer_may_be_divided_differently(self) -> None:
         """Half the time on 4 parts, half on 2: as if on 1 / (0.5 / 4 + 0.5 / 2) = 2.67 parts."""
-        assert _parts(iter([(0.5, 4), (0.5, 2)])) == pytest.approx(8 / 3)
-        assert _parts(iter([(0.5, 4), (0.0, 1)])) == 4
+        assert parts_together(iter([(0.5, 4), (0.5, 2)])) == pytest.approx(8 / 3)
+        assert parts_together(iter([(0.5, 4), (0.0, 1)])) == 4

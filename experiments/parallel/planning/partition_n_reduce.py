@@ -1,0 +1,142 @@
+"""Partition-n-reduce: what it takes to run an operator on k workers, each with a part of one of its loops.
+
+Source: Wang, Huang and Li, "Supporting Very Large Models using Automatic Dataflow Graph Partitioning" (Tofu), EuroSys'19,
+sections 3 and 4. An operator's description (``workloads.einsum.Operator``: loops, which tensor each of them walks, halos,
+what is summed over, what is opaque) says by interval arithmetic which region of a tensor a part of a loop needs: a part of
+an axis that the loop walks, with its halo, or all. A loop of the output gives pieces to put together (case 1), a loop that is
+summed over gives whole results to reduce (case 2). Backward operators walk the same loops with another tensor as result.
+
+Tensors are divided along one axis into k equal pieces, each on a worker; one that no axis divides is on every worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from experiments.workloads.einsum import Operand, Operator
+
+#: A tensor's axis, or ``COPIED`` where every worker has all of it.
+Layout = int
+COPIED: Layout = -1
+
+
+@dataclass(frozen=True)
+class Access:
+    """A tensor as one operator walks it: the loop of each axis (``""``: needed whole) and its bytes."""
+
+    dims: tuple[str, ...]
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One operator of the training graph, forward or backward: ``reads`` and ``writes`` are numbers of ``Access`` below.
+
+    ``loops`` are those that workers may divide, with their sizes (0: not counted); ``halo`` as in ``Operator``.
+    """
+
+    accesses: tuple[Access, ...]
+    reads: tuple[int, ...]
+    writes: int
+    loops: Mapping[str, int]
+    halo: Mapping[str, int]
+    backward: bool
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes over all workers: fetched before the kernel runs, and sent to reduce or lay out its result."""
+
+    fetched: float
+    sent: float
+
+    @property
+    def total(self) -> float:
+        return self.fetched + self.sent
+
+
+def kernels(operator: Operator, counted: bool = True) -> Iterator[Kernel]:
+    """The forward operator, then one for the gradient of each tensor that it reads and that has one.
+
+    Access 0 is the output (backward: its gradient), the others are the operands in order.
+    """
+    accesses = (
+        Access(operator.output, operator.output_bytes),
+        *(Access(operand.dims, operand.bytes) for operand in operator.operands),
+    )
+    loops = {name: operator.size[name] for name in _divided(operator, counted)}
+    if not counted and "batch" in loops:
+        loops["batch"] = 0
+    halo = dict(operator.halo)
+    reads = tuple(range(1, len(accesses)))
+    yield Kernel(accesses, reads, 0, loops, halo, backward=False)
+    for number, operand in enumerate(operator.operands, 1):
+        if has_gradient(operand):
+            others = tuple(other for other in reads if other != number)
+            yield Kernel(accesses, (0, *others), number, loops, halo, backward=True)
+
+
+def has_gradient(operand: Operand) -> bool:
+    return operand.source >= 0 or operand.parameter >= 0
+
+
+def _divided(operator: Operator, counted: bool) -> list[str]:
+    found = [name for name in operator.divisible if name not in operator.statistics]
+    if not counted and "batch" in operator.size and "batch" not in (*found, *operator.whole):
+        found.append("batch")
+    return found
+
+
+def moved(kernel: Kernel, loop: str, layouts: tuple[Layout | None, ...], workers: int) -> Moved:
+    """Bytes when ``loop`` is divided; ``layouts`` of every access, ``None`` for what may lie as the kernel likes."""
+    fetched = sum(_fetched(kernel, number, loop, layouts[number], workers) for number in kernel.reads)
+    return Moved(fetched, _sent(kernel, loop, layouts[kernel.writes], workers))
+
+
+def _fetched(kernel: Kernel, number: int, loop: str, layout: Layout | None, workers: int) -> float:
+    """What of the region that each worker needs is not its own, over all workers."""
+    access = kernel.accesses[number]
+    if layout is None or layout == COPIED:
+        return 0.0
+    if loop not in access.dims:
+        return access.bytes * (workers - 1)
+    axis = access.dims.index(loop)
+    if axis != layout:
+        return access.bytes * (workers - 1) / workers
+    reach = kernel.halo.get(loop, 0) / max(kernel.loops[loop], 1)
+    return access.bytes * min(1.0, reach) * (workers - 1)
+
+
+def _sent(kernel: Kernel, loop: str, layout: Layout | None, workers: int) -> float:
+    """What of a result that a worker makes belongs to others, over all workers. A copied result goes to everybody."""
+    access = kernel.accesses[kernel.writes]
+    if loop not in access.dims:
+        twice = 2 if layout == COPIED else 1
+        return twice * access.bytes * (workers - 1)
+    if layout == COPIED:
+        return access.bytes * (workers - 1)
+    if layout is None or access.dims.index(loop) == layout:
+        return 0.0
+    return access.bytes * (workers - 1) / workers
+
+
+def whole(kernel: Kernel, layouts: tuple[Layout | None, ...], workers: int) -> Moved:
+    """Bytes when nothing is divided: every worker fetches all and runs the whole kernel."""
+    fetched = sum(
+        kernel.accesses[n].bytes * (workers - 1) for n in kernel.reads if layouts[n] not in (None, COPIED)
+    )
+    return Moved(fetched, 0.0)
+
+
+def strategies(kernel: Kernel, workers: int) -> list[str]:
+    """Loops whose parts are equal."""
+    return [name for name, size in kernel.loops.items() if size % workers == 0]
+
+
+def best(kernel: Kernel, layouts: tuple[Layout | None, ...], workers: int) -> tuple[float, str]:
+    """Fewest bytes and the loop to divide (the first of equals); ``""`` where no loop has equal parts."""
+    found = [(moved(kernel, loop, layouts, workers).total, loop) for loop in strategies(kernel, workers)]
+    if not found:
+        return whole(kernel, layouts, workers).total, ""
+    return min(found, key=lambda entry: entry[0])

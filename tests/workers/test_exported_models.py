@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.files.base import ContentFile
 
-from tests.hostile_corpus import onnx_model, pt2
+from tests.hostile_files import onnx_model, pt2
 from tests.webapp.cast import Cast, make_cast
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_upload

@@ -38,7 +38,7 @@ class Gaps:
         return self.duration * self.bytes
 
 
-def gaps_of(paged: PagedStep) -> Gaps:
+def paged_gaps(paged: PagedStep) -> Gaps:
     """All gaps of all tensors but the transient ones."""
     rows = [
         (tensor, start, end, looped)

@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.memory.interface.paged import PagedStep
 from experiments.memory.planning.benefit import benefits
-from experiments.memory.planning.gaps import Gaps, gaps_of
+from experiments.memory.planning.gaps import Gaps, paged_gaps
 from experiments.memory.planning.link_time import BACK, OUT, LinkTime
 from experiments.memory.planning.load import slot_at
 from experiments.memory.planning.priority import Priority
@@ -66,7 +66,7 @@ class Planner:
         self.paged, self.rules = paged, rules
         self.lengths: Floats = np.diff(paged.clock)
         self.links = LinkTime(self.lengths, rules.storage, rules.link)
-        self.gaps: Gaps = gaps_of(paged)
+        self.gaps: Gaps = paged_gaps(paged)
         self.load = load.copy()
         self.highest = int(self.load.argmax())
         self.host = np.zeros(paged.ops, np.int64)

@@ -10,7 +10,7 @@ from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.planning.artifact_rules import artifact_rules, loosened
 from experiments.memory.planning.benefit import benefits
 from experiments.memory.planning.forward_offload import Write, candidates, choose, room_for_saved
-from experiments.memory.planning.gaps import gaps_of
+from experiments.memory.planning.gaps import paged_gaps
 from experiments.memory.planning.link_time import BACK, OUT, LinkTime
 from experiments.memory.planning.load import load_until_fits
 from experiments.memory.planning.migrations import Planner, Taken
@@ -60,7 +60,7 @@ def test_workspace_is_a_transient_tensor_of_its_op():
 
 
 def test_gaps_end_where_the_tensor_is_touched_and_a_parameter_is_idle_around_the_end():
-    gaps = gaps_of(PagedStep(small_step()))
+    gaps = paged_gaps(PagedStep(small_step()))
     rows = list(
         zip(gaps.tensor.tolist(), gaps.start.tolist(), gaps.end.tolist(), gaps.looped.tolist(), strict=True)
     )
@@ -72,7 +72,7 @@ def test_a_parameter_that_the_last_op_uses_is_idle_from_the_first():
     step = make_step(
         [("a", "forward", MS, [], ["x"]), ("b", "backward", MS, ["x", "w"], [])], {"x": P, "w": P}, ["w"]
     )
-    gaps = gaps_of(PagedStep(step))
+    gaps = paged_gaps(PagedStep(step))
     assert (gaps.start.tolist(), gaps.end.tolist(), gaps.looped.tolist()) == ([0], [1], [False])
 
 
@@ -106,7 +106,7 @@ def test_booking_fills_slots_in_turn_and_storage_passes_the_link():
 
 def test_benefit_is_the_area_over_the_line_while_half_of_the_tensor_is_away():
     paged = PagedStep(small_step())
-    gaps, lengths = gaps_of(paged), np.diff(paged.clock)
+    gaps, lengths = paged_gaps(paged), np.diff(paged.clock)
     links = LinkTime(lengths, (20 * P / 1000, 20 * P / 1000), (1e9, 1e9))
     over = np.array([True, False, True, True, True])
     found = benefits(gaps, over, lengths, links, odd=False) / P

@@ -16,7 +16,7 @@ from experiments.hardware import resolve
 from experiments.memory.interface import Machine, MemoryPlan, MemoryPolicy, machine_of, violations
 from experiments.memory.interface.machine import Rate
 from experiments.memory.interface.paged import PAGE, PagedStep
-from experiments.memory.planning.gaps import gaps_of
+from experiments.memory.planning.gaps import paged_gaps
 from experiments.memory.planning.load import load_until_fits
 from experiments.memory.simulator import Simulation, Simulator
 from experiments.sources import load, step_of
@@ -67,7 +67,7 @@ def test_the_side_file_is_found_beside_the_trace(shared_data: Path, trace):
 def test_the_step_as_the_artifact_sees_it(trace):
     paged = PagedStep(trace("BERT_Base_256"))
     assert paged.ops == 1369
-    assert len(gaps_of(paged)) == 1269
+    assert len(paged_gaps(paged)) == 1269
     assert sum(paged.seconds) * 1e3 == pytest.approx(7285.47, abs=0.005)
     assert paged.global_bytes == 17_823_494_144
     assert paged.largest_op == 2_415_919_104

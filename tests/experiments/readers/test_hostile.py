@@ -11,7 +11,8 @@ import pytest
 from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions
 from experiments.readers.base import open_file
-from tests.hostile_corpus import BAD, ODD, BadFile, OddFile, gzip_bomb
+from tests.hostile_corpus import BAD, ODD, BadFile, OddFile
+from tests.hostile_files import gzip_bomb
 
 MEGABYTE = 1 << 20
 

@@ -51,7 +51,7 @@ class Neo4D(ParallelPolicy):
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         devices = cluster.device_count
         whole_share(batch, devices, "samples", "options.batch")
-        found = {operator.layer: operator for operator in model.einsums if operator.kind == "embedding"}
+        found = {operator.layer: operator for operator in model.einsums if _is_table(operator)}
         if not found:
             raise BadInput("has no embedding tables", model.name, "a recommendation model")
         tables = [self._table(operator, model, estimate) for operator in found.values()]
@@ -69,7 +69,7 @@ class Neo4D(ParallelPolicy):
         return Table(
             model.layer[operator.layer],
             size["vocabulary"],
-            size["channel"],
+            size[operator.output[1]],
             self.lookups,
             DTYPE_BYTES[estimate.dtype],
             min(indices, 8.0),
@@ -89,6 +89,11 @@ class Neo4D(ParallelPolicy):
             what = f"no layout puts {total:.3g} bytes of tables into {max(room, 0.0):.3g} on each device"
             raise Infeasible(what, model.name)
         return found
+
+
+def _is_table(operator: Operator) -> bool:
+    """One row for each sample: an embedding of tokens has one for each token."""
+    return operator.kind == "embedding" and len(operator.output) == 2
 
 
 def _machines(cluster: Hardware, estimate: Estimate) -> Machines:

@@ -1,0 +1,175 @@
+"""What must hold of every parallel policy on any model and cluster, whoever wrote it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.core import jsonio, registry
+from experiments.core.errors import BadInput, Infeasible
+from experiments.core.spec import load_workload
+from experiments.hardware import Hardware, Link, NodeGroup, resolve
+from experiments.parallel.interface import (
+    Estimate,
+    ParallelPlan,
+    ParallelPolicy,
+    model_estimate,
+    violations,
+)
+from experiments.parallel.simulator import Simulation, evaluate, simulate
+from experiments.sources import layers_of
+from experiments.workloads.layers import LayerGraph
+from tests.experiments.parallel.builders import chain, cluster
+
+#: Searches with less to search, so that the laws are checked in seconds.
+KNOBS: dict[str, dict[str, object]] = {
+    "coloc_rl": {"updates": 4, "samples": 3},
+    "flexflow": {"budget": 40},
+    "parameter_server": {"servers": 4},
+    "distbelief": {"servers": 4},
+}
+NODE_LINK, NETWORK = Link("node", 400.0, 1e-3, True, "test"), Link("network", 50.0, 1e-2, True, "test")
+CLUSTERS: dict[str, Hardware] = {
+    "one device": cluster(1, 1),
+    "a node of 4": cluster(1, 4, link=NODE_LINK, network=NETWORK),
+    "2 nodes of 4": cluster(2, 4, link=NODE_LINK, network=NETWORK),
+}
+REAL = resolve({"cluster": {"nodes": 2, "devices_per_node": 4, "device": "v100-16g", "network": "ib-100g"}})
+ZOO: dict[str, dict[str, object]] = {
+    "zoo:gpt2-tiny": {"batch": 32, "optimizer": "adamw"},
+    "zoo:moe": {"batch": 16, "sequence": 64},
+    "zoo:dlrm": {"batch": 1024},
+}
+NAMES = [policy.name for policy in registry.all_policies() if policy.family == "parallel"]
+CASES = [("chain", name) for name in CLUSTERS] + [(name, "real") for name in ZOO]
+
+
+@functools.cache
+def model_named(source: str) -> LayerGraph:
+    if source == "chain":
+        sizes = {"parameter_bytes": 40.0, "output_bytes": 8.0, "stash_bytes": 16.0}
+        model = chain(12, batch=32, **sizes)
+        return replace(model, facts={"sequence": 64, "dtype": "float32"})
+    pytest.importorskip("torch")
+    return layers_of(load_workload({"source": source, "options": ZOO[source]}), REAL.device)[0]
+
+
+def hardware_named(name: str) -> Hardware:
+    return REAL if name == "real" else CLUSTERS[name]
+
+
+def asked(source: str, hardware: Hardware) -> Estimate:
+    return model_estimate(model_named(source), hardware, evaluate, "float32", "adam", seed=3)
+
+
+@functools.cache
+def placed(name: str, source: str, where: str) -> ParallelPlan | None:
+    """``None`` where the policy says in words that it is not for this model or cluster."""
+    policy, hardware = registry.create("parallel", name, KNOBS.get(name, {})), hardware_named(where)
+    assert isinstance(policy, ParallelPolicy)
+    model = model_named(source)
+    try:
+        return policy.place(model, hardware, model.batch, asked(source, hardware))
+    except (BadInput, Infeasible):
+        return None
+
+
+@functools.cache
+def carried_out(name: str, source: str, where: str) -> tuple[ParallelPlan, Simulation]:
+    plan = placed(name, source, where)
+    if plan is None:
+        pytest.skip("not for this model or cluster")
+    return plan, simulate(plan, asked(source, hardware_named(where)))
+
+
+every_case = pytest.mark.parametrize(("source", "where"), CASES, ids=lambda value: str(value))
+every_policy = pytest.mark.parametrize("name", NAMES)
+
+
+@every_policy
+def test_some_model_and_cluster_are_for_it(name: str) -> None:
+    assert any(placed(name, source, where) is not None for source, where in CASES)
+
+
+@every_policy
+@every_case
+def test_its_plan_is_legal_repeatable_and_survives_json(name: str, source: str, where: str) -> None:
+    plan, _ = carried_out(name, source, where)
+    hardware = hardware_named(where)
+    assert violations(plan, model_named(source), hardware) == []
+    policy = registry.create("parallel", name, KNOBS.get(name, {}))
+    assert isinstance(policy, ParallelPolicy)
+    again = policy.place(model_named(source), hardware, model_named(source).batch, asked(source, hardware))
+    told = jsonio.canonical(plan.to_json())
+    assert jsonio.canonical(again.to_json()) == told
+    assert jsonio.canonical(ParallelPlan.from_json(jsonio.loads(told, "plan")).to_json()) == told
+
+
+@every_policy
+@every_case
+def test_nobody_computes_faster_than_the_devices_do(name: str, source: str, where: str) -> None:
+    _, found = carried_out(name, source, where)
+    estimate = asked(source, hardware_named(where))
+    speed = sum(1 / estimate.slowdown(device) for device in range(len(estimate.devices)))
+    assert found.samples_per_second <= speed / float(estimate.layer_seconds.sum()) * (1 + 1e-6)
+    assert 0 <= found.bubble_fraction < 1 and 0 <= found.exposed_communication_time <= found.step_time
+    assert found.mfu <= found.hfu * (1 + 1e-9)
+
+
+@every_policy
+def test_one_device_takes_the_serial_time(name: str) -> None:
+    plan, found = carried_out(name, "chain", "one device")
+    serial = 3.0 * 12 * plan.batch
+    assert found.step_time == pytest.approx(serial + overhead(plan), rel=1e-6)
+    assert found.exposed_communication_time == pytest.approx(0.0, abs=1e-9)
+
+
+def overhead(plan: ParallelPlan) -> float:
+    """What slots take besides their layers, and passes that are computed again."""
+    slots = [slot for worker in plan.workers for slot in worker.slots]
+    again = len(plan.recompute) * plan.batch
+    return len(slots) * plan.slot_overhead + again
+
+
+@every_policy
+@every_case
+def test_memory_is_within_the_device_or_the_missing_bytes_are_told(
+    name: str, source: str, where: str
+) -> None:
+    plan, found = carried_out(name, source, where)
+    hardware = hardware_named(where)
+    peak = found.peak_memory
+    assert peak <= hardware.device.memory_bytes
+    small = with_device(hardware, memory_bytes=int(peak) - 1)
+    if peak > 1:
+        with pytest.raises(Infeasible) as refused:
+            simulate(plan, asked(source, small))
+        assert refused.value.missing is not None and 0 < refused.value.missing <= 2
+
+
+def with_device(hardware: Hardware, **changed: object) -> Hardware:
+    groups = [
+        NodeGroup(g.count, replace(g.node, device=dataclasses.replace(g.node.device, **changed)))  # type: ignore[arg-type]
+        for g in hardware.groups
+    ]
+    return replace(hardware, groups=tuple(groups))
+
+
+@every_policy
+@every_case
+def test_faster_links_are_never_slower_for_the_same_plan(name: str, source: str, where: str) -> None:
+    plan, found = carried_out(name, source, where)
+    hardware = hardware_named(where)
+
+    def faster(link: Link) -> Link:
+        return replace(link, bandwidth=8 * link.bandwidth, latency=link.latency / 8)
+
+    groups = tuple(NodeGroup(g.count, replace(g.node, link=faster(g.node.link))) for g in hardware.groups)
+    better = replace(hardware, groups=groups, network=faster(hardware.network))
+    after = simulate(plan, asked(source, better))
+    assert after.samples_per_second >= found.samples_per_second * (1 - 1e-3)
+    assert np.isfinite(after.step_time)

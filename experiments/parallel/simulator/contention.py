@@ -69,11 +69,11 @@ def _named(distinct: Mapping[int, Message], users: Mapping[int, list[int]]) -> d
     found: dict[int, int | None] = {}
     first: dict[tuple[int, ...], int | None] = {}
     for channel, by in uses.items():
-        key = (channel,) if channel in shared else tuple(by)
-        if key not in first:
+        same = (channel,) if channel in shared else tuple(by)
+        if same not in first:
             meet = channel in shared or _meet(user for number in by for user in users[number])
-            first[key] = channel if meet else None
-        found[channel] = first[key]
+            first[same] = channel if meet else None
+        found[channel] = first[same]
     return found
 
 

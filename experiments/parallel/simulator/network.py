@@ -12,15 +12,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from experiments.core.errors import BadInput
 from experiments.hardware import Hardware
-from experiments.hardware.patterns import PATTERNS, Unfit
-from experiments.hardware.topology import Cost, Flows, Round, Topology
-
-Groups = tuple[tuple[int, ...], ...]
-AUTO = "auto"
+from experiments.hardware.algorithms import AUTO, Algorithms
+from experiments.hardware.patterns import PATTERNS
+from experiments.hardware.topology import Cost
 
 
 @dataclass(frozen=True)
@@ -57,8 +53,8 @@ class Network:
     """The channels of one cluster, and what was found out about its collectives so far."""
 
     def __init__(self, cluster: Hardware) -> None:
-        self.topology = Topology(cluster)
-        self._costs: dict[tuple[str, Groups, str], Cost | None] = {}
+        self.algorithms = Algorithms(cluster)
+        self.topology = self.algorithms.topology
 
     def point_to_point(self, source: int, target: int, size: float) -> Message:
         """``size`` bytes from device to device."""
@@ -66,8 +62,7 @@ class Network:
 
     def transfers(self, sources: Sequence[int], targets: Sequence[int], size: float) -> Message:
         """``size`` bytes from each source to its target, all at once."""
-        cost = self._cost("send", (tuple(sources), tuple(targets)), "")
-        assert cost is not None
+        cost = self.algorithms.sends(tuple(sources), tuple(targets))
         return self._message(cost, tuple(sources), "send", size)
 
     def collective(self, kind: str, devices: Sequence[int], size: float, algorithm: str = "ring") -> Message:
@@ -82,8 +77,8 @@ class Network:
         if algorithm not in PATTERNS[kind]:
             algorithm = AUTO if algorithm == AUTO or kind == "broadcast" else next(iter(PATTERNS[kind]))
         if algorithm == AUTO:
-            algorithm = self.best(kind, rows, size)
-        cost = self._cost(kind, rows, algorithm)
+            algorithm = self.algorithms.best(kind, rows, size)
+        cost = self.algorithms.cost(kind, rows, algorithm)
         if cost is None:
             raise BadInput(
                 f"the nodes hold unequal numbers of {len(rows[0])} replicas",
@@ -92,36 +87,22 @@ class Network:
             )
         return self._message(cost, tuple(device for row in rows for device in row), kind, size)
 
-    def best(self, kind: str, groups: Groups, size: float) -> str:
-        """The algorithm that takes least time for ``size`` bytes; the first of equals."""
-        usable = {name: cost for name in PATTERNS[kind] if (cost := self._cost(kind, groups, name))}
-        return min(usable, key=lambda name: usable[name].seconds(size))
-
-    def _cost(self, kind: str, groups: Groups, algorithm: str) -> Cost | None:
-        """Nothing where the algorithm does not fit the groups."""
-        key = kind, groups, algorithm
-        if key not in self._costs:
-            self._costs[key] = self._found(*key)
-        return self._costs[key]
-
-    def _found(self, kind: str, groups: Groups, algorithm: str) -> Cost | None:
-        table = np.array(groups)
-        if kind == "send":
-            flows = Flows(table[0], table[1], np.ones(len(table[0])))
-            return self.topology.cost([Round(1, [flows])])
-        try:
-            return self.topology.cost(PATTERNS[kind][algorithm](table, self.topology))
-        except Unfit:
-            return None
+    def spread(self, cost: Cost, senders: tuple[int, ...], kind: str, size: float) -> Message:
+        """A message that takes its share of every channel it crosses and holds none: one of many small ones."""
+        return Message(
+            (), cost.seconds(size), senders, cost.sent * size, kind, size, self._shares(cost, size)
+        )
 
     def _message(self, cost: Cost, senders: tuple[int, ...], kind: str, size: float) -> Message:
         adapters, uplinks = self.topology.adapters, self.topology.uplinks
         crossed = sorted(cost.loads)
-        held = tuple(channel for channel in crossed if adapters <= channel < uplinks) or tuple(crossed)
-        rate = self.topology.rate
-        shared = tuple(
-            (channel, cost.loads[channel] * size / float(rate[channel]))
-            for channel in crossed
-            if len(held) < len(crossed) and not adapters <= channel < uplinks
+        network = tuple(channel for channel in crossed if adapters <= channel < uplinks)
+        shares = self._shares(cost, size) if network else ()
+        others = tuple((channel, own) for channel, own in shares if not adapters <= channel < uplinks)
+        return Message(
+            network or tuple(crossed), cost.seconds(size), senders, cost.sent * size, kind, size, others
         )
-        return Message(held, cost.seconds(size), senders, cost.sent * size, kind, size, shared)
+
+    def _shares(self, cost: Cost, size: float) -> tuple[tuple[int, float], ...]:
+        rate = self.topology.rate
+        return tuple((c, load * size / float(rate[c])) for c, load in sorted(cost.loads.items()))

@@ -108,13 +108,13 @@ def _tree(groups: Ints, scatter: bool) -> list[Round]:
     return rounds
 
 
-def _mirrored(rounds: list[Round]) -> list[Round]:
+def mirrored(rounds: list[Round]) -> list[Round]:
     return [Round(r.steps, [Flows(f.targets, f.sources, f.parts) for f in r.flows]) for r in reversed(rounds)]
 
 
 def tree_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
     broadcast = _tree(groups, scatter=False)
-    return [*_mirrored(broadcast), *broadcast]
+    return [*mirrored(broadcast), *broadcast]
 
 
 def tree_broadcast(groups: Ints, topology: Topology) -> list[Round]:
@@ -143,7 +143,7 @@ def doubling_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
     power = 1 << (groups.shape[1].bit_length() - 1)
     fold = _fold(groups, power)
     rounds = [_exchange(groups, 1 << k, power, 1.0) for k in range(power.bit_length() - 1)]
-    return [*fold, *rounds, *_mirrored(fold)]
+    return [*fold, *rounds, *mirrored(fold)]
 
 
 def halving_doubling_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
@@ -151,7 +151,7 @@ def halving_doubling_all_reduce(groups: Ints, topology: Topology) -> list[Round]
     power = 1 << (groups.shape[1].bit_length() - 1)
     fold = _fold(groups, power)
     halving = [_exchange(groups, 1 << k, power, 0.5 ** (k + 1)) for k in range(power.bit_length() - 1)]
-    return [*fold, *halving, *_mirrored(halving), *_mirrored(fold)]
+    return [*fold, *halving, *mirrored(halving), *mirrored(fold)]
 
 
 def halving_reduce_scatter(groups: Ints, topology: Topology) -> list[Round]:
@@ -163,7 +163,7 @@ def halving_reduce_scatter(groups: Ints, topology: Topology) -> list[Round]:
 
 
 def doubling_all_gather(groups: Ints, topology: Topology) -> list[Round]:
-    return _mirrored(halving_reduce_scatter(groups, topology))
+    return mirrored(halving_reduce_scatter(groups, topology))
 
 
 # --- two levels ---------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def hierarchical_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
     inside, across = _levels(groups, topology)
     each = inside.shape[1]
     scatter = ring_reduce_scatter(inside, topology)
-    return [*scatter, *_scaled(ring_all_reduce(across, topology), 1 / each), *_mirrored(scatter)]
+    return [*scatter, *_scaled(ring_all_reduce(across, topology), 1 / each), *mirrored(scatter)]
 
 
 def hierarchical_reduce_scatter(groups: Ints, topology: Topology) -> list[Round]:
@@ -199,7 +199,7 @@ def hierarchical_reduce_scatter(groups: Ints, topology: Topology) -> list[Round]
 
 
 def hierarchical_all_gather(groups: Ints, topology: Topology) -> list[Round]:
-    return _mirrored(hierarchical_reduce_scatter(groups, topology))
+    return mirrored(hierarchical_reduce_scatter(groups, topology))
 
 
 def hierarchical_all_to_all(groups: Ints, topology: Topology) -> list[Round]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from experiments.hardware import Hardware
+from experiments.parallel.interface.exchanges import exchange_violations
 from experiments.parallel.interface.parameter_servers import server_violations
 from experiments.parallel.interface.plan import (
     ALGORITHMS,
@@ -32,7 +33,12 @@ from experiments.workloads.layers import LayerGraph
 def violations(plan: ParallelPlan, model: LayerGraph, cluster: Hardware) -> list[str]:
     """All that is wrong with ``plan``; empty when it can be carried out (whether it fits is the simulator's answer)."""
     shape = [*_layers(plan, model), *_devices(plan, cluster), *_hosts(plan), *_figures(plan, model)]
-    shape += [*slice_violations(plan), *server_violations(plan, cluster), *version_violations(plan)]
+    shape += [
+        *slice_violations(plan),
+        *exchange_violations(plan, cluster),
+        *server_violations(plan, cluster),
+        *version_violations(plan),
+    ]
     return shape or [*_slots(plan), *slice_order_violations(plan), *_replicas(plan), *_collectives(plan)]
 
 
@@ -152,6 +158,10 @@ def _of_collective(collective: Collective, hosts: list[Worker]) -> Iterator[str]
         yield f"{name} is per {collective.per!r}, not per {', '.join(PERIODS)}"
     if not 0 <= collective.bytes < math.inf:
         yield f"{name} has no finite size"
+    if collective.parts < 1 or (collective.parts > 1 and not collective.overlap):
+        yield f"{name} is in {collective.parts} parts: a loop has at least one, beside its layer's computation"
+    if not 0 < collective.slowdown < math.inf:
+        yield f"{name} lasts {collective.slowdown:g} times as long"
     if collective.ranks < 0 or collective.stride < 1:
         yield f"{name} is among {collective.ranks} ranks {collective.stride} apart"
         return

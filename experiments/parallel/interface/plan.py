@@ -92,7 +92,9 @@ class Collective:
 
     ``ranks`` 0 means all devices of the worker; else they form groups of ``ranks`` devices ``stride`` apart in the
     worker's order (row-major over its own mesh), which all communicate at once. With ``overlap`` it runs beside the
-    computation of its own layer and holds up only what comes after both.
+    computation of its own layer and holds up only what comes after both. With ``parts`` the layer's computation is a loop
+    of so many equal parts, and beside each but the last runs one such collective. It lasts ``slowdown`` times as long as
+    its links say (a ring in one direction that uses half of them).
     """
 
     kind: str
@@ -101,6 +103,8 @@ class Collective:
     stride: int = 1
     per: str = "sample"
     overlap: bool = False
+    parts: int = 1
+    slowdown: float = 1.0
 
     def groups(self, devices: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """The groups among ``devices``: with 8 of them, 2 ranks 4 apart are (0, 4), (1, 5), (2, 6), (3, 7)."""
@@ -140,6 +144,11 @@ class Synchronisation:
     (the last may be smaller), by ``algorithm``. ``servers`` are the devices that hold the parameters, if any, in ranges
     of ``bucket_bytes`` at most. A worker fetches parameters every ``fetch_every`` iterations and pushes what it has
     accumulated every ``push_every``; with ``fetch_ahead`` it computes while they are on their way.
+
+    ``summation`` is a third kind: parts of ``bucket_bytes`` at most are summed by one of ``servers`` each, in proportion to
+    their ``shares``, and sent back; at most ``in_flight`` are under way. ``buckets`` says which layers make a bucket (first
+    to last exclusive, last layers first) where their bytes do not; ``cycle`` are the seconds between the moments at which
+    buckets that are ready may leave (0: at once).
     """
 
     kind: str = "all_reduce"
@@ -150,6 +159,10 @@ class Synchronisation:
     fetch_every: int = 1
     push_every: int = 1
     fetch_ahead: bool = False
+    shares: tuple[float, ...] = ()
+    in_flight: int = 16
+    buckets: tuple[tuple[int, int], ...] = ()
+    cycle: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -230,15 +243,19 @@ class ParallelPlan:
             zero=data["zero"],
             recompute=tuple(data["recompute"]),
             shardings=tuple(_sharding(row) for row in data["shardings"]),
-            synchronisation=Synchronisation(
-                **{**data["synchronisation"], "servers": tuple(data["synchronisation"]["servers"])}
-            ),
+            synchronisation=_synchronisation(data["synchronisation"]),
             steps=data.get("steps", 1),
             notes=data.get("notes", {}),
             slices=tuple(Slice(*row) for row in data.get("slices", ())),
             slot_overhead=data.get("slot_overhead", 0.0),
             training=Training.from_json(data["training"]) if data.get("training") else None,
         )
+
+
+def _synchronisation(row: Mapping[str, Any]) -> Synchronisation:
+    buckets = tuple((begin, end) for begin, end in row.get("buckets", ()))
+    lists = {"servers": tuple(row["servers"]), "shares": tuple(row.get("shares", ())), "buckets": buckets}
+    return Synchronisation(**{**row, **lists})
 
 
 def _sharding(row: Mapping[str, Any]) -> Sharding:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from experiments.core.errors import BadInput
 from experiments.parallel.interface import Estimate, Evaluation, ParallelPlan, violations
+from experiments.parallel.interface.exchanges import SUMMATION
 from experiments.parallel.interface.parameter_servers import has_servers
 from experiments.parallel.simulator.asynchrony import pipeline_asynchrony
 from experiments.parallel.simulator.build import Builder
@@ -28,7 +29,7 @@ def simulate(plan: ParallelPlan, estimate: Estimate) -> Simulation:
         raise BadInput(wrong[0], "plan", "a plan without violations")
     if has_servers(plan):
         return simulate_servers(plan, estimate)
-    if plan.synchronisation.kind != "all_reduce" or plan.synchronisation.staleness != 0:
+    if plan.synchronisation.kind not in ("all_reduce", SUMMATION) or plan.synchronisation.staleness != 0:
         raise BadInput("an all-reduce has no staleness", "plan.synchronisation", "a parameter_server, or 0")
     built = Builder(plan, estimate).build()
     times = replay(built.graph)

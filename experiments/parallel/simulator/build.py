@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Estimate, ParallelPlan, Slot
+from experiments.parallel.simulator.exchange import Exchange
 from experiments.parallel.simulator.network import Message, Network
 from experiments.parallel.simulator.passes import Passes
 from experiments.parallel.simulator.stages import StageFigures
@@ -32,6 +33,7 @@ class Builder:
         self.network = Network(estimate.cluster)
         self.passes = Passes(plan, estimate, self.figures, self.network)
         self.graph = TaskGraph()
+        self.exchange = Exchange(plan, self.graph, self.network)
         self.first: dict[Slot, int] = {}
         self.last: dict[Slot, int] = {}
         self.worker_of: dict[Slot, int] = {}
@@ -194,14 +196,14 @@ class Builder:
     def _reduce(self, stage: int, bucket: int, parameters: float, members: list[tuple[int, int]]) -> None:
         size = parameters * self.estimate.states.gradient
         kind = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
-        message = self._among(stage, kind, size)
-        task = self.graph.send((stage, bucket), message, [piece for _, piece in members])
+        pieces = [piece for _, piece in members]
+        tasks = self.exchange.tasks((stage, bucket), size, pieces, lambda: self._among(stage, kind, size))
         for worker, piece in members:
-            self._reduced[stage, worker].append(task)
+            self._reduced[stage, worker] += tasks
             if piece in self._throttled:
-                self.graph.edge(task, self._throttled[piece])
+                self.graph.edge(tasks[-1], self._throttled[piece])
             if self.plan.zero >= 2:
-                self.holdings.append(Holding(worker, size, piece, task))
+                self.holdings.append(Holding(worker, size, piece, tasks[-1]))
 
     def _among(self, stage: int, kind: str, size: float) -> Message:
         """A collective over the replicas of a stage; the devices of a tensor-parallel group do theirs at once."""

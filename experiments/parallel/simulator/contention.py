@@ -6,6 +6,7 @@ waiting for each message before its next, or a single message, is none: nobody c
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -14,10 +15,14 @@ from experiments.parallel.simulator.network import Message
 
 
 class Held(NamedTuple):
-    """What a message must have: ``channels`` to itself, and of each of ``shares`` its seconds."""
+    """What a message must have: ``channels`` to itself, and of each of ``shares`` its seconds.
+
+    With a ``period`` it is a wait for the next multiple of it.
+    """
 
     channels: tuple[int, ...]
     shares: tuple[tuple[int, float], ...]
+    period: float = 0.0
 
 
 NOTHING = Held((), ())
@@ -26,6 +31,8 @@ NOTHING = Held((), ())
 def take(held: Held, ready: float, seconds: float, free: dict[int, float]) -> tuple[float, float]:
     """Start and end of a message that is ready and lasts ``seconds`` alone; ``free`` is when each channel will be."""
     start = ready
+    if held.period:
+        return ready, max(ready, held.period * math.ceil(ready / held.period - 1e-9))
     for channel in held.channels:
         start = max(start, free.get(channel, 0.0))
     end = start + seconds

@@ -49,7 +49,7 @@ class Passes:
         key = worker, slot.kind, layers, size
         if key not in self._runs:
             parts = self._parts(slot.kind, layers)
-            self._runs[key] = tuple(self._run(worker, slot, part) for part in parts)
+            self._runs[key] = tuple(run for part in parts for run in self._looped(worker, slot, part))
         return self._runs[key]
 
     def once_a_step(self, worker: int, slot: Slot, layers: range) -> list[Message]:
@@ -84,6 +84,20 @@ class Passes:
         if begin < layers.stop:
             yield range(begin, layers.stop)
 
+    def _looped(self, worker: int, slot: Slot, layers: range) -> list[Run]:
+        """One run, or the parts of a loop: a collective in ``parts`` is beside each but its last."""
+        whole = self._run(worker, slot, layers)
+        beside = [c for c in self._figures.collectives(slot.kind, layers) if c.overlap and c.per != PER_STEP]
+        count = max((c.parts for c in beside), default=1)
+        if count == 1:
+            return [whole]
+        found = []
+        for part in range(count):
+            own = [m for c, m in zip(beside, whole.beside, strict=True) if part < max(1, c.parts - 1)]
+            after = whole.after if part == count - 1 else ()
+            found.append(Run(whole.seconds / count, tuple(own), after))
+        return found
+
     def _run(self, worker: int, slot: Slot, layers: range) -> Run:
         found = [c for c in self._figures.collectives(slot.kind, layers) if c.per != PER_STEP]
         return Run(
@@ -97,5 +111,6 @@ class Passes:
         key = worker, collective, times
         if key not in self._messages:
             groups = collective.groups(self._plan.workers[worker].devices)
-            self._messages[key] = self._network.groups(collective.kind, groups, collective.bytes * times)
+            message = self._network.groups(collective.kind, groups, collective.bytes * times)
+            self._messages[key] = replace(message, seconds=message.seconds * collective.slowdown)
         return self._messages[key]

@@ -111,10 +111,15 @@ def _sent(built: Builder) -> list[tuple[Message, int]]:
     return [(part, times[key]) for key, message in distinct.items() for part in message.parts or (message,)]
 
 
+def _taking_part(built: Builder) -> tuple[int, ...]:
+    """Devices that compute, and those that only serve."""
+    return tuple(dict.fromkeys((*built.plan.devices, *built.plan.synchronisation.servers)))
+
+
 def _busiest_sender(built: Builder) -> tuple[float, float]:
     """Bytes and seconds of the messages of the device that sends most (the first of equals)."""
-    sent = dict.fromkeys(built.plan.devices, 0.0)
-    seconds = dict.fromkeys(built.plan.devices, 0.0)
+    sent = dict.fromkeys(_taking_part(built), 0.0)
+    seconds = dict.fromkeys(sent, 0.0)
     for message, times in _sent(built):
         for device in message.senders:
             sent[device] += message.sent * times
@@ -124,7 +129,7 @@ def _busiest_sender(built: Builder) -> tuple[float, float]:
 
 
 def _by_kind(built: Builder) -> dict[int, dict[str, float]]:
-    found: dict[int, dict[str, float]] = {device: defaultdict(float) for device in built.plan.devices}
+    found: dict[int, dict[str, float]] = {device: defaultdict(float) for device in _taking_part(built)}
     for message, times in _sent(built):
         for device in message.senders:
             found[device][message.kind] += message.size * times

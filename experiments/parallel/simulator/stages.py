@@ -112,6 +112,9 @@ class StageFigures:
 
     def _buckets(self, number: int) -> list[range]:
         stage = self.plan.stages[number]
+        if self.plan.synchronisation.buckets:
+            own = self.plan.synchronisation.buckets
+            return [range(begin, end) for begin, end in own if stage.begin <= begin < stage.end]
         sizes = self.parameters[number] * self.estimate.states.gradient
         found, end, filled = [], stage.end, 0.0
         for layer in reversed(range(stage.begin, stage.end)):

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from experiments.core.errors import Infeasible
 from experiments.core.events import EventQueue
-from experiments.parallel.simulator.contention import NOTHING, contended, take
+from experiments.parallel.simulator.contention import NOTHING, Held, contended, take
 from experiments.parallel.simulator.network import Message
 
 
 class TaskGraph:
     """Columns over tasks. A computation has a ``lane`` (its worker), a message has channels and no lane (-1).
 
-    ``owner`` is the lane that does nothing else meanwhile: of a computation its own, of a blocking message the one that
+    ``periods`` are those of waits. ``owner`` is the lane that does nothing else meanwhile: of a computation its own, of a blocking message the one that
     waits for it, -1 otherwise.
     """
 
@@ -25,6 +25,7 @@ class TaskGraph:
         self.owner: list[int] = []
         self.message: list[Message | None] = []
         self.successors: list[list[int]] = []
+        self.periods: dict[int, float] = {}
         self._lane_end: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -56,6 +57,14 @@ class TaskGraph:
     def blocking(self, label: object, message: Message, lane: int) -> int:
         """A message that the lane waits for before its next computation."""
         return self._follow(self._add(label, message.seconds, -1, lane, message), lane)
+
+    def wait(self, label: object, period: float, after: Iterable[int]) -> int:
+        """The next multiple of ``period`` seconds."""
+        task = self._add(label, 0.0, -1, -1, None)
+        self.periods[task] = period
+        for before in after:
+            self.successors[before].append(task)
+        return task
 
     def _follow(self, task: int, lane: int) -> int:
         before = self._lane_end.get(lane)
@@ -93,7 +102,7 @@ def replay(graph: TaskGraph, free_messages: bool = False) -> Times:
     count = len(graph)
     start, end, ready = [0.0] * count, [-1.0] * count, [0.0] * count
     waiting, seconds = _predecessors(graph), _durations(graph, free_messages)
-    held = [None] * count if free_messages else contended(graph.message, graph.owner)
+    held = [None] * count if free_messages else _held(graph)
     queue: EventQueue[int] = EventQueue()
     free: dict[int, float] = {}
     known = [task for task in reversed(range(count)) if not waiting[task]]
@@ -118,6 +127,13 @@ def replay(graph: TaskGraph, free_messages: bool = False) -> Times:
     times = Times(start, end)
     _refuse_deadlock(graph, times)
     return times
+
+
+def _held(graph: TaskGraph) -> list[Held | None]:
+    held = contended(graph.message, graph.owner)
+    for task, period in graph.periods.items():
+        held[task] = Held((), (), period)
+    return held
 
 
 def _predecessors(graph: TaskGraph) -> list[int]:

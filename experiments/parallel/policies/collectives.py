@@ -1,0 +1,89 @@
+"""Collectives in the alpha-beta model: each all-reduce by the algorithm that is fastest for its size on this cluster.
+
+Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and experience", CCPE
+19(13), 2007: minimum spanning trees for short vectors (sections 4 and 6), bucket (ring) algorithms for long ones (section
+5); recursive doubling and halving-doubling from Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005. A transfer of n bytes costs
+alpha + n beta; on a cluster the rounds of each algorithm are costed on the links that they cross. The size from which the
+ring beats the tree is searched for there; where all links are equal the papers' formula stands beside it in the notes.
+
+Not reproduced: the arithmetic (gamma), and hybrids that cut a vector differently on its way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware, Link
+from experiments.hardware.algorithms import Algorithms, Groups, least_size
+from experiments.hardware.collectives import ring_beats_tree_from
+from experiments.parallel.interface import (
+    ALGORITHMS,
+    Estimate,
+    ParallelPlan,
+    ParallelPolicy,
+    Synchronisation,
+    data_parallel_plan,
+)
+from experiments.workloads.layers import LayerGraph
+
+#: Sizes for which the notes say what is fastest, and the largest that the search looks at, in bytes.
+SIZES = tuple(float(4**power) for power in range(4, 17))
+MOST = 2.0**50
+
+
+@dataclass(frozen=True)
+class Collectives(ParallelPolicy):
+    """Data parallelism whose all-reduces each use the algorithm that costs least for their size."""
+
+    name: ClassVar[str] = "collectives"
+
+    algorithm: str = knob("auto", "all-reduce algorithm; auto: the fastest for each size", choices=ALGORITHMS)
+    micro_batches: int = knob(
+        1, "micro-batches accumulated on each device before the update", low=1, high=65536
+    )
+    bucket_bytes: float = knob(25 * 2**20, "gradient bucket", low=1, high=1e12, unit="bytes")
+
+    def sync(self) -> Synchronisation:
+        return Synchronisation(bucket_bytes=self.bucket_bytes, algorithm=self.algorithm)
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        plan = data_parallel_plan(model, cluster, batch, self.micro_batches, self.sync())
+        return replace(plan, notes=choices(cluster))
+
+
+def choices(cluster: Hardware) -> dict[str, Any]:
+    """For each of ``SIZES`` the fastest all-reduce over all devices; from which size on the ring beats the tree."""
+    algorithms, everybody = Algorithms(cluster), (tuple(range(cluster.device_count)),)
+    usable = algorithms.usable("all_reduce", everybody)
+    rows = [
+        {
+            "bytes": size,
+            "algorithm": algorithms.best("all_reduce", everybody, size),
+            "seconds": {name: cost.seconds(size) for name, cost in usable.items()},
+        }
+        for size in SIZES
+    ]
+    link = _only_link(cluster)
+    formula = ring_beats_tree_from(link, cluster.device_count) if link else None
+    return {
+        "choices": rows,
+        "ring_beats_tree_from": {"searched": crossover(algorithms, everybody), "formula": formula},
+    }
+
+
+def crossover(algorithms: Algorithms, groups: Groups) -> float | None:
+    """Bytes from which a ring costs no more than a tree, by bisection; nothing where it does for none up to ``MOST``."""
+    ring, tree = (algorithms.cost("all_reduce", groups, name) for name in ("ring", "tree"))
+    assert ring is not None
+    assert tree is not None
+    return least_size(lambda size: ring.seconds(size) <= tree.seconds(size), MOST)
+
+
+def _only_link(cluster: Hardware) -> Link | None:
+    """The link between any two devices, where there is but one kind."""
+    if cluster.node_count == 1:
+        return cluster.node.link
+    alone = all(node.device_count == 1 for node in cluster.nodes)
+    return cluster.network if alone and cluster.switch is None else None

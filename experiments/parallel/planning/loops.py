@@ -1,0 +1,48 @@
+"""Einsums in loops: an all-gather before one, or a reduce-scatter after one, in as many parts as there are ranks.
+
+Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning Models",
+ASPLOS'23, and the gate as XLA's partitioner of dot operations has it. Each part of the computation runs beside a permute that
+passes a shard (or an accumulator) to a neighbour; the first part of the one and the last of the other need none.
+"""
+
+from __future__ import annotations
+
+#: A collective shorter than this is not worth a loop, in seconds.
+EPSILON = 1e-9
+
+
+def gathered_shard(rank: int, step: int, ranks: int) -> int:
+    """All-gather, then einsum: the operand's shard that ``rank`` multiplies in ``step``; shards move to the rank below."""
+    return (rank + step) % ranks
+
+
+def added_slice(rank: int, step: int, ranks: int) -> int:
+    """Einsum, then reduce-scatter: the result's slice to which ``rank`` adds in ``step``; accumulators move to the rank
+    above, so that of slice d starts at rank d+1 and ends at rank d.
+    """
+    return (rank - 1 - step) % ranks
+
+
+def blocking_seconds(compute: float, collective: float) -> float:
+    """One after the other."""
+    return compute + collective
+
+
+def looped_seconds(compute: float, collective: float, ranks: int, slowdown: float) -> float:
+    """The gate's estimate: the longer of both, and what is not hidden at the ends.
+
+    ``slowdown`` is how much longer the loop's permutes take together than the collective.
+    """
+    permutes = slowdown * collective
+    return max(compute, permutes) + 2 * permutes / ranks
+
+
+def loop_pays(compute: float, collective: float, ranks: int, slowdown: float) -> bool:
+    looped = looped_seconds(compute, collective, ranks, slowdown)
+    return collective > EPSILON and looped < blocking_seconds(compute, collective)
+
+
+def carried_out_seconds(compute: float, permute: float, ranks: int) -> float:
+    """What the loop takes step by step: ``ranks`` equal parts of computing, a permute beside each but one."""
+    part = compute / ranks
+    return (ranks - 1) * max(part, permute) + part

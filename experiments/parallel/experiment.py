@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -19,12 +20,14 @@ from experiments.parallel.interface import (
     model_estimate,
     violations,
 )
-from experiments.parallel.simulator import Lane, Simulation, evaluate, simulate
+from experiments.parallel.simulator import Lane, Simulation, evaluate, simulate_with_traffic, traffic
 from experiments.sources import Loaded, layers_of
 from experiments.workloads.model import ModelSource
 
 #: Workers whose memory curve is drawn, points of a curve, and slots of a timeline that are kept in an outcome.
 MOST_CURVES, MOST_POINTS, MOST_EVENTS = 16, 2000, 20000
+#: Messages that are told one by one; all of them are added up.
+MOST_MESSAGES = 8000
 
 
 def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
@@ -63,11 +66,12 @@ def _cluster(spec: RunSpec, policy: ParallelPolicy) -> Hardware:
 
 
 def _simulated(spec: RunSpec, plan: ParallelPlan, estimate: Estimate) -> Result:
-    found = simulate(plan, estimate)
+    found, messages = simulate_with_traffic(plan, estimate)
+    per_worker = {**_per_worker(plan, found), "capacity_by_worker": _capacities(plan, estimate)}
     return Result(
         metrics=simulated_metrics(spec, plan, estimate, found),
         series={**_memory_curves(plan, found), **_bubbles(found), **found.asynchrony.series},
-        plan={**plan.to_json(), "timeline": _timeline(found.lanes), **_per_worker(plan, found)},
+        plan={**plan.to_json(), "timeline": _timeline(plan, found.lanes, messages), **per_worker},
     )
 
 
@@ -120,16 +124,33 @@ def _bubbles(found: Simulation) -> dict[str, Series]:
     return {"bubble_by_device": Series("fraction", devices, found.bubble_by_worker, x_unit="device")}
 
 
-def _timeline(lanes: tuple[Lane, ...]) -> dict[str, Any]:
-    """Whole lanes, first workers first, as many as ``MOST_EVENTS`` events allow."""
-    kept: list[dict[str, Any]] = []
+def _timeline(
+    plan: ParallelPlan, lanes: tuple[Lane, ...], messages: Sequence[traffic.Transfer]
+) -> dict[str, Any]:
+    """Whole lanes, as many as ``MOST_EVENTS`` events allow: one replica of every stage before the other replicas."""
+    kept: dict[int, dict[str, Any]] = {}
     events = 0
-    for lane in lanes:
-        events += len(lane.events)
+    for worker in _representatives_first(plan):
+        events += len(lanes[worker].events)
         if kept and events > MOST_EVENTS:
             break
-        kept.append(lane.to_json())
-    return {"lanes": kept, "truncated": len(kept) < len(lanes)}
+        kept[worker] = {"worker": worker, **lanes[worker].to_json()}
+    return {
+        "lanes": [kept[worker] for worker in sorted(kept)],
+        "truncated": len(kept) < len(lanes),
+        "messages": traffic.columns(messages, kept, MOST_MESSAGES),
+        "communication": traffic.totals(messages),
+    }
+
+
+def _representatives_first(plan: ParallelPlan) -> list[int]:
+    first = dict.fromkeys(stage.workers[0] for stage in plan.stages)
+    return list(first | dict.fromkeys(range(len(plan.workers))))
+
+
+def _capacities(plan: ParallelPlan, estimate: Estimate) -> list[int]:
+    """Bytes of the smallest device of each worker."""
+    return [min(estimate.devices[device].memory_bytes for device in worker.devices) for worker in plan.workers]
 
 
 def _per_worker(plan: ParallelPlan, found: Simulation) -> dict[str, Any]:

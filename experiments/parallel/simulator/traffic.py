@@ -1,0 +1,105 @@
+"""The messages of a replay, one by one and added up: what a run's page and trace draw beside the slots."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.parallel.interface import Slot
+from experiments.parallel.simulator.build import Builder
+from experiments.parallel.simulator.network import Message
+from experiments.parallel.simulator.tasks import Times
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A message on its way from ``start`` to ``end`` (seconds).
+
+    ``workers`` send (all that take part in a collective), ``target`` receives (-1 for a collective). ``bytes`` is what
+    each sender hands over; ``about`` the slot, or the stage and bucket, that it belongs to.
+    """
+
+    kind: str
+    about: str
+    start: float
+    end: float
+    workers: tuple[int, ...]
+    target: int
+    bytes: float
+    between_nodes: bool
+
+    @property
+    def everybody(self) -> tuple[int, ...]:
+        return self.workers if self.target < 0 else (*self.workers, self.target)
+
+
+def transfers(built: Builder, times: Times) -> list[Transfer]:
+    """Every message, in the order of their starts; several in a row as one, as they were replayed."""
+    worker_of = {device: w for w, worker in enumerate(built.plan.workers) for device in worker.devices}
+    rows = zip(built.graph.label, built.graph.message, times.start, times.end, strict=True)
+    found = [
+        _transfer(built, worker_of, label, message, start, end)
+        for label, message, start, end in rows
+        if message is not None
+    ]
+    return sorted(found, key=lambda one: (one.start, one.end, one.about))
+
+
+def _transfer(
+    built: Builder, worker_of: dict[int, int], label: object, message: Message, start: float, end: float
+) -> Transfer:
+    workers = tuple(dict.fromkeys(worker_of[device] for device in message.senders))
+    target, about = -1, _spelled(label)
+    if isinstance(label, tuple) and isinstance(label[0], Slot):  # from a stage to the next
+        before, stage = label
+        about, target = f"{before} to stage {stage}", built.worker_of[before._replace(stage=stage)]
+    devices = [
+        d for w in ((*workers, target) if target >= 0 else workers) for d in built.plan.workers[w].devices
+    ]
+    nodes = {int(built.network.topology.node[device]) for device in devices}
+    size = sum(part.size for part in message.parts or (message,))
+    return Transfer(message.kind, about, start, end, workers, target, size, len(nodes) > 1)
+
+
+def _spelled(label: object) -> str:
+    """``F3.0`` for a slot; ``stage 2, bucket 0`` for gradients or weights of replicas."""
+    if isinstance(label, tuple) and not isinstance(label, Slot):
+        return ", ".join(f"{name} {number}" for name, number in zip(("stage", "bucket"), label, strict=False))
+    return str(label)
+
+
+def totals(found: Iterable[Transfer]) -> list[dict[str, Any]]:
+    """Messages, bytes (each sender's) and seconds by kind and way, most seconds first."""
+    sums: dict[tuple[str, bool], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    for one in found:
+        row = sums[one.kind, one.between_nodes]
+        row[0] += 1
+        row[1] += one.bytes * len(one.workers)
+        row[2] += one.end - one.start
+    ordered = sorted(sums.items(), key=lambda item: (-item[1][2], item[0]))
+    return [
+        {"kind": kind, "way": "between nodes" if far else "inside nodes", "messages": int(count), "bytes": size,
+         "seconds": seconds}
+        for (kind, far), (count, size, seconds) in ordered
+    ]  # fmt: skip
+
+
+def columns(found: Sequence[Transfer], lanes: Iterable[int], most: int) -> dict[str, Any]:
+    """The messages of the workers whose ``lanes`` are kept, as columns; the longest where there are more than ``most``."""
+    kept = set(lanes)
+    own = [one for one in found if kept.intersection(one.everybody)]
+    longest = sorted(own, key=lambda one: one.start - one.end)[:most]
+    shown = sorted(longest, key=lambda one: (one.start, one.end, one.about))
+    return {
+        "of": len(found),
+        "kind": [one.kind for one in shown],
+        "about": [one.about for one in shown],
+        "start": [one.start for one in shown],
+        "end": [one.end for one in shown],
+        "workers": [[w for w in one.workers if w in kept] for one in shown],
+        "target": [one.target for one in shown],
+        "bytes": [one.bytes for one in shown],
+        "between_nodes": [one.between_nodes for one in shown],
+    }

@@ -10,9 +10,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from experiments.core.plan_trace import plan_events
+
 MICROSECONDS = 1e6
 DEVICE = 1
-#: The lanes that are always the same; channels and causes of stalls come after them, the devices of a plan too.
+#: The lanes that are always the same; channels and causes of stalls come after them.
 COMPUTE, FIRST_LANE = 1, 2
 CHANNEL, STACK = "channel.", "device_bytes."
 NAMES = {
@@ -29,10 +31,15 @@ Event = dict[str, Any]
 
 
 def trace(outcome: Mapping[str, Any]) -> dict[str, Any]:
-    """The trace of an Outcome's JSON: compute, channels, stalls, counters, and what is away from the device."""
+    """The trace of an Outcome's JSON: compute, channels, stalls, counters, and what is away from the device.
+
+    Of a parallel step: what every device does (``plan_trace``).
+    """
+    planned = plan_events(outcome)
+    if planned:
+        return _whole(outcome, [], planned)
     timeline: Mapping[str, Any] = outcome.get("provenance", {}).get("timeline") or {}
     series: Mapping[str, Any] = outcome.get("series") or {}
-    spec = outcome.get("spec", {})
     lanes = [
         *_channels(series),
         *((f"stall: {cause}", spans) for cause, spans in timeline.get("stalls", {}).items()),
@@ -42,19 +49,26 @@ def trace(outcome: Mapping[str, Any]) -> dict[str, Any]:
     for thread, (name, spans) in enumerate(lanes, FIRST_LANE):
         events += [_slice(name, start, end, thread) for start, end in spans]
     events += _away(outcome.get("plan") or {}, timeline)
-    planned = [*_planned(outcome.get("plan") or {}, FIRST_LANE + len(lanes))]
-    events += [event for event in planned if event["ph"] != "M"]
-    named = [event for event in planned if event["ph"] == "M"]
-    about = f"{spec.get('policy', '?')} on {spec.get('hardware', '?')}"
+    named = [_named("thread_name", name, thread) for thread, name in names.items()]
+    return _whole(outcome, [_named("process_name", _about(outcome), 0), *named], events)
+
+
+def _about(outcome: Mapping[str, Any]) -> str:
+    spec = outcome.get("spec", {})
+    return f"{spec.get('policy', '?')} on {spec.get('hardware', '?')}"
+
+
+def _whole(outcome: Mapping[str, Any], named: list[Event], events: list[Event]) -> dict[str, Any]:
+    """Names first, then everything in the order of time."""
+    timed = sorted((event for event in events if event["ph"] != "M"), key=lambda event: event["ts"])
     return {
-        "traceEvents": [
-            _named("process_name", about, 0),
-            *(_named("thread_name", name, thread) for thread, name in names.items()),
-            *named,
-            *sorted(events, key=lambda event: event["ts"]),
-        ],
+        "traceEvents": [*named, *(event for event in events if event["ph"] == "M"), *timed],
         "displayTimeUnit": "ms",
-        "otherData": {"spec_id": outcome.get("spec_id", ""), "status": outcome.get("status", "")},
+        "otherData": {
+            "about": _about(outcome),
+            "spec_id": outcome.get("spec_id", ""),
+            "status": outcome.get("status", ""),
+        },
     }
 
 
@@ -166,14 +180,3 @@ class Begins:
     def of(self, op: int) -> float:
         place = bisect_left(self.rows, (op, -1.0))
         return float(self.rows[place][1]) if place < len(self.rows) else float(self.end)
-
-
-def _planned(plan: Mapping[str, Any], first: int) -> Iterator[Event]:
-    """Slots of a plan that says itself when each device does what (``timeline.lanes``)."""
-    timeline = plan.get("timeline")
-    lanes = timeline.get("lanes", ()) if isinstance(timeline, Mapping) else ()
-    for thread, lane in enumerate(lanes, first):
-        devices = ", ".join(map(str, lane.get("devices", [thread - first])))
-        yield _named("thread_name", f"device {devices}", thread)
-        for start, end, label in lane.get("events", ()):
-            yield _slice(str(label), start, end, thread)

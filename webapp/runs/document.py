@@ -16,6 +16,9 @@ from webapp.runs.figures import figures_of
 from webapp.runs.lanes import lanes_of
 from webapp.runs.memory_figure import MemoryView, memory_view
 from webapp.runs.models import Run, RunDocument
+from webapp.runs.parallel_figure import MEMORY, ParallelView, parallel_view
+from webapp.runs.plan_topology import Topology, topology_of
+from webapp.runs.planner_notes import Notes, notes_of
 
 #: Parts of the provenance that have a place of their own on the page.
 TOLD_APART = ("hardware", "timing", "timed_on", "timeline")
@@ -26,6 +29,11 @@ UNITS = {
 }  # fmt: skip
 #: Drawn as a plot or shown as a table, not written out as a line.
 DRAWN = ("timeline", "columns", "rows")
+#: What the plan of a parallel step says by worker, and what its search says: tables of their own.
+TOLD_BY_WORKER = (
+    "live_micro_batches", "live_by_stage", "peak_memory_by_worker", "capacity_by_worker", "communication_by_worker",
+    "notes", "mesh",
+)  # fmt: skip
 #: Curves of a memory step, which stand in one figure.
 DRAWN_TOGETHER = ("device_bytes", "capacity", "channel.")
 
@@ -44,6 +52,9 @@ class RunView:
     metrics: tuple[tuple[str, float], ...]
     plots: tuple[Mapping[str, Any], ...]
     memory: MemoryView | None
+    parallel: ParallelView | None
+    topology: Topology | None
+    notes: Notes | None
     tables: tuple[PlanTable, ...]
     plan_facts: tuple[tuple[str, Any], ...]
     violations: tuple[str, ...]
@@ -63,14 +74,19 @@ def view_of(run: Run) -> RunView:
     outcome = _outcome(run)
     plan: Mapping[str, Any] = outcome.get("plan") or {}
     provenance: Mapping[str, Any] = outcome.get("provenance") or {}
-    memory = memory_view(outcome)
+    memory, parallel = memory_view(outcome), parallel_view(outcome)
+    elsewhere = TOLD_BY_WORKER if parallel else ()
+    drawn = DRAWN_TOGETHER if memory else (MEMORY, "bubble_by_device") if parallel else ()
     values = {row.name: row.value for row in run.metrics.all()}
     return RunView(
         metrics=tuple((name, values[name]) for name in METRICS if name in values),
-        plots=_plots(outcome, plan, memory),
+        plots=_plots(outcome, plan, drawn),
         memory=memory,
-        tables=_tables(plan),
-        plan_facts=tuple((n, v) for n, v in plan.items() if not _is_table(v) and n not in DRAWN),
+        parallel=parallel,
+        topology=topology_of(outcome),
+        notes=notes_of(plan) if run.family == "parallel" else None,
+        tables=_tables(plan, elsewhere),
+        plan_facts=_facts(plan, elsewhere),
         violations=tuple(outcome.get("violations") or ()),
         provenance=tuple(_flat({n: v for n, v in provenance.items() if n not in TOLD_APART})),
         timing=_timing(provenance),
@@ -87,13 +103,19 @@ def _timing(provenance: Mapping[str, Any]) -> str:
 
 
 def _plots(
-    outcome: Mapping[str, Any], plan: Mapping[str, Any], memory: MemoryView | None
+    outcome: Mapping[str, Any], plan: Mapping[str, Any], drawn: tuple[str, ...]
 ) -> tuple[Mapping[str, Any], ...]:
+    """The curves that no figure of the family has drawn already."""
     lanes = lanes_of(plan)
     series = outcome.get("series") or {}
-    if memory is not None:
-        series = {name: curve for name, curve in series.items() if not name.startswith(DRAWN_TOGETHER)}
+    series = {name: curve for name, curve in series.items() if not name.startswith(drawn or "\0")}
     return (*((lanes,) if lanes else ()), *figures_of(series))
+
+
+def _facts(plan: Mapping[str, Any], elsewhere: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
+    """What a plan says in one line each; of nothing (no shardings, no slices) nothing is said."""
+    said = (one for one in plan.items() if not _is_table(one[1]) and one[0] not in (*DRAWN, *elsewhere))
+    return tuple((name, value) for name, value in said if value not in ([], {}))
 
 
 def _outcome(run: Run) -> Mapping[str, Any]:
@@ -109,9 +131,9 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
-def _tables(plan: Mapping[str, Any]) -> tuple[PlanTable, ...]:
+def _tables(plan: Mapping[str, Any], elsewhere: tuple[str, ...]) -> tuple[PlanTable, ...]:
     """The lists of a plan; many equal records are stored as ``columns`` (their names) and ``rows`` of values."""
-    names = [name for name, rows in plan.items() if _is_table(rows)]
+    names = [name for name, rows in plan.items() if _is_table(rows) and name not in elsewhere]
     if {"columns", "rows"} <= set(plan):
         columns = tuple(plan["columns"])
         records = tuple(dict(zip(columns, row, strict=True)) for row in plan["rows"])

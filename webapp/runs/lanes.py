@@ -1,4 +1,4 @@
-"""Plans that say when things happen, as bars over time: slots of devices, stints of jobs, phases of requests."""
+"""Plans that say when things happen, as bars over time: stints of jobs, phases of requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 #: More bars than these are not readable; the first are shown, and it is said.
 MOST_BARS = 4000
-SLOTS = {"F": "forward", "B": "backward", "W": "weight gradient", "R": "recompute"}
 
 
 @dataclass(frozen=True)
@@ -24,22 +23,12 @@ class Bar:
 
 def lanes_of(plan: Mapping[str, Any]) -> dict[str, Any] | None:
     """The plot of a plan's bars in the form that ``plots.js`` draws, or ``None`` for a plan without times."""
-    timeline = plan.get("timeline")
     columns = tuple(plan.get("columns") or ())
-    if isinstance(timeline, Mapping):
-        return _plot("Devices over time", "device", list(_slots(timeline)))
     if {"job", "start", "end"} <= set(columns):
         return _plot("Jobs over time", "job", list(_stints(columns, plan["rows"])))
     if {"request", "arrival", "admitted", "first_token"} <= set(columns):
         return _plot("Requests over time", "request", list(_requests(columns, plan["rows"])))
     return None
-
-
-def _slots(timeline: Mapping[str, Any]) -> Iterator[Bar]:
-    for number, lane in enumerate(timeline.get("lanes", ())):
-        name = ", ".join(map(str, lane.get("devices", [number])))
-        for start, end, label in lane.get("events", ()):
-            yield Bar(name, SLOTS.get(str(label)[:1], "other"), start, end, str(label))
 
 
 def _stints(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[Bar]:

@@ -18,7 +18,7 @@ class Transfer:
     """A message on its way from ``start`` to ``end`` (seconds).
 
     ``workers`` send (all that take part in a collective), ``target`` receives (-1 for a collective). ``bytes`` is what
-    each sender hands over; ``about`` the slot, or the stage and bucket, that it belongs to.
+    each of ``senders`` devices hands over; ``about`` the slot, or the stage and bucket, that it belongs to.
     """
 
     kind: str
@@ -28,6 +28,7 @@ class Transfer:
     workers: tuple[int, ...]
     target: int
     bytes: float
+    senders: int
     between_nodes: bool
 
     @property
@@ -60,7 +61,9 @@ def _transfer(
     ]
     nodes = {int(built.network.topology.node[device]) for device in devices}
     size = sum(part.size for part in message.parts or (message,))
-    return Transfer(message.kind, about, start, end, workers, target, size, len(nodes) > 1)
+    return Transfer(
+        message.kind, about, start, end, workers, target, size, len(message.senders), len(nodes) > 1
+    )
 
 
 def _spelled(label: object) -> str:
@@ -71,12 +74,12 @@ def _spelled(label: object) -> str:
 
 
 def totals(found: Iterable[Transfer]) -> list[dict[str, Any]]:
-    """Messages, bytes (each sender's) and seconds by kind and way, most seconds first."""
+    """Messages, bytes (those of all senders) and seconds by kind and way, most seconds first."""
     sums: dict[tuple[str, bool], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for one in found:
         row = sums[one.kind, one.between_nodes]
         row[0] += 1
-        row[1] += one.bytes * len(one.workers)
+        row[1] += one.bytes * one.senders
         row[2] += one.end - one.start
     ordered = sorted(sums.items(), key=lambda item: (-item[1][2], item[0]))
     return [

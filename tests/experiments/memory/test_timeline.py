@@ -154,7 +154,7 @@ def test_slots_of_a_parallel_plan_are_slices_of_their_devices():
     plan = {"timeline": {"lanes": [{"devices": [0, 1], "events": [[0.0, 0.5, "F0.0"]]}]}}
     read = trace({"plan": plan})["traceEvents"]
     assert [(e["name"], e["dur"]) for e in read if e["ph"] == "X"] == [("F0.0", 0.5e6)]
-    assert "device 0, 1" in [e["args"]["name"] for e in read if e["ph"] == "M"]
+    assert "devices 0 to 1" in [e["args"]["name"] for e in read if e["ph"] == "M"]
 
 
 def test_milliseconds_stay_exact_to_the_nanosecond():

@@ -31,7 +31,7 @@ function trace(line, index, plot, xScale, yScale) {
   const unit = (scale) => (scale[1] ? ` ${scale[1]}` : "");
   const base = {
     showlegend: line.of === undefined, legendgroup: line.of === undefined ? String(index) : String(line.of),
-    visible: place < HUES || plot.kind === "lanes" ? true : "legendonly", name: escapeText(line.name), x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, hovertext: line.hover, customdata: line.href,
+    visible: place < HUES || line.always || plot.kind === "lanes" ? true : "legendonly", name: escapeText(line.name), x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, hovertext: line.hover, customdata: line.href,
     hovertemplate: `${line.hover ? "%{hovertext}<br>" : line.text ? "%{text}<br>" : ""}%{x:.4~g}${unit(xScale)}, %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`,
   };
   if (plot.x_label && typeof line.x[0] === "string") base.hovertemplate = `${line.text ? "%{text}<br>" : ""}%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;

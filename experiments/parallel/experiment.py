@@ -150,7 +150,9 @@ def _representatives_first(plan: ParallelPlan) -> list[int]:
 
 def _capacities(plan: ParallelPlan, estimate: Estimate) -> list[int]:
     """Bytes of the smallest device of each worker."""
-    return [min(estimate.devices[device].memory_bytes for device in worker.devices) for worker in plan.workers]
+    return [
+        min(estimate.devices[device].memory_bytes for device in worker.devices) for worker in plan.workers
+    ]
 
 
 def _per_worker(plan: ParallelPlan, found: Simulation) -> dict[str, Any]:

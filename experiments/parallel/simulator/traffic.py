@@ -51,19 +51,15 @@ def transfers(built: Builder, times: Times) -> list[Transfer]:
 def _transfer(
     built: Builder, worker_of: dict[int, int], label: object, message: Message, start: float, end: float
 ) -> Transfer:
-    workers = tuple(dict.fromkeys(worker_of[device] for device in message.senders))
+    workers = tuple(dict.fromkeys(worker_of[device] for device in message.senders if device in worker_of))
     target, about = -1, _spelled(label)
     if isinstance(label, tuple) and isinstance(label[0], Slot):  # from a stage to the next
         before, stage = label
         about, target = f"{before} to stage {stage}", built.worker_of[before._replace(stage=stage)]
-    devices = [
-        d for w in ((*workers, target) if target >= 0 else workers) for d in built.plan.workers[w].devices
-    ]
-    nodes = {int(built.network.topology.node[device]) for device in devices}
+    crossed = (*message.channels, *(channel for channel, _ in message.shares))
+    far = max(crossed, default=0) >= built.network.topology.adapters
     size = sum(part.size for part in message.parts or (message,))
-    return Transfer(
-        message.kind, about, start, end, workers, target, size, len(message.senders), len(nodes) > 1
-    )
+    return Transfer(message.kind, about, start, end, workers, target, size, len(message.senders), far)
 
 
 def _spelled(label: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,21 +66,38 @@ def from_run(run: Run) -> dict[str, Any]:
     fields |= {f"knob:{key}:{name}": prefill(value) for name, value in spec.get("knobs", {}).items()}
     options = spec.get("workload", {}).get("options", {})
     fields |= {f"option:{name}": prefill(value) for name, value in options.items() if value is not None}
-    return fields | _hardware_fields(spec.get("hardware"))
+    return fields | hardware_fields(spec.get("hardware"))
 
 
-def _hardware_fields(hardware: Any) -> dict[str, Any]:
+#: Parts of a cluster by the field of the form that chooses them.
+CLUSTER_FIELDS = {
+    "nodes": "nodes",
+    "devices_per_node": "devices_per_node",
+    "device": "cluster_device",
+    "node_link": "node_link",
+    "network": "network",
+}
+
+
+def hardware_fields(hardware: Any) -> dict[str, Any]:
+    """Devices and a plain cluster have fields of their own; all else is told as it stands in the spec."""
     if isinstance(hardware, str):
         return _device_field(hardware)
     if not isinstance(hardware, Mapping):
-        return {}
-    if "cluster" not in hardware:
+        return {"described": json.dumps(hardware)} if hardware else {}
+    if set(hardware) <= {"device", "overrides"}:
         return _device_field(hardware["device"]) | _override_fields(hardware)
-    cluster = hardware["cluster"]
-    names = {"nodes": "nodes", "devices_per_node": "devices_per_node", "device": "cluster_device",
-             "node_link": "node_link", "network": "network"}  # fmt: skip
-    fields = {field: cluster[name] for name, field in names.items() if name in cluster}
+    cluster = hardware.get("cluster")
+    if not isinstance(cluster, Mapping) or not _has_fields(cluster):
+        return {"described": json.dumps(hardware)}
+    fields = {field: cluster[name] for name, field in CLUSTER_FIELDS.items() if name in cluster}
     return fields | _override_fields(cluster)
+
+
+def _has_fields(cluster: Mapping[str, Any]) -> bool:
+    """Every part of it can be chosen in the form."""
+    known = set(cluster) <= {*CLUSTER_FIELDS, "overrides"}
+    return known and not any(isinstance(cluster.get(name), Mapping) for name in ("node_link", "network"))
 
 
 def _device_field(device: str) -> dict[str, Any]:

@@ -75,6 +75,12 @@ class ExperimentForm(forms.Form):
     cluster_device = forms.ChoiceField(required=False, label="Device", initial="a100-40g")
     node_link = forms.ChoiceField(required=False, label="Link inside a node")
     network = forms.ChoiceField(required=False, label="Network between nodes")
+    described = forms.JSONField(
+        required=False,
+        label="Hardware as JSON",
+        help_text="instead of devices and cluster: rails, switches, stragglers, links of your own, mixed nodes",
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "mono"}),
+    )
 
     def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -121,7 +127,8 @@ class ExperimentForm(forms.Form):
         return list(self.bound("override:"))
 
     def cluster(self) -> list[forms.BoundField]:
-        return [self[n] for n in ("nodes", "devices_per_node", "cluster_device", "node_link", "network")]
+        names = ("nodes", "devices_per_node", "cluster_device", "node_link", "network", "described")
+        return [self[name] for name in names]
 
     def families(self) -> list[FamilyRows]:
         chosen = set(self["policies"].value() or ())
@@ -139,7 +146,7 @@ class ExperimentForm(forms.Form):
         data = super().clean() or {}
         policies = data.get("policies", [])
         families = {policy.split("/")[0] for policy in policies}
-        simulated = "simulated" in data.get("modes", ())
+        simulated = "simulated" in data.get("modes", ()) and not data.get("described")
         if simulated and families - set(ON_CLUSTERS) and not data.get("devices"):
             self.add_error("devices", "Choose at least one device: the chosen policies are simulated on one.")
         if simulated and families & set(ON_CLUSTERS):
@@ -159,6 +166,16 @@ class ExperimentForm(forms.Form):
                 self.add_error(field, f"{error.what} (expected {error.expected})")
             else:
                 data[field] = values
+
+    def clean_described(self) -> Any:
+        """What the sheets refuse is said at the field."""
+        described = self.cleaned_data.get("described")
+        if described:
+            try:
+                hardware.resolve(described)
+            except BadInput as error:
+                raise forms.ValidationError(str(error)) from error
+        return described or None
 
     def _check_cluster(self, data: Mapping[str, Any]) -> None:
         for name in ("nodes", "devices_per_node", "cluster_device"):
@@ -194,6 +211,7 @@ class ExperimentForm(forms.Form):
             devices=data["devices"],
             overrides=_under(data, "override:"),
             cluster=_cluster(data),
+            described=data["described"],
             knobs={policy: _under(data, f"knob:{policy}:") for policy in data["policies"]},
             options=_under(data, "option:"),
             modes=data["modes"],

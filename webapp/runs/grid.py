@@ -30,6 +30,7 @@ class Grid:
     """The axes. ``knobs`` gives the chosen values by policy (``family/name``) and knob; empty axes mean defaults.
 
     ``devices`` are sheet names, ``overrides`` values by override name, ``cluster`` the cluster object or ``None``.
+    ``described`` is the hardware field of a spec as it is: simulated runs take it instead of all of these.
     """
 
     artifacts: Sequence[Artifact]
@@ -37,6 +38,7 @@ class Grid:
     devices: Sequence[str] = ()
     overrides: Mapping[str, Sequence[float]] = field(default_factory=dict)
     cluster: Mapping[str, Any] | None = None
+    described: Any = None
     knobs: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     options: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     modes: Sequence[str] = ("simulated",)
@@ -112,6 +114,8 @@ def _hardware(grid: Grid, family: str, mode: str) -> Iterator[Any]:
     if mode == "measured":
         for overrides in combinations(grid.overrides):
             yield {"device": LOCAL, "overrides": overrides} if overrides else LOCAL
+    elif grid.described:
+        yield grid.described
     elif family in ON_CLUSTERS:
         yield {"cluster": dict(grid.cluster or {})}
     else:

@@ -19,7 +19,7 @@ from webapp.artifacts.models import Artifact
 from webapp.compare.parameters import parameters_of
 from webapp.hosts.services import register
 from webapp.runs import lifecycle
-from webapp.runs.again import from_run, preset
+from webapp.runs.again import from_run, hardware_fields, preset
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.grid import Grid, combinations, expand
 from webapp.runs.grid_fields import GridField, SeedsField, quantity
@@ -174,6 +174,58 @@ def test_the_preview_counts_before_anything_runs(cast: Cast) -> None:
     page = signed_in(cast.max).post(cast.url("experiments/preview"), typed).content
     assert b'<strong class="num">10</strong> runs' in page
     assert not Run.objects.filter(kind="policy").exists()
+
+
+@pytest.mark.parametrize(
+    "hardware",
+    [
+        "a100-40g",
+        {"device": "a100-40g", "host": "ddr4-server"},
+        {
+            "cluster": {
+                "nodes": 2,
+                "devices_per_node": 8,
+                "device": "a100-40g",
+                "rails": 4,
+                "stragglers": {"3": 1.5},
+            }
+        },
+        {"cluster": {"nodes": 2, "device": "t4-16g", "network": {"bandwidth": 1e9, "latency": 1e-5}}},
+        [{"nodes": 1, "device": "v100-16g"}, {"nodes": 1, "device": "t4-16g"}],
+        {
+            "cluster": {
+                "nodes": 2,
+                "devices_per_node": 4,
+                "device": "t4-16g",
+                "overrides": {"memory_bytes": 1000000000},
+            }
+        },
+    ],
+)
+def test_no_hardware_is_lost_between_a_run_and_its_form(cast: Cast, hardware: Any) -> None:
+    policy = "parallel/gpipe" if isinstance(hardware, list) or "cluster" in hardware else "memory/dtr"
+    fields = {
+        "artifacts": [ready(cast.project).pk],
+        "policies": [policy],
+        "modes": ["simulated"],
+        "seeds": "0",
+    }
+    form = ExperimentForm(cast.project, {**fields, **hardware_fields(hardware)})
+    assert form.is_valid(), form.errors
+    assert [trial.spec["hardware"] for trial in form.cleaned_data["expansion"].trials] == [hardware]
+
+
+def test_hardware_that_does_not_exist_is_refused_at_its_field(cast: Cast) -> None:
+    fields = {
+        "artifacts": [ready(cast.project).pk],
+        "policies": ["parallel/gpipe"],
+        "modes": ["simulated"],
+        "seeds": "0",
+    }
+    form = ExperimentForm(
+        cast.project, {**fields, "described": '{"cluster": {"nodes": 2, "device": "b9000"}}'}
+    )
+    assert "b9000" in str(form.errors["described"])
 
 
 def test_again_with_changes_gives_the_same_run_when_nothing_is_changed(cast: Cast) -> None:

@@ -132,6 +132,7 @@ def test_launching_writes_the_runs_and_what_was_asked(cast: Cast) -> None:
     assert answer["Location"] == cast.url(f"experiments/{made.pk}/")
     assert made.runs.count() == 4
     first = made.runs.filter(policy="baseline").order_by("queued_at").first()
+    assert first is not None
     assert first.spec["hardware"] == {"device": "a100-40g", "overrides": {"memory_bytes": 12 * 2**30}}
     assert made.request["option:batch"] == "2, 4"
 

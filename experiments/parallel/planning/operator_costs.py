@@ -66,11 +66,17 @@ class CostTables:
 class OperatorCosts:
     """What configurations of the operators of one model cost on one cluster, for ``batch`` samples a step.
 
-    ``only`` keeps to some axes by name; ``partial_sums`` lets the loops be divided that an operator sums over.
+    ``only`` keeps to some axes by name; ``partial_sums`` lets the loops be divided that an operator sums over; ``most`` is how
+    many axes may be divided at once.
     """
 
     def __init__(
-        self, estimate: Estimate, batch: int, only: Sequence[str] | None = None, partial_sums: bool = False
+        self,
+        estimate: Estimate,
+        batch: int,
+        only: Sequence[str] | None = None,
+        partial_sums: bool = False,
+        most: int | None = None,
     ) -> None:
         self.estimate, self.batch, self.model = estimate, batch, estimate.model
         self.wires = Wires(estimate.cluster)
@@ -78,7 +84,7 @@ class OperatorCosts:
         self.operators = operators_of(self.model, batch)
         counted = "batch" not in self.model.facts or self.model.facts["batch"] is not None
         self.axes = tuple(axes_of(o, counted, partial_sums) for o in self.operators)
-        self.choices = tuple(_allowed(axes, self.devices, only) for axes in self.axes)
+        self.choices = tuple(_allowed(axes, self.devices, only, most) for axes in self.axes)
         self.slowdown = max(estimate.slowdown(device) for device in range(self.devices))
         self.edges = self._edges()
         self._fractions: dict[object, tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]] = {}
@@ -146,11 +152,24 @@ class OperatorCosts:
         return seconds
 
     def _both_ways(self, received: Floats, ranks: int, gathers: bool) -> Floats:
+        if ranks == 1:
+            return np.zeros_like(received)
         kind = "all_gather" if gathers else "all_to_all"
         size = received * ranks / (ranks - 1)
         costs = [self.wires.cost(kind, ranks), self.wires.cost(MIRRORED[kind], ranks)]
         total: Floats = sum((c.latency + c.slope * size for c in costs), np.zeros_like(size))
         return total
+
+    def transfer_from_afar(self, source: int, reader: int) -> Floats:
+        """The same where a reader's devices have nothing of what they read: by the reader's configuration only."""
+        total = np.zeros(len(self.choices[reader]))
+        for operand in self.edges[source, reader]:
+            there, wanted = self.boxes(
+                source, reader, operand, self.choices[source][:1], self.choices[reader]
+            )
+            whole = float(np.prod([i[-1, 1] for i in there.intervals]))
+            total += wanted.volumes.max(axis=-1) / whole * operand.bytes
+        return np.where(total > 0, self._both_ways(total, self.devices, gathers=False), 0.0)
 
     def exchange(
         self, source: int, reader: int, sent: Sequence[Configuration], read: Sequence[Configuration]
@@ -257,8 +276,10 @@ def _size(axes: Axes, sizes: Mapping[str, int], name: str) -> int:
     return axes.sizes[axes.names.index(name)] if name in axes.names else sizes[name]
 
 
-def _allowed(axes: Axes, devices: int, only: Sequence[str] | None) -> tuple[Configuration, ...]:
-    found = configurations(axes, devices)
+def _allowed(
+    axes: Axes, devices: int, only: Sequence[str] | None, most: int | None
+) -> tuple[Configuration, ...]:
+    found = configurations(axes, devices, most)
     if only is None:
         return found
     named = zip(axes.names, range(len(axes.names)), strict=True)

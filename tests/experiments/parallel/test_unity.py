@@ -1,0 +1,165 @@
+"""Unity: what its parallel operators do to arrays, placement of branches, the joint search, and the plan."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.hardware import Hardware, Link
+from experiments.parallel.interface import ParallelPlan, violations
+from experiments.parallel.planning.divisions import axes_of, configurations
+from experiments.parallel.planning.joint_search import Limits, Space, cuts, joint_search
+from experiments.parallel.planning.operator_costs import CostTables, OperatorCosts
+from experiments.parallel.planning.parallel_ops import (
+    COMBINE,
+    PARTITION,
+    REDUCE,
+    REPLICATE,
+    ParallelOp,
+    entering,
+    leaving,
+    simplified,
+    substitutions,
+)
+from experiments.parallel.planning.placement import Branch, placed
+from experiments.parallel.policies.unity import Unity, _space
+from experiments.parallel.simulator import simulate
+from experiments.workloads.layers import LayerGraph
+from tests.experiments.parallel.builders import cluster, estimate
+from tests.experiments.parallel.test_optcnn import convolutions
+from tests.experiments.parallel.test_tofu import product
+
+Shards = list[npt.NDArray[np.float64]]
+WITHOUT_LIMIT = Limits(alpha=1e9, budget=10**6, threshold=10, layouts=1000)
+
+
+def carried_out(ops: list[ParallelOp], shards: Shards) -> Shards:
+    """The parallel operators on real parts; the parts of one operator are neighbours."""
+    for op in ops:
+        if op.kind == PARTITION:
+            shards = [part for shard in shards for part in np.split(shard, op.degree, op.axis)]
+        elif op.kind == REPLICATE:
+            shards = [shard for shard in shards for _ in range(op.degree)]
+        else:
+            groups = [shards[i : i + op.degree] for i in range(0, len(shards), op.degree)]
+            shards = [np.concatenate(g, op.axis) if op.kind == COMBINE else np.sum(g, axis=0) for g in groups]
+    return shards
+
+
+def planned(model: LayerGraph, hardware: Hardware, batch: int, **knobs: float) -> ParallelPlan:
+    plan = Unity(**knobs).place(model, hardware, batch, estimate(model, hardware, optimizer="sgd"))  # type: ignore[arg-type]
+    assert violations(plan, model, hardware) == []
+    return plan
+
+
+class TestParallelOperators:
+    def test_every_division_of_a_matrix_product_computes_the_same(self) -> None:
+        """(4 x 8)(8 x 2) on up to four devices: rows, columns, and partial sums X1 W1 + X2 W2."""
+        operator = product(4, 8, 2)
+        axes = axes_of(operator, partial_sums=True)
+        left, right = np.arange(32.0).reshape(4, 8), np.arange(16.0).reshape(8, 2)
+        found = configurations(axes, 4)
+        assert (
+            len(found) == 9
+        )  # whole; three halves; quarters of m and k (n has two columns); three pairs of halves
+        for choice in found:
+            xs, ws = (
+                carried_out(entering(operand, axes, choice), [whole])
+                for operand, whole in zip(operator.operands, (left, right), strict=True)
+            )
+            results = [x @ w for x, w in zip(xs, ws, strict=True)]
+            whole = carried_out(leaving(operator, axes, choice)[::-1], results)
+            assert len(whole) == 1
+            assert (whole[0] == left @ right).all()
+
+    def test_what_one_undoes_of_the_other_goes_away(self) -> None:
+        combine, partition = ParallelOp(COMBINE, 0, 4), ParallelOp(PARTITION, 0, 4)
+        assert simplified([combine, partition]) == []
+        assert simplified([combine, partition._replace(degree=2)]) == [ParallelOp(COMBINE, 0, 2)]
+        assert simplified([combine, partition._replace(axis=1)]) == [combine, partition._replace(axis=1)]
+        assert simplified([ParallelOp(REDUCE, -1, 2), ParallelOp(REPLICATE, -1, 2)]) != []
+
+    def test_gradients_are_in_pairs(self) -> None:
+        for kind in (PARTITION, COMBINE, REPLICATE, REDUCE):
+            op = ParallelOp(kind, 0, 2)
+            assert op.gradient.kind != kind
+            assert op.gradient.gradient == op
+
+    def test_a_substitution_adds_takes_or_moves_one_factor(self) -> None:
+        assert set(substitutions((2, 1), (2,))) == {(4, 1), (2, 2), (1, 2), (1, 1)}
+
+
+class TestPlacement:
+    def test_two_branches_run_side_by_side_where_that_is_faster(self) -> None:
+        """4 s on one device or 2.5 s on two: in turn 5 s, side by side 4 s."""
+        assert placed([Branch(2.5, 2.5, 2)] * 2, 2).seconds == 5
+        assert placed([Branch(4, 4, 1)] * 2, 2) == (4, (0, 1))
+
+    def test_what_a_branch_fetches_from_afar_counts(self) -> None:
+        assert placed([Branch(4, 9, 1), Branch(1, 9, 1)], 2) == (5, (0, 0))
+        assert placed([Branch(4, 9, 1), Branch(3, 4.5, 1)], 2) == (4.5, (0, 1))
+
+    def test_three_branches_on_four_devices(self) -> None:
+        """The long one on two devices beside the others, which follow each other on the other two."""
+        found = placed([Branch(6, 6, 2), Branch(3, 3, 2), Branch(3, 3, 2)], 4)
+        assert found.seconds == 6
+        assert sorted(found.firsts) in ([0, 0, 2], [0, 2, 2])
+
+    def test_the_search_finds_it_together_with_the_degrees(self) -> None:
+        """One device each (4 s) side by side beats two devices each (2.5 s) in turn."""
+        choices = ((1,), (2,))
+        nodes = (np.zeros(2), np.array([4, 2.5]), np.array([4, 2.5]), np.zeros(2))
+        edges = {pair: np.zeros((2, 2)) for pair in ((0, 1), (0, 2), (1, 3), (2, 3))}
+        far = {pair: np.zeros(2) for pair in edges}
+        space = Space(CostTables((choices,) * 4, nodes, edges), far, [[(1,), (0,)]] * 4, [1, 1, 1, 1], 2)
+        assert cuts(space) == [0, 3]
+        found = joint_search(space, WITHOUT_LIMIT, lambda _: None)
+        assert (found.seconds, found.choices[1:3], found.firsts[1:3]) == (4, [0, 0], [0, 1])
+        assert joint_search(space, Limits(1.0, 1, 10, 1), lambda _: None).seconds == 5
+
+
+class TestSearch:
+    @settings(max_examples=15, deadline=None)
+    @given(st.lists(st.sampled_from([2, 4, 6]), min_size=1, max_size=4), st.sampled_from([1, 3, 10]))
+    def test_without_limits_a_chain_equals_brute_force(self, channels: list[int], threshold: int) -> None:
+        model = convolutions(*channels, image=2)
+        hardware = cluster(1, 2, link=Link("node", 3e3, 1e-3, True, "test"))
+        costs = OperatorCosts(estimate(model, hardware, optimizer="sgd"), 4, partial_sums=True, most=2)
+        tables = costs.tables()
+        best = min(map(tables.total, itertools.product(*(range(len(c)) for c in tables.choices))))
+        limits = Limits(1e9, 10**6, threshold, 1000)
+        found = joint_search(_space(costs, tables), limits, lambda _: None)
+        assert found.seconds == pytest.approx(best)
+        assert tables.total(found.choices) == pytest.approx(best)
+
+
+class TestPolicy:
+    def test_one_device_takes_the_serial_time(self) -> None:
+        assert planned(convolutions(4, 4), cluster(1, 1), 4).notes["predicted_step_time"] == pytest.approx(16)
+
+    def test_free_transfers_divide_all_work(self) -> None:
+        notes = planned(convolutions(4, 4), cluster(2, 2), 4).notes
+        assert notes["predicted_step_time"] == pytest.approx(4, rel=1e-6)
+
+    def test_a_larger_budget_is_never_worse(self) -> None:
+        model = convolutions(4, 8, 16, 8, image=4)
+        hardware = cluster(
+            2, 2, link=Link("node", 3e4, 1e-3, True, "t"), network=Link("net", 5e3, 1e-3, True, "t")
+        )
+        times = [planned(model, hardware, 4, budget=b).notes["predicted_step_time"] for b in (1, 5, 50)]
+        assert times == sorted(times, reverse=True)
+        assert times[-1] < planned(model, hardware, 4).notes["data_parallel_time"]
+
+    def test_partial_sums_are_added_up_in_the_simulated_step(self) -> None:
+        """Many channels in, few out, one sample: the loop that is summed over is divided; the simulator takes as long."""
+        model = convolutions(64, 2, image=2, batch=1)
+        hardware = cluster(1, 2, link=Link("node", 2e3, 0.0, True, "t"))
+        plan = planned(model, hardware, 1, alpha=10.0, layouts=100)
+        assert "channel.in 2" in plan.shardings[1].axis
+        found = simulate(plan, estimate(model, hardware, optimizer="sgd"))
+        assert found.step_time <= plan.notes["predicted_step_time"] * (1 + 1e-9)

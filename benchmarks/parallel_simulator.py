@@ -34,6 +34,7 @@ from experiments.parallel.interface import (
 from experiments.parallel.policies.chimera import Chimera
 from experiments.parallel.policies.interleaved import Interleaved
 from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
+from experiments.parallel.policies.zero import Zero
 from experiments.parallel.policies.zero_bubble import ZeroBubble
 from experiments.parallel.simulator import simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate
@@ -125,6 +126,18 @@ def megatron(micro_batches: int, stages: int = 12, tensor: int = 8, data: int = 
     return sum(len(worker.slots) for worker in workers), time.perf_counter() - start
 
 
+def zero(devices: int = 1536, layers: int = 98) -> float:
+    """Seconds of ZeRO-3 on all devices, each layer gathered twice and reduced once."""
+    node = {"device": "a100-80g", "devices_per_node": 8, "network": "ib-200g", "rails": 8}
+    hardware = resolve({"cluster": {"nodes": devices // 8, **node}})
+    model = chain(layers, 0.01, 0.02, parameter_bytes=3.6e9, output_bytes=5e7, stash_bytes=1e6)
+    asked = estimate(model, hardware, "float16")
+    plan = Zero(stage=3).place(model, hardware, devices, asked)
+    start = time.perf_counter()
+    simulate(plan, asked)
+    return time.perf_counter() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stages", type=int, default=16)
@@ -140,6 +153,9 @@ def main() -> None:
         slots, simulated = megatron(micro_batches)
         what = f"1,536 devices, {micro_batches} micro-batches in {simulated:.2f} s"
         print(f"{'Megatron':12} {slots:8d} {slots / simulated:10.0f} /s   {what}")
+    print(
+        f"{'ZeRO-3':12} {2 * 1536:8d} {2 * 1536 / (seconds := zero()):10.0f} /s   1,536 devices in {seconds:.2f} s"
+    )
 
 
 if __name__ == "__main__":

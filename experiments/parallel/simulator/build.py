@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Estimate, ParallelPlan, Slot
 from experiments.parallel.simulator.exchange import Exchange
+from experiments.parallel.simulator.folding import representatives
 from experiments.parallel.simulator.network import Message, Network
 from experiments.parallel.simulator.passes import Passes
 from experiments.parallel.simulator.stages import StageFigures
@@ -25,13 +26,14 @@ class Holding:
 
 
 class Builder:
-    """Tasks of one step. ``first`` and ``last`` are a slot's outer tasks; ``holdings`` what ZeRO keeps for a while."""
+    """Tasks of one step, of each worker or the one that ``stands_for`` it. ``first`` and ``last`` are a slot's outer tasks; ``holdings`` what ZeRO keeps for a while."""
 
     def __init__(self, plan: ParallelPlan, estimate: Estimate) -> None:
         self.plan, self.estimate = plan, estimate
         self.figures = StageFigures(plan, estimate)
         self.network = Network(estimate.cluster)
         self.passes = Passes(plan, estimate, self.figures, self.network)
+        self.stands_for = representatives(plan, estimate, self.figures, self.passes.slowdown)
         self.graph = TaskGraph()
         self.exchange = Exchange(plan, self.graph, self.network)
         self.first: dict[Slot, int] = {}
@@ -43,6 +45,7 @@ class Builder:
         self._meetings: dict[tuple[int, str, int, int], list[tuple[int, int]]] = defaultdict(list)
         self._reduced: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._messages: dict[tuple[int, int, float], Message] = {}
+        self._sums: dict[tuple[int, str, float], Message] = {}
         self._before: dict[int, int] = {}
         self._reducing: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._throttled: dict[int, int] = {}
@@ -60,7 +63,7 @@ class Builder:
         return self.plan.steps > 1 and (occurrence + 1) % (rule.every if rule else 1) == 0
 
     def build(self) -> Builder:
-        for worker in range(len(self.plan.workers)):
+        for worker in sorted(set(self.stands_for)):
             self._lane(worker)
         self._cross_stages()
         for key, members in self._meetings.items():
@@ -207,9 +210,11 @@ class Builder:
 
     def _among(self, stage: int, kind: str, size: float) -> Message:
         """A collective over the replicas of a stage; the devices of a tensor-parallel group do theirs at once."""
-        replicas = [self.plan.workers[worker].devices for worker in self.plan.stages[stage].workers]
-        groups = list(zip(*replicas, strict=True))
-        return self.network.groups(kind, groups, size, self.plan.synchronisation.algorithm)
+        if (stage, kind, size) not in self._sums:
+            replicas = [self.plan.workers[worker].devices for worker in self.plan.stages[stage].workers]
+            groups, algorithm = list(zip(*replicas, strict=True)), self.plan.synchronisation.algorithm
+            self._sums[stage, kind, size] = self.network.groups(kind, groups, size, algorithm)
+        return self._sums[stage, kind, size]
 
     # --- the optimizer --------------------------------------------------------------------------------------
 
@@ -219,7 +224,8 @@ class Builder:
             if parameters == 0:
                 continue
             owned = parameters / (len(stage.workers) if self.plan.zero else 1)
-            tasks = [self._update_of(number, worker, owned) for worker in stage.workers]
+            own = [worker for worker in stage.workers if self.stands_for[worker] == worker]
+            tasks = [self._update_of(number, worker, owned) for worker in own]
             if self.plan.zero in (1, 2) and len(stage.workers) > 1:
                 size = parameters * self.estimate.states.weight
                 self.graph.send((number,), self._among(number, "all_gather", size), tasks)

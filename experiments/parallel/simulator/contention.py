@@ -63,22 +63,26 @@ def contended(messages: Sequence[Message | None], owners: Sequence[int]) -> list
 def _held(message: Message, named: Mapping[int, int | None]) -> Held | None:
     own = dict.fromkeys(named[channel] for channel in message.channels)
     channels = tuple(channel for channel in own if channel is not None)
-    return Held(channels, message.shares) if channels or message.shares else None
+    shares = {named[channel]: seconds for channel, seconds in message.shares}
+    taken = tuple((channel, seconds) for channel, seconds in shares.items() if channel is not None)
+    return Held(channels, taken) if channels or taken else None
 
 
 def _named(distinct: Mapping[int, Message], users: Mapping[int, list[int]]) -> dict[int, int | None]:
-    """For each channel the one that stands for it; nothing where nobody meets."""
-    uses: dict[int, list[int]] = defaultdict(list)
+    """For each channel the one that stands for it; nothing where nobody meets. Shares stand for equal ones."""
+    uses: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for key, message in distinct.items():
         for channel in message.channels:
-            uses[channel].append(key)
-    shared = {channel for message in distinct.values() for channel, _ in message.shares}
+            uses[channel].append((key, 0.0))
+        for channel, seconds in message.shares:
+            uses[channel].append((key, seconds))
     found: dict[int, int | None] = {}
-    first: dict[tuple[int, ...], int | None] = {}
+    first: dict[tuple[tuple[int, float], ...], int | None] = {}
     for channel, by in uses.items():
-        same = (channel,) if channel in shared else tuple(by)
+        same = tuple(by)
         if same not in first:
-            meet = channel in shared or _meet(user for number in by for user in users[number])
+            shared = any(seconds for _, seconds in by)
+            meet = shared or _meet(user for number, _ in by for user in users[number])
             first[same] = channel if meet else None
         found[channel] = first[same]
     return found

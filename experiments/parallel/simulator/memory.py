@@ -44,7 +44,8 @@ def usages(built: Builder, times: Times) -> list[Usage]:
     for holding in built.holdings:
         held[holding.worker].append((times.start[holding.first], holding.bytes))
         held[holding.worker].append((times.end[holding.last], -holding.bytes))
-    return [_usage(built, times, worker, changes) for worker, changes in enumerate(held)]
+    found = {worker: _usage(built, times, worker, held[worker]) for worker in sorted(set(built.stands_for))}
+    return [found[worker] for worker in built.stands_for]
 
 
 def _usage(built: Builder, times: Times, worker: int, changes: list[tuple[float, float]]) -> Usage:

@@ -29,14 +29,14 @@ class Run:
 
 
 class Passes:
-    """What each worker's passes consist of; equal ones are worked out once."""
+    """What each worker's passes consist of; equal ones are worked out once. ``slowdown``: how much longer each computes."""
 
     def __init__(
         self, plan: ParallelPlan, estimate: Estimate, figures: StageFigures, network: Network
     ) -> None:
         self._plan, self._figures, self._network = plan, figures, network
         straggling = dict(estimate.cluster.stragglers)
-        self._slowdown = [
+        self.slowdown = [
             max(estimate.slowdown(device) * straggling.get(device, 1.0) for device in worker.devices)
             for worker in plan.workers
         ]
@@ -101,7 +101,7 @@ class Passes:
     def _run(self, worker: int, slot: Slot, layers: range) -> Run:
         found = [c for c in self._figures.collectives(slot.kind, layers) if c.per != PER_STEP]
         return Run(
-            self._figures.seconds(slot.kind, layers, slot.micro_batch) * self._slowdown[worker],
+            self._figures.seconds(slot.kind, layers, slot.micro_batch) * self.slowdown[worker],
             tuple(self._message(worker, slot, c) for c in found if c.overlap),
             tuple(joined([self._message(worker, slot, c) for c in found if not c.overlap])),
         )

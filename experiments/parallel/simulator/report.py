@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.parallel.interface import Evaluation, Slot
+from experiments.parallel.interface import Evaluation
 from experiments.parallel.simulator.asynchrony import Asynchrony
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.memory import Usage
@@ -101,7 +101,7 @@ def _busy(built: Builder) -> list[float]:
     for lane, seconds in zip(built.graph.lane, built.graph.seconds, strict=True):
         if lane >= 0:
             busy[lane] += seconds
-    return busy
+    return [busy[worker] for worker in built.stands_for]
 
 
 def _sent(built: Builder) -> list[tuple[Message, int]]:
@@ -143,11 +143,13 @@ def _flops(built: Builder) -> tuple[float, float]:
 
 
 def _lane(built: Builder, times: Times, worker: int) -> Lane:
-    slots: tuple[Slot, ...] = built.plan.workers[worker].slots
-    events = [(times.start[built.first[s]], times.end[built.last[s]], str(s)) for s in slots]
+    """What the worker that stands for this one did, by this one's slots."""
+    acting = built.stands_for[worker]
+    pairs = zip(built.plan.workers[worker].slots, built.plan.workers[acting].slots, strict=True)
+    events = [(times.start[built.first[slot]], times.end[built.last[slot]], str(own)) for own, slot in pairs]
     updates = [
         (times.start[task], times.end[task], f"U.{stage}")
         for (stage, owner), task in sorted(built.updates.items())
-        if owner == worker
+        if owner == acting
     ]
     return Lane(built.plan.workers[worker].devices, (*events, *updates))

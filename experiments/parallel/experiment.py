@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from experiments.core.errors import BadInput
@@ -12,6 +12,7 @@ from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec, Series
 from experiments.hardware import Hardware, NodeGroup, resolve
+from experiments.hardware.measured_collectives import Fit
 from experiments.parallel.interface import (
     Estimate,
     LivePolicy,
@@ -20,8 +21,16 @@ from experiments.parallel.interface import (
     model_estimate,
     violations,
 )
-from experiments.parallel.simulator import Lane, Simulation, evaluate, simulate_with_traffic, traffic
+from experiments.parallel.simulator import (
+    Lane,
+    Simulation,
+    evaluate,
+    simulate,
+    simulate_with_traffic,
+    traffic,
+)
 from experiments.sources import Loaded, layers_of
+from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 
 #: Workers whose memory curve is drawn, points of a curve, and slots of a timeline that are kept in an outcome.
@@ -32,29 +41,46 @@ MOST_MESSAGES = 8000
 
 def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     """Simulate on the named cluster, or measure with ``policy.processes`` processes on this host."""
-    placer = cast(ParallelPolicy, policy)
-    cluster = _cluster(spec, placer)
-    model, loaded = layers_of(spec.workload, cluster.device, part(progress, 0.0, 0.5))
-    options = spec.workload.options
-    estimate = model_estimate(
-        model, cluster, evaluate, options.dtype, options.optimizer, spec.seed, part(progress, 0.5, 0.6)
-    )
-    plan = placer.place(model, cluster, options.batch or model.batch, estimate)
-    progress(0.6, "placed")
+    placed = place(spec, policy, part(progress, 0.0, 0.6))
+    plan, estimate, loaded = placed.plan, placed.estimate, placed.loaded
     if spec.mode == "measured":
         result = _measured(spec, plan, loaded, estimate, part(progress, 0.6, 1.0))
     else:
         result = _simulated(spec, plan, estimate)
     return replace(
         result,
-        violations=tuple(violations(plan, model, cluster)),
+        violations=tuple(violations(plan, estimate.model, estimate.cluster)),
         workload_sha256=loaded.sha256,
         notes={
-            "hardware": cluster.to_json(),
+            **result.notes,
+            "hardware": estimate.cluster.to_json(),
             "assumed": list(loaded.assumed),
             "warnings": list(loaded.warnings),
         },
     )
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A policy's plan, and what it was made from."""
+
+    plan: ParallelPlan
+    estimate: Estimate
+    loaded: Loaded
+
+
+def place(spec: RunSpec, policy: Policy, progress: Progress) -> Placed:
+    """The plan of ``spec`` without carrying it out."""
+    placer = cast(ParallelPolicy, policy)
+    cluster = _cluster(spec, placer)
+    model, loaded = layers_of(spec.workload, cluster.device, part(progress, 0.0, 0.8))
+    options = spec.workload.options
+    estimate = model_estimate(
+        model, cluster, evaluate, options.dtype, options.optimizer, spec.seed, part(progress, 0.8, 1.0)
+    )
+    plan = placer.place(model, cluster, options.batch or model.batch, estimate)
+    progress(1.0, "placed")
+    return Placed(plan, estimate, loaded)
 
 
 def _cluster(spec: RunSpec, policy: ParallelPolicy) -> Hardware:
@@ -181,5 +207,30 @@ def _measured(
         what = "an exported graph is planned for one batch and runs whole: it cannot be split over processes"
         raise BadInput(what, spec.workload.source, "a model of the zoo or a configuration, or mode simulated")
     live = importlib.import_module("experiments.parallel.live")
-    result: Result = live.measure(plan, estimate.model, loaded.value, spec.seed, progress)
-    return result
+    result: Result = live.measure(plan, estimate.model, loaded.value, spec.seed, part(progress, 0.0, 0.7))
+    layers, link = live.calibrated(plan, loaded.value, result.plan["ranks"], part(progress, 0.7, 1.0))
+    return replace(result, notes={**result.notes, "predicted": _predicted(plan, estimate, layers, link)})
+
+
+def _predicted(
+    plan: ParallelPlan, estimate: Estimate, layers: LayerGraph, link: Fit | None
+) -> dict[str, Any]:
+    """The simulator's figures for the measured plan, on layer times and a link measured on this host."""
+    node = estimate.cluster.node
+    if link is not None:
+        measured = replace(node.link, latency=link.latency, bandwidth=link.bandwidth)
+        node = replace(node, link=measured)
+    cluster = replace(estimate.cluster, groups=(NodeGroup(1, node),))
+    found = simulate(
+        plan, model_estimate(layers, cluster, evaluate, estimate.dtype, str(layers.facts["optimizer"]))
+    )
+    handed_over = [_handed_over(plan, found, worker) for worker in range(len(plan.workers))]
+    return {
+        "step_time": found.step_time,
+        "peak_memory_per_device": found.peak_memory,
+        "communication_bytes": max(sum(kinds.values()) for kinds in handed_over),
+        "communication_by_worker": handed_over,
+        "bubble_fraction": found.bubble_fraction,
+        "exposed_communication_time": found.exposed_communication_time,
+        "link": None if link is None else asdict(link),
+    }

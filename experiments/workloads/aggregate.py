@@ -53,7 +53,11 @@ def layer_graph(step: Step) -> LayerGraph:
         batch=int(step.facts.get("batch") or 1),
         timing=step.timing,
         timed_on=step.timed_on,
-        facts={**step.facts, "optimizer_seconds": None if step.timing == "none" else optimizer},
+        facts={
+            **step.facts,
+            "optimizer_seconds": None if step.timing == "none" else optimizer,
+            "tied": [[*pair, float(size)] for pair, size in sorted(flow.tied.items())],
+        },
         einsums=captured_operators(step, layer_of),
     )
 
@@ -98,13 +102,14 @@ def _containers(paths: list[str]) -> set[str]:
 
 @dataclass
 class _Flow:
-    """Who makes and who reads each tensor, by layer."""
+    """Who makes and who reads each tensor, by layer; ``tied`` are the bytes that one layer reads of another's weights."""
 
     producer: dict[int, int] = field(default_factory=dict)
     parameter_layer: dict[int, int] = field(default_factory=dict)
     outputs: set[tuple[int, int]] = field(default_factory=set)
     reads: dict[int, set[int]] = field(default_factory=dict)
     stashed: set[int] = field(default_factory=set)
+    tied: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 def _flow(step: Step, layer_of: np.typing.NDArray[np.int64]) -> _Flow:
@@ -127,7 +132,9 @@ def _flow(step: Step, layer_of: np.typing.NDArray[np.int64]) -> _Flow:
 
 def _read(flow: _Flow, step: Step, layer: int, tensor: int) -> None:
     if step.tensors.kind[tensor] == PARAMETER:
-        flow.parameter_layer.setdefault(tensor, layer)
+        owner = flow.parameter_layer.setdefault(tensor, layer)
+        if owner != layer:
+            flow.tied[owner, layer] = int(step.tensors.bytes[tensor])
     made = flow.producer.get(tensor, layer)
     if made != layer:
         flow.outputs.add((made, tensor))

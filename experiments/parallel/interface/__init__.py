@@ -7,6 +7,7 @@ from experiments.parallel.interface.estimate import (
     model_estimate,
     shardings_by_layer,
     stage_parameters,
+    ties,
 )
 from experiments.parallel.interface.pipelines import PipelineSchedule
 from experiments.parallel.interface.plan import (
@@ -84,6 +85,7 @@ __all__ = [
     "shardings_by_layer",
     "stage_parameters",
     "state_bytes",
+    "ties",
     "violations",
     "whole_share",
     "zero_volume",

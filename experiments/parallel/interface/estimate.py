@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -89,7 +90,34 @@ def shardings_by_layer(plan: ParallelPlan) -> dict[int, Sharding]:
 
 
 def stage_parameters(plan: ParallelPlan, stage: Stage, estimate: Estimate) -> Floats:
-    """Parameters of each layer of ``stage`` on one device of a worker, before ZeRO. Shape: (layers of the stage,)."""
+    """Parameters of each layer of ``stage`` on one device of a worker, before ZeRO. Shape: (layers of the stage,).
+
+    Weights of another stage that a layer reads (a tied output layer) are a copy of its own.
+    """
     sharded = shardings_by_layer(plan)
     parts = [sharded[layer].parameters if layer in sharded else 1 for layer in range(stage.begin, stage.end)]
-    return estimate.layer_parameters[stage.begin : stage.end] / np.array(parts, np.float64)
+    held = estimate.layer_parameters[stage.begin : stage.end].copy()
+    for tie in ties(plan, estimate.model):
+        if stage.begin <= tie.reader < stage.end:
+            held[tie.reader - stage.begin] += tie.bytes / DTYPE_BYTES[estimate.dtype]
+    return held / np.array(parts, np.float64)
+
+
+class Tie(NamedTuple):
+    """``bytes`` of weights of layer ``owner`` that ``reader`` reads, which other workers host."""
+
+    owner: int
+    reader: int
+    bytes: float
+
+
+def ties(plan: ParallelPlan, model: LayerGraph) -> list[Tie]:
+    """Weights that are held twice: their owner and a reader are on different workers.
+
+    None in asynchronous plans, whose copies would drift apart.
+    """
+    if plan.steps > 1:
+        return []
+    workers = [set(stage.workers) for stage in plan.stages for _ in range(stage.begin, stage.end)]
+    found = [Tie(*row) for row in model.facts.get("tied", ())]
+    return [tie for tie in found if not workers[tie.owner] & workers[tie.reader]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.parallel.interface.plan import Sharding
+from experiments.parallel.interface.plan import PER_STEP, Sharding
 
 #: The sequence of [batch, tokens, width]; the width of anything.
 SEQUENCE, WIDTH = 1, -1
@@ -22,3 +22,13 @@ def output_cut_along(sharding: Sharding) -> int | None:
     if sharding.axis == "column":
         return None if "all_gather" in kinds else WIDTH
     return SEQUENCE if "reduce_scatter" in kinds else None
+
+
+def whole_output(sharding: Sharding | None) -> bool:
+    """Whether every device of a worker has all that the layer makes: nothing is divided, or it comes together last."""
+    if sharding is None or max(sharding.compute, sharding.activations) <= 1:
+        return True
+    last = [collective for collective in sharding.forward if collective.per != PER_STEP][-1:]
+    return any(
+        collective.kind in ("all_reduce", "all_gather") and not collective.ranks for collective in last
+    )

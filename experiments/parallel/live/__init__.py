@@ -13,18 +13,21 @@ from typing import Any
 
 from torch import Tensor
 
-from experiments.core.errors import BadInput, LabError
+from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result
+from experiments.hardware.measured_collectives import Fit
 from experiments.parallel.interface import ParallelPlan
+from experiments.parallel.live.calibration import link_of, timed_layers
 from experiments.parallel.live.job import STEPS, Job
 from experiments.parallel.live.launch import launch
 from experiments.parallel.live.model import OPTIMIZERS, built
-from experiments.parallel.live.places import replicas_only
+from experiments.parallel.live.places import Places
+from experiments.parallel.live.runner import refuse_simulated_only
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 
-__all__ = ["Reference", "difference", "measure", "single_process"]
+__all__ = ["Reference", "calibrated", "difference", "measure", "single_process"]
 
 
 def measure(
@@ -36,7 +39,7 @@ def measure(
     one process on the same global batch. ``step_time`` is the median over the timed steps of the slowest rank's time.
     ``BadInput`` for what is simulated only; ``LabError`` when a process fails or hangs. No process outlives this call.
     """
-    _refuse_simulated_only(plan)
+    refuse_simulated_only(plan)
     with tempfile.TemporaryDirectory(prefix="lab-parallel-") as folder:
         job = Job(plan, model.layer, source, seed, Path(folder))
         job.save()
@@ -50,26 +53,43 @@ def measure(
         }
     return Result(
         metrics=_metrics(plan, reports) | errors,
-        plan={**plan.to_json(), "ranks": reports},
-        notes={"backend": reports[0]["backend"], "device": reports[0]["device"]},
+        plan={**plan.to_json(), "ranks": reports, "communication_by_worker": _by_worker(plan, reports)},
+        notes={
+            "backend": reports[0]["backend"],
+            "device": reports[0]["device"],
+            "step_time_iqr": _spread(_steps(reports)),
+        },
     )
 
 
-def _refuse_simulated_only(plan: ParallelPlan) -> None:
-    only = {
-        "recomputed layers": bool(plan.recompute),
-        "token slices": bool(plan.slices),
-        "a training rule of its own": plan.training is not None,
-        "ZeRO stage 2 or 3 beside cut layers or stages": plan.zero >= 2 and not replicas_only(plan),
-    }
-    for what, present in only.items():
-        if present:
-            raise BadInput(f"the plan has {what}", "spec.mode", "simulated")
+def calibrated(
+    plan: ParallelPlan, source: ModelSource, reports: list[dict[str, Any]], progress: Progress
+) -> tuple[LayerGraph, Fit | None]:
+    """Layer times of a micro-batch and the link on this host, as the ranks of a measured run saw them."""
+    loaded = statistics.median(report["loaded_pass"] for report in reports)
+    layers = timed_layers(source, plan.micro_batch_samples, len(reports), loaded, progress)
+    return layers, link_of(plan, reports[0]["messages"], len(reports)) if len(reports) > 1 else None
+
+
+def _by_worker(plan: ParallelPlan, reports: list[dict[str, Any]]) -> list[dict[str, int]]:
+    """Bytes that the worker's first rank hands over in a step, by kind."""
+    places = Places(plan)
+    return [reports[places.rank(worker, 0)]["bytes_by_collective"] for worker in range(len(plan.workers))]
+
+
+def _steps(reports: list[dict[str, Any]]) -> list[float]:
+    """Each timed step takes as long as its slowest rank."""
+    return [max(times) for times in zip(*(report["step_times"] for report in reports), strict=True)]
+
+
+def _spread(seconds: list[float]) -> float:
+    """Between the quartiles."""
+    low, _, high = statistics.quantiles(seconds, n=4)
+    return high - low
 
 
 def _metrics(plan: ParallelPlan, reports: list[dict[str, Any]]) -> dict[str, float]:
-    steps = [max(times) for times in zip(*(report["step_times"] for report in reports), strict=True)]
-    seconds = statistics.median(steps)
+    seconds = statistics.median(_steps(reports))
     return {
         "step_time": seconds,
         "samples_per_second": plan.batch / seconds,

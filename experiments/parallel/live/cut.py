@@ -121,7 +121,7 @@ def cut(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> Cut:
     its inputs, so data flow forward only.
     """
     example = made.micro_batch(0, plan.micro_batch_samples)
-    shardings = {layers[sharding.layer]: sharding for sharding in plan.shardings}
+    shardings = {layers[s.layer]: s for s in plan.shardings if s.compute > 1 or s.parameters > 1}
     opaque = {
         path: part
         for path, part in made.module.named_modules()

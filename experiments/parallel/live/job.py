@@ -14,10 +14,11 @@ from experiments.core.spec import WorkloadOptions
 from experiments.parallel.interface import ParallelPlan
 from experiments.workloads.model import ModelSource
 
-#: Steps after the first (whose gradients are compared) and the second (which is profiled).
+#: Steps after the first (whose gradients are compared), a second in which DDP arranges its buckets anew, and the third
+#: (which is profiled).
 TIMED_STEPS = 5
 #: All steps of a measured run.
-STEPS = 2 + TIMED_STEPS
+STEPS = 3 + TIMED_STEPS
 
 
 @dataclass(frozen=True)

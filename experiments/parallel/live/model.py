@@ -38,7 +38,7 @@ class Built:
 
 
 def built(source: ModelSource, seed: int, device: str) -> Built:
-    """Weights and batch are functions of ``seed``."""
+    """Weights and batch are functions of ``seed``. Among fake tensors the default dtype must be the job's."""
     options = chosen(source)
     if not options.training:
         raise BadInput("an inference step has no gradients", "options.training", "true")
@@ -47,4 +47,6 @@ def built(source: ModelSource, seed: int, device: str) -> Built:
     generator = torch.Generator().manual_seed(seed)
     dtype = DTYPES[options.dtype]
     batch = tuple(spec.sample(dtype, generator).to(device) for spec in model.batch(True))
-    return Built(model.module.to(device, dtype), batch, options.optimizer)
+    if any((p.device.type, p.dtype) != (torch.device(device).type, dtype) for p in model.module.parameters()):
+        model.module.to(device, dtype)  # not among fake tensors, which cannot change their dtype in place
+    return Built(model.module, batch, options.optimizer)

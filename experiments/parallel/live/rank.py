@@ -16,13 +16,13 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from experiments.parallel.live.calibration import loaded_pass, timed_messages
 from experiments.parallel.live.counted import Counted
 from experiments.parallel.live.job import TIMED_STEPS, Job
-from experiments.parallel.live.model import Built, built
-from experiments.parallel.live.places import replicas_only
+from experiments.parallel.live.model import built
 from experiments.parallel.live.profiled import peak_bytes
-from experiments.parallel.live.replicas import ReplicaRunner, Runner
-from experiments.parallel.live.slots import SlotRunner
+from experiments.parallel.live.replicas import Runner
+from experiments.parallel.live.runner import runner_for
 
 TIMEOUT = datetime.timedelta(seconds=120)
 PROFILED = "profiled step"
@@ -60,7 +60,11 @@ def _rank(job: Job, rank: int) -> None:
 
 
 def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
-    """The first step gives the gradients, the second is profiled, the others are timed."""
+    """The host as it is under this load, then steps: the first gives the gradients, the third is profiled, those after it
+    are timed.
+    """
+    loaded = loaded_pass(built(job.source, job.seed, device), job.plan.micro_batch_samples)
+    messages = timed_messages(rank, device) if job.ranks > 1 else []
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device != "cpu" else [])]
     with profile(activities=activities, profile_memory=True, record_shapes=True) as profiler:
         made = built(job.source, job.seed, device)
@@ -68,6 +72,7 @@ def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
         runner.gradients_of_step()
         job.save_tensors("gradients", rank, runner.gradients())
         runner.update()
+        runner.step()
         if device != "cpu":
             torch.cuda.reset_peak_memory_stats(device)
         with record_function(PROFILED), Counted() as counted:
@@ -77,15 +82,13 @@ def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
     events = profiler.profiler.kineto_results.events()
     return {
         "step_times": times,
+        "loaded_pass": loaded,
+        "messages": messages,
         "peak_bytes": torch.cuda.max_memory_allocated(device)
         if device != "cpu"
         else peak_bytes(events, PROFILED),
         "bytes_by_collective": dict(sorted(counted.bytes.items())),
     }
-
-
-def runner_for(job: Job, rank: int, made: Built) -> Runner:
-    return (ReplicaRunner if replicas_only(job.plan) else SlotRunner)(job, rank, made)
 
 
 def _timed(runner: Runner, device: str) -> float:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Protocol
 
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -19,6 +19,7 @@ from experiments.parallel.interface import FORWARD
 from experiments.parallel.live.cut import unwrapped
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import OPTIMIZERS, Built
+from experiments.parallel.live.places import mesh_of
 
 
 class Runner(Protocol):
@@ -40,11 +41,14 @@ class ReplicaRunner:
         self.module: nn.Module
         kind, options = OPTIMIZERS[made.optimizer]
         if job.plan.zero:
-            self.module = _sharded(made.module, job.layers, job.ranks, job.plan.zero == 3)
+            self.module = _sharded(made.module, job.layers, job.plan.zero == 3)
         else:
             bucket = job.plan.synchronisation.bucket_bytes / 2**20
             self.module = DistributedDataParallel(
-                made.module, bucket_cap_mb=max(1, round(bucket)), gradient_as_bucket_view=True
+                made.module,
+                bucket_cap_mb=max(1, round(bucket)),
+                gradient_as_bucket_view=True,
+                init_sync=False,  # every rank has made the same weights from the seed
             )
         self.optimizer = kind(list(made.module.parameters()), **options)
 
@@ -84,14 +88,14 @@ def _whole(value: Tensor) -> Tensor:
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def _sharded(module: nn.Module, layers: tuple[str, ...], ranks: int, reshard: bool) -> nn.Module:
+def _sharded(module: nn.Module, layers: tuple[str, ...], reshard: bool) -> nn.Module:
     """Each layer that holds parameters of its own is gathered by itself, the rest with the root.
 
     Stage 2 keeps the gathered weights from forward to backward, stage 3 drops them in between. A module whose
     parameter is shared with another layer (a tied embedding) stays with the root, which gathers it once.
     """
     device = next(module.parameters()).device.type
-    mesh = init_device_mesh(device, (ranks,))
+    mesh = mesh_of(dist.new_group(), device)
     owners: dict[nn.Parameter, set[str]] = {}
     modules = dict(module.named_modules(remove_duplicate=False))
     present = [name for name in modules if unwrapped(name) in set(layers)]

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, fx
-from torch.distributed.device_mesh import DeviceMesh
 
 from experiments.core.errors import LabError
 from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Slot
@@ -26,7 +25,7 @@ from experiments.parallel.live.cut import Crossing, cut, opaque_path
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.messages import Messages
 from experiments.parallel.live.model import Built
-from experiments.parallel.live.places import Places, new_groups
+from experiments.parallel.live.places import Holders, Places, mesh_of, new_groups
 from experiments.parallel.live.synchronise import Synchroniser
 from experiments.parallel.live.tensor import Sharded
 
@@ -41,13 +40,9 @@ class SlotRunner:
         self.slots = job.plan.workers[self.place.worker].slots
         self.cut = cut(made, job.plan, job.layers)
         self.worker_of = {slot: w for w, worker in enumerate(job.plan.workers) for slot in worker.slots}
-        holders = self._holders()
+        holders = {name: Holders.of(name, found) for name, found in self._hosting().items()}
         groups = new_groups(self._sets(set(holders.values())))
-        sharers = {
-            name: self._sharers(workers, self.place.device)
-            for name, workers in holders.items()
-            if self.place.worker in workers
-        }
+        sharers, ties = self._own_sets(holders)
         group = groups.get(self.places.together(self.place.worker))
         self._release(sharers)
         self.tensors = self._tensors(job, group)
@@ -55,7 +50,7 @@ class SlotRunner:
         self.messages = Messages(job.plan, rank, group, made.batch[0].device)
         bucket = job.plan.synchronisation.bucket_bytes
         self.synchroniser = Synchroniser(
-            self.parameters, sharers, groups, job.plan.zero, bucket, made.optimizer
+            self.parameters, sharers, ties, groups, job.plan.zero, bucket, made.optimizer
         )
         self.held: dict[Slot, tuple[dict[int, Tensor], dict[int, Tensor], Tensor | None]] = {}
         self.splits = any(slot.kind == WEIGHT for slot in self.slots)
@@ -63,25 +58,34 @@ class SlotRunner:
 
     # --- parameters -----------------------------------------------------------------------------------------
 
-    def _holders(self) -> dict[str, tuple[int, ...]]:
-        """The workers that hold each parameter: replicas of a stage, stages with tied weights."""
-        found: dict[str, set[int]] = defaultdict(set)
+    def _hosting(self) -> dict[str, list[tuple[int, ...]]]:
+        """For each parameter the workers of every stage that reads it."""
+        found: dict[str, list[tuple[int, ...]]] = defaultdict(list)
         for number, stage in enumerate(self.plan.stages):
             for name in self.cut.parameters(number):
-                found[name].update(stage.workers)
-        return {name: tuple(sorted(workers)) for name, workers in found.items()}
+                found[name].append(stage.workers)
+        return found
 
-    def _sharers(self, workers: tuple[int, ...], device: int) -> tuple[int, ...]:
-        """The ranks in the same place of each worker."""
-        return tuple(self.places.rank(worker, device) for worker in workers)
+    def _own_sets(
+        self, holders: dict[str, Holders]
+    ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+        """For each of this rank's parameters the ranks that hold replicas, and those that hold a tied copy."""
+        own = {
+            name: (held.replicas_of(self.place.worker), held.tied_with(self.place.worker))
+            for name, held in holders.items()
+            if held.replicas_of(self.place.worker)
+        }
+        device = self.place.device
+        replicas = {name: self.places.across(pair[0], device) for name, pair in own.items()}
+        return replicas, {name: self.places.across(pair[1], device) for name, pair in own.items()}
 
-    def _sets(self, holders: set[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    def _sets(self, holders: set[Holders]) -> Iterator[tuple[int, ...]]:
         """Every group of the job: those of a worker, and those that hold the same parts of parameters."""
         for worker in range(len(self.plan.workers)):
             yield self.places.together(worker)
-        for workers in holders:
+        for workers in {workers for held in holders for workers in (*held.replicas, *held.tied)}:
             for device in range(len(self.plan.workers[workers[0]].devices)):
-                yield self._sharers(workers, device)
+                yield self.places.across(workers, device)
 
     def _release(self, own: dict[str, tuple[int, ...]]) -> None:
         """The weights of other stages are dropped."""
@@ -93,7 +97,7 @@ class SlotRunner:
         """The layers of this rank's stages, cut among the ranks of its worker."""
         if group is None:
             return None
-        mesh = DeviceMesh.from_group(group, self.made.batch[0].device.type)
+        mesh = mesh_of(group, self.made.batch[0].device.type)
         nodes = [node for stage in self._own_stages() for node in self.cut.nodes(stage)]
         paths = [path for path in map(opaque_path, nodes) if path is not None]
         return Sharded(self.made.module, job.plan, job.layers, paths, mesh)

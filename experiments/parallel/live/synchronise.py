@@ -23,6 +23,13 @@ def local(value: Tensor) -> Tensor:
     return value.to_local() if isinstance(value, DTensor) else value
 
 
+def cut_as(value: Tensor, part: Tensor) -> Tensor:
+    """This rank's ``part`` as a tensor that is cut as ``value`` is."""
+    if not isinstance(value, DTensor):
+        return part
+    return DTensor.from_local(part, value.device_mesh, value.placements, run_check=False)
+
+
 def complete_gradient(parameter: nn.Parameter) -> Tensor:
     """This rank's part of a gradient. One that is a part of a sum over the tensor-parallel ranks is summed first."""
     gradient = parameter.grad
@@ -99,9 +106,7 @@ class Bucket:
         found = [state.grad for state in self.states if state.grad is not None]
         parts = self._gathered(found[0]) if self.shards > 1 else found
         return {
-            name: DTensor.from_local(part, value.data.device_mesh, value.data.placements)
-            if isinstance(value.data, DTensor)
-            else part
+            name: cut_as(value.data, part)
             for (name, value), part in zip(self.parameters.items(), parts, strict=True)
         }
 
@@ -109,27 +114,35 @@ class Bucket:
 class Synchroniser:
     """All parameters of a rank, their buckets and their optimizer.
 
-    ``sharers`` are the ranks that hold each parameter, ``groups`` the process groups of those sets that are several.
+    ``sharers`` are the ranks that hold replicas of each parameter, ``ties`` those that hold a copy for another stage,
+    ``groups`` the process groups of those sets that are several.
     """
 
     def __init__(
         self,
         parameters: dict[str, nn.Parameter],
         sharers: Mapping[str, tuple[int, ...]],
+        ties: Mapping[str, tuple[int, ...]],
         groups: Mapping[tuple[int, ...], dist.ProcessGroup],
         zero: int,
         bucket_bytes: float,
         optimizer: str,
     ) -> None:
+        self.tied = [(parameters[name], groups[ranks]) for name, ranks in sorted(ties.items()) if ranks]
         self.buckets = [
             Bucket({name: parameters[name] for name in names}, groups.get(sharers[names[0]]), zero)
             for names in _filled(parameters, sharers, bucket_bytes)
         ]
         kind, options = OPTIMIZERS[optimizer]
         states: list[Any] = [state for bucket in self.buckets for state in bucket.states]
-        self.optimizer = kind(states, **options)
+        self.optimizer = kind(states, **options) if states else None
 
     def reduce(self) -> None:
+        """Tied copies first, which makes them alike, then each with its replicas."""
+        for parameter, group in self.tied:
+            gradient = complete_gradient(parameter)
+            dist.all_reduce(gradient, group=group)
+            parameter.grad = cut_as(parameter.data, gradient)
         for bucket in self.buckets:
             bucket.reduce()
 
@@ -137,8 +150,9 @@ class Synchroniser:
         return {name: value for bucket in self.buckets for name, value in bucket.gradients().items()}
 
     def update(self) -> None:
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        if self.optimizer is not None:  # a stage may be a loss alone
+            self.optimizer.step()
+            self.optimizer.zero_grad()
         for bucket in self.buckets:
             bucket.share()
 

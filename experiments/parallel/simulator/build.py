@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from experiments.hardware.roofline import memory_rate
-from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Estimate, ParallelPlan, Slot
+from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Estimate, ParallelPlan, Slot, ties
 from experiments.parallel.simulator.exchange import Exchange
 from experiments.parallel.simulator.folding import representatives
 from experiments.parallel.simulator.network import Message, Network
@@ -68,6 +68,7 @@ class Builder:
         self._cross_stages()
         for key, members in self._meetings.items():
             self._meet(key, members)
+        self._tie()
         self._update()
         return self
 
@@ -154,6 +155,18 @@ class Builder:
         message = self._between_workers(sender, receiver, size)
         task = self.graph.send((before, target), message, (self.last[before],))
         self.graph.edge(task, self.first[after])
+        self._gather_pieces(task, after, receiver, min(source, target), max(source, target))
+
+    def _gather_pieces(self, arrived: int, slot: Slot, worker: int, source: int, target: int) -> None:
+        """What is whole on all devices of a worker has come in as many pieces (Narayanan et al., SC'21, section 4.1)."""
+        devices = self.plan.workers[worker].devices
+        size = self.figures.whole_crossings.get((source, target), 0.0) * self.figures.portion(
+            slot.micro_batch
+        )
+        if len(devices) > 1 and size:
+            message = self.network.groups("all_gather", (devices,), size)
+            task = self.graph.send((slot, source), message, (arrived,))
+            self.graph.edge(task, self.first[slot])
 
     def _between_workers(self, sender: int, receiver: int, size: float) -> Message:
         key = sender, receiver, size
@@ -215,6 +228,24 @@ class Builder:
             groups, algorithm = list(zip(*replicas, strict=True)), self.plan.synchronisation.algorithm
             self._sums[stage, kind, size] = self.network.groups(kind, groups, size, algorithm)
         return self._sums[stage, kind, size]
+
+    def _tie(self) -> None:
+        """Copies of weights on several stages sum their gradients, pair by pair of replicas, once a step."""
+        for tie in ties(self.plan, self.estimate.model):
+            size = tie.bytes / self.estimate.states.weight * self.estimate.states.gradient
+            numbers = [self._stage_of(tie.owner), self._stage_of(tie.reader)]
+            size /= self.figures.parts_of_parameters(tie.owner)
+            rows = zip(*(self.plan.stages[number].workers for number in numbers), strict=False)
+            for number, pair in enumerate(rows):
+                groups = list(zip(*(self.plan.workers[worker].devices for worker in pair), strict=False))
+                message = self.network.groups("all_reduce", groups, size, self.plan.synchronisation.algorithm)
+                after = [self.graph.lane_end(worker) for worker in pair]
+                task = self.graph.send((numbers[0], number), message, [a for a in after if a is not None])
+                for stage, worker in zip(numbers, pair, strict=True):
+                    self._reduced[stage, worker].append(task)
+
+    def _stage_of(self, layer: int) -> int:
+        return next(number for number, stage in enumerate(self.plan.stages) if layer < stage.end)
 
     # --- the optimizer --------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from experiments.parallel.interface import (
     shardings_by_layer,
     stage_parameters,
 )
+from experiments.parallel.interface.shards import whole_output
 from experiments.parallel.interface.slices import attention_shares, slice_shares
 from experiments.workloads.step import Floats
 
@@ -141,6 +142,22 @@ class StageFigures:
                 if stage_of[source] != stage_of[layer]:
                     read[stage_of[source], stage_of[layer]].add(int(source))
         return {pair: float(self.output_bytes[sorted(layers)].sum()) for pair, layers in sorted(read.items())}
+
+    @functools.cached_property
+    def whole_crossings(self) -> dict[tuple[int, int], float]:
+        """Of ``crossings``, what every device of the sending worker has whole."""
+        if all(len(worker.devices) == 1 for worker in self.plan.workers):
+            return {}
+        stage_of = [number for number, s in enumerate(self.plan.stages) for _ in range(s.begin, s.end)]
+        found: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for layer, inputs in enumerate(self.estimate.model.predecessors):
+            for source in inputs:
+                if stage_of[source] != stage_of[layer] and whole_output(self._sharded.get(int(source))):
+                    found[stage_of[source], stage_of[layer]].add(int(source))
+        return {pair: float(self.output_bytes[sorted(layers)].sum()) for pair, layers in found.items()}
+
+    def parts_of_parameters(self, layer: int) -> float:
+        return self._sharded[layer].parameters if layer in self._sharded else 1
 
     @functools.cached_property
     def kept_bytes(self) -> list[float]:

@@ -11,7 +11,8 @@ from torch._C._distributed_c10d import FileStore
 
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import built
-from experiments.parallel.live.rank import die_with_parent, runner_for
+from experiments.parallel.live.rank import die_with_parent
+from experiments.parallel.live.runner import runner_for
 
 
 def main(folder: str, rank: int, ranks: int) -> None:

@@ -11,23 +11,32 @@ from experiments.workloads.layers import LayerGraph
 def in_tensor_groups(plan: ParallelPlan, model: LayerGraph, ranks: int, sequence: bool) -> ParallelPlan:
     """Each worker of ``plan`` as ``ranks`` devices; blocks are cut as Megatron does, their norms too with ``sequence``.
 
-    One block computes with 4 vectors of its width that are parts of sums when the sequence is cut: two norms' weights
-    and biases.
+    With ``sequence`` the gradients of two norms' weights and biases are parts of sums, and the sequence is cut before the
+    first block (gradients are gathered there) and gathered behind the last.
     """
     workers = tuple(
         Worker(tuple(range(number * ranks, (number + 1) * ranks)), worker.slots)
         for number, worker in enumerate(plan.workers)
     )
     blocks = [number for number, name in enumerate(model.layer) if "blocks" in name]
-    shardings = tuple(_block(model, number, ranks, sequence) for number in blocks)
-    return replace(plan, workers=workers, shardings=shardings, mesh=(*plan.mesh, ("tensor", ranks)))
+    shardings = [_block(model, number, ranks, sequence) for number in blocks]
+    if sequence:
+        size = float(model.output_bytes[blocks[0]]) / model.batch
+        gathered = (Collective("all_gather", size),)
+        shardings[0] = replace(shardings[0], backward=(*shardings[0].backward, *gathered))
+        shardings.append(Sharding(blocks[-1] + 1, "whole", 1, 1, 1, forward=gathered))
+    return replace(plan, workers=workers, shardings=tuple(shardings), mesh=(*plan.mesh, ("tensor", ranks)))
 
 
 def _block(model: LayerGraph, layer: int, ranks: int, sequence: bool) -> Sharding:
+    """Norms and the biases behind a sum are on every device; the rest of the parameters is divided."""
     size = float(model.output_bytes[layer]) / model.batch
+    width = size / model.facts["sequence"]
+    held = float(model.parameter_bytes[layer])
+    parameters = held / ((held - 6 * width) / ranks + 6 * width)
     if not sequence:
-        exchanged = (Collective("all_reduce", size),) * 2
-        return Sharding(layer, "heads", ranks, ranks, ranks, exchanged, exchanged)
+        summed = (Collective("all_reduce", size),) * 2
+        return Sharding(layer, "heads", ranks, parameters, ranks, summed, summed)
     exchanged = (Collective("all_gather", size), Collective("reduce_scatter", size)) * 2
-    once = Collective("all_reduce", 4 * size / model.facts["sequence"], per="step")
-    return Sharding(layer, "sequence", ranks, ranks, ranks, exchanged, (*exchanged, once))
+    once = Collective("all_reduce", 4 * width, per="step")
+    return Sharding(layer, "sequence", ranks, parameters, ranks, exchanged, (*exchanged, once))

@@ -163,6 +163,8 @@ def test_a_measured_run_reports_what_it_measured() -> None:
     assert outcome.metrics["max_gradient_error"]["value"] <= 1e-6
     assert outcome.metrics["step_time"]["value"] > 0
     sent = outcome.plan["ranks"][0]["bytes_by_collective"]["send"]
+    predicted = outcome.provenance["predicted"]["communication_by_worker"]
+    assert predicted == outcome.plan["communication_by_worker"]
     assert sent == 4 * 16 * 64 * 4  # both micro-batches' activations: samples x tokens x width in float32
 
 

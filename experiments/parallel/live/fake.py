@@ -1,0 +1,53 @@
+"""What a rank of any number would hand over: the runners themselves, on fake tensors under torch's fake process group.
+
+No other rank exists and no tensor has memory, so a plan for thousands of devices is counted on one core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from experiments.models.build import DTYPES, chosen
+from experiments.parallel.live.counted import Counted
+from experiments.parallel.live.job import Job
+from experiments.parallel.live.model import built
+from experiments.parallel.live.runner import runner_for
+from experiments.parallel.live.slots import SlotRunner
+
+
+def handed_over(job: Job, rank: int) -> dict[str, int]:
+    """Bytes by kind that ``rank`` hands to its backend in the job's first step, its update included.
+
+    DDP's reducer reads real memory: replicas of stage 0 go through the slots, which sum the same gradients.
+    """
+    with _group(rank, job.ranks), _default_dtype(DTYPES[chosen(job.source).dtype]), FakeTensorMode():
+        runner_of = runner_for if job.plan.zero else SlotRunner
+        runner = runner_of(job, rank, built(job.source, job.seed, "cpu"))
+        with Counted() as counted:
+            runner.step()
+    return dict(sorted(counted.bytes.items()))
+
+
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def _group(rank: int, ranks: int) -> Iterator[None]:
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

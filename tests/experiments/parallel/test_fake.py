@@ -1,0 +1,87 @@
+"""Bytes by collective of plans for many ranks: the runners under torch's fake process group against the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.core.spec import Workload, WorkloadOptions
+from experiments.hardware import resolve
+from experiments.parallel.interface import LivePolicy
+from experiments.parallel.policies.chimera import Chimera
+from experiments.parallel.policies.data_parallel import DataParallel
+from experiments.parallel.policies.interleaved import Interleaved
+from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
+from experiments.parallel.policies.zero import Zero
+from experiments.parallel.simulator import simulate
+from experiments.sources import layers_of
+from tests.experiments.parallel.builders import cluster, estimate
+from tests.experiments.parallel.tensor_plans import in_tensor_groups
+
+#: torch 2.13 renames the flat collectives; 2.11 has the old names alone.
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")]
+
+PIPELINE = OneForwardOneBackward(stages=2, micro_batches=2)
+
+
+def both(
+    policy: LivePolicy,
+    workers: int,
+    devices: int = 1,
+    sequence: bool = False,
+    zero: int | None = None,
+    *,
+    model: str = "gpt2-tiny",
+    tokens: int = 16,
+    batch: int = 8,
+    ranks: tuple[int, ...] = (0, -1),
+) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """What the simulator says and what the runner hands over, for some of the ranks."""
+    from experiments.parallel.live.fake import handed_over
+    from experiments.parallel.live.job import Job
+
+    options = WorkloadOptions(batch=8, sequence=tokens, optimizer="adamw")
+    graph, loaded = layers_of(Workload(f"zoo:{model}", options=options), resolve("cpu-generic").device)
+    hardware = cluster(workers, devices)
+    plan = policy.place(graph, cluster(1, workers), batch, estimate(graph, cluster(1, workers)))
+    plan = in_tensor_groups(plan, graph, devices, sequence) if devices > 1 else plan
+    plan = plan if zero is None else replace(plan, zero=zero)
+    found = simulate(plan, estimate(graph, hardware)).communication_by_kind
+    source = replace(loaded.value, options=replace(options, batch=batch))
+    job = Job(plan, graph.layer, source, 0, Path())
+    simulated = [{kind: round(size) for kind, size in found[plan.devices[rank]].items()} for rank in ranks]
+    return simulated, [handed_over(job, rank % job.ranks) for rank in ranks]
+
+
+CASES: dict[str, tuple[Any, ...]] = {
+    "data 4": (DataParallel(micro_batches=2), 4),
+    "zero 1": (Zero(stage=1, micro_batches=2), 4),
+    "zero 2": (Zero(stage=2, micro_batches=2), 4),
+    "zero 3": (Zero(stage=3, micro_batches=2), 4),
+    "pipeline 2 x data 2, zero 1": (PIPELINE, 4, 1, False, 1),
+    "interleaved": (Interleaved(stages=2, micro_batches=4), 2),
+    "chimera": (Chimera(micro_batches=4), 2),
+    "tensor 2 x pipeline 2": (PIPELINE, 2, 2),
+    "tensor 2 x pipeline 2, sequence": (PIPELINE, 2, 2, True),
+    "tensor 2 x data 2, sequence, zero 1": (DataParallel(micro_batches=2), 2, 2, True, 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_by_collective_are_the_simulators(name: str) -> None:
+    simulated, counted = both(*CASES[name])
+    assert counted == simulated
+    assert all(sum(kinds.values()) > 0 for kinds in counted)
+
+
+def test_four_thousand_and_ninety_six_ranks() -> None:
+    """GPT-2 over 4 tensor, 8 pipeline and 128 data-parallel ranks: one of the first, a middle and the last stage."""
+    policy = OneForwardOneBackward(stages=8, micro_batches=8)
+    simulated, counted = both(
+        policy, 1024, 4, True, model="gpt2", tokens=64, batch=1024, ranks=(0, 1801, 4095)
+    )
+    assert counted == simulated
+    assert "send" in counted[1] and "reduce_scatter" in counted[1] and "all_reduce" in counted[1]

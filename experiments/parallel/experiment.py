@@ -208,6 +208,8 @@ def _measured(
         raise BadInput(what, spec.workload.source, "a model of the zoo or a configuration, or mode simulated")
     live = importlib.import_module("experiments.parallel.live")
     result: Result = live.measure(plan, estimate.model, loaded.value, spec.seed, part(progress, 0.0, 0.7))
+    if plan.training is not None:
+        return result
     layers, link = live.calibrated(plan, loaded.value, result.plan["ranks"], part(progress, 0.7, 1.0))
     return replace(result, notes={**result.notes, "predicted": _predicted(plan, estimate, layers, link)})
 

@@ -105,7 +105,7 @@ class Training:
     weights: WeightRule | None = None
     adaptation: Adaptation | None = None
     updates: int = 32
-    dataset: int = 8
+    dataset: int = 4
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Training:

@@ -18,6 +18,7 @@ from experiments.core.progress import Progress, part
 from experiments.core.spec import Result
 from experiments.hardware.measured_collectives import Fit
 from experiments.parallel.interface import ParallelPlan
+from experiments.parallel.live.asynchronous import measure_training
 from experiments.parallel.live.calibration import link_of, timed_layers
 from experiments.parallel.live.job import STEPS, Job
 from experiments.parallel.live.launch import launch
@@ -39,6 +40,8 @@ def measure(
     one process on the same global batch. ``step_time`` is the median over the timed steps of the slowest rank's time.
     ``BadInput`` for what is simulated only; ``LabError`` when a process fails or hangs. No process outlives this call.
     """
+    if plan.training is not None:
+        return measure_training(plan, model, source, seed, progress)
     refuse_simulated_only(plan)
     with tempfile.TemporaryDirectory(prefix="lab-parallel-") as folder:
         job = Job(plan, model.layer, source, seed, Path(folder))

@@ -43,7 +43,7 @@ class AmpNet(LivePolicy):
     )
     min_update_frequency: int = knob(1, "gradients after which a stage updates", low=1, high=65536)
     updates: int = knob(32, "updates in the window that is carried out", low=1, high=65536)
-    rate: float = knob(0.02, "learning rate (measured)", low=0.0, high=1e3)
+    rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         bounds = stage_bounds(model, estimate, stage_count(self.stages, model, cluster))

@@ -52,7 +52,7 @@ class DistBelief(LivePolicy):
     wait: bool = knob(False, "wait for what is fetched and pushed (downpour)")
     portions: int = knob(16, "portions of a batch (sandblaster)", low=1, high=65536)
     slow_worker: float = knob(1.0, "how many times longer the last replica takes", low=1.0, high=1000.0)
-    rate: float = knob(0.02, "learning rate of Adagrad (measured)", low=0.0, high=1e3)
+    rate: float = knob(0.003, "learning rate of Adagrad (measured)", low=0.0, high=1e3)
 
     def sync(self) -> Synchronisation:
         if self.method == "sandblaster":

@@ -50,7 +50,7 @@ class KungFu(LivePolicy):
     variance: float | None = knob(
         None, "average weights until the variance of gradients is below; empty: never", low=0.0, high=1e12
     )
-    rate: float = knob(0.02, "learning rate of one worker (measured)", low=0.0, high=1e3)
+    rate: float = knob(0.1, "learning rate of one worker (measured)", low=0.0, high=1e3)
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         """``batch`` is what all devices would take; each worker keeps its part of it, however many there are."""

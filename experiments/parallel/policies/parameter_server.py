@@ -46,7 +46,7 @@ class ParameterServer(LivePolicy):
     )
     range_bytes: float = knob(4 * 2**20, "parameters of a range, at most", low=1, high=1e12, unit="bytes")
     slow_worker: float = knob(1.0, "how many times longer the last worker takes", low=1.0, high=1000.0)
-    rate: float = knob(0.02, "learning rate (measured)", low=0.0, high=1e3)
+    rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
     def sync(self) -> Synchronisation:
         bound = {"bsp": 0, "ssp": self.staleness, "asp": None}[self.consistency]

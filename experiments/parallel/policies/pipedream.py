@@ -72,7 +72,7 @@ class PipeDream(LivePolicy):
 
     replicate: bool = knob(True, "stages and replicas by the search; false: equal stages, one device each")
     vertical_sync: bool = knob(False, "all stages use the version that the first one used")
-    rate: float = knob(0.02, "learning rate (measured)", low=0.0, high=1e3)
+    rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         if not self.replicate:

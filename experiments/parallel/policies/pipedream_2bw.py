@@ -41,7 +41,7 @@ class PipeDream2BW(LivePolicy):
     updates: int = knob(16, "updates in the window that is carried out", low=1, high=65536)
     depth: int | None = knob(None, "stages; empty: the planner's choice", low=1, high=4096)
     recompute: str = knob("search", "recompute activations", choices=("search", "always", "never"))
-    rate: float = knob(0.02, "learning rate (measured)", low=0.0, high=1e3)
+    rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
     momentum: float = knob(0.0, "momentum (measured)", low=0.0, high=0.999)
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:

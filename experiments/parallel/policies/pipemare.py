@@ -49,7 +49,7 @@ class PipeMare(LivePolicy):
     )
     decay: float = knob(0.135, "decay of the weight-change average (T2); 0: none", low=0.0, high=0.999)
     synchronous: int = knob(2, "mini-batches with a flush at first (T3)", low=0, high=65536)
-    rate: float = knob(0.05, "learning rate (measured)", low=0.0, high=1e3)
+    rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         if self.synchronous > self.mini_batches:

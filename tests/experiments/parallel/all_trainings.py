@@ -1,0 +1,30 @@
+"""One rank of ``test_training_live``: trains every job of a folder in one process group."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
+
+from experiments.parallel.live.asynchronous.problem import TrainingJob
+from experiments.parallel.live.asynchronous.rank import train
+from experiments.parallel.live.rank import TIMEOUT, die_with_parent
+
+RANKS = 3
+
+
+def main(folder: str, rank: int) -> None:
+    die_with_parent()
+    store = FileStore(f"{folder}/store", RANKS)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=TIMEOUT)
+    for path in sorted(Path(folder).glob("*/job.json")):
+        job = TrainingJob.load(path.parent)
+        assert isinstance(job, TrainingJob)
+        train(job, rank)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -11,6 +11,7 @@ from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     BACKWARD,
     FORWARD,
+    Estimate,
     ParallelPlan,
     Slot,
     Stage,
@@ -20,6 +21,10 @@ from experiments.parallel.interface import (
     whole_share,
 )
 from experiments.workloads.layers import LayerGraph
+
+
+#: Ranges that a server's share is cut into at most, so that messages are not beyond counting.
+MOST_RANGES = 8
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,12 @@ def roles(cluster: Hardware, servers: int) -> Roles:
         )
     devices = tuple(range(count))
     return Roles(devices[: count - servers], devices[count - servers :] if servers else devices)
+
+
+def range_bytes(wanted: float, share: Roles, estimate: Estimate) -> float:
+    """``wanted``, or more where a server would have too many of them."""
+    size = float(estimate.layer_parameters.sum()) * estimate.states.gradient
+    return max(wanted, size / (MOST_RANGES * len(share.servers)))
 
 
 def server_plan(

@@ -30,6 +30,7 @@ from experiments.parallel.interface.parameter_servers import PARAMETER_SERVER
 from experiments.parallel.planning.servers import (
     Roles,
     even_shares_seconds,
+    range_bytes,
     roles,
     server_plan,
     taken_when_free,
@@ -67,7 +68,8 @@ class DistBelief(LivePolicy):
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         share = roles(cluster, self.servers)
-        sync = replace(self.sync(), servers=share.servers)
+        size = range_bytes(self.sync().bucket_bytes, share, estimate)
+        sync = replace(self.sync(), servers=share.servers, bucket_bytes=size)
         takes: list[tuple[int, ...]] = [(worker,) for worker in range(len(share.workers))]
         notes: dict[str, object] = {}
         if self.method == "sandblaster":

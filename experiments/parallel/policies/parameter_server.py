@@ -25,7 +25,7 @@ from experiments.parallel.interface import (
     Training,
 )
 from experiments.parallel.interface.parameter_servers import PARAMETER_SERVER
-from experiments.parallel.planning.servers import roles, server_plan
+from experiments.parallel.planning.servers import range_bytes, roles, server_plan
 from experiments.workloads.layers import LayerGraph
 
 
@@ -44,7 +44,13 @@ class ParameterServer(LivePolicy):
     iterations: int = knob(
         32, "iterations of each worker in the window that is carried out", low=1, high=65536
     )
-    range_bytes: float = knob(4 * 2**20, "parameters of a range, at most", low=1, high=1e12, unit="bytes")
+    range_bytes: float = knob(
+        4 * 2**20,
+        "parameters of a range; more where a server would have more than eight",
+        low=1,
+        high=1e12,
+        unit="bytes",
+    )
     slow_worker: float = knob(1.0, "how many times longer the last worker takes", low=1.0, high=1000.0)
     rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
@@ -55,7 +61,8 @@ class ParameterServer(LivePolicy):
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         share = roles(cluster, self.servers)
         takes = [[worker] for worker in range(len(share.workers))]
-        sync = replace(self.sync(), servers=share.servers)
+        size = range_bytes(self.range_bytes, share, estimate)
+        sync = replace(self.sync(), servers=share.servers, bucket_bytes=size)
         training = Training(Learning(rate=self.rate))
         plan = server_plan(model, batch, self.iterations, share, takes, sync, training)
         if self.slow_worker == 1.0:

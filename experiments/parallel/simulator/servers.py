@@ -206,10 +206,10 @@ class ServerReplay:
 
     # --- messages and servers -------------------------------------------------------------------------------
 
-    def _by_server(self, worker: _Worker) -> list[list[int]]:
+    def _by_server(self, worker: _Worker) -> list[range]:
         """Ranges of each server, that of the worker's number first. They follow each other, so that workers take turns."""
         servers = len(self.sync.servers) if self.ranges else 0
-        return [list(range((worker.number + i) % servers, self.ranges, servers)) for i in range(servers)]
+        return [range((worker.number + i) % servers, self.ranges, servers) for i in range(servers)]
 
     def _server(self, number: int) -> int:
         return self.sync.servers[number % len(self.sync.servers)]
@@ -225,7 +225,7 @@ class ServerReplay:
             self.seen.sent[device] += message.sent
             self.seen.sending[device] += message.seconds
 
-    def _pull(self, worker: _Worker, numbers: list[int], now: float) -> None:
+    def _pull(self, worker: _Worker, numbers: range, now: float) -> None:
         """Ranges of one server: the worker gets the version that is there when the message leaves."""
         number, found = numbers[0], list[int]()
         message = self._message(self._server(number), worker.device, self.estimate.states.weight)
@@ -243,7 +243,7 @@ class ServerReplay:
         self.channels.send(now, Transfer(message, leaves, arrives))
 
     def _send_push(
-        self, worker: _Worker, iteration: int, numbers: list[int], used: dict[int, int], now: float
+        self, worker: _Worker, iteration: int, numbers: range, used: dict[int, int], now: float
     ) -> None:
         number = numbers[0]
         message = self._message(worker.device, self._server(number), self.estimate.states.gradient)

@@ -22,7 +22,6 @@ from experiments.parallel.interface import (
 )
 from experiments.workloads.layers import LayerGraph
 
-
 #: Ranges that a server's share is cut into at most, so that messages are not beyond counting.
 MOST_RANGES = 8
 

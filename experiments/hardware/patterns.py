@@ -3,8 +3,8 @@
 ``groups`` has shape (groups, ranks): devices, each row a collective of its own; all rows communicate at once. Ranks of a row
 should be in the order of the devices, so that neighbours share nodes. Parts are shares of the vector, whose meaning is
 that of ``hardware.collectives``, as are the sources: Chan et al. 2007 (tree), Thakur et al. 2005 (doubling, halving, Bruck),
-Hwang et al. 2023 (two-level all-to-all). Rings: one for each rail that the ranks can use, each with an equal part.
-Not modelled: segmentation, reduction arithmetic, and trees that use both directions at once.
+Hwang et al. 2023 (two-level all-to-all), Sanders, Speck and Traeff 2009 (two trees, as NCCL has between nodes). Rings: one for each rail that the ranks can use, each with an equal part.
+Two trees pass segments on that are small against the vector. Not modelled otherwise: segmentation, reduction arithmetic.
 """
 
 from __future__ import annotations
@@ -125,6 +125,27 @@ def scatter_gather_broadcast(groups: Ints, topology: Topology) -> list[Round]:
     return [*_tree(groups, scatter=True), *ring_reduce_scatter(groups, topology)]
 
 
+def _parents(begin: int, end: int, above: int) -> Iterator[tuple[int, int]]:
+    """(rank, its parent) in a balanced tree in order over ranks begin to end, whose middle hangs on ``above``."""
+    if begin < end:
+        middle = (begin + end) // 2
+        if above >= 0:
+            yield middle, above
+        yield from _parents(begin, middle, middle)
+        yield from _parents(middle + 1, end, middle)
+
+
+def double_tree_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
+    """Half of the vector up and down each of two trees: who is inside one is a leaf of the other (nearly)."""
+    ranks = groups.shape[1]
+    if ranks == 1:
+        return []
+    children, parents = np.array(sorted(_parents(0, ranks, -1)), np.int64).T
+    flows = [_flows(groups, (children + shift) % ranks, (parents + shift) % ranks, 0.5) for shift in (0, 1)]
+    up = [Round(ranks.bit_length() - 1, flows)]
+    return [*up, *mirrored(up)]
+
+
 # --- exchanges with a partner whose distance doubles ------------------------------------------------------------
 
 
@@ -189,6 +210,14 @@ def hierarchical_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
     return [*scatter, *_scaled(ring_all_reduce(across, topology), 1 / each), *mirrored(scatter)]
 
 
+def hierarchical_tree_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
+    """Rings inside the nodes, two trees for each place between them."""
+    inside, across = _levels(groups, topology)
+    scatter = ring_reduce_scatter(inside, topology)
+    between = _scaled(double_tree_all_reduce(across, topology), 1 / inside.shape[1])
+    return [*scatter, *between, *mirrored(scatter)]
+
+
 def hierarchical_reduce_scatter(groups: Ints, topology: Topology) -> list[Round]:
     inside, across = _levels(groups, topology)
     each = inside.shape[1]
@@ -251,6 +280,8 @@ PATTERNS: dict[str, dict[str, Pattern]] = {
         "doubling": doubling_all_reduce,
         "halving_doubling": halving_doubling_all_reduce,
         "hierarchical": hierarchical_all_reduce,
+        "double_tree": double_tree_all_reduce,
+        "hierarchical_tree": hierarchical_tree_all_reduce,
     },
     "reduce_scatter": {
         "ring": ring_reduce_scatter,

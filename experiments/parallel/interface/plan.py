@@ -20,7 +20,16 @@ SLOT_KINDS = (FORWARD, BACKWARD, WEIGHT)
 
 COLLECTIVE_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
 #: How replicas sum gradients; ``auto`` is the fastest for the message on the cluster.
-ALGORITHMS = ("ring", "tree", "doubling", "halving_doubling", "hierarchical", "auto")
+ALGORITHMS = (
+    "ring",
+    "tree",
+    "doubling",
+    "halving_doubling",
+    "hierarchical",
+    "double_tree",
+    "hierarchical_tree",
+    "auto",
+)
 #: What the bytes of a collective count for.
 PER_SAMPLE, PER_PASS, PER_STEP = "sample", "pass", "step"
 PERIODS = (PER_SAMPLE, PER_PASS, PER_STEP)

@@ -265,8 +265,8 @@ class Builder:
         """Bound by memory: states are read and written once, gradients read."""
         states = self.estimate.states
         traffic = parameters * (2 * (states.weight + states.optimizer) + states.gradient)
-        device = self.estimate.devices[self.plan.workers[worker].devices[0]]
-        task = self.graph.compute(f"U.{stage}", traffic / memory_rate(device), worker)
+        devices = (self.estimate.devices[device] for device in self.plan.workers[worker].devices)
+        task = self.graph.compute(f"U.{stage}", traffic / min(map(memory_rate, devices)), worker)
         for message in self._reduced[stage, worker]:
             self.graph.edge(message, task)
         self.updates[stage, worker] = task

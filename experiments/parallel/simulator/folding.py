@@ -25,7 +25,7 @@ def representatives(
     first: dict[object, int] = {}
     found = []
     for worker, what in enumerate(plan.workers):
-        rate = rates[estimate.devices[what.devices[0]]]
+        rate = min(rates[estimate.devices[device]] for device in what.devices)
         key = slowdown[worker], rate, _passes(plan, figures, worker)
         found.append(first.setdefault(key, worker))
     return found

@@ -108,6 +108,37 @@ def test_halves_are_exchanged_inside_the_node_first() -> None:
     assert found == 2 * ((0.25 + 8 / 8) + (2 + 2 * 4))
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 7, 15, 31, 100])
+def test_two_trees_start_few_transfers_and_send_hardly_more_than_a_ring(ranks: int) -> None:
+    """2 floor(log2 n) starts; up and down every rank sends half of the vector in either tree, or twice inside one."""
+    found = cost(machines(ranks, 1), "all_reduce", "double_tree", range(ranks))
+    assert found.latency == 2 * (ranks.bit_length() - 1) * SLOW.latency
+    assert found.slope <= 3.0
+    if ranks + 1 == 1 << ranks.bit_length():
+        assert found.slope == 2.0, "a full tree: who has two children in one has none in the other"
+
+
+@given(
+    st.sampled_from(["ring", "hierarchical", "halving_doubling"]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([None, Switch(1, 3.0), Switch(2, 2.0, 0.5)]),
+)
+@settings(max_examples=80, deadline=None)
+def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather_on_any_fabric(
+    algorithm: str, each: int, nodes: int, rails: int, switch: Switch | None
+) -> None:
+    hardware = machines(nodes, each, rails=min(rails, each), switch=switch)
+    whole, scatter, gather = (
+        cost(hardware, kind, algorithm, range(nodes * each))
+        for kind in ("all_reduce", "reduce_scatter", "all_gather")
+    )
+    assert whole.latency == pytest.approx(scatter.latency + gather.latency)
+    assert whole.slope == pytest.approx(scatter.slope + gather.slope)
+    assert whole.sent == pytest.approx(scatter.sent + gather.sent)
+
+
 def test_rings_use_every_rail() -> None:
     """Two nodes of four, 8 bytes/s: one adapter, or four rails of a quarter, take the same with four rings."""
     network = dataclasses.replace(SLOW, bandwidth=8.0)

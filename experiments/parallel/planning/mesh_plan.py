@@ -51,17 +51,19 @@ class LayerTraffic:
 
 
 def traffic_by_layer(
-    operators: Sequence[Operator], chosen: Sequence[Partition], mesh: Mesh
+    operators: Sequence[Operator], chosen: Sequence[Partition], mesh: Mesh, first: int = 0
 ) -> dict[int, LayerTraffic]:
-    """What each layer sends; a tensor from outside ``operators`` (another stage) arrives as it is wanted."""
+    """What each layer sends. ``operators`` are those of a stage, from number ``first`` of the model on; a tensor from
+    outside arrives as it is wanted.
+    """
     found: dict[int, LayerTraffic] = {}
     seen: set[tuple[str, int, int, Layout]] = set()
     for operator, partition in zip(operators, chosen, strict=True):
         layer = found.setdefault(operator.layer, LayerTraffic())
         for place, operand in enumerate(operator.operands):
-            if operand.source < 0:
+            if operand.source < first:
                 continue
-            edge = part.between(chosen[operand.source], operator, operand, partition.loops, mesh)
+            edge = part.between(chosen[operand.source - first], operator, operand, partition.loops, mesh)
             wanted = "forward", operand.source, place, part.needed(operand, partition.loops)
             back = "backward", operand.source, place, part.gradient(operator, operand, partition.loops)
             layer.forward += () if wanted in seen else edge.forward
@@ -90,9 +92,10 @@ def shardings(
     mesh: Mesh,
     samples: int,
     layers: Iterable[int],
+    first: int = 0,
 ) -> tuple[Sharding, ...]:
-    """One for each of ``layers``; ``operators`` are for ``samples`` samples."""
-    traffic = traffic_by_layer(operators, chosen, mesh)
+    """One for each of ``layers``; ``operators`` (from number ``first`` of the model on) are for ``samples`` samples."""
+    traffic = traffic_by_layer(operators, chosen, mesh, first)
     by_layer: dict[int, list[int]] = {layer: [] for layer in layers}
     for number, operator in enumerate(operators):
         by_layer.setdefault(operator.layer, []).append(number)

@@ -141,7 +141,7 @@ def _broadcast(operator: Operator, operand: Operand) -> bool:
 def annotated(
     operators: Sequence[Operator], mesh: Mesh, rules: Mapping[str, Mapping[str, str]], open_dimensions: bool
 ) -> Propagation:
-    """Layouts of ``inputs``, ``weights`` and ``results`` from axis by dimension; nothing spread yet.
+    """Layouts of ``inputs``, ``weights`` and ``results`` from axes (a letter each) by dimension; nothing spread yet.
 
     ``open_dimensions``: what is not named of an annotated tensor may be divided too.
     """
@@ -169,6 +169,7 @@ def _layout(operator: Operator, dims: Sequence[str], rules: Mapping[str, str], m
     axes = {
         axis: place
         for place, name in enumerate(dims)
-        if (axis := rules.get(name)) and name in operator.divisible and not (gate and name == "experts")
+        for axis in rules.get(name, "")
+        if name in operator.divisible and not (gate and name == "experts")
     }
     return tuple(axes.get(axis, WHOLE) for axis in mesh.names)

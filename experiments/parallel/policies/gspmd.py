@@ -32,12 +32,12 @@ from experiments.parallel.planning.propagation import Propagation, annotated, te
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
 
-#: Annotations by preset: TENSORS.DIMENSION:AXIS.
+#: Annotations by preset: TENSORS.DIMENSION:AXES.
 PRESETS = {
     "data": "inputs.batch:x",
     "megatron": "inputs.batch:x weights.heads:y weights.feedforward:y weights.vocabulary:y weights.experts:y",
     "2d": "inputs.batch:x results.hidden:y weights.hidden:x weights.heads:y weights.feedforward:y weights.vocabulary:y",
-    "experts": "inputs.batch:x weights.experts:x results.experts:x",
+    "experts": "inputs.batch:xy weights.experts:x results.experts:x results.capacity:y",
 }
 
 
@@ -51,7 +51,7 @@ class Gspmd(ParallelPolicy):
         "megatron", "annotations by name, or those of the next knob", choices=(*PRESETS, "custom")
     )
     annotations: str = knob(
-        "", "WHAT.DIMENSION:AXIS, separated by spaces: of inputs, weights or results; axes are x and y"
+        "", "WHAT.DIMENSION:AXES, separated by spaces: of inputs, weights or results; axes are x, y or xy"
     )
     y_axis: int = knob(
         0,
@@ -79,10 +79,10 @@ class Gspmd(ParallelPolicy):
 
 
 def parsed(text: str) -> dict[str, dict[str, str]]:
-    """Axis by dimension, for inputs, weights and results; ``BadInput`` names what is no annotation."""
+    """Axes by dimension, for inputs, weights and results; ``BadInput`` names what is no annotation."""
     found: dict[str, dict[str, str]] = {}
     for entry in text.split():
-        if not re.fullmatch(r"(inputs|weights|results)\.[a-z_.]+:[xy]", entry):
+        if not re.fullmatch(r"(inputs|weights|results)\.[a-z_.]+:(x|y|xy)", entry):
             raise BadInput(
                 f"{entry!r:.80} is not an annotation", "knobs.annotations", "inputs.DIMENSION:x or the like"
             )

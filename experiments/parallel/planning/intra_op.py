@@ -139,11 +139,17 @@ class StageProblem:
     # --- what it costs ----------------------------------------------------------------------------------------
 
     def _node_costs(self) -> list[Costs]:
+        """A tied parameter counts with its first operator."""
         found = [Costs(*[np.zeros(len(table))] * 4) for table in self._choices]
+        seen: set[int] = set()
         for number in self._span:
             one = self._ways.costs(
                 self._keys[number], self._all[number], self._table[number], self._computing[number]
             )
+            held = {operand.parameter for operand in self._all[number].parameters}
+            if held & seen:
+                one = replace(one, weights=one.weights * 0, once=one.once * 0)
+            seen |= held
             found[self._leader[number]] += one
         return found
 
@@ -208,11 +214,10 @@ class StageProblem:
         for number in self._span:
             for place, operand in enumerate(self._all[number].parameters):
                 holders[operand.parameter].setdefault(self._leader[number], (number, place))
-        found = []
+        found: list[tuple[int, int, Sequence[object], Sequence[object]]] = []
         for places in holders.values():
             (first, own), *others = places.items()
-            for node, place in others:
-                found.append((first, node, self._labels(*own), self._labels(*place)))
+            found += [(first, node, self._labels(*own), self._labels(*held)) for node, held in others]
         return found
 
     def _labels(self, number: int, place: int) -> list[object]:

@@ -58,6 +58,7 @@ def traffic_by_layer(
     """
     found: dict[int, LayerTraffic] = {}
     seen: set[tuple[str, int, int, Layout]] = set()
+    held: set[int] = set()
     for operator, partition in zip(operators, chosen, strict=True):
         layer = found.setdefault(operator.layer, LayerTraffic())
         for place, operand in enumerate(operator.operands):
@@ -69,7 +70,8 @@ def traffic_by_layer(
             layer.forward += () if wanted in seen else edge.forward
             layer.backward += () if back in seen else edge.backward
             seen |= {wanted, back}
-        layer.add(part.inside(operator, partition, mesh))
+        layer.add(part.inside(operator, partition, mesh, held))
+        held |= {operand.parameter for operand in operator.parameters}
     for layer in found.values():
         layer.backward = _bucketed(layer.backward)
     return found

@@ -9,7 +9,7 @@ Left out: a norm's or softmax's statistics are two numbers for each row, and cos
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -102,15 +102,18 @@ def _summed_over(operand: Operand, name: str, added: bool) -> int:
     return operand.dims.index(name) if name in operand.dims else PARTIAL
 
 
-def inside(operator: Operator, partition: Partition, mesh: Mesh) -> Traffic:
-    """What the operator itself sends: partial sums, statistics, halos, and gradients of parameters once a step."""
+def inside(operator: Operator, partition: Partition, mesh: Mesh, tied: Collection[int] = ()) -> Traffic:
+    """What the operator itself sends: partial sums, statistics, halos, and gradients of parameters once a step.
+
+    Those of ``tied`` parameters travel with another operator.
+    """
     raw = made(operator, partition.loops)
     back = handed_on(operator, partition.loops)
     forward = moves(raw, partition.output, operator.output_bytes, mesh)
     backward = moves(partition.output, back, operator.output_bytes, mesh)
     beside = (*_statistics(operator, partition, mesh), *_halos(operator, partition, mesh))
     gathered = tuple(_gathered(operator, partition, mesh))
-    gradients = _synchronised(operator, partition, mesh)
+    gradients = _synchronised(operator, partition, mesh, tied)
     return Traffic((*gathered, *forward, *beside), (*gathered, *backward, *beside, *gradients))
 
 
@@ -138,9 +141,13 @@ def _gathered(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[
         yield from moves(layout, needed(operand, partition.loops), operand.bytes, mesh, PER_PASS)
 
 
-def _synchronised(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
+def _synchronised(
+    operator: Operator, partition: Partition, mesh: Mesh, tied: Collection[int]
+) -> Iterator[Move]:
     """Gradients of parameters are summed over the axes that divide loops which the parameter lacks."""
     for operand, layout in kept(operator, partition):
+        if operand.parameter in tied:
+            continue
         yield from moves(gradient(operator, operand, partition.loops), layout, operand.bytes, mesh, PER_STEP)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,6 +98,7 @@ def places(choices: tuple[Configuration, ...], devices: int) -> Ints:
     return found
 
 
+@functools.lru_cache(maxsize=1024)
 def intervals(size: float, devices: int) -> Floats:
     """Every interval of an axis of ``size`` (0: not counted, from 0 to 1). Shape: (intervals, 2)."""
     cuts = [np.linspace(0, size or 1, degree + 1) for degree in divisors(devices)]
@@ -122,9 +123,8 @@ class Boxes:
 
 def resident(producer: Operator, axes: Axes, choices: tuple[Configuration, ...], devices: int) -> Boxes:
     """Where ``producer``'s output lies; partial sums are summed up on all devices that have one."""
-    return _boxes(
-        axes, choices, devices, producer.output, [_size(axes, producer, n) for n in producer.output], ()
-    )
+    sizes = tuple(_size(axes, producer, name) for name in producer.output)
+    return _boxes(axes, choices, devices, producer.output, sizes, ())
 
 
 def needed(
@@ -133,7 +133,7 @@ def needed(
     axes: Axes,
     choices: tuple[Configuration, ...],
     devices: int,
-    sizes: Sequence[int],
+    sizes: tuple[int, ...],
 ) -> Boxes:
     """What devices read of ``operand``, a tensor of ``sizes``, to compute their part of ``reader``."""
     return _boxes(axes, choices, devices, operand.dims, sizes, reader.halo)
@@ -143,13 +143,14 @@ def _size(axes: Axes, operator: Operator, name: str) -> int:
     return axes.sizes[axes.names.index(name)] if name in axes.names else operator.size[name]
 
 
+@functools.lru_cache(maxsize=512)
 def _boxes(
     axes: Axes,
     choices: tuple[Configuration, ...],
     devices: int,
-    dims: Sequence[str],
-    sizes: Sequence[int],
-    halo: Sequence[tuple[str, int]],
+    dims: tuple[str, ...],
+    sizes: tuple[int, ...],
+    halo: tuple[tuple[str, int], ...],
 ) -> Boxes:
     """A dimension that an axis walks is divided as the axis is, with half of its halo on either inner side."""
     index = places(choices, devices)

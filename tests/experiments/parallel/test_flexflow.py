@@ -77,13 +77,14 @@ class TestTaskGraph:
         options = [placements_of(costs, number) for number in range(5)]
         tasks = Tasks(costs, [choices[0] for choices in options])
         times, rng, worst = simulated(tasks), np.random.default_rng(1), 0.0
-        for _ in range(1000):
+        for change in range(1, 1001):
             number = int(rng.integers(5))
             tasks.place(number, options[number][int(rng.integers(len(options[number])))])
             times = changed(tasks, times)
-            whole = simulated(Tasks(costs, tasks.placements))
-            assert times.end.keys() == whole.end.keys()
-            worst = max(worst, *(abs(times.end[task] - whole.end[task]) for task in whole.end))
+            if change % 10 == 0:
+                whole = simulated(Tasks(costs, tasks.placements))
+                assert times.end.keys() == whole.end.keys()
+                worst = max(worst, *(abs(times.end[task] - whole.end[task]) for task in whole.end))
         assert worst < 1e-9
 
 

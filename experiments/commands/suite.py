@@ -11,8 +11,15 @@ from experiments.commands.output import progress_of, progress_option, table, wri
 from experiments.core.errors import BadInput, LabError
 from experiments.core.progress import part
 from experiments.core.spec import Outcome
-from experiments.core.suites import Suite, load_suite, suite_names, value_grid
-from experiments.core.units import human
+from experiments.core.suites import (
+    Suite,
+    against_published,
+    load_suite,
+    mean_error,
+    suite_names,
+    value_grid,
+)
+from experiments.core.units import human, significant
 from experiments.run import run
 
 SHOWN = ("peak_memory", "step_time", "avg_jct", "makespan", "normalized_latency_p50", "latency", "mfu")
@@ -49,17 +56,36 @@ def call(arguments: argparse.Namespace) -> int:
         _keep(outcome, arguments, suite, done)
     if not arguments.json:
         print(table(("run", "status", "figures"), rows))
-        if suite.value:
+        if suite.rows:
             print(f"\n{suite.value}\n{value_table(suite, outcomes)}")
+        if suite.published:
+            print(f"\n{suite.value}\n{published_table(suite, outcomes)}")
     return 1 if failed else 0
 
 
 def value_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
     """The suite's value by workload and policy."""
-    known = {title: outcome.metrics.get(suite.value) for title, outcome in outcomes.items()}
-    rows = value_grid(suite, {title: float(row["value"]) for title, row in known.items() if row})
+    rows = value_grid(suite, _values(suite, outcomes))
     lines = [(title, *("-" if one is None else f"{one:.3f}" for one in found)) for title, found in rows]
     return table(("", *suite.columns), lines)
+
+
+def published_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
+    """What was published, ours, and the error."""
+    rows = against_published(suite, _values(suite, outcomes))
+    lines = [
+        (row.title, significant(row.published), *(("-", "-") if row.ours is None or row.error is None
+         else (significant(row.ours), f"{row.error:+.2%}")))
+        for row in rows
+    ]  # fmt: skip
+    mean = mean_error(rows)
+    told = "" if mean is None else f"\nmean error {mean:.2%}"
+    return table(("", suite.published_as or "published", "ours", "error"), lines) + told
+
+
+def _values(suite: Suite, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
+    known = {title: outcome.metrics.get(suite.value) for title, outcome in outcomes.items()}
+    return {title: float(row["value"]) for title, row in known.items() if row}
 
 
 def _keep(outcome: Outcome, arguments: argparse.Namespace, suite: Suite, number: int) -> None:

@@ -17,7 +17,8 @@
     title = "GPT-2"
     workload = {source = "zoo:gpt2"}
 
-``value`` names the metric of the table that such a grid makes.
+``value`` names the metric of the table that such a grid makes. Where runs say what was published (``published = 0.2727``
+in a run, and on top ``published = "closed form"`` what that is), the table has it beside ours with the error.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class Suite:
     """A title, what it is for, and the runs as ``(title, RunSpec JSON)``.
 
     ``value``, ``rows`` and ``columns`` (titles) are the table that the runs of a grid make: ``cell_title`` of a row and a
-    column is the title of its run.
+    column is the title of its run. ``published`` has such figures by title, and ``published_as`` says what they are.
     """
 
     name: str
@@ -52,6 +53,8 @@ class Suite:
     value: str = ""
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    published: Mapping[str, float] = field(default_factory=dict)
+    published_as: str = ""
 
     @property
     def asks_for_data(self) -> bool:
@@ -89,6 +92,8 @@ def load_suite(name: str) -> Suite:
         data.get("value", ""),
         tuple(entry["title"] for entry in grid["on"]),
         tuple(grid["policies"]),
+        {title_of(row): float(row["published"]) for row in rows if "published" in row},
+        data.get("published", ""),
     )
     suite.specs()
     return suite
@@ -127,6 +132,30 @@ def _file(folder: Path, name: str) -> str:
     return str(file)
 
 
+@dataclass(frozen=True)
+class Against:
+    """A published figure beside ours; ``error`` is relative to it."""
+
+    title: str
+    published: float
+    ours: float | None
+
+    @property
+    def error(self) -> float | None:
+        return None if self.ours is None or not self.published else self.ours / self.published - 1
+
+
+def against_published(suite: Suite, values: Mapping[str, float]) -> list[Against]:
+    """Every published figure of the suite beside what its run gave, in the suite's order."""
+    return [Against(title, figure, values.get(title)) for title, figure in suite.published.items()]
+
+
+def mean_error(rows: Sequence[Against]) -> float | None:
+    """Of the errors without their sign; ``None`` where a run has no answer."""
+    errors = [abs(row.error) for row in rows if row.error is not None]
+    return sum(errors) / len(errors) if errors and len(errors) == len(rows) else None
+
+
 MEAN = "geometric mean"
 
 
@@ -153,8 +182,12 @@ def geometric_mean(values: Sequence[float]) -> float | None:
 
 def _run(defaults: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     merged = {**defaults, **row}
-    title = merged.pop("title", merged.get("policy", "?"))
-    return title, _placed(merged)
+    title = title_of(merged)
+    return title, _placed({name: merged[name] for name in merged if name not in ("title", "published")})
+
+
+def title_of(row: Mapping[str, Any]) -> str:
+    return str(row.get("title", row.get("policy", "?")))
 
 
 def _placed(row: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,15 @@ from uuid import UUID
 from django.http import Http404
 
 from experiments.core.errors import BadInput
-from experiments.core.suites import Suite, load_suite, suite_names, value_grid
+from experiments.core.suites import (
+    Against,
+    Suite,
+    against_published,
+    load_suite,
+    mean_error,
+    suite_names,
+    value_grid,
+)
 from webapp.accounts.models import Project
 from webapp.compare.comparison import Comparison
 from webapp.compare.filters import comparable
@@ -79,10 +87,26 @@ def command_of(suite: Suite) -> str:
 
 def grid_of(suite: Suite, comparison: Comparison) -> list[tuple[str, list[float | None]]]:
     """The suite's value by workload and policy, as the paper prints it; empty for a suite that is no grid."""
-    if not suite.value:
-        return []
+    return value_grid(suite, _values(suite, comparison)) if suite.rows else []
+
+
+def _values(suite: Suite, comparison: Comparison) -> dict[str, float]:
     found = {entry.title: entry.estimates.get(suite.value) for entry in comparison.entries}
-    return value_grid(suite, {title: one.mean for title, one in found.items() if one is not None})
+    return {title: one.mean for title, one in found.items() if one is not None}
+
+
+@dataclass(frozen=True)
+class Published:
+    """The suite's figures beside what was published, and the mean of the errors."""
+
+    rows: tuple[Against, ...]
+    mean: float | None
+
+
+def published_of(suite: Suite, comparison: Comparison) -> Published | None:
+    """``None`` for a suite that names no published figures."""
+    rows = tuple(against_published(suite, _values(suite, comparison)))
+    return Published(rows, mean_error(rows)) if rows else None
 
 
 def titled_runs(found: SuiteState, project: Project) -> TitledRuns:

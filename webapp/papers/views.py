@@ -111,6 +111,7 @@ def suite(request: ProjectRequest, suite: str) -> HttpResponse:
         "comparison": comparison,
         "lines": comparison.lines,
         "grid": paper_suites.grid_of(found.suite, comparison),
+        "published": paper_suites.published_of(found.suite, comparison),
         "scatter": plots.scatter(comparison, choice, request.project, errors),
         "bars": plots.bars(comparison, choice, request.project),
         "texts": [(name, label, FORMATS[name].write(table)) for name, label in PASTED],

@@ -10,7 +10,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.core import suites
 from experiments.core.errors import BadInput
-from experiments.core.suites import load_suite, suite_names, value_grid
+from experiments.core.suites import against_published, load_suite, mean_error, suite_names, value_grid
 
 GRID = """
 title = "Two by two"
@@ -78,3 +78,33 @@ def test_every_suite_names_policies_metrics_and_hardware_that_exist() -> None:
         assert suite.value in ("", *METRICS)
         for _, row in replace(suite).specs():
             complete(row)
+
+
+def test_published_figures_stand_beside_ours_with_their_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A published 2.0 that we meet with 2.2 is 10 % off; a run without an answer leaves the mean open."""
+    text = """
+published = "Table 5"
+value = "step_time"
+[[run]]
+title = "22B"
+published = 2.0
+family = "memory"
+policy = "baseline"
+hardware = "a100-40g"
+workload = {source = "zoo:mlp"}
+"""
+    (tmp_path / "one.toml").write_text(text)
+    monkeypatch.setattr(suites, "FOLDER", tmp_path)
+    suite = load_suite("one")
+    assert (suite.published, suite.published_as) == ({"22B": 2.0}, "Table 5")
+    (row,) = against_published(suite, {"22B": 2.2})
+    assert (row.ours, row.error) == (2.2, pytest.approx(0.1))
+    assert mean_error([row]) == pytest.approx(0.1)
+    assert mean_error(against_published(suite, {})) is None
+
+
+def test_the_bubbles_of_the_schedules_are_their_closed_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suite", "parallel-bubbles"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("mean error 0.00%")

@@ -14,13 +14,14 @@ from playwright.sync_api import Page
 from experiments.core.suites import load_suite
 from tests.webapp.browser import browser_page, serving, sign_in
 from tests.webapp.cast import Cast, experiment_with, finished, make_cast, ready
+from tests.webapp.runs.test_parallel_figure import outcome as parallel_outcome
 from tests.webapp.test_every_address import address as url_of
 from tests.webapp.test_every_address import team_routes
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import trash
 from webapp.hosts.models import Host
 from webapp.nightly.services import create_schedule, run_now, tick
-from webapp.runs.models import Run, RunMetric
+from webapp.runs.models import Run, RunDocument, RunMetric
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -78,8 +79,11 @@ def test_the_main_pages_have_no_serious_fault_for_assistive_technology(
     red: Cast, address: str, theme: str
 ) -> None:
     model = ready(red.project, summary={"cards": [{"label": "ops", "value": 9, "unit": ""}], "plots": []})
-    experiment = experiment_with(red.project, model, queued=1, failed=1, succeeded=1)
-    run = finished(experiment.runs.get(state="succeeded"))
+    experiment = experiment_with(red.project, model, queued=1, failed=1, succeeded=2)
+    run, pipeline = experiment.runs.filter(state="succeeded").order_by("seed")
+    finished(run)
+    RunDocument.objects.create(run=pipeline, outcome=parallel_outcome())
+    Run.objects.filter(pk=pipeline.pk).update(family="parallel", policy="gpipe")
     schedule = create_schedule(red.project, red.ada, "memory-gpt2", 2, 0)
     run_now(schedule)
     trash(ready(red.project, name="thrown away"))
@@ -91,7 +95,13 @@ def test_the_main_pages_have_no_serious_fault_for_assistive_technology(
         "experiments/",
         "experiments/new",
     ]
-    pages += [f"experiments/{experiment.pk}/", f"compare/{experiment.pk}/", f"runs/{run.pk}/", "hosts/"]
+    pages += [
+        f"experiments/{experiment.pk}/",
+        f"compare/{experiment.pk}/",
+        f"runs/{run.pk}/",
+        f"runs/{pipeline.pk}/",
+        "hosts/",
+    ]
     pages += ["tables/", "tables/memory-gpt2/", "nightly/", f"nightly/{schedule.pk}/"]
     with browser_page(theme=theme) as page:
         page.goto(f"{address}/accounts/login/")

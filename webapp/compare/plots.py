@@ -79,11 +79,12 @@ def scatter(
     fronts = _fronts(groups, x, y)
     named = {id(entry) for front in fronts for entry in front.entries}
     labelled = named if len(having) > LABELLED else {id(entry) for entry in having}
+    beside = _beside(having, x, y, labelled)
     series = []
     for index, ((mode, question), members) in enumerate(groups.items()):
         look = _look(index, members[0].run.family, len(groups))
         name = ", ".join(filter(None, (question or members[0].run.family, mode)))
-        points = _points(members, x, y, labelled, project)
+        points = _points(members, x, y, beside, project)
         hover = [_described(entry, errors) for entry in members]
         series.append({"name": name, **look, **points, "hover": hover})
     for index, front in enumerate(fronts):
@@ -128,21 +129,21 @@ def _look(index: int, family: str, groups: int) -> dict[str, str]:
     return {"family": family} if groups == 1 else {"colour": f"plot-{index % HUES + 1}"}
 
 
-def _points(entries: Sequence[Entry], x: str, y: str, labelled: set[int], project: Project) -> dict[str, Any]:
-    spots = [(entry.estimates[x].mean, entry.estimates[y].mean) for entry in entries]
-    beside = labels.placed(spots, _beside(entries, x, y, labelled))
+def _points(
+    entries: Sequence[Entry], x: str, y: str, beside: dict[int, tuple[str, str]], project: Project
+) -> dict[str, Any]:
     return {
         "mode": "markers+text",
-        "x": [across for across, _ in spots],
-        "y": [up for _, up in spots],
-        "text": [name for name, _ in beside],
-        "textposition": [side for _, side in beside],
+        "x": [entry.estimates[x].mean for entry in entries],
+        "y": [entry.estimates[y].mean for entry in entries],
+        "text": [beside[id(entry)][0] for entry in entries],
+        "textposition": [beside[id(entry)][1] for entry in entries],
         "href": [project_url(project, "runs:run", run=entry.run.pk) for entry in entries],
     }
 
 
-def _beside(entries: Sequence[Entry], x: str, y: str, labelled: set[int]) -> list[str]:
-    """The names beside the points: those on one spot share one label, so that none covers another."""
+def _beside(entries: Sequence[Entry], x: str, y: str, labelled: set[int]) -> dict[int, tuple[str, str]]:
+    """The name beside each point and its side, of all groups together; those on one spot share one name."""
     spots: dict[tuple[str, str], list[int]] = {}
     for index, entry in enumerate(entries):
         if id(entry) in labelled:
@@ -152,7 +153,8 @@ def _beside(entries: Sequence[Entry], x: str, y: str, labelled: set[int]) -> lis
     for members in spots.values():
         names = list(dict.fromkeys(entries[index].name for index in members))
         text[members[0]] = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
-    return text
+    points = [(entry.estimates[x].mean, entry.estimates[y].mean) for entry in entries]
+    return {id(entry): one for entry, one in zip(entries, labels.placed(points, text), strict=True)}
 
 
 def _described(entry: Entry, errors: SimulatorErrors) -> str:

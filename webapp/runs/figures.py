@@ -8,6 +8,10 @@ from typing import Any
 
 #: Points of one curve that are sent to a browser.
 MOST_POINTS = 50_000
+#: What goes on while a run lasts: a curve over it is a line, however few its points (losses, staleness). Over anything
+#: else (devices, stages, how many updates late) it is bars, unless they are too many.
+PROGRESS = ("s", "", "step", "update", "iteration", "sample", "epoch")
+MOST_BARS = 200
 #: A limit is drawn into the figure of what it limits.
 LIMITS = {"capacity": "device_bytes"}
 NUMBERED = re.compile(r"(?P<stem>.+?)_(?P<number>\d+)")
@@ -39,7 +43,7 @@ def _figure(stem: str, names: list[str], series: Mapping[str, Mapping[str, Any]]
     longest = max(len(series[name].get("x") or ()) for name in names)
     return {
         "title": stem.replace("_", " "),
-        "kind": "bar" if x_unit not in ("s", "") and longest < 200 else "line",
+        "kind": "bar" if x_unit not in PROGRESS and longest < MOST_BARS else "line",
         "x_label": "time" if x_unit == "s" else x_unit,
         "x_unit": x_unit if x_unit == "s" else "",
         "y_label": stem.replace("_", " "),

@@ -177,3 +177,12 @@ def test_the_experiments_and_a_plan_leave_as_files(cast: Cast) -> None:
     plan = client.get(cast.url(f"runs/{run.pk}/plan?table=moves&export=latex")).content.decode()
     assert "offload & 66" in plan
     assert client.get(cast.url("experiments/?export=docx")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("x_unit", "kind"), [("update", "line"), ("s", "line"), ("stage", "bar"), ("device", "bar")]
+)
+def test_losses_over_updates_are_lines_and_figures_of_stages_bars(x_unit: str, kind: str) -> None:
+    curve = {"unit": "", "x": [0.0, 1.0], "y": [2.0, 1.0], "x_unit": x_unit}
+    (figure,) = figures_of({"loss_rank_0": curve, "loss_rank_1": curve})
+    assert (figure["kind"], len(figure["series"])) == (kind, 2)

@@ -17,11 +17,16 @@ from experiments.core.spec import Workload
 from experiments.hardware.parts import Device
 from experiments.hardware.roofline import op_times
 from experiments.readers.base import open_file
+from experiments.workloads import hf
 from experiments.workloads.jobs import JobTrace
+from experiments.workloads.kernel_times import timed_by_kernels
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
+from experiments.workloads.published import PUBLISHED
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import Step
+from experiments.workloads.transformer import from_config, has_closed_form
+from experiments.workloads.transformer_layers import CAPTURED, at_granularity, transformer_layers
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,19 @@ def load(workload: Workload) -> Loaded:
     """Open ``workload``: a zoo name, a stored step, or a file of any format read."""
     if workload.source.startswith("zoo:"):
         name = workload.source.removeprefix("zoo:")
-        model = ModelSource(workload.source, zoo=name, options=workload.options)
+        model = _published(name, workload) or ModelSource(workload.source, zoo=name, options=workload.options)
         return Loaded(model, "model", "zoo", jsonio.digest(workload.source))
     opened = open_file(Path(workload.source), workload.format, workload.options)
     reading = opened.reading
     kind, format_name = opened.reader.kind, opened.reader.format
     return Loaded(reading.value, kind, format_name, opened.sha256, reading.assumed, reading.warnings)
+
+
+def _published(name: str, workload: Workload) -> ModelSource | None:
+    known = PUBLISHED.get(name)
+    if known is None:
+        return None
+    return ModelSource(workload.source, config=known.config, options=known.options(workload.options))
 
 
 def _wrong_kind(loaded: Loaded, workload: Workload, wanted: str) -> BadInput:
@@ -92,18 +104,47 @@ def roofline_layers(graph: LayerGraph, device: Device) -> LayerGraph:
 
 
 def layers_of(
-    workload: Workload, device: Device | None, progress: Progress = silent
+    workload: Workload,
+    device: Device | None,
+    progress: Progress = silent,
+    granularity: str = CAPTURED,
 ) -> tuple[LayerGraph, Loaded]:
-    """The workload as a LayerGraph: read as one, or aggregated from its Step."""
+    """The workload as a LayerGraph: read as one, by the closed form of its configuration, or aggregated from its Step.
+
+    A decoder-only transformer that is known by its sizes needs no capture, however large it is, where who asks wants it
+    by blocks or by operators (``granularity``; a calculon sheet comes by blocks unless operators are wanted).
+    """
     loaded = load(workload)
-    if isinstance(loaded.value, LayerGraph):
-        if loaded.value.timing == "none" and device is not None:
-            return roofline_layers(loaded.value, device), loaded
-        return loaded.value, loaded
+    value = loaded.value
+    if isinstance(value, ModelSource) and granularity != CAPTURED and has_closed_form(value.config):
+        value = _transformer(value)
+    if isinstance(value, LayerGraph):
+        return _layers_timed_for(device, at_granularity(value, granularity)), loaded
     from experiments.workloads.aggregate import layer_graph
 
     step, loaded = step_of(workload, device, progress)
     return layer_graph(step), loaded
+
+
+def _layers_timed_for(device: Device | None, graph: LayerGraph) -> LayerGraph:
+    if graph.timing != "none" or device is None:
+        return graph
+    return timed_by_kernels(graph, device) if graph.work else roofline_layers(graph, device)
+
+
+def _transformer(source: ModelSource) -> LayerGraph:
+    """The configuration's model in closed form, with the step that a capture would have by default."""
+    options, config = source.options, source.config
+    kind = hf.MODEL_TYPES[config["model_type"]]
+    sequence = options.sequence or hf.longest_sequence(config, kind)
+    return transformer_layers(
+        from_config(source.name, config, sequence),
+        batch=options.batch or hf.SEQUENCES,
+        dtype=options.dtype or hf.value_type(config, kind),
+        optimizer=options.optimizer or "adamw",
+        kernels="eager" if options.kernels == "auto" else options.kernels,
+        fused_attention=options.attention != "math",
+    )
 
 
 def jobs_of(workload: Workload) -> tuple[JobTrace, Loaded]:

@@ -31,11 +31,22 @@ class WorkloadOptions:
     limit: int | None = knob(None, "keep only the first jobs or requests", low=1, high=10**8)
     rate: float | None = knob(None, "scale arrivals to this many per second", low=1e-9, high=1e9, unit="1/s")
     model: str | None = knob(None, "the model that serves a request trace, as a source")
+    vocabulary: int | None = knob(
+        None,
+        "words of a transformer whose sheet has none (adds embedding, logits and loss)",
+        low=1,
+        high=2**24,
+    )
+    kernels: str = knob(
+        "auto",
+        "element-wise kernels of a transformer that is not captured: fused by hand, one for each operation, compiled",
+        choices=("auto", "fused", "eager", "compiled"),
+    )
     extra: str | None = knob(None, "a side file of the workload (g10_extra, throughput table)")
 
 
 #: Options that say nothing about the step itself: steps that differ in no other option are one capture.
-NOT_OF_THE_STEP = ("steps", "limit", "rate", "model", "extra")
+NOT_OF_THE_STEP = ("steps", "limit", "rate", "model", "vocabulary", "kernels", "extra")
 
 
 @dataclass(frozen=True)

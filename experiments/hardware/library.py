@@ -1,7 +1,7 @@
 """Reads the spec sheets (``sheets/*.toml``): strict, merged, every name and alias unique.
 
-A sheet file holds tables ``[link.NAME]``, ``[host.NAME]``, ``[storage.NAME]`` and ``[device.NAME]``; a new sheet
-is a new table in any file of that folder. ``aliases`` are other names for the same sheet: short forms and the
+A sheet file holds tables ``[link.NAME]``, ``[host.NAME]``, ``[storage.NAME]``, ``[kernels.NAME]`` and
+``[device.NAME]``; a new sheet is a new table in any file of that folder. ``aliases`` are other names for the same sheet: short forms and the
 product names that drivers report.
 """
 
@@ -19,10 +19,10 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.core.units import DTYPE_BYTES
-from experiments.hardware.parts import Device, Host, Link, Peaks, Storage
+from experiments.hardware.parts import Device, Host, KernelRates, Link, Peaks, Storage
 
 SHEETS = Path(__file__).with_name("sheets")
-RECORDS = {"link": Link, "host": Host, "storage": Storage, "device": Device}
+RECORDS = {"link": Link, "host": Host, "storage": Storage, "kernels": KernelRates, "device": Device}
 KINDS = tuple(RECORDS)
 
 
@@ -43,11 +43,18 @@ class Sheets:
     links: Mapping[str, Link]
     hosts: Mapping[str, Host]
     storages: Mapping[str, Storage]
+    kernels: Mapping[str, KernelRates]
     devices: Mapping[str, DeviceSheet]
     aliases: Mapping[str, Mapping[str, str]]
 
     def of_kind(self, kind: str) -> Mapping[str, Any]:
-        by_kind = {"link": self.links, "host": self.hosts, "storage": self.storages, "device": self.devices}
+        by_kind = {
+            "link": self.links,
+            "host": self.hosts,
+            "storage": self.storages,
+            "kernels": self.kernels,
+            "device": self.devices,
+        }
         return by_kind[kind]
 
 
@@ -107,7 +114,7 @@ def nearest(name: object, known: Iterable[str], aliases: Iterable[str] = ()) -> 
 
 
 def names(kind: str = "device") -> tuple[str, ...]:
-    """Canonical sheet names of a kind (link, host, storage, device), sorted."""
+    """Canonical sheet names of a kind (link, host, storage, kernels, device), sorted."""
     return tuple(sorted(load().of_kind(kind)))
 
 
@@ -124,7 +131,8 @@ def _row(sheets: Sheets, kind: str, name: str) -> dict[str, Any]:
         machine = {"host": sheet.host.name, "storage": sheet.storage.name, "network": sheet.network.name}
         part = sheet.device
         links = {"host_link": part.host_link.name, "peer_link": part.peer_link.name}
-        return {"kind": kind, "aliases": aliases, **part.to_json(), **links, **machine}
+        rates = {"kernels": part.kernels.name}
+        return {"kind": kind, "aliases": aliases, **part.to_json(), **rates, **links, **machine}
     return {"kind": kind, "aliases": aliases, **sheet.to_json()}
 
 
@@ -143,7 +151,8 @@ def read(folder: Path) -> Sheets:
     links = {name: _record(Link, "link", name, row) for name, row in tables["link"].items()}
     hosts = {name: _record(Host, "host", name, row) for name, row in tables["host"].items()}
     storages = {name: _record(Storage, "storage", name, row) for name, row in tables["storage"].items()}
-    parts = Sheets(links, hosts, storages, {}, aliases)
+    kernels = {name: _record(KernelRates, "kernels", name, row) for name, row in tables["kernels"].items()}
+    parts = Sheets(links, hosts, storages, kernels, {}, aliases)
     devices = {name: _device_sheet(name, row, parts) for name, row in tables["device"].items()}
     return dataclasses.replace(parts, devices=devices)
 
@@ -217,6 +226,8 @@ def _device_sheet(name: str, row: Mapping[str, Any], parts: Sheets) -> DeviceShe
     machine = {key: figures.pop(key, None) for key in ("host", "storage", "network")}
     for key in ("host_link", "peer_link"):
         figures[key] = _named(parts.links, figures.get(key), f"{where}.{key}")
+    if "kernels" in figures:
+        figures["kernels"] = _named(parts.kernels, figures["kernels"], f"{where}.kernels")
     figures["peak_flops"] = _peaks(figures.get("peak_flops", {}), f"{where}.peak_flops")
     return DeviceSheet(
         device=_record(Device, "device", name, figures),

@@ -109,6 +109,54 @@ class Storage:
 
 
 @dataclass(frozen=True)
+class KernelRates:
+    """How kernels of a device fall short of its peaks, by size and shape (``hardware.products`` has the formulas).
+
+    ``product_efficiency`` is the share of the peak inside a large tile, ``fill`` the terms of the inner loop that a
+    tile's start and end cost, ``stream_efficiency`` the share of the memory bandwidth of element-wise kernels, ``attention_efficiency`` the share
+    of the peak of a fused attention kernel, ``launch`` the seconds between kernels. ``collective_efficiency`` is the
+    share of the peer link's bandwidth that collectives reach, ``network_efficiency`` that of a network adapter.
+    ``reserved_bytes`` is what context, libraries and communicators hold of the memory, ``fragmentation`` the share of
+    activations that allocators lose: both assumptions. ``fitted_on`` names the published figures behind them.
+    """
+
+    name: str
+    multiprocessors: int
+    product_efficiency: float
+    fill: float
+    stream_efficiency: float
+    attention_efficiency: float
+    launch: float
+    collective_efficiency: float
+    network_efficiency: float
+    reserved_bytes: int
+    fragmentation: float
+    fitted_on: str
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+#: For devices without figures of their own: what well-tuned kernels of many devices reach. Nothing was fitted.
+USUAL_KERNELS = KernelRates(
+    name="usual",
+    multiprocessors=80,
+    product_efficiency=0.85,
+    fill=64.0,
+    stream_efficiency=0.8,
+    attention_efficiency=0.5,
+    launch=4e-6,
+    collective_efficiency=1.0,
+    network_efficiency=1.0,
+    reserved_bytes=2**30,
+    fragmentation=0.03,
+    fitted_on="nothing",
+    source="assumption",
+)
+
+
+@dataclass(frozen=True)
 class Device:
     """One accelerator (or a CPU seen as one).
 
@@ -129,6 +177,7 @@ class Device:
     compute_efficiency: float = 1.0
     memory_efficiency: float = 1.0
     efficiency_source: str = "none: times from the peaks are lower bounds"
+    kernels: KernelRates = USUAL_KERNELS
 
     def peak(self, dtype: str) -> float:
         """Peak FLOP/s for ``dtype``, or of the next wider type the device has (see ``WIDER``)."""
@@ -142,7 +191,8 @@ class Device:
     def to_json(self) -> dict[str, Any]:
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         links = {"host_link": self.host_link.to_json(), "peer_link": self.peer_link.to_json()}
-        return {**plain, **links, "peak_flops": dict(self.peak_flops)}
+        rates = {"peak_flops": dict(self.peak_flops), "kernels": self.kernels.to_json()}
+        return {**plain, **links, **rates}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ Each device has a way out of it and a way into it on its node's link; each rail 
 switch a way up to the spine and a way down. Devices of a node are joined all to all. A transfer to another node leaves and
 arrives by the rail of its target; where that is not the sender's own, it first crosses the sender's node link to the
 rail's first device. With one rail a node's devices share its adapter, and their node link is not used.
-A link that is not duplex has one channel for both ways.
+A link that is not duplex has one channel for both ways. Where a device's sheet says what share of their bandwidth its links
+reach (``KernelRates``), channels are that much slower.
 """
 
 from __future__ import annotations
@@ -71,12 +72,15 @@ class Topology:
         self.uplinks = self.adapters + 2 * len(nodes) * self._rails
         self._duplex = np.array([node.link.duplex for node in nodes])
         self._latency = np.array([node.link.latency for node in nodes])
-        self._bandwidth = np.array([node.link.bandwidth for node in nodes])
+        rates = [node.device.kernels for node in nodes]
+        reached = np.array([rate.collective_efficiency for rate in rates])
+        self._bandwidth = np.array([node.link.bandwidth for node in nodes]) * reached
+        self._reached = min(rate.network_efficiency for rate in rates)
         self.rate = np.repeat(np.concatenate([self._bandwidth[self.node], *self._network_rates()]), 2)
 
     def _network_rates(self) -> tuple[Floats, Floats]:
         """Bytes/s of each rail of each node, and of each rail of each leaf."""
-        rail = self._network.bandwidth / self._rails
+        rail = self._network.bandwidth * self._reached / self._rails
         taper = self._switch.oversubscription if self._switch else 1.0
         under = np.bincount(self._leaf)
         return np.full(len(self._leaf) * self._rails, rail), np.repeat(under * rail / taper, self._rails)

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from experiments.core.errors import BadInput, LabError
 from experiments.models.catalogue import ZooModel
 from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
-from experiments.workloads.hf import MODEL_TYPES, ModelType, checked
+from experiments.workloads.hf import (
+    MODEL_TYPES,
+    PICTURES,
+    SEQUENCES,
+    ModelType,
+    checked,
+    longest_sequence,
+    value_type,
+)
 
 #: What ``transformers`` raises on a configuration whose values do not fit one another.
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -21,19 +29,16 @@ MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtime
 def defaults(config: Mapping[str, Any]) -> ZooModel:
     """Batch, sequence, image and dtype of a step, from the config where it says so."""
     kind = _kind(config)
-    positions = config.get(kind.positions)
-    longest = positions - kind.reserved if isinstance(positions, int) else kind.sequence
     size = config.get("image_size")
-    named = config.get("dtype") or config.get("torch_dtype")
     return ZooModel(
         kind.name,
         "from a configuration",
         "",
-        batch=32 if kind.image else 8,
-        sequence=None if kind.image else min(longest, kind.sequence),
+        batch=PICTURES if kind.image else SEQUENCES,
+        sequence=None if kind.image else longest_sequence(config, kind),
         image=(size if isinstance(size, int) else 224) if kind.image else None,
         optimizer="adamw",
-        dtype=named if named in ("float32", "float16", "bfloat16") else kind.dtype,
+        dtype=value_type(config, kind),
     )
 
 

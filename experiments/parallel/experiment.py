@@ -32,6 +32,7 @@ from experiments.parallel.simulator import (
 from experiments.sources import Loaded, layers_of
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
+from experiments.workloads.transformer_layers import CAPTURED
 
 #: Workers whose memory curve is drawn, points of a curve, and slots of a timeline that are kept in an outcome.
 MOST_CURVES, MOST_POINTS, MOST_EVENTS = 16, 2000, 20000
@@ -73,7 +74,8 @@ def place(spec: RunSpec, policy: Policy, progress: Progress) -> Placed:
     """The plan of ``spec`` without carrying it out."""
     placer = cast(ParallelPolicy, policy)
     cluster = _cluster(spec, placer)
-    model, loaded = layers_of(spec.workload, cluster.device, part(progress, 0.0, 0.8))
+    layers = placer.layers if spec.mode == "simulated" else CAPTURED
+    model, loaded = layers_of(spec.workload, cluster.device, part(progress, 0.0, 0.8), layers)
     options = spec.workload.options
     estimate = model_estimate(
         model, cluster, evaluate, options.dtype, options.optimizer, spec.seed, part(progress, 0.8, 1.0)

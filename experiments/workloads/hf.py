@@ -109,6 +109,23 @@ def _check_list(name: str, value: list[Any], where: str) -> None:
             raise BadInput(f"{name} holds {entry!r:.80}", where, f"numbers up to {LIMITS['width'][0]}")
 
 
+def longest_sequence(config: Mapping[str, Any], kind: ModelType) -> int:
+    """Tokens of a step unless its options say otherwise: what the positions allow, up to the type's usual length."""
+    positions = config.get(kind.positions)
+    longest = positions - kind.reserved if isinstance(positions, int) else kind.sequence
+    return min(longest, kind.sequence)
+
+
+def value_type(config: Mapping[str, Any], kind: ModelType) -> str:
+    """The dtype that a configuration names, else the type's usual one."""
+    named = config.get("dtype") or config.get("torch_dtype")
+    return named if named in ("float32", "float16", "bfloat16") else kind.dtype
+
+
+#: Samples of a step unless its options say otherwise.
+SEQUENCES, PICTURES = 8, 32
+
+
 def dropouts(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The config's dropout rates that are not 0: models are built without dropout."""
     return tuple(

@@ -8,8 +8,10 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.workloads.einsum import Operator
+from experiments.workloads.kernels import Work
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import Floats
+from experiments.workloads.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,9 @@ class LayerGraph:
     the next layer reads) and ``stash_bytes`` (kept for the backward pass) are bytes, the latter two for ``batch``
     samples too. ``predecessors[i]`` are the layers whose output layer ``i`` reads. ``einsums`` are the operators that
     the layers are made of, as loops over named dimensions, in execution order, where the source tells (see ``workloads.einsum``).
+
+    Where the model is a transformer known by its sizes, that is ``transformer``, and ``work[i]`` is what layer ``i`` runs,
+    by shape; else layers are known by their times alone.
     """
 
     name: str
@@ -38,10 +43,14 @@ class LayerGraph:
     timed_on: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     einsums: tuple[Operator, ...] = ()
+    work: tuple[tuple[Work, ...], ...] = ()
+    transformer: Transformer | None = None
 
     def __post_init__(self) -> None:
         if any(len(column) != len(self.layer) for column in self._columns()):
             raise BadInput("columns differ in length", self.name)
+        if self.work and len(self.work) != len(self.layer):
+            raise BadInput("work and layers differ in number", self.name)
         if (self.predecessors.values >= self.predecessors.rows()).any():
             raise BadInput("a layer reads one that comes after it", self.name, "layers in topological order")
 

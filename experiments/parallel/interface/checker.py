@@ -81,9 +81,7 @@ def _figures(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
         yield f"ZeRO stage {plan.zero} does not exist"
     if plan.synchronisation.algorithm not in ALGORITHMS:
         yield f"no all-reduce is called {plan.synchronisation.algorithm!r}"
-    for layer in plan.recompute:
-        if not 0 <= layer < len(model):
-            yield f"recomputed layer {layer} is not one of {len(model)}"
+    yield from _recomputed(plan, model)
     for sharding in plan.shardings:
         if not 0 <= sharding.layer < len(model):
             yield f"sharded layer {sharding.layer} is not one of {len(model)}"
@@ -92,6 +90,14 @@ def _figures(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
     for layer, times in Counter(sharding.layer for sharding in plan.shardings).items():
         if times > 1:
             yield f"layer {layer} is sharded {times} times"
+
+
+def _recomputed(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
+    for layer in plan.recompute:
+        if not 0 <= layer < len(model):
+            yield f"recomputed layer {layer} is not one of {len(model)}"
+    for layer in sorted(set(plan.checkpoints) - set(plan.recompute)):
+        yield f"layer {layer} is a checkpoint but is not recomputed"
 
 
 def _slots(plan: ParallelPlan) -> Iterator[str]:

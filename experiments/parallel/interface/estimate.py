@@ -15,8 +15,15 @@ from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Device, Hardware
 from experiments.parallel.interface.plan import ParallelPlan, Sharding, Stage
 from experiments.parallel.interface.states import StateBytes, state_bytes
+from experiments.workloads.kernel_times import PassSeconds, layer_seconds
+from experiments.workloads.kernels import WHOLE, Cut
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.step import Floats
+
+#: Of a backward pass, what the weight gradient takes where only times are known: both products are equal in FLOPs.
+WEIGHT_SHARE = 0.5
+#: Axes of a sharding that divide the columns of a weight.
+COLUMN_AXES = ("column", "vocabulary")
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Layer times, FLOPs and bytes scale linearly with the samples; states follow ``dtype`` and ``optimizer``.
+    """FLOPs and bytes scale linearly with the samples, and so do times unless a layer's work is known by its shapes
+    (``pass_seconds``); states follow ``dtype`` and ``optimizer``.
 
     ``evaluate`` carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for planners that
     search. ``seed`` is the run's, for planners that draw; they tell how far they are through ``progress``.
@@ -54,6 +62,26 @@ class Estimate:
     def layer_parameters(self) -> Floats:
         """Parameters (a count) of each layer. Shape: (layers,)."""
         return self.model.parameter_bytes / DTYPE_BYTES[self.dtype]
+
+    def pass_seconds(self, layer: int, samples: float, sharding: Sharding | None = None) -> PassSeconds:
+        """Seconds of ``layer`` for ``samples`` on one of the devices that ``sharding`` divides it among."""
+        model = self.model
+        if model.work:
+            return layer_seconds(self.devices[0], model.work[layer], samples, cut_of(sharding), self.dtype)
+        share = samples / model.batch / (sharding.compute if sharding else 1)
+        backward = float(model.backward_seconds[layer]) * share
+        forward = float(model.forward_seconds[layer]) * share
+        return PassSeconds(forward, backward * (1 - WEIGHT_SHARE), backward * WEIGHT_SHARE)
+
+    @property
+    def reserved_bytes(self) -> float:
+        """What context, libraries and communicators hold of a device; nothing where layers are known by times alone."""
+        return float(self.devices[0].kernels.reserved_bytes) if self.model.work else 0.0
+
+    @property
+    def fragmentation(self) -> float:
+        """The share of activations that allocators lose; nothing where layers are known by times alone."""
+        return self.devices[0].kernels.fragmentation if self.model.work else 0.0
 
     @functools.cached_property
     def devices(self) -> tuple[Device, ...]:
@@ -83,6 +111,15 @@ def model_estimate(
     states = state_bytes(dtype, optimizer)
     estimate = Estimate(model, cluster, dtype, states, lambda plan: evaluate(plan, estimate), seed, progress)
     return estimate
+
+
+def cut_of(sharding: Sharding | None) -> Cut:
+    """How a sharding changes the shapes of a layer's products; by its axis a weight loses columns or rows."""
+    if sharding is None:
+        return WHOLE
+    columns = sharding.parameters if sharding.axis in COLUMN_AXES else 1
+    rows = sharding.parameters if sharding.axis == "row" else 1
+    return Cut(sharding.compute, columns, rows)
 
 
 def shardings_by_layer(plan: ParallelPlan) -> dict[int, Sharding]:

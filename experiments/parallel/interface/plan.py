@@ -152,7 +152,8 @@ class Synchronisation:
     of the slowest: 0 is BSP, n is SSP, ``None`` is ASP. Gradients travel in buckets of at least ``bucket_bytes``
     (the last may be smaller), by ``algorithm``. ``servers`` are the devices that hold the parameters, if any, in ranges
     of ``bucket_bytes`` at most. A worker fetches parameters every ``fetch_every`` iterations and pushes what it has
-    accumulated every ``push_every``; with ``fetch_ahead`` it computes while they are on their way.
+    accumulated every ``push_every``; with ``fetch_ahead`` it computes while they are on their way. With ``regather`` ZeRO 3
+    gathers the weights of what is computed again twice in a backward pass: for computing it again, and for its gradient.
 
     ``summation`` is a third kind: parts of ``bucket_bytes`` at most are summed by one of ``servers`` each, in proportion to
     their ``shares``, and sent back; at most ``in_flight`` are under way. ``buckets`` says which layers make a bucket (first
@@ -172,6 +173,7 @@ class Synchronisation:
     in_flight: int = 16
     buckets: tuple[tuple[int, int], ...] = ()
     cycle: float = 0.0
+    regather: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,9 @@ class ParallelPlan:
     on every device of their workers. An asynchronous pipeline's plan covers several ``steps``; then ``batch`` is the
     samples of all of them, and replicas reduce their gradients after every pass. ``notes`` is what
     the policy wants to be read beside the plan (JSON): predicted figures, what a search looked at.
+
+    ``checkpoints`` are the recomputed layers whose input is kept; each begins a run that is computed again by itself.
+    Without them every run of neighbours in ``recompute`` keeps the input of its first.
 
     ``slices`` has one entry for each micro-batch where these are parts of sequences; the slices of the same samples
     follow each other, and each needs those before it. ``slot_overhead`` are seconds that a slot takes besides its layers.
@@ -204,6 +209,7 @@ class ParallelPlan:
     slices: tuple[Slice, ...] = ()
     slot_overhead: float = 0.0
     training: Training | None = None
+    checkpoints: tuple[int, ...] = ()
 
     @property
     def sequence(self) -> int:
@@ -258,6 +264,7 @@ class ParallelPlan:
             slices=tuple(Slice(*row) for row in data.get("slices", ())),
             slot_overhead=data.get("slot_overhead", 0.0),
             training=Training.from_json(data["training"]) if data.get("training") else None,
+            checkpoints=tuple(data.get("checkpoints", ())),
         )
 
 

@@ -22,6 +22,7 @@ from experiments.parallel.interface.plan import (
     Worker,
 )
 from experiments.workloads.layers import LayerGraph
+from experiments.workloads.transformer_layers import CAPTURED
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class ParallelPolicy(Policy):
     """Places a model on a cluster. ``batch`` is the samples of one step over all devices."""
 
     family: ClassVar[str] = "parallel"
+    #: The layers that ``place`` is given where the model's sizes are enough to know them (``transformer_layers``).
+    layers: ClassVar[str] = CAPTURED
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         """The plan; ``BadInput`` when batch, layers or devices do not divide as the policy needs."""

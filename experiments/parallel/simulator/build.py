@@ -202,7 +202,8 @@ class Builder:
             self._reduce(stage, bucket, parameters, members)
             return
         size = parameters * self.estimate.states.weight
-        message = self._among(stage, "all_gather", size)
+        twice = what == f"gather {BACKWARD}" and self.plan.synchronisation.regather
+        message = self._among(stage, "all_gather", size * (2 if twice else 1))
         after = [self._before[piece] for _, piece in members if piece in self._before]
         task = self.graph.send((stage, bucket), message, after)
         for worker, piece in members:

@@ -1,6 +1,7 @@
 """Bytes on each device over a step: model states for the whole step, activations and gathered weights while they live.
 
-Not counted: workspace inside an op, communication buffers beyond the buckets, fragmentation.
+Where layers are known by their work, the device's allowances are added: what context and communicators hold, and the
+share of activations that allocators lose. Not counted: workspace inside an op, communication buffers beyond the buckets.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def _usage(built: Builder, times: Times, worker: int, changes: list[tuple[float,
     moments, totals = _running(changes)
     by_stage = {stage: _most(counts) for stage, counts in sorted(live.items())}
     together = _most(itertools.chain.from_iterable(live.values()))
-    return Usage(persistent, moments, [persistent + total for total in totals], together, by_stage)
+    base, lost = persistent + built.estimate.reserved_bytes, 1 + built.estimate.fragmentation
+    return Usage(persistent, moments, [base + total * lost for total in totals], together, by_stage)
 
 
 def _most(counts: Iterable[tuple[float, float]]) -> int:

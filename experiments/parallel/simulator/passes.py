@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from experiments.parallel.interface import (
@@ -28,6 +28,20 @@ class Run:
     after: tuple[Message, ...]
 
 
+def merged(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """``runs`` as one where all their messages follow each other on the same channels of one node, which only the
+    worker's own messages use: it computes as long, and waits as long in all for what the computations do not hide.
+    """
+    messages = [message for run in runs for message in (*run.beside, *run.after)]
+    if len(runs) < 2 or any(m.shares or m.channels != messages[0].channels for m in messages):
+        return tuple(runs)
+    waits = [max(0.0, sum(m.seconds for m in run.beside) - run.seconds) for run in runs]
+    after = sum(m.seconds for run in runs for m in run.after)
+    parts = tuple(part for message in messages for part in message.parts or (message,))
+    whole = replace(messages[0], seconds=sum(waits) + after, parts=parts)
+    return (Run(sum(run.seconds for run in runs), (), (whole,)),)
+
+
 class Passes:
     """What each worker's passes consist of; equal ones are worked out once. ``slowdown``: how much longer each computes."""
 
@@ -49,7 +63,7 @@ class Passes:
         key = worker, slot.kind, layers, size
         if key not in self._runs:
             parts = self._parts(slot.kind, layers)
-            self._runs[key] = tuple(run for part in parts for run in self._looped(worker, slot, part))
+            self._runs[key] = merged([run for part in parts for run in self._looped(worker, slot, part)])
         return self._runs[key]
 
     def once_a_step(self, worker: int, slot: Slot, layers: range) -> list[Message]:

@@ -23,9 +23,6 @@ from experiments.parallel.interface.shards import whole_output
 from experiments.parallel.interface.slices import attention_shares, slice_shares
 from experiments.workloads.step import Floats
 
-#: Of a backward pass, what the weight gradient takes when it is a slot of its own: both matmuls are equal in FLOPs.
-WEIGHT_SHARE = 0.5
-
 
 class StageFigures:
     """Everything per layer of the whole model, scaled to one micro-batch; columns have shape (layers,).
@@ -39,11 +36,9 @@ class StageFigures:
         scale = (1 if plan.slices else plan.micro_batch_samples) / model.batch
         self._sharded = shardings_by_layer(plan)
         self._seconds: dict[tuple[str, range, Slice | None], float] = {}
-        compute = self._parts("compute")
         self.again = np.zeros(len(model))
         self.again[list(plan.recompute)] = 1.0
-        self.forward = model.forward_seconds * scale / compute
-        self.backward = model.backward_seconds * scale / compute
+        self._checkpoints = set(plan.checkpoints)
         self.output_bytes = model.output_bytes * scale
         self.stash_bytes = model.stash_bytes * scale / self._parts("activations")
         self.has_weight_slots = any(slot.kind == WEIGHT for worker in plan.workers for slot in worker.slots)
@@ -56,13 +51,14 @@ class StageFigures:
     @functools.cached_property
     def pass_seconds(self) -> dict[str, Floats]:
         """Seconds of each layer by kind of slot; a backward pass includes computing again what was dropped."""
-        split = WEIGHT_SHARE if self.has_weight_slots else 0.0
-        again = self.forward * self.again
-        return {
-            FORWARD: self.forward,
-            BACKWARD: self.backward * (1 - split) + again,
-            WEIGHT: self.backward * split,
-        }
+        samples = 1 if self.plan.slices else self.plan.micro_batch_samples
+        passes = [
+            self.estimate.pass_seconds(layer, samples, self._sharded.get(layer))
+            for layer in range(len(self.estimate.model))
+        ]
+        forward, backward, weight = (np.array(column) for column in zip(*passes, strict=True))
+        backward = backward if self.has_weight_slots else backward + weight
+        return {FORWARD: forward, BACKWARD: backward + forward * self.again, WEIGHT: weight}
 
     @property
     def gradient_kind(self) -> str:
@@ -96,10 +92,16 @@ class StageFigures:
         return self.portion(micro_batch) if self.plan.slices else self.plan.micro_batch_samples
 
     def collectives(self, kind: str, layers: range) -> Iterable[Collective]:
-        """Those among a worker's devices in a pass over ``layers``; a weight-gradient pass has none."""
-        for layer in layers if self._sharded else ():
-            if layer in self._sharded and kind != WEIGHT:
-                yield from getattr(self._sharded[layer], "forward" if kind == FORWARD else "backward")
+        """Those among a worker's devices in a pass over ``layers``; a weight-gradient pass has none.
+
+        What is computed again in the backward pass communicates again.
+        """
+        for layer in layers if self._sharded and kind != WEIGHT else ():
+            sharding = self._sharded.get(layer)
+            if sharding is not None and (kind == FORWARD or self.again[layer]):
+                yield from sharding.forward
+            if sharding is not None and kind == BACKWARD:
+                yield from sharding.backward
 
     @functools.cached_property
     def parameters(self) -> list[Floats]:
@@ -163,19 +165,45 @@ class StageFigures:
     def kept_bytes(self) -> list[float]:
         """For each stage the activation bytes kept between a micro-batch's forward and backward pass.
 
-        Where layers recompute, each run of them keeps its input only: the output of the layer before the run.
+        A run of layers that is computed again keeps its inputs only: what it reads of layers before it, divided among
+        the worker's devices as the run's first layer divides what it keeps.
         """
         return [self._kept_bytes(number) for number in range(len(self.plan.stages))]
 
     def _kept_bytes(self, number: int) -> float:
         stage = self.plan.stages[number]
-        layers = range(stage.begin, stage.end)
-        kept = sum(float(self.stash_bytes[layer]) for layer in layers if not self.again[layer])
-        starts = [i for i in layers if self.again[i] and i and not (i > stage.begin and self.again[i - 1])]
-        return kept + sum(float(self.output_bytes[layer - 1]) for layer in starts)
+        stays = [layer for layer in range(stage.begin, stage.end) if not self.again[layer]]
+        kept = float(self.stash_bytes[stays].sum())
+        return kept + sum(self._input_bytes(run) for run in self._runs(number))
+
+    def _input_bytes(self, run: range) -> float:
+        read = {int(source) for layer in run for source in self.estimate.model.predecessors[layer]}
+        outside = sorted(source for source in read if source < run.start)
+        first = self._sharded.get(run.start)
+        return float(self.output_bytes[outside].sum()) / (first.activations if first else 1)
+
+    def _runs(self, number: int) -> list[range]:
+        """Neighbouring layers of a stage that are computed again together: to the next checkpoint, or to the end."""
+        stage, found = self.plan.stages[number], []
+        begin = None
+        for layer in range(stage.begin, stage.end + 1):
+            inside = layer < stage.end and bool(self.again[layer])
+            if begin is not None and (not inside or layer in self._checkpoints):
+                found.append(range(begin, layer))
+                begin = None
+            if inside and begin is None:
+                begin = layer
+        return found
 
     @functools.cached_property
     def recomputed_bytes(self) -> list[float]:
-        """For each stage the activation bytes that exist only while the backward pass of a micro-batch runs."""
-        again = self.stash_bytes * self.again
-        return [float(again[stage.begin : stage.end].sum()) for stage in self.plan.stages]
+        """For each stage the activation bytes that exist only while a micro-batch's backward pass runs: one run's."""
+        return [
+            max(
+                (float(self.stash_bytes[run.start : run.stop].sum()) for run in self._runs(number)),
+                default=0.0,
+            )
+            if self._checkpoints
+            else float((self.stash_bytes * self.again)[stage.begin : stage.end].sum())
+            for number, stage in enumerate(self.plan.stages)
+        ]

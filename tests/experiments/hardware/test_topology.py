@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from experiments.hardware import Hardware, Link, NodeGroup, Switch, collectives, resolve
+from experiments.hardware.parts import USUAL_KERNELS
 from experiments.hardware.patterns import PATTERNS
 from experiments.hardware.topology import Cost, Topology
 
@@ -40,7 +41,8 @@ def machines(
     rails: int = 1,
     switch: Switch | None = None,
 ) -> Hardware:
-    node = dataclasses.replace(resolve("a100-80g").node, device_count=per_node, link=link)
+    device = dataclasses.replace(resolve("a100-80g").device, kernels=USUAL_KERNELS)
+    node = dataclasses.replace(resolve("a100-80g").node, device=device, device_count=per_node, link=link)
     return Hardware("test", (NodeGroup(nodes, node),), network, rails, switch)
 
 

@@ -1,0 +1,156 @@
+"""Shardings of a transformer's operators for tensor, sequence and context parallelism.
+
+Source: Shoeybi et al., Megatron-LM, 2019, section 3 (columns, then rows: one all-reduce forward behind the second product,
+one backward before the first); Korthikanti et al., MLSys'23, section 4.2 (sequence parallelism: the all-reduces become
+an all-gather before and a reduce-scatter behind, and what lies between the pairs is divided too; the input that was
+gathered is gathered again for the weight gradient). A worker's devices are numbered with the tensor axis innermost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from experiments.core.units import DTYPE_BYTES
+from experiments.parallel.interface import Collective, Sharding
+from experiments.workloads.layers import LayerGraph
+from experiments.workloads.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Devices of a worker: ``tensor`` times ``context``; ``sequence`` divides what tensor parallelism replicates.
+
+    With ``overlap`` collectives of the backward pass run beside the weight gradients' products.
+    """
+
+    tensor: int = 1
+    context: int = 1
+    sequence: bool = False
+    overlap: bool = True
+
+    @property
+    def devices(self) -> int:
+        return self.tensor * self.context
+
+    @property
+    def between(self) -> int:
+        """Parts of what lies between the tensor-parallel products: norms, residuals, their inputs."""
+        return self.context * (self.tensor if self.sequence else 1)
+
+
+#: Parts of a row's name and what is done with the row.
+_COLUMN = ("qkv", "query", "expand", "logits")
+_FOLLOWS = ("key", "value", "up")
+_ROW = ("projection", "contract")
+_INSIDE = ("rotary", "attention", "activation")
+
+
+def megatron_shardings(
+    model: LayerGraph, mesh: Mesh, layers: Iterable[int] | None = None
+) -> tuple[Sharding, ...]:
+    """One for every operator of ``model``, or of ``layers``; none on a single device."""
+    if mesh.devices == 1:
+        return ()
+    return tuple(_Shardings(model, mesh).of(range(len(model)) if layers is None else layers))
+
+
+class _Shardings:
+    def __init__(self, model: LayerGraph, mesh: Mesh) -> None:
+        assert model.transformer is not None
+        self.model, self.mesh = model, mesh
+        self.transformer: Transformer = model.transformer
+        self.size = DTYPE_BYTES[str(model.facts["dtype"])]
+
+    def of(self, layers: Iterable[int]) -> Iterator[Sharding]:
+        for layer in layers:
+            yield self._of(layer, self.model.layer[layer].rpartition(".")[2])
+
+    def _of(self, layer: int, part: str) -> Sharding:
+        if part in _COLUMN:
+            return self._cut(layer, "column", self._into(), self._before())
+        if part in _FOLLOWS:
+            return self._cut(layer, "column", (), ())
+        if part in _ROW:
+            return self._rows(layer)
+        if part == "attention":
+            return self._core(layer)
+        if part in _INSIDE:
+            return self._inside(layer)
+        if part == "embedding":
+            return self._embedding(layer)
+        if part == "loss":
+            return self._inside(layer, (self._collective("all_reduce", 12.0 * self.transformer.sequence),))
+        parts = self.mesh.between
+        return Sharding(layer, "sequence", parts, 1, parts)
+
+    # --- collectives of the tensor axis ---------------------------------------------------------------------
+
+    def _collective(self, kind: str, size: float, overlap: bool = False) -> Collective:
+        return Collective(kind, size, ranks=self.mesh.tensor, overlap=overlap and self.mesh.overlap)
+
+    @property
+    def _activation(self) -> float:
+        """Bytes of a sample's hidden values on the devices of one tensor group."""
+        return self.transformer.sequence * self.transformer.hidden * self.size / self.mesh.context
+
+    def _into(self) -> tuple[Collective, ...]:
+        """Forward, before the first product of a pair."""
+        if self.mesh.tensor == 1 or not self.mesh.sequence:
+            return ()
+        return (self._collective("all_gather", self._activation),)
+
+    def _before(self) -> tuple[Collective, ...]:
+        """Backward, of the first product of a pair: the gradient of its input."""
+        if self.mesh.tensor == 1:
+            return ()
+        if not self.mesh.sequence:
+            return (self._collective("all_reduce", self._activation, overlap=True),)
+        return (
+            self._collective("all_gather", self._activation, overlap=True),
+            self._collective("reduce_scatter", self._activation, overlap=True),
+        )
+
+    def _behind(self) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
+        """Forward and backward, of the second product of a pair."""
+        if self.mesh.tensor == 1:
+            return (), ()
+        if not self.mesh.sequence:
+            return (self._collective("all_reduce", self._activation),), ()
+        gather = self._collective("all_gather", self._activation)
+        return (self._collective("reduce_scatter", self._activation),), (gather,)
+
+    # --- operators ------------------------------------------------------------------------------------------
+
+    def _cut(
+        self, layer: int, axis: str, forward: tuple[Collective, ...], backward: tuple[Collective, ...]
+    ) -> Sharding:
+        mesh = self.mesh
+        return Sharding(layer, axis, mesh.devices, mesh.tensor, mesh.between, forward, backward)
+
+    def _rows(self, layer: int) -> Sharding:
+        mesh = self.mesh
+        forward, backward = self._behind()
+        return Sharding(layer, "row", mesh.devices, mesh.tensor, mesh.devices, forward, backward)
+
+    def _inside(self, layer: int, forward: tuple[Collective, ...] = ()) -> Sharding:
+        """Between a pair of products everything is divided by heads or columns."""
+        collectives = forward if self.mesh.tensor > 1 else ()
+        return Sharding(layer, "heads", self.mesh.devices, 1, self.mesh.devices, collectives, ())
+
+    def _core(self, layer: int) -> Sharding:
+        """With context parallelism keys and values go round the ring, and their gradients come back."""
+        mesh, whole = self.mesh, self._inside(layer)
+        if mesh.context == 1:
+            return whole
+        size = self.transformer.sequence * 2.0 * self.transformer.kv_width * self.size / mesh.tensor
+        gather, scatter = (
+            Collective(kind, size, ranks=mesh.context, stride=mesh.tensor, overlap=True)
+            for kind in ("all_gather", "reduce_scatter")
+        )
+        return Sharding(layer, "heads", mesh.devices, 1, mesh.devices, (gather,), (gather, scatter))
+
+    def _embedding(self, layer: int) -> Sharding:
+        mesh = self.mesh
+        forward, backward = self._behind()
+        return Sharding(layer, "vocabulary", mesh.between, mesh.tensor, mesh.between, forward, backward)

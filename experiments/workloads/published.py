@@ -1,0 +1,82 @@
+"""Models whose training was published with its speed, as configurations: ``zoo:NAME`` without a file.
+
+Sizes: Narayanan et al., SC'21, table 1 (1.7B to 1T; 175B: section 5.2) and Korthikanti et al., MLSys'23, table 3 (22B;
+its 175B, 530B and 1T are those of SC'21); Llama 3.1 8B from its model card. The GPTs train with dropout, 51,200 words
+and sequences of 2,048.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from experiments.core.spec import WorkloadOptions
+
+#: name: layers, hidden size, heads.
+_MEGATRON = {
+    "1.7b": (24, 2304, 24),
+    "3.6b": (30, 3072, 32),
+    "7.5b": (36, 4096, 32),
+    "18b": (40, 6144, 48),
+    "22b": (48, 6144, 64),
+    "39b": (48, 8192, 64),
+    "76b": (60, 10240, 80),
+    "145b": (80, 12288, 96),
+    "175b": (96, 12288, 96),
+    "310b": (96, 16384, 128),
+    "530b": (105, 20480, 128),
+    "1t": (128, 25600, 160),
+}
+
+
+def _gpt(layers: int, hidden: int, heads: int) -> Mapping[str, Any]:
+    sizes = {"n_layer": layers, "n_embd": hidden, "n_head": heads, "n_positions": 2048, "vocab_size": 51200}
+    dropout = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
+    return {"model_type": "gpt2", "torch_dtype": "float16", **sizes, **dropout}
+
+
+_LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 128256,
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A configuration and what its published runs had where a spec leaves it open."""
+
+    config: Mapping[str, Any]
+    sequence: int
+    kernels: str
+    attention: str
+
+    def options(self, given: WorkloadOptions) -> WorkloadOptions:
+        return replace(
+            given,
+            sequence=given.sequence or self.sequence,
+            kernels=self.kernels if given.kernels == "auto" else given.kernels,
+            attention=self.attention if given.attention == "auto" else given.attention,
+        )
+
+
+PUBLISHED: Mapping[str, Published] = MappingProxyType(
+    {
+        **{
+            f"megatron-{name}": Published(_gpt(*row), 2048, "fused", "math")
+            for name, row in _MEGATRON.items()
+        },
+        "llama3.1-8b": Published(_LLAMA, 8192, "eager", "flash"),
+    }
+)

@@ -1,0 +1,203 @@
+"""A decoder-only transformer by its sizes: what its operators compute, move, keep and hold, in closed form.
+
+Sources: Narayanan et al., SC'21, section 5.1 (FLOPs); Korthikanti et al., MLSys'23, section 4 (what each operator keeps
+for the backward pass). Products are counted whole, without the saving of a causal mask, as both papers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.core.errors import BadInput
+
+#: Families of Hugging Face configurations that are decoder-only transformers of these operators.
+FAMILIES = ("gpt2", "gpt_neox", "opt", "llama", "mistral", "qwen2")
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """Sizes. ``kv_heads`` below ``heads`` is grouped-query attention; a ``gated`` MLP has three matrices.
+
+    ``bias`` are the biases of the linear layers: all, only those of query, key and value, or none. ``positions`` are
+    learned (0: rotary or none). A model without ``vocabulary`` ends behind its last block and has no embedding. ``rms``
+    norms have a scale only. ``fused_qkv`` computes query, key and value in one product. ``dropout`` keeps masks.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    head_size: int
+    feedforward: int
+    sequence: int
+    kv_heads: int
+    vocabulary: int = 0
+    positions: int = 0
+    tied: bool = True
+    gated: bool = False
+    rms: bool = False
+    rotary: bool = False
+    bias: str = "all"
+    fused_qkv: bool = True
+    final_norm: bool = True
+    dropout: bool = False
+
+    @property
+    def attention_width(self) -> int:
+        return self.heads * self.head_size
+
+    @property
+    def kv_width(self) -> int:
+        return self.kv_heads * self.head_size
+
+    @property
+    def norm_parameters(self) -> int:
+        return self.hidden if self.rms else 2 * self.hidden
+
+    def linear_parameters(self, inputs: int, outputs: int, role: str = "") -> int:
+        """Weight and bias of a linear layer; ``role`` "qkv" for query, key and value."""
+        biased = self.bias == "all" or (self.bias == "qkv" and role == "qkv")
+        return inputs * outputs + (outputs if biased else 0)
+
+    @property
+    def block_parameters(self) -> int:
+        width = self.attention_width
+        qkv = self.linear_parameters(self.hidden, width, "qkv")
+        qkv += 2 * self.linear_parameters(self.hidden, self.kv_width, "qkv")
+        mlp = (2 if self.gated else 1) * self.linear_parameters(self.hidden, self.feedforward)
+        mlp += self.linear_parameters(self.feedforward, self.hidden)
+        return qkv + self.linear_parameters(width, self.hidden) + mlp + 2 * self.norm_parameters
+
+    @property
+    def parameters(self) -> int:
+        """Of the whole model; a tied output layer is counted once."""
+        found = self.layers * self.block_parameters
+        if not self.vocabulary:
+            return found
+        embeddings = (1 if self.tied else 2) * self.vocabulary * self.hidden + self.positions * self.hidden
+        return found + embeddings + (self.norm_parameters if self.final_norm else 0)
+
+    @property
+    def block_flops(self) -> float:
+        """Of one block's forward pass over a sample: 2 for each weight and token, 4 s^2 a d for scores and context."""
+        width, s = self.attention_width, self.sequence
+        weights = self.hidden * (2 * width + 2 * self.kv_width)
+        weights += (3 if self.gated else 2) * self.hidden * self.feedforward
+        return 2.0 * s * weights + 4.0 * s * s * width
+
+    @property
+    def forward_flops(self) -> float:
+        """Of a sample's forward pass, logits included."""
+        return self.layers * self.block_flops + 2.0 * self.sequence * self.hidden * self.vocabulary
+
+
+def from_config(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    """The model of a checked Hugging Face configuration; ``BadInput`` when a size is missing or does not divide."""
+    family = config["model_type"]
+    build = {"gpt2": _gpt2, "gpt_neox": _neox, "opt": _opt}.get(family, _llama)
+    try:
+        found = build(name, config, sequence)
+    except KeyError as error:
+        raise BadInput(f"{error.args[0]} is missing", name, f"a {family} configuration") from None
+    if found.heads % found.kv_heads:
+        what = f"{found.heads} heads do not share {found.kv_heads} key-value heads"
+        raise BadInput(what, name, "heads that are a multiple of the key-value heads")
+    return found
+
+
+def has_closed_form(config: Mapping[str, Any]) -> bool:
+    """Whether every operator of the configuration is one that ``Transformer`` describes."""
+    if config.get("model_type") not in FAMILIES:
+        return False
+    projects = config.get("word_embed_proj_dim", config.get("hidden_size")) != config.get("hidden_size")
+    unusual = projects or config.get("add_cross_attention") or config.get("_remove_final_layer_norm")
+    post_norm = config.get("do_layer_norm_before") is False
+    return not unusual and not post_norm and not config.get("mlp_bias") and not _biased_llama(config)
+
+
+def _biased_llama(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("attention_bias")) and config.get("model_type") in ("llama", "mistral")
+
+
+def _dropout(config: Mapping[str, Any]) -> bool:
+    """Whether the configuration itself asks for dropout on activations."""
+    names = ("resid_pdrop", "dropout", "hidden_dropout", "attention_dropout", "attn_pdrop")
+    return any(float(config.get(name) or 0) > 0 for name in names)
+
+
+def _gpt2(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    hidden, heads = config.get("n_embd", 768), config.get("n_head", 12)
+    return Transformer(
+        name,
+        layers=config.get("n_layer", 12),
+        hidden=hidden,
+        heads=heads,
+        head_size=hidden // heads,
+        feedforward=config.get("n_inner") or 4 * hidden,
+        sequence=sequence,
+        kv_heads=heads,
+        vocabulary=config.get("vocab_size", 50257),
+        positions=config.get("n_positions", 1024),
+        tied=bool(config.get("tie_word_embeddings", True)),
+        dropout=_dropout(config),
+    )
+
+
+def _neox(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    return Transformer(
+        name,
+        layers=config["num_hidden_layers"],
+        hidden=hidden,
+        heads=heads,
+        head_size=hidden // heads,
+        feedforward=config["intermediate_size"],
+        sequence=sequence,
+        kv_heads=heads,
+        vocabulary=config["vocab_size"],
+        tied=bool(config.get("tie_word_embeddings", False)),
+        rotary=True,
+        dropout=_dropout(config),
+    )
+
+
+def _opt(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    return Transformer(
+        name,
+        layers=config["num_hidden_layers"],
+        hidden=hidden,
+        heads=heads,
+        head_size=hidden // heads,
+        feedforward=config["ffn_dim"],
+        sequence=sequence,
+        kv_heads=heads,
+        vocabulary=config["vocab_size"],
+        positions=config.get("max_position_embeddings", 2048) + 2,
+        tied=bool(config.get("tie_word_embeddings", True)),
+        fused_qkv=False,
+        dropout=_dropout(config),
+    )
+
+
+def _llama(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    return Transformer(
+        name,
+        layers=config["num_hidden_layers"],
+        hidden=hidden,
+        heads=heads,
+        head_size=config.get("head_dim") or hidden // heads,
+        feedforward=config["intermediate_size"],
+        sequence=sequence,
+        kv_heads=config.get("num_key_value_heads") or heads,
+        vocabulary=config["vocab_size"],
+        tied=bool(config.get("tie_word_embeddings", False)),
+        gated=True,
+        rms=True,
+        rotary=True,
+        bias="qkv" if config["model_type"] == "qwen2" else "none",
+        fused_qkv=False,
+    )

@@ -1,0 +1,111 @@
+"""A transformer as a LayerGraph, by operators or by blocks, without torch and without capturing anything."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from experiments.core.errors import BadInput
+from experiments.core.units import DTYPE_BYTES
+from experiments.workloads.layers import LayerGraph
+from experiments.workloads.ragged import Ragged
+from experiments.workloads.transformer import Transformer
+from experiments.workloads.transformer_rows import TRAFFIC, Row, Rows
+
+#: How a policy wants the layers of a model: of the captured step, or of the closed form by operators or by blocks.
+CAPTURED, OPERATORS, BLOCKS = "captured", "operators", "blocks"
+#: Of a block, the operators that selective recomputation runs again (Korthikanti et al., MLSys'23, section 5).
+ATTENTION_CORE = "attention"
+
+
+def transformer_layers(
+    model: Transformer,
+    *,
+    batch: int,
+    dtype: str,
+    optimizer: str = "adam",
+    granularity: str = BLOCKS,
+    kernels: str = "fused",
+    fused_attention: bool = False,
+) -> LayerGraph:
+    """Columns for ``batch`` samples without times; a row is an work, or a whole block of them."""
+    if kernels not in TRAFFIC:
+        raise BadInput(f"unknown kernels {kernels!r}", model.name, "one of " + ", ".join(TRAFFIC))
+    rows = Rows(model, DTYPE_BYTES[dtype], kernels, fused_attention).all()
+    groups = [[row] for row in rows] if granularity == OPERATORS else _by_block(rows)
+    forward = np.array([sum(row.work.forward_flops for row in group) for group in groups]) * batch
+    size = DTYPE_BYTES[dtype]
+    return LayerGraph(
+        name=model.name,
+        layer=tuple(_name(group) for group in groups),
+        kind=tuple(group[0].kind if len(group) == 1 else "transformer_block" for group in groups),
+        forward_seconds=np.full(len(groups), np.nan),
+        backward_seconds=np.full(len(groups), np.nan),
+        forward_flops=forward,
+        backward_flops=2 * forward,
+        parameter_bytes=np.array([float(sum(row.parameters for row in group)) * size for group in groups]),
+        output_bytes=np.array([group[-1].output for group in groups]) * batch,
+        stash_bytes=np.array([sum(row.kept for row in group) for group in groups]) * batch,
+        predecessors=_predecessors(groups),
+        batch=batch,
+        facts=_facts(model, batch, dtype, optimizer, kernels, fused_attention),
+        work=tuple(tuple(row.work for row in group) for group in groups),
+        transformer=model,
+    )
+
+
+def at_granularity(graph: LayerGraph, granularity: str) -> LayerGraph:
+    """The same model by operators or by blocks; a graph that is no transformer of ours stays as it is."""
+    if graph.transformer is None:
+        return graph
+    facts = graph.facts
+    return transformer_layers(
+        graph.transformer,
+        batch=graph.batch,
+        dtype=facts["dtype"],
+        optimizer=facts["optimizer"],
+        granularity=granularity,
+        kernels=facts["kernels"],
+        fused_attention=facts["fused_attention"],
+    )
+
+
+def _by_block(rows: Sequence[Row]) -> list[list[Row]]:
+    """``blocks.3.norm1`` and its neighbours are one layer; what is in no block is a layer of its own."""
+    return [list(group) for _, group in itertools.groupby(rows, key=lambda row: _block_of(row.name))]
+
+
+def _block_of(name: str) -> str:
+    return ".".join(name.split(".")[:2])
+
+
+def _name(group: Sequence[Row]) -> str:
+    return group[0].name if len(group) == 1 else _block_of(group[0].name)
+
+
+def _predecessors(groups: Sequence[Sequence[Row]]) -> Ragged:
+    place = {row.name: number for number, group in enumerate(groups) for row in group}
+    return Ragged.of(
+        sorted({place[name] for row in group for name in row.reads if name in place} - {number})
+        for number, group in enumerate(groups)
+    )
+
+
+def _facts(
+    model: Transformer, batch: int, dtype: str, optimizer: str, kernels: str, fused_attention: bool
+) -> dict[str, object]:
+    return {
+        "batch": batch,
+        "dtype": dtype,
+        "optimizer": optimizer,
+        "sequence": model.sequence,
+        "hidden": model.hidden,
+        "feedforward": model.feedforward,
+        "attention_heads": model.heads,
+        "attention_size": model.head_size,
+        "vocabulary": model.vocabulary,
+        "kernels": kernels,
+        "fused_attention": fused_attention,
+    }

@@ -1,0 +1,250 @@
+"""The operators of a transformer, one after another: products, traffic, parameters, and what backward needs of them.
+
+What an operator *keeps* are the inputs that its backward pass reads (Korthikanti et al., MLSys'23, section 4.1); an
+input that two operators read is kept by the first. With 16-bit values, dropout and an attention matrix in memory the
+operators of a block keep s b h (34 + 5 a s / h) bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from experiments.workloads.kernels import Product, Work
+from experiments.workloads.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that element-wise kernels read and write for each 2-byte value, (forward, backward), by what they do.
+
+    ``softmax`` is for each entry of the attention matrix with its mask and dropout, ``loss`` for each logit,
+    ``gradient`` for each parameter and micro-batch; ``gate_kept`` are values kept for each value of a gated MLP.
+    """
+
+    norm: tuple[float, float]
+    rms: tuple[float, float]
+    residual: tuple[float, float]
+    dropout: tuple[float, float]
+    activation: tuple[float, float]
+    gate: tuple[float, float]
+    gate_kept: int
+    rotary: tuple[float, float]
+    softmax: tuple[float, float]
+    loss: tuple[float, float]
+    gradient: float = 6.0
+
+
+#: How a model's element-wise work is divided into kernels. Counts of reads and writes, not measurements. ``fused`` are
+#: Megatron-LM's hand-fused kernels (bias with GeLU, bias with dropout and residual, scale with mask and softmax),
+#: ``eager`` one kernel for each operation of PyTorch, ``compiled`` what torch.compile makes of chains of them.
+TRAFFIC = {
+    "fused": Traffic(
+        norm=(4, 10),
+        rms=(4, 10),
+        residual=(6, 8),
+        dropout=(1, 5),
+        activation=(4, 8),
+        gate=(6, 12),
+        gate_kept=2,
+        rotary=(4, 4),
+        softmax=(4, 6),
+        loss=(30, 14),
+    ),
+    "eager": Traffic(
+        norm=(4, 10),
+        rms=(32, 50),
+        residual=(6, 6),
+        dropout=(5, 5),
+        activation=(4, 6),
+        gate=(10, 18),
+        gate_kept=3,
+        rotary=(22, 22),
+        softmax=(12, 12),
+        loss=(18, 20),
+    ),
+    "compiled": Traffic(
+        norm=(4, 8),
+        rms=(4, 8),
+        residual=(4, 4),
+        dropout=(1, 3),
+        activation=(4, 6),
+        gate=(6, 10),
+        gate_kept=2,
+        rotary=(4, 4),
+        softmax=(4, 6),
+        loss=(10, 10),
+    ),
+}
+#: Reading and writing context and gradients once more to bring heads together and apart, for each value of them.
+RELAYOUT = (4.0, 4.0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator; sizes in bytes for one sample, ``parameters`` a count, ``reads`` the names of the rows before."""
+
+    name: str
+    kind: str
+    work: Work
+    parameters: int
+    output: float
+    kept: float
+    reads: tuple[str, ...]
+
+
+class Rows:
+    """Rows of ``model`` with values of ``size`` bytes; ``fused_attention`` never stores the attention matrix."""
+
+    def __init__(self, model: Transformer, size: int, kernels: str, fused_attention: bool) -> None:
+        self.model, self.size, self.fused_attention = model, size, fused_attention
+        self.traffic = TRAFFIC[kernels]
+
+    def all(self) -> list[Row]:
+        """Embedding, blocks, and the end; a model without vocabulary has blocks only."""
+        model, found, last = self.model, [], ""
+        if model.vocabulary:
+            found.append(self._embedding())
+            last = "embedding"
+        for number in range(model.layers):
+            found += self._block(f"blocks.{number}", last)
+            last = found[-1].name
+        return [*found, *self._end(last)] if model.vocabulary else found
+
+    # --- pieces ---------------------------------------------------------------------------------------------
+
+    def _values(self, width: int) -> float:
+        """Bytes of ``width`` values for each token of a sample."""
+        return float(self.model.sequence * width * self.size)
+
+    def _stream(self, pair: tuple[float, float], width: float) -> Work:
+        """Element-wise work on ``width`` values for each token."""
+        values = self.model.sequence * width * self.size / 2
+        return Work(
+            forward_traffic=pair[0] * values,
+            backward_traffic=pair[1] * values,
+            launches=max(1, round(pair[0] / 6)),
+        )
+
+    def _linear(
+        self, name: str, inputs: int, outputs: int, parameters: int, reads: str, kept: float | None = None
+    ) -> Row:
+        product = Product(self.model.sequence, inputs, outputs)
+        work = Work((product,), gradient_traffic=self.traffic.gradient * parameters)
+        keeps = self._values(inputs) if kept is None else kept
+        return Row(name, "linear", work, parameters, self._values(outputs), keeps, (reads,))
+
+    def _norm(self, name: str, reads: str) -> Row:
+        model = self.model
+        pair = self.traffic.rms if model.rms else self.traffic.norm
+        width = self._values(model.hidden)
+        return Row(
+            name, "norm", self._stream(pair, model.hidden), model.norm_parameters, width, width, (reads,)
+        )
+
+    def _residual(self, name: str, reads: tuple[str, str]) -> Row:
+        """Added to the block's input, with dropout before it where the model has any."""
+        model, pair = self.model, self.traffic.residual
+        if model.dropout:
+            pair = (pair[0] + self.traffic.dropout[0], pair[1] + self.traffic.dropout[1])
+        mask = float(model.sequence * model.hidden) if model.dropout else 0.0
+        work = self._stream(pair, model.hidden)
+        return Row(name, "residual", work, 0, self._values(model.hidden), mask, reads)
+
+    # --- a block --------------------------------------------------------------------------------------------
+
+    def _block(self, name: str, reads: str) -> Iterator[Row]:
+        model = self.model
+        yield self._norm(f"{name}.norm1", reads)
+        yield from self._attention(name)
+        width = model.attention_width
+        parameters = model.linear_parameters(width, model.hidden)
+        yield self._linear(f"{name}.projection", width, model.hidden, parameters, f"{name}.attention")
+        # The first block of a model without embedding reads nothing that is a row.
+        yield self._residual(f"{name}.residual1", (f"{name}.projection", reads))
+        yield self._norm(f"{name}.norm2", f"{name}.residual1")
+        yield from self._mlp(name)
+        yield self._residual(f"{name}.residual2", (f"{name}.contract", f"{name}.residual1"))
+
+    def _attention(self, name: str) -> Iterator[Row]:
+        model, before = self.model, f"{name}.norm1"
+        q, kv = model.attention_width, model.kv_width
+        parameters = [model.linear_parameters(model.hidden, width, "qkv") for width in (q, kv, kv)]
+        reads: tuple[str, ...] = (f"{name}.qkv",)
+        if model.fused_qkv:
+            yield self._linear(f"{name}.qkv", model.hidden, q + 2 * kv, sum(parameters), before)
+        else:
+            for part, width, count in zip(("query", "key", "value"), (q, kv, kv), parameters, strict=True):
+                kept = None if part == "query" else 0.0
+                yield self._linear(f"{name}.{part}", model.hidden, width, count, before, kept)
+            reads = (f"{name}.query", f"{name}.key", f"{name}.value")
+        if model.rotary:
+            rotary = self._stream(self.traffic.rotary, q + kv)
+            yield Row(f"{name}.rotary", "rotary", rotary, 0, self._values(q + kv), 0.0, reads)
+            reads = (f"{name}.rotary", reads[-1])
+        yield self._core(f"{name}.attention", reads)
+
+    def _core(self, name: str, reads: tuple[str, ...]) -> Row:
+        """Queries by keys, softmax, dropout, by values. It keeps query, key and value, and the matrix if it stores it."""
+        model, s, d = self.model, self.model.sequence, self.model.head_size
+        scores = Product(s, d, s, model.heads, weight=False)
+        context = Product(s, s, d, model.heads, weight=False)
+        kept = self._values(model.attention_width + 2 * model.kv_width)
+        output = self._values(model.attention_width)
+        if self.fused_attention:
+            sums = 4.0 * model.heads * s
+            work = Work((scores, context), fused=True, causal=True)
+            return Row(name, "attention", work, 0, output, kept + sums, reads)
+        pairs = float(model.heads) * s * s
+        matrices = (2 * self.size + 1) if model.dropout else self.size
+        work = Work((scores, context), *self._attention_traffic(pairs), launches=3)
+        return Row(name, "attention", work, 0, output, kept + matrices * pairs, reads)
+
+    def _attention_traffic(self, pairs: float) -> tuple[float, float]:
+        per_pair = self.traffic.softmax
+        if self.model.dropout:
+            per_pair = (per_pair[0] + 5, per_pair[1] + 5)
+        values = self.model.sequence * self.model.attention_width
+        forward, backward = (
+            (a * pairs + b * values) * self.size / 2 for a, b in zip(per_pair, RELAYOUT, strict=True)
+        )
+        return forward, backward
+
+    def _mlp(self, name: str) -> Iterator[Row]:
+        model, before = self.model, f"{name}.norm2"
+        inner = model.linear_parameters(model.hidden, model.feedforward)
+        yield self._linear(f"{name}.expand", model.hidden, model.feedforward, inner, before)
+        reads: tuple[str, ...] = (f"{name}.expand",)
+        pair, kept = self.traffic.activation, 1
+        if model.gated:
+            yield self._linear(f"{name}.up", model.hidden, model.feedforward, inner, before, 0.0)
+            reads = (f"{name}.expand", f"{name}.up")
+            pair, kept = self.traffic.gate, self.traffic.gate_kept
+        values = self._values(model.feedforward)
+        work = self._stream(pair, model.feedforward)
+        yield Row(f"{name}.activation", "activation", work, 0, values, kept * values, reads)
+        outer = model.linear_parameters(model.feedforward, model.hidden)
+        yield self._linear(f"{name}.contract", model.feedforward, model.hidden, outer, f"{name}.activation")
+
+    # --- the ends -------------------------------------------------------------------------------------------
+
+    def _embedding(self) -> Row:
+        """A look-up, learned positions and dropout; its gradient is scattered into the table."""
+        model = self.model
+        parameters = (model.vocabulary + model.positions) * model.hidden
+        mask = float(model.sequence * model.hidden) if model.dropout else 0.0
+        work = self._stream((6.0, 8.0), model.hidden)
+        return Row("embedding", "embedding", work, parameters, self._values(model.hidden), mask, ())
+
+    def _end(self, reads: str) -> Iterator[Row]:
+        """Final norm, logits and cross entropy; the loss keeps probabilities in float32."""
+        model = self.model
+        last = reads
+        if model.final_norm:
+            yield self._norm("norm", reads)
+            last = "norm"
+        parameters = 0 if model.tied else model.vocabulary * model.hidden
+        yield self._linear("logits", model.hidden, model.vocabulary, parameters, last)
+        logits = float(model.sequence * model.vocabulary)
+        work = self._stream(self.traffic.loss, model.vocabulary * 2 / self.size)
+        yield Row("loss", "loss", work, 0, 4.0 * model.sequence, 4.0 * logits, ("logits",))

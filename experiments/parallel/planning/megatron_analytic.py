@@ -126,12 +126,19 @@ class _Gathered:
         self.full, self.selective = plans.recompute >= 2, plans.recompute == 1
         self.chunk = self.analytic.blocks / (plans.pipeline * plans.interleaved)
         self.block_forward = column("block", "forward")
-        again = np.where(
-            self.full, self.block_forward, np.where(self.selective, column("core", "forward"), 0)
+        plain, core = column("block", "backward"), column("core", "again") - column("core", "backward")
+        chosen = np.where(self.selective, plain + core, plain)
+        self.block_backward = np.where(self.full, column("block", "again"), chosen)
+        ends = plans.recompute == 3
+        self.first, self.last = (
+            [
+                column(end, "forward"),
+                np.where(ends, column(end, "again"), column(end, "backward")),
+                column(end, "parameters"),
+                column(end, "kept"),
+            ]
+            for end in ("first", "last")
         )
-        self.block_backward = column("block", "backward") + again
-        self.first = [column("first", what) for what in ("forward", "backward", "parameters", "kept")]
-        self.last = [column("last", what) for what in ("forward", "backward", "parameters", "kept")]
         self.block_parameters = column("block", "parameters")
         block_kept, core_kept = column("block", "kept"), column("core", "kept")
         boundary = np.array([cost.boundary for cost in costs])[place]
@@ -143,11 +150,10 @@ class _Gathered:
         self.crossing = np.array([cost.crossing for cost in costs])[place]
 
     def _ends_again(self, boundary: Floats) -> None:
-        """Where the ends are computed again too, they cost a forward pass more and keep the input of the last one."""
+        """Where the ends are computed again too, only the input of the last one is kept."""
         again = self.plans.recompute == 3
         for end, kept in ((self.first, np.zeros(len(self.plans))), (self.last, boundary)):
             self.again_bytes = np.where(again, np.maximum(self.again_bytes, end[3]), self.again_bytes)
-            end[1] = np.where(again, end[0] + end[1], end[1])
             end[3] = np.where(again, kept, end[3])
 
     def _messages(self) -> None:

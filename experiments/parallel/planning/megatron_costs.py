@@ -23,13 +23,13 @@ from experiments.workloads.transformer_layers import ATTENTION_CORE
 
 @dataclass(frozen=True)
 class Part:
-    """Of some operators on one device, for a micro-batch: seconds with their collectives, bytes, and what stays.
-
-    ``parameters`` are those on the device, ``widest`` the transient bytes of the largest run that is computed again.
+    """Of some operators on one device, for a micro-batch: seconds of each pass with their collectives, parameters and
+    the bytes kept. ``again`` are the seconds of a backward pass that computes them again.
     """
 
     forward: float = 0.0
     backward: float = 0.0
+    again: float = 0.0
     parameters: float = 0.0
     kept: float = 0.0
 
@@ -37,6 +37,7 @@ class Part:
         return Part(
             self.forward + other.forward,
             self.backward + other.backward,
+            self.again + other.again,
             self.parameters + other.parameters,
             self.kept + other.kept,
         )
@@ -114,15 +115,16 @@ class CostTable:
     def _row(self, layer: int, mesh: Mesh, samples: int, sharding: Sharding | None) -> Part:
         seconds = self.estimate.pass_seconds(layer, samples, sharding)
         forward, backward = seconds.forward, seconds.backward + seconds.weight
-        parameters, activations = 1.0, 1.0
+        again, parameters, activations = forward + backward, 1.0, 1.0
         if sharding is not None:
+            both = (*sharding.forward, *sharding.backward)
+            again = self._with(again, both, mesh, samples)
             forward = self._with(forward, sharding.forward, mesh, samples)
             backward = self._with(backward, sharding.backward, mesh, samples)
             parameters, activations = sharding.parameters, sharding.activations
-        kept = float(self.model.stash_bytes[layer]) * samples / self.model.batch
-        return Part(
-            forward, backward, float(self.estimate.layer_parameters[layer]) / parameters, kept / activations
-        )
+        kept = float(self.model.stash_bytes[layer]) * samples / self.model.batch / activations
+        owned = float(self.estimate.layer_parameters[layer]) / parameters
+        return Part(forward, backward, again, owned, kept)
 
     def _with(self, seconds: float, collectives: Sequence[Collective], mesh: Mesh, samples: int) -> float:
         """Collectives beside the computation hold it up where they take longer; the others follow it.

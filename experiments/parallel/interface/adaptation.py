@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -43,9 +43,11 @@ def gains_enough(before: float, now: float, workers: int, gain: float) -> bool:
     return now >= (1 + gain / workers) * before
 
 
-def workers_by_throughput(throughputs: Sequence[float], gain: float) -> int:
-    """``throughputs`` of 1, 2, ... workers as they were measured: how many stay. One more until one does not pay."""
-    for workers in range(2, len(throughputs) + 1):
-        if not gains_enough(throughputs[workers - 2], throughputs[workers - 1], workers, gain):
+def workers_by_throughput(throughputs: Iterable[float], gain: float) -> int:
+    """How many workers stay: one more until one does not pay. ``throughputs`` of 1, 2, ... are asked for one by one."""
+    before, workers = 0.0, 0
+    for workers, now in enumerate(throughputs, 1):
+        if workers > 1 and not gains_enough(before, now, workers, gain):
             return workers - 1
-    return len(throughputs)
+        before = now
+    return workers

@@ -12,6 +12,7 @@ changing the topology by vote (workers on one host have one).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -31,7 +32,7 @@ from experiments.parallel.interface import (
     replicated_stages,
     whole_share,
 )
-from experiments.parallel.interface.adaptation import gains_enough
+from experiments.parallel.interface.adaptation import workers_by_throughput
 from experiments.workloads.layers import LayerGraph
 
 
@@ -57,15 +58,15 @@ class KungFu(LivePolicy):
         each = whole_share(batch, cluster.device_count, "samples", "options.batch")
         most = cluster.device_count
         plans = [self._plan(model, each, workers, most) for workers in range(1, most + 1)]
-        throughputs = [plans[0].batch / estimate.evaluate(plans[0]).step_time]
-        for workers, plan in enumerate(plans[1:], 2):
-            throughputs.append(plan.batch / estimate.evaluate(plan).step_time)
-            if not gains_enough(throughputs[-2], throughputs[-1], workers, self.gain):
-                chosen = plans[workers - 2]
-                break
-        else:
-            chosen = plans[-1]
-        return replace(chosen, notes={"samples_per_second_by_workers": throughputs})
+        throughputs: list[float] = []
+
+        def simulated() -> Iterator[float]:
+            for plan in plans:
+                throughputs.append(plan.batch / estimate.evaluate(plan).step_time)
+                yield throughputs[-1]
+
+        workers = workers_by_throughput(simulated(), self.gain)
+        return replace(plans[workers - 1], notes={"samples_per_second_by_workers": throughputs})
 
     def _plan(self, model: LayerGraph, each: int, workers: int, most: int) -> ParallelPlan:
         order = [Slot(kind, 0, 0) for kind in (FORWARD, BACKWARD)]

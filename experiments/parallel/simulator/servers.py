@@ -20,9 +20,9 @@ from experiments.core.events import EventQueue
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import FORWARD, Estimate, ParallelPlan, Slot
 from experiments.parallel.interface.parameter_servers import iterations, ranges
+from experiments.parallel.simulator.channels import Channels, Delivery, Happening
 from experiments.parallel.simulator.network import Message, Network
 from experiments.parallel.simulator.stages import StageFigures
-from experiments.parallel.simulator.transfers import Channels, Happening, Transfer
 
 
 @dataclass
@@ -240,7 +240,7 @@ class ServerReplay:
                 self._pull(worker, numbers[1:], then)
             worker.fetch.one_less(then)
 
-        self.channels.send(now, Transfer(message, leaves, arrives))
+        self.channels.send(now, Delivery(message, leaves, arrives))
 
     def _send_push(
         self, worker: _Worker, iteration: int, numbers: range, used: dict[int, int], now: float
@@ -253,7 +253,7 @@ class ServerReplay:
                 self._send_push(worker, iteration, numbers[1:], used, then)
             self._arrive(worker, iteration, number, used.get(number, 0), then)
 
-        self.channels.send(now, Transfer(message, lambda _: self._count(message), arrives))
+        self.channels.send(now, Delivery(message, lambda _: self._count(message), arrives))
 
     def _arrive(self, worker: _Worker, iteration: int, number: int, used: int, now: float) -> None:
         """Wait for the others (BSP), then update in the order of arrival."""

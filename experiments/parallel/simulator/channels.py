@@ -16,7 +16,7 @@ Happening = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Transfer:
+class Delivery:
     """``started`` and ``arrived`` are told the time; ``message`` is ``None`` where nothing has to travel."""
 
     message: Message | None
@@ -30,30 +30,30 @@ class Channels:
     def __init__(self, queue: EventQueue[Happening]) -> None:
         self._queue = queue
         self._busy: set[int] = set()
-        self._waiting: dict[int, dict[int, Transfer]] = {}
+        self._waiting: dict[int, dict[int, Delivery]] = {}
         self._carried_until: dict[int, float] = {}
         self._sent = 0
 
-    def send(self, now: float, transfer: Transfer) -> None:
-        if transfer.message is None:
-            transfer.started(now)
-            self._queue.push(now, transfer.arrived)
+    def send(self, now: float, delivery: Delivery) -> None:
+        if delivery.message is None:
+            delivery.started(now)
+            self._queue.push(now, delivery.arrived)
             return
         self._sent += 1
-        for channel in transfer.message.channels:
-            self._waiting.setdefault(channel, {})[self._sent] = transfer
-        self._start_if_idle(now, self._sent, transfer)
+        for channel in delivery.message.channels:
+            self._waiting.setdefault(channel, {})[self._sent] = delivery
+        self._start_if_idle(now, self._sent, delivery)
 
-    def _start_if_idle(self, now: float, number: int, transfer: Transfer) -> None:
-        message = transfer.message
+    def _start_if_idle(self, now: float, number: int, delivery: Delivery) -> None:
+        message = delivery.message
         assert message is not None
         if not self._busy.isdisjoint(message.channels):
             return
         self._busy.update(message.channels)
         for channel in message.channels:
             del self._waiting[channel][number]
-        transfer.started(now)
-        self._queue.push(self._arrival(now, message), lambda end: self._end(end, transfer))
+        delivery.started(now)
+        self._queue.push(self._arrival(now, message), lambda end: self._end(end, delivery))
 
     def _arrival(self, now: float, message: Message) -> float:
         """Channels that messages share carry their bytes one after the other."""
@@ -63,14 +63,14 @@ class Channels:
             end = max(end, self._carried_until[channel])
         return end
 
-    def _end(self, now: float, transfer: Transfer) -> None:
+    def _end(self, now: float, delivery: Delivery) -> None:
         """Channels are handed on before the receiver acts on what arrived."""
-        assert transfer.message is not None
-        released = transfer.message.channels
+        assert delivery.message is not None
+        released = delivery.message.channels
         self._busy.difference_update(released)
         waiting = {n: t for channel in released for n, t in self._waiting[channel].items()}
         for number in sorted(waiting):
             self._start_if_idle(now, number, waiting[number])
             if self._busy.issuperset(released):
                 break
-        transfer.arrived(now)
+        delivery.arrived(now)

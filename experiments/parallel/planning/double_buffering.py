@@ -55,7 +55,7 @@ def shapes(devices: int, layers: int, batch: int, recompute: bool | None) -> Ite
 def best_shape(
     estimate: Estimate, batch: int, recompute: bool | None = None, depth: int | None = None
 ) -> tuple[Candidate, int, int]:
-    """The fastest that fits (of equals the one that needs least), how many were looked at, and how many fit."""
+    """The fastest that fits (of equals one that recomputes nothing, then the one that needs least), how many were looked at, and how many fit."""
     every = shapes(estimate.cluster.device_count, len(estimate.model), batch, recompute)
     found = [shape for shape in every if depth in (None, shape.depth)]
     if not found:
@@ -74,7 +74,9 @@ def best_shape(
         raise Infeasible(
             f"{least:.0f} bytes are least on a device of {memory}", "every shape", least - memory
         )
-    best = min(fitting, key=lambda c: (-round(c.samples_per_second, 9), c.bytes, c.shape.depth))
+    best = min(
+        fitting, key=lambda c: (-round(c.samples_per_second, 9), c.shape.recompute, c.bytes, c.shape.depth)
+    )
     return best, len(candidates), len(fitting)
 
 

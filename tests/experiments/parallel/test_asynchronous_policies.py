@@ -107,6 +107,12 @@ class TestDoubleBuffering:
         free, _, _ = best_shape(estimate(model, cluster(4, 1)), 8)
         assert free.samples_per_second == pytest.approx(1 / 3)
 
+    def test_nothing_is_recomputed_that_fits_though_links_would_hide_it(self) -> None:
+        """Every stage sends 100 bytes at 1 byte/s: forward passes more or less do not count."""
+        model = replace(chain(2, 1e-12, 1e-12, output_bytes=100.0), name="bound by links")
+        best, _, _ = best_shape(estimate(model, cluster(2, 1, network=SLOW)), 4, depth=2)
+        assert not best.shape.recompute
+
     def test_memory_asks_for_recomputation_then_for_depth(self) -> None:
         """A layer keeps 10 bytes a sample and sends 1: on 1 device the stash of 4 layers, on 4 devices less each."""
         model = chain(4, stash_bytes=10.0, output_bytes=1.0)

@@ -1,4 +1,5 @@
-"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture, advise, calibrate."""
+"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture, advise, calibrate,
+communication."""
 
 from __future__ import annotations
 
@@ -6,14 +7,24 @@ import argparse
 import os
 import sys
 
-from experiments.commands import advise, calibrate, catalogue, claims, inspect, model, run, suite
+from experiments.commands import (
+    advise,
+    calibrate,
+    catalogue,
+    claims,
+    communication,
+    inspect,
+    model,
+    run,
+    suite,
+)
 from experiments.core.errors import LabError
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     verbs = top.add_subparsers(required=True, metavar="COMMAND")
-    for module in (run, catalogue, claims, inspect, model, suite, advise, calibrate):
+    for module in (run, catalogue, claims, inspect, model, suite, advise, calibrate, communication):
         module.add(verbs)
     return top
 

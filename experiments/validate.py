@@ -1,4 +1,4 @@
-"""``python -m experiments.validate --device cpu|cuda --out FILE``: predicted against measured, cell by cell.
+"""``python -m experiments.validate --device cpu|cuda --out FILE [--family parallel]``: predicted against measured.
 
 Each cell is a model and a policy. The model's step is profiled on this host once, the plan is simulated on those times
 (predicted) and carried out by torch (measured). The evidence file says how far apart they are; the Hosts page reads it.
@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,31 @@ COMPILATION = ("eager", "torch_compile")
 #: can do with. The file says in every cell which capacity it was.
 SHARES = (0.6, 0.75, 0.9, 1.0)
 #: The share of the ideal speed is measured step by step in turn with unplanned ones: a busy host slows both.
-COMPARED = ("peak_memory", "step_time", "ideal_share", "latency")
+COMPARED = (
+    *("peak_memory", "peak_memory_per_device", "step_time", "ideal_share", "latency"),
+    "communication_bytes",
+)
+UNITS = {
+    "peak_memory": "bytes",
+    "peak_memory_per_device": "bytes",
+    "communication_bytes": "bytes",
+    "ideal_share": "fraction",
+}
+FAMILIES = ("memory", "compilation", "parallel")
+#: Plans of two processes: a policy, its knobs, and what tells them apart from its other plans.
+PLANS: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("data_parallel", {}, ""),
+    ("zero", {"stage": 1}, "-1"),
+    ("zero", {"stage": 3}, "-3"),
+    ("gpipe", {"micro_batches": 4}, ""),
+    ("one_f_one_b", {"micro_batches": 4}, ""),
+    ("interleaved", {"micro_batches": 4}, ""),
+    ("chimera", {"micro_batches": 4}, ""),
+)
+PARALLEL_MODELS: dict[str, dict[str, Any]] = {
+    "zoo:gpt2-tiny": {"batch": 64, "sequence": 64},
+    "zoo:deep-mlp": {"batch": 256, "optimizer": "sgd"},
+}
 
 
 @dataclass(frozen=True)
@@ -160,6 +184,21 @@ def compilation_cell(model: str, options: dict[str, Any], policy: str, progress:
     return Cell(model, "compilation", policy, outcome.status, outcome.reason, figures, metrics, took)
 
 
+def parallel_cell(model: str, options: dict[str, Any], number: int, progress: Progress) -> Cell:
+    """One plan of two processes, beside the simulator's figures for it on this host's own layer times and link."""
+    policy, knobs, variant = PLANS[number]
+    clock, name = time.perf_counter(), policy + variant
+    try:
+        spec = replace(cell_spec(model, options, "parallel", policy), knobs=knobs)
+        outcome = run(spec, progress)
+    except LabError as error:
+        return Cell(model, "parallel", name, "failed", str(error), {}, {}, time.perf_counter() - clock)
+    metrics = {metric: row["value"] for metric, row in outcome.metrics.items()}
+    figures = compared(metrics, outcome.provenance.get("predicted", {}))
+    took = time.perf_counter() - clock
+    return Cell(model, "parallel", name, outcome.status, outcome.reason, figures, metrics, took)
+
+
 def eager_seconds(model: str, options: dict[str, Any]) -> float:
     """The forward pass in eager mode as the sum of its op times on this host."""
     timing = importlib.import_module("experiments.profiling.timing")
@@ -178,19 +217,38 @@ def errors(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
     return summary
 
 
-def validate(device: str, progress: Progress) -> dict[str, Any]:
-    """The evidence: every cell of the grid on this host's ``device``."""
-    started, clock = datetime.now(UTC), time.perf_counter()
-    cells: list[Cell] = []
-    models = MODELS[device]
+def single_device_cells(device: str, families: Sequence[str], progress: Progress) -> Iterator[Cell]:
+    """Memory and compilation, as far as they are among ``families``."""
+    models = MODELS[device] if {"memory", "compilation"} & set(families) else {}
     for done, (model, options) in enumerate(models.items()):
         here = part(progress, done / len(models), (done + 1) / len(models))
-        cells += memory_cells(model, options, part(here, 0.0, 0.75))
-        for place, policy in enumerate(COMPILATION):
+        if "memory" in families:
+            yield from memory_cells(model, options, part(here, 0.0, 0.75))
+        for place, policy in enumerate(COMPILATION if "compilation" in families else ()):
             low = 0.75 + 0.25 * place / len(COMPILATION)
             here(low, f"{model} {policy}")
             below = part(here, low, low + 0.25 / len(COMPILATION))
-            cells.append(compilation_cell(model, options, policy, below))
+            yield compilation_cell(model, options, policy, below)
+
+
+def parallel_cells(progress: Progress) -> Iterator[Cell]:
+    count = len(PARALLEL_MODELS) * len(PLANS)
+    for row, (model, options) in enumerate(PARALLEL_MODELS.items()):
+        for number, (policy, _, variant) in enumerate(PLANS):
+            low = (row * len(PLANS) + number) / count
+            progress(low, f"{model} {policy}{variant}")
+            yield parallel_cell(model, options, number, part(progress, low, low + 1 / count))
+
+
+def validate(
+    device: str, progress: Progress, families: Sequence[str] = ("memory", "compilation")
+) -> dict[str, Any]:
+    """The evidence: every cell of the grid of ``families`` on this host's ``device``."""
+    started, clock = datetime.now(UTC), time.perf_counter()
+    share = 0.7 if "parallel" in families else 1.0
+    cells = list(single_device_cells(device, families, part(progress, 0.0, share)))
+    if "parallel" in families:
+        cells += parallel_cells(part(progress, share, 1.0))
     progress(1.0, "done")
     facts = host()
     return {
@@ -202,7 +260,7 @@ def validate(device: str, progress: Progress) -> dict[str, Any]:
         "revision": revision(),
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - clock, 3),
-        "options": MODELS[device],
+        "options": MODELS[device] | (PARALLEL_MODELS if "parallel" in families else {}),
         "cells": [cell.to_json() for cell in cells],
         "errors": errors(cells),
     }
@@ -212,7 +270,7 @@ def rows(evidence: dict[str, Any]) -> list[tuple[str, ...]]:
     out = []
     for cell in evidence["cells"]:
         for name, figure in cell["figures"].items() or [("-", {})]:
-            unit = {"peak_memory": "bytes", "ideal_share": "fraction"}.get(name, "s")
+            unit = UNITS.get(name, "s")
             shown = [
                 human(figure[side], unit) if figure.get(side) is not None else "-"
                 for side in ("predicted", "measured")
@@ -226,10 +284,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.validate", description=__doc__)
     parser.add_argument("--device", choices=tuple(MODELS), required=True)
     parser.add_argument("--out", type=Path, required=True, help="evidence file")
+    parser.add_argument(
+        "--family", nargs="+", choices=FAMILIES, default=["memory", "compilation"], help="of these families"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    evidence = validate(chosen.device, Bar() if sys.stderr.isatty() else silent)
+    evidence = validate(chosen.device, Bar() if sys.stderr.isatty() else silent, chosen.family)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     write_json(evidence, chosen.out)
     print(table(("model", "policy", "status", "metric", "predicted", "measured", "error"), rows(evidence)))

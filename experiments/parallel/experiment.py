@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
@@ -200,19 +200,66 @@ def _handed_over(plan: ParallelPlan, found: Simulation, worker: int) -> dict[str
     return {kind: size / plan.steps for kind, size in by_kind.items()}
 
 
-def _measured(
-    spec: RunSpec, plan: ParallelPlan, loaded: Loaded, estimate: Estimate, progress: Progress
-) -> Result:
+@dataclass(frozen=True)
+class HandedOver:
+    """Bytes that a rank hands over in a step by kind, as the simulator says and as its runner does."""
+
+    rank: int
+    simulated: Mapping[str, float]
+    counted: Mapping[str, int]
+
+    def kinds(self) -> list[tuple[str, float, int]]:
+        names = sorted({*self.simulated, *self.counted})
+        return [(name, self.simulated.get(name, 0.0), self.counted.get(name, 0)) for name in names]
+
+    @property
+    def agrees(self) -> bool:
+        """To the byte; the simulator's shares of layers are fractions."""
+        return all(round(simulated) == counted for _, simulated, counted in self.kinds())
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "agrees": self.agrees}
+
+
+def communication(
+    spec: RunSpec, policy: Policy, ranks: Sequence[int], progress: Progress
+) -> list[HandedOver]:
+    """What some ranks of the plan hand over in a step, simulated and counted under torch's fake process group."""
+    placed = place(spec, policy, part(progress, 0.0, 0.5))
+    devices = placed.plan.devices
+    source = _source_of(spec, placed.loaded)
+    for rank in ranks:
+        if not 0 <= rank < len(devices):
+            raise BadInput(f"rank {rank}", "--ranks", f"from 0 to {len(devices) - 1}")
+    found = simulate(placed.plan, placed.estimate).communication_by_kind
+    fake = importlib.import_module("experiments.parallel.live.fake")
+    rows = []
+    for done, rank in enumerate(ranks):
+        progress(0.5 + 0.5 * done / len(ranks), f"rank {rank}")
+        counted = fake.counted(placed.plan, placed.estimate.model, source, spec.seed, rank)
+        rows.append(HandedOver(rank, dict(found[devices[rank]]), counted))
+    return rows
+
+
+def _source_of(spec: RunSpec, loaded: Loaded) -> ModelSource:
+    """The model to build; ``BadInput`` for what is no model or cannot be divided."""
     if not isinstance(loaded.value, ModelSource):
         raise BadInput(f"is {loaded.kind}", spec.workload.source, "a model, to be measured")
     if loaded.value.program is not None:
         what = "an exported graph is planned for one batch and runs whole: it cannot be split over processes"
         raise BadInput(what, spec.workload.source, "a model of the zoo or a configuration, or mode simulated")
+    return loaded.value
+
+
+def _measured(
+    spec: RunSpec, plan: ParallelPlan, loaded: Loaded, estimate: Estimate, progress: Progress
+) -> Result:
+    source = _source_of(spec, loaded)
     live = importlib.import_module("experiments.parallel.live")
-    result: Result = live.measure(plan, estimate.model, loaded.value, spec.seed, part(progress, 0.0, 0.7))
+    result: Result = live.measure(plan, estimate.model, source, spec.seed, part(progress, 0.0, 0.7))
     if plan.training is not None:
         return result
-    layers, link = live.calibrated(plan, loaded.value, result.plan["ranks"], part(progress, 0.7, 1.0))
+    layers, link = live.calibrated(plan, source, result.plan["ranks"], part(progress, 0.7, 1.0))
     return replace(result, notes={**result.notes, "predicted": _predicted(plan, estimate, layers, link)})
 
 

@@ -41,10 +41,11 @@ class Evidence:
 
 
 def newest() -> list[Evidence]:
-    """One for each device, by device name."""
-    found: dict[str, Validation] = {}
+    """One for each device and the families that were validated together, by device name."""
+    found: dict[tuple[str, frozenset[str]], Validation] = {}
     for validation in Validation.objects.order_by("device", "-measured_at"):
-        found.setdefault(validation.device, validation)
+        families = frozenset(cell.get("family", "") for cell in validation.evidence.get("cells", ()))
+        found.setdefault((validation.device, families), validation)
     return [evidence_of(validation) for validation in found.values()]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -14,11 +15,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from experiments.models.build import DTYPES, chosen
+from experiments.parallel.interface import ParallelPlan
 from experiments.parallel.live.counted import Counted
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import built
 from experiments.parallel.live.runner import runner_for
 from experiments.parallel.live.slots import SlotRunner
+from experiments.workloads.layers import LayerGraph
+from experiments.workloads.model import ModelSource
+
+
+def counted(
+    plan: ParallelPlan, model: LayerGraph, source: ModelSource, seed: int, rank: int
+) -> dict[str, int]:
+    """``handed_over`` for a plan."""
+    return handed_over(Job(plan, model.layer, source, seed, Path()), rank)
 
 
 def handed_over(job: Job, rank: int) -> dict[str, int]:
@@ -29,9 +40,9 @@ def handed_over(job: Job, rank: int) -> dict[str, int]:
     with _group(rank, job.ranks), _default_dtype(DTYPES[chosen(job.source).dtype]), FakeTensorMode():
         runner_of = runner_for if job.plan.zero else SlotRunner
         runner = runner_of(job, rank, built(job.source, job.seed, "cpu"))
-        with Counted() as counted:
+        with Counted() as mode:
             runner.step()
-    return dict(sorted(counted.bytes.items()))
+    return dict(sorted(mode.bytes.items()))
 
 
 @contextlib.contextmanager

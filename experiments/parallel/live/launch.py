@@ -48,7 +48,7 @@ def _start(job: Job, module: str, rank: int) -> subprocess.Popen[bytes]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     # gloo would look the host's name up and use its address, which a sandbox without network does not have.
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path}
-    environment.setdefault("OMP_NUM_THREADS", str(threads(job.ranks)))
+    environment["OMP_NUM_THREADS"] = str(threads(job.ranks))
     with _log(job, rank).open("wb") as log:
         return subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from experiments.__main__ import main
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
 from experiments.parallel.interface import LivePolicy
@@ -85,3 +87,22 @@ def test_four_thousand_and_ninety_six_ranks() -> None:
     )
     assert counted == simulated
     assert "send" in counted[1] and "reduce_scatter" in counted[1] and "all_reduce" in counted[1]
+
+
+def test_the_command_line_compares_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two pipelines of two devices; the first holds the embedding, the last its tied copy."""
+    row = {
+        "family": "parallel",
+        "policy": "interleaved",
+        "knobs": {"stages": 2, "micro_batches": 2},
+        "workload": {"source": "zoo:gpt2-tiny", "options": {"batch": 8, "sequence": 16}},
+        "hardware": {"cluster": {"nodes": 1, "devices_per_node": 4, "device": "a100-80g"}},
+    }
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps(row))
+    assert main(["communication", str(spec), "--ranks", "0", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["rank"], one["agrees"]) for one in found] == [(0, True), (3, True)]
+    assert (
+        found[0]["counted"]["send"] == 3 * 2 * 2 * 16 * 64 * 4
+    )  # F twice out, B once; two micro-batches of two

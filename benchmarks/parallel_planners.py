@@ -35,7 +35,7 @@ BASELINE = "data_parallel"
 PLANNERS: tuple[tuple[str, dict[str, Any]], ...] = (
     (BASELINE, {}),
     ("optcnn", {}),
-    ("flexflow", {"budget": 100, "starts": "data_parallel"}),
+    ("flexflow", {"budget": 50, "starts": "data_parallel"}),
     ("tofu", {}),
     ("unity", {}),
 )

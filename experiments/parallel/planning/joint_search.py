@@ -24,6 +24,9 @@ from experiments.workloads.step import Floats
 #: One choice (its index) for each operator of a piece, in order.
 Graph = tuple[int, ...]
 
+#: Pieces of up to so many times the threshold are searched whole.
+WHOLE_PIECE = 4
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -153,53 +156,81 @@ class Piece:
     def searched(
         self, before: int, after: int, limits: Limits, result: Found
     ) -> tuple[float, Graph, tuple[int, ...]]:
-        """Seconds of the piece without its cuts, the choices inside, and their first devices."""
-        best = tuple(self.space.start[number] for number in self.inside)
+        """Seconds of the piece without its cuts, the choices inside, and their first devices.
+
+        A piece that no operator cuts is searched in runs of ``threshold`` operators, the others as they are by then; the
+        budget is shared by the runs.
+        """
+        chosen = {number: self.space.start[number] for number in self.inside}
+        chosen |= {self.begin: before, self.end: after}
+        runs = [self.inside[i : i + limits.threshold] for i in range(0, len(self.inside), limits.threshold)]
+        if len(self.inside) <= WHOLE_PIECE * limits.threshold:
+            runs = [self.inside] if self.inside else []
+        for run in runs:
+            best = self._best_first(run, chosen, limits, max(2, limits.budget // len(runs)), result)
+            chosen |= zip(run, best, strict=True)
+        placement = self._placed(self._branches_of(chosen))
         between = (
             self._edges[self.begin, self.end][before][after] if (self.begin, self.end) in self._edges else 0.0
         )
-        least = self._placed(self._branches_of(self._chosen(best, before, after))).seconds
-        queue, seen = [(least, best)], {best}
-        for _ in range(limits.budget if self.inside else 0):
+        inside = tuple(chosen[number] for number in self.inside)
+        return placement.seconds + between, inside, self._firsts(placement)
+
+    def _best_first(
+        self, run: Sequence[int], fixed: Mapping[int, int], limits: Limits, budget: int, result: Found
+    ) -> Graph:
+        """The best choices of ``run`` that were found."""
+        best, branches = tuple(fixed[number] for number in run), self._branches_of(fixed)
+        least = self._placed(branches).seconds
+        queue, seen = [(least, best, branches)], {best}
+        for _ in range(budget):
             if not queue or queue[0][0] > limits.alpha * least:
                 break
-            _, graph = heapq.heappop(queue)
+            _, graph, branches = heapq.heappop(queue)
             result.popped += 1
-            for seconds, following in self._substituted(graph, self._chosen(graph, before, after), seen):
+            for following, changed in self._substituted(run, graph, branches, fixed, seen):
+                seconds = self._placed(changed).seconds
                 if seconds < limits.alpha * least:
-                    heapq.heappush(queue, (seconds, following))
+                    heapq.heappush(queue, (seconds, following, changed))
                 if seconds < least:
                     best, least = following, seconds
         result.seen += len(seen)
-        placement = self._placed(self._branches_of(self._chosen(best, before, after)))
-        return least + between, best, self._firsts(placement)
+        return best
 
     def _substituted(
-        self, graph: Graph, chosen: Mapping[int, int], seen: set[Graph]
-    ) -> Iterator[tuple[float, Graph]]:
-        """Graphs that were not seen and that one substitution makes, with their seconds: one branch of them changes."""
-        branches = self._branches_of(chosen)
-        for place, number in enumerate(self.inside):
-            number_of_branch = self._branch_of[number]
+        self,
+        run: Sequence[int],
+        graph: Graph,
+        branches: Sequence[Branch],
+        fixed: Mapping[int, int],
+        seen: set[Graph],
+    ) -> Iterator[tuple[Graph, list[Branch]]]:
+        """Graphs that were not seen and that one substitution makes, with their branches, of which one changes."""
+        chosen = {**fixed, **dict(zip(run, graph, strict=True))}
+        for place, number in enumerate(run):
+            which = self._branch_of[number]
+            branch = branches[which]
             near, extra = self._around(number, chosen[number], chosen)
+            others = self._widest(number, chosen)
             for choice in self.space.rewrites[number][chosen[number]]:
                 following = (*graph[:place], choice, *graph[place + 1 :])
                 if following in seen:
                     continue
                 seen.add(following)
                 now, more = self._around(number, choice, chosen)
-                branch = branches[number_of_branch]
-                others = (self._parts[n][chosen[n]] for n in self.branches[number_of_branch] if n != number)
                 moved = Branch(
                     branch.near + now - near,
                     branch.far + now + more - near - extra,
-                    max(self._parts[number][choice], *others, 1),
+                    max(self._parts[number][choice], others),
                 )
-                changed = [*branches[:number_of_branch], moved, *branches[number_of_branch + 1 :]]
-                yield self._placed(changed).seconds, following
+                yield following, [*branches[:which], moved, *branches[which + 1 :]]
 
-    def _chosen(self, graph: Graph, before: int, after: int) -> dict[int, int]:
-        return {self.begin: before, self.end: after, **dict(zip(self.inside, graph, strict=True))}
+    def _widest(self, number: int, chosen: Mapping[int, int]) -> int:
+        """Devices that the other operators of a branch need; nobody asks where there is one branch."""
+        if len(self.branches) == 1:
+            return 1
+        branch = self.branches[self._branch_of[number]]
+        return max((self._parts[n][chosen[n]] for n in branch if n != number), default=1)
 
     def _placed(self, branches: Sequence[Branch]) -> Placed:
         return placed(branches, self.space.devices)

@@ -9,7 +9,7 @@ default. A mini-batch is the ``batch`` of the run: each is an update of its own.
 Left open by the paper: which of equally fast splits is taken (here the first that is found; the time is the same). The
 planner may cut a branching graph anywhere, a plan's stage is a run of layers: where the best cut is not one, the best
 among those is placed and both times are in the notes. ``replicate=false`` leaves the program out: equal stages, one device
-each. Not simulated: updates between mini-batches take no time (there is one, at the end of the window).
+each. Not simulated: that an update inside the window waits for its all-reduce, which overlaps the passes that follow.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from experiments.workloads.layers import LayerGraph
 #: What the notes say of the simulated window.
 CARRIED = (
     "simulated: a window of mini-batches from an empty pipeline to an empty pipeline, an all-reduce of every round, the "
-    "memory of stashed weights; not simulated: the time of updates inside the window"
+    "time of every update, the memory of stashed weights; not simulated: that an update inside the window waits for its all-reduce"
 )
 
 

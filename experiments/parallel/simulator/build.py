@@ -106,6 +106,9 @@ class Builder:
                 self._throttle(worker, slot.stage, first, last)
             if exchanges:
                 self._once_a_step(worker, slot, layers, last)
+        if completes and not final:
+            parameters = float(self.figures.parameters[slot.stage].sum())
+            self.graph.compute(f"U.{slot.stage}", self._update_seconds(worker, parameters), worker)
         self.worker_of[slot] = worker
 
     def _piece(self, worker: int, slot: Slot, layers: range) -> tuple[int, int]:
@@ -263,12 +266,15 @@ class Builder:
                 self.graph.send((number,), self._among(number, "all_gather", size), tasks)
 
     def _update_of(self, stage: int, worker: int, parameters: float) -> int:
-        """Bound by memory: states are read and written once, gradients read."""
-        states = self.estimate.states
-        traffic = parameters * (2 * (states.weight + states.optimizer) + states.gradient)
-        devices = (self.estimate.devices[device] for device in self.plan.workers[worker].devices)
-        task = self.graph.compute(f"U.{stage}", traffic / min(map(memory_rate, devices)), worker)
+        task = self.graph.compute(f"U.{stage}", self._update_seconds(worker, parameters), worker)
         for message in self._reduced[stage, worker]:
             self.graph.edge(message, task)
         self.updates[stage, worker] = task
         return task
+
+    def _update_seconds(self, worker: int, parameters: float) -> float:
+        """Bound by memory: states are read and written once, gradients read."""
+        states = self.estimate.states
+        traffic = parameters * (2 * (states.weight + states.optimizer) + states.gradient)
+        devices = (self.estimate.devices[device] for device in self.plan.workers[worker].devices)
+        return traffic / min(map(memory_rate, devices))

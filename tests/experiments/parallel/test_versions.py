@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.hardware import resolve
+from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import LivePolicy, ParallelPlan, violations
 from experiments.parallel.interface.training import (
     Learning,
@@ -44,6 +46,15 @@ class TestPipeDream:
         assert trace.kept == (4, 3, 2, 1)
         assert gaps(trace, 4) == [3, 2, 1, 0]
         assert all(use.forward == use.backward for use in trace.uses.values())
+
+    def test_every_update_takes_its_time(self) -> None:
+        """One device, 10 mini-batches of 3 s: each ends with all states read and written and the gradients read."""
+        model = chain(1, parameter_bytes=4e9)
+        hardware = resolve({"cluster": {"nodes": 1, "devices_per_node": 1, "device": "a100-80g"}})
+        asked = estimate(model, hardware)
+        plan = PipeDream(mini_batches=10, replicate=False).place(model, hardware, 1, asked)
+        update = 1e9 * (2 * (4 + 8) + 4) / memory_rate(hardware.device)
+        assert simulate(plan, asked).step_time == pytest.approx(10 * (3 + update))
 
     def test_vertical_sync_uses_one_version_on_every_stage(self) -> None:
         """Update t uses the weights of t - n + 1: mini-batch b those of b - 3, of which every stage keeps four."""

@@ -137,6 +137,19 @@ class TestSearch:
         assert found.seconds == pytest.approx(best)
         assert tables.total(found.choices) == pytest.approx(best)
 
+    def test_a_piece_that_no_operator_cuts_is_searched_in_runs(self) -> None:
+        """Twelve operators of which every second is read by the next but two, at a threshold of two: from 12 s to 6 s."""
+        count = 12
+        edges = {(i, i + 1): np.array([[0.0, 1], [1, 0]]) for i in range(count - 1)}
+        edges |= {(i, i + 3): np.zeros((2, 2)) for i in range(0, count - 3, 2)}
+        nodes = tuple(np.array([1.0, 0.5]) for _ in range(count))
+        tables = CostTables((((1,), (2,)),) * count, nodes, edges)
+        space = Space(tables, {pair: np.zeros(2) for pair in edges}, [[(1,), (0,)]] * count, [0] * count, 2)
+        assert cuts(space) == [0, count - 1]
+        found = joint_search(space, Limits(1.5, 100, 2, 2), lambda _: None)
+        assert found.seconds == pytest.approx(tables.total(found.choices))
+        assert (found.seconds, set(found.choices)) == (6, {1})
+
 
 class TestPolicy:
     def test_one_device_takes_the_serial_time(self) -> None:

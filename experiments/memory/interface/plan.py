@@ -170,11 +170,16 @@ class OnHost(Move):
     host memory. A tensor has a copy there once it was offloaded to the host, placed there or made there, and while it
     is on the device after a ``Prefetch`` with ``keep``. What lies on ``through`` is streamed from there and back in
     the same ``seconds``, and stays there.
+
+    With ``late`` what it writes comes into force one step later: until then a ``Prefetch`` brings what the same op
+    wrote a step before, whose bytes the host keeps beside the new ones (the delayed update of ZeRO-Offload). What is
+    computed is then another thing than without.
     """
 
     action: ClassVar[str] = "on_host"
     seconds: float
     through: str = "host"
+    late: bool = False
 
 
 MOVES: Mapping[str, type[Move]] = {

@@ -49,6 +49,7 @@ def refuse(plan: MemoryPlan) -> None:
         (plan.paging, "pages"),
         (plan.artifact, "an artifact's rules"),
         (plan.reactive, "decisions while it runs"),
+        (any(getattr(move, "late", False) for move in plan.moves), "updates one step late"),
     )
     for asked, what in whole:
         if asked:

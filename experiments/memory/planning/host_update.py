@@ -59,14 +59,16 @@ def traffic(step: Step, update: Update) -> int:
     return 2 * twice + update.bytes_of(step, gradients)
 
 
-def update_moves(step: Step, update: Update, seconds: float) -> list[Move]:
+def update_moves(step: Step, update: Update, seconds: float, late: bool = False) -> list[Move]:
     """States placed on the host, gradients sent there as they are made, every op of the update run there.
 
-    ``seconds`` is the whole update's time, spread over its ops by the bytes they move.
+    ``seconds`` is the whole update's time, spread over its ops by the bytes they move; ``late`` as in ``OnHost``.
     """
     moves: list[Move] = [Place(0, tensor) for tensor in update.states]
     moves += [Offload(last + 1, tensor, last) for tensor, last in update.gradients]
     weight = np.where(step.ops.view, 0.0, np.maximum(step.ops.bytes_moved, 0.0))[list(update.ops)]
     share = weight / weight.sum() if weight.sum() > 0 else np.full(len(weight), 1 / len(weight))
-    moves += [OnHost(op, seconds * float(part)) for op, part in zip(update.ops, share, strict=True)]
+    moves += [
+        OnHost(op, seconds * float(part), late=late) for op, part in zip(update.ops, share, strict=True)
+    ]
     return moves

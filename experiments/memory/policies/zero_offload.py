@@ -5,8 +5,10 @@ and the host holds the optimizer's state and the parameters' own copy, which it 
 used again; a parameter's way back begins when its update has ended, while the next one is updated. The update takes
 the time of the authors' CPU Adam by default (0.257 ns a parameter), or what its bytes take at the host's bandwidth.
 The paper trains in mixed precision with a 32-bit copy of 16-bit parameters; a step has one copy in its own type, so
-its bytes differ (``byte_classes`` gives the paper's). One-step delayed update changes what is computed; the plan does
-not do it, and notes the step time it would give: the longer of the passes and of the update with its copies.
+its bytes differ (``byte_classes`` gives the paper's). One-step delayed update (section 5.2, ``delayed``) lets the
+host update beside the next step's passes, which use the parameters of the update before: it changes what is computed,
+so it is off by default and cannot be measured. The first steps, which the paper updates without delay (40 of them),
+are left out. A step then takes the longer of the passes and of the update with its copies, as every plan notes.
 Left open by the paper: whether to offload when all fits; by default nothing moves then.
 """
 
@@ -77,10 +79,13 @@ class ZeroOffload(UpdateElsewhere):
         "time of the update: the paper's vectorised kernel, torch's own (both by parameters), or bytes over bandwidth",
         choices=("fused", "torch", "bandwidth"),
     )
+    delayed: bool = knob(
+        False, "update beside the next step's passes, parameters one step late (changes what is computed)"
+    )
 
     def offloaded(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
         seconds = self.seconds(step, update, device.machine.host_bandwidth)
-        moves: list[Move] = [*update_moves(step, update, seconds), *parameters_back(step, update)]
+        moves: list[Move] = update_moves(step, update, seconds, self.delayed) + parameters_back(step, update)
         if self.checkpoint:
             moves += Checkpoint().plan(step, device).moves
         return MemoryPlan(tuple(moves), notes=notes(step, update, seconds, device))

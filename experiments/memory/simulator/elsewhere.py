@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import plan as moves
 from experiments.memory.interface.plan import MemoryPlan
@@ -17,14 +19,16 @@ class Elsewhere(Moves):
     """The host's processor is one lane: ``host_free`` is when it has done all that was asked of it so far. Where it is
     the device's own (a synchronous machine), the device waits for it.
 
-    ``touched`` are the tensors that each op needs on the device.
+    ``touched`` are the tensors that each op needs on the device; ``next_version`` when what a late op wrote, which
+    holds from the next step on, is complete.
     """
 
     def __init__(self, prepared: Prepared, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None) -> None:
         super().__init__(prepared, plan, policy)
         self.host_free = 0.0
         self.host_spans: Spans = []
-        self.host_ops: dict[int, str] = {}
+        self.host_ops: dict[int, moves.OnHost] = {}
+        self.next_version: dict[int, float] = {}
         self.in_place: dict[int, moves.InPlace] = {}
         self.touched = list(prepared.touched)
 
@@ -34,12 +38,27 @@ class Elsewhere(Moves):
         self.host_spans = [
             (max(0.0, start - done), end - done) for start, end in self.host_spans if end > done
         ]
+        self.next_version = {tensor: time - done for tensor, time in self.next_version.items()}
         super().restart()
+
+    def owe_updates(self, seconds: Sequence[float]) -> None:
+        """Many steps with late ops: what two steps before the first left to the host is still to be done.
+
+        So the host is as far behind as it can be. A faster one catches up at once, while a slower one would fall
+        behind by its small share of a step in each, and only then be waited for.
+        """
+        late = sorted(op for op, move in self.host_ops.items() if move.late)
+        for op in (*late, *late):
+            self.host_spans.append((self.host_free, self.host_free + seconds[op]))
+            self.host_free += seconds[op]
+            for tensor in self.s.lineage.writes[op]:
+                self.copied[tensor] = self.host_made[tensor] = self.next_version.get(tensor, 0.0)
+                self.next_version[tensor] = self.host_free
 
     def on_host(self, op: int, seconds: float, workspace: int) -> None:
         """Queue op ``op`` on the host's processor; the device goes on at once."""
         self.at = op
-        through = self.host_ops[op]
+        through, late = self.host_ops[op].through, self.host_ops[op].late
         born = {tensor for tensor in self.s.touched[op] if self.state[tensor] == UNBORN}
         read = [tensor for tensor in self.s.lineage.reads[op] if tensor not in born]
         start = max([self.now, self.host_free, *(self._there_since(tensor, through) for tensor in read)])
@@ -49,11 +68,19 @@ class Elsewhere(Moves):
         for tensor in dict.fromkeys((*born, *self.s.lineage.writes[op])):
             tier = through if self._lies_on(tensor, through) else "host"
             self.channels.moved["write"] += self.size[tensor] if tier != "host" else 0
-            self._now_on(tensor, tier, end)
+            self._now_on(tensor, tier, self._version_after(tensor, tier, end) if late else end)
         for tensor in self.s.touched[op]:
             self.held[tensor] = end
         if workspace:
             self.hold_until(end, workspace, "host")
+
+    def _version_after(self, tensor: int, tier: str, end: float) -> float:
+        """A late op writes ``tensor`` until ``end``: when the version before it, good for one more step, is complete."""
+        before = self.next_version.get(tensor, self.now)
+        self.next_version[tensor] = end
+        if self.state[tensor] in (DEVICE, COMING):
+            self.hold_until(end, self.size[tensor], tier)
+        return before
 
     def _there_since(self, tensor: int, through: str) -> float:
         """When the host, or the tier it streams from, has the copy of ``tensor`` that an op there reads."""

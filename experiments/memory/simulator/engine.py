@@ -103,6 +103,8 @@ class Run(Elsewhere):
         """The step, so many times; yields the times that it goes on at."""
         seconds, workspace, by_op = self._prepare()
         dying = self.s.deaths(self.plan)
+        if iterations > 1:
+            self.owe_updates(seconds)
         for iteration in range(iterations):
             if iteration:
                 self.first = self.first or self.report()
@@ -151,7 +153,7 @@ class Run(Elsewhere):
                 placed[move.tensor] = move.tier
             elif isinstance(move, moves.OnHost):
                 seconds[move.at] = move.seconds
-                self.host_ops[move.at] = move.through
+                self.host_ops[move.at] = move
             elif isinstance(move, moves.InPlace):
                 seconds[move.at] = move.seconds
                 self.uses_in_place(move)

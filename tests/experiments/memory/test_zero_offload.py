@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from experiments.memory.interface import MemoryPlan, OnHost, violations
+from experiments.core.errors import BadInput
+from experiments.memory.interface import MemoryPlan, OnHost, load_plan, violations
+from experiments.memory.live.schedule import refuse
 from experiments.memory.planning.host_update import traffic, update_of
 from experiments.memory.policies.zero_offload import ZeroOffload, byte_classes
 from experiments.memory.simulator import Simulator
@@ -82,10 +86,43 @@ def test_a_slow_update_is_what_the_step_waits_for() -> None:
     assert times[2] == pytest.approx(8 + 28, abs=0.1)
 
 
-def test_the_delayed_update_hides_the_shorter_of_passes_and_update() -> None:
-    on = machine(9 * SIZE, bandwidth=1e6, host_bandwidth=1e3)
-    notes = plan_of(POLICY, STEP, on).notes
-    assert notes["delayed_update_step_time"] == pytest.approx(28 + 0.008, abs=1e-3)
+#: Passes of 8 s, a copy of 0.1 s, an update of 28,000 bytes; a step that waits for the update and one that does not.
+#: The first parameter must come before the passes begin; the other copies pass beside them.
+DELAYED = [(1e6, 8 + 0.1), (28e3 / 7, 8 + 0.1), (28e3 / 8.2, 8.2), (28e3 / 9, 9.0), (1e3, 28.0)]
+
+
+@pytest.mark.parametrize(("host_bandwidth", "step_time"), DELAYED)
+def test_the_delayed_update_hides_the_shorter_of_passes_and_update(
+    host_bandwidth: float, step_time: float
+) -> None:
+    on = machine(9 * SIZE, bandwidth=1e4, host_bandwidth=host_bandwidth)
+    plan = plan_of(replace(POLICY, delayed=True), STEP, on)
+    assert violations(plan, STEP, on) == [] and load_plan(plan.to_json()) == plan
+    seen = Simulator(STEP, on).steady(plan)
+    assert seen.step_time == pytest.approx(step_time)
+    assert seen.moved["out"] == seen.moved["back"] == LAYERS * SIZE
+    # The closed form counts the copies, 0.8 s, with the update.
+    closed = plan.notes["delayed_update_step_time"]
+    assert isinstance(closed, float)
+    assert closed == pytest.approx(max(8, 28e3 / host_bandwidth + 0.8))
+    assert closed - 0.8 - 1e-9 <= seen.step_time <= closed + 0.1 + 1e-9
+    assert seen.step_time < Simulator(STEP, on).steady(plan_of(POLICY, STEP, on)).step_time
+
+
+def test_two_versions_of_the_parameters_lie_on_the_host_while_it_updates() -> None:
+    on = machine(9 * SIZE, bandwidth=1e4, host_bandwidth=4e3)
+    late, now = (
+        Simulator(STEP, on).steady(plan_of(replace(POLICY, delayed=delayed), STEP, on))
+        for delayed in (True, False)
+    )
+    assert late.host_peak == now.host_peak + LAYERS * SIZE
+    assert late.host_time == pytest.approx(7.0)
+
+
+def test_updating_one_step_late_is_not_measured() -> None:
+    plan = plan_of(ZeroOffload(always=True, delayed=True), STEP, machine(9 * SIZE))
+    with pytest.raises(BadInput, match="one step late"):
+        refuse(plan)
 
 
 def test_where_all_fits_nothing_moves_unless_asked() -> None:

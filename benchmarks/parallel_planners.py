@@ -38,6 +38,7 @@ PLANNERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("flexflow", {"budget": 50, "starts": "data_parallel"}),
     ("tofu", {}),
     ("unity", {}),
+    ("alpa", {"micro_batches": 1}),
 )
 
 

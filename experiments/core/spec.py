@@ -39,8 +39,8 @@ class WorkloadOptions:
     )
     kernels: str = knob(
         "auto",
-        "element-wise kernels of a transformer that is not captured: fused by hand, one for each operation, compiled",
-        choices=("auto", "fused", "eager", "compiled"),
+        "element-wise kernels of a transformer that is not captured: fused by hand, one for each operation, compiled, compiled with products in float8",
+        choices=("auto", "fused", "eager", "compiled", "float8"),
     )
     extra: str | None = knob(None, "a side file of the workload (g10_extra, throughput table)")
 

@@ -57,7 +57,8 @@ def _product(
     device: Device, work: Work, index: int, samples: float, cut: Cut, what: str, dtype: str
 ) -> float:
     shape = shapes(work.products[index], samples, cut, what)
-    return product_seconds(device, shape.m, shape.n, shape.k, shape.count, dtype, DTYPE_BYTES[dtype])
+    kind = work.dtype or dtype
+    return product_seconds(device, shape.m, shape.n, shape.k, shape.count, kind, DTYPE_BYTES[kind])
 
 
 def _fused(device: Device, work: Work, share: float, dtype: str) -> PassSeconds:

@@ -71,7 +71,7 @@ class Work:
     ``fused`` means that products and element-wise work are one kernel (flash attention), which runs its forward products
     once more in the backward pass. ``launches`` are the kernels of a forward pass beside the products. ``causal``
     products compute the lower triangle only. ``gradient_traffic`` are bytes moved for each micro-batch, whatever its
-    size, to add weight gradients to those of earlier ones.
+    size, to add weight gradients to those of earlier ones. ``dtype`` is that of the products where it is not the model's.
     """
 
     products: tuple[Product, ...] = ()
@@ -81,6 +81,7 @@ class Work:
     launches: int = 0
     fused: bool = False
     causal: bool = False
+    dtype: str = ""
 
     @property
     def forward_flops(self) -> float:

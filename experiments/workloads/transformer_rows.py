@@ -8,7 +8,7 @@ operators of a block keep s b h (34 + 5 a s / h) bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.workloads.kernels import Product, Work
 from experiments.workloads.transformer import Transformer
@@ -19,7 +19,9 @@ class Traffic:
     """Bytes that element-wise kernels read and write for each 2-byte value, (forward, backward), by what they do.
 
     ``softmax`` is for each entry of the attention matrix with its mask and dropout, ``loss`` for each logit,
-    ``gradient`` for each parameter and micro-batch; ``gate_kept`` are values kept for each value of a gated MLP.
+    ``gradient`` for each parameter and micro-batch; ``gate_kept`` are values kept for each value of a gated MLP,
+    ``loss_kept`` bytes for each logit. Products of blocks are of type ``product``, whose operands are brought to it by
+    ``quantise`` bytes for each value of an input.
     """
 
     norm: tuple[float, float]
@@ -33,6 +35,9 @@ class Traffic:
     softmax: tuple[float, float]
     loss: tuple[float, float]
     gradient: float = 6.0
+    loss_kept: float = 4.0
+    product: str = ""
+    quantise: tuple[float, float] = (0.0, 0.0)
 
 
 #: How a model's element-wise work is divided into kernels. Counts of reads and writes, not measurements. ``fused`` are
@@ -62,6 +67,7 @@ TRAFFIC = {
         rotary=(22, 22),
         softmax=(12, 12),
         loss=(18, 20),
+        loss_kept=12.0,
     ),
     "compiled": Traffic(
         norm=(4, 8),
@@ -74,8 +80,11 @@ TRAFFIC = {
         rotary=(4, 4),
         softmax=(4, 6),
         loss=(10, 10),
+        loss_kept=8.0,
     ),
 }
+#: The compiled kernels, with products of blocks in float8 (scaled by tensor; operands are read and cast before each).
+TRAFFIC["float8"] = replace(TRAFFIC["compiled"], product="float8", quantise=(5.0, 8.0))
 #: Reading and writing context and gradients once more to bring heads together and apart, for each value of them.
 RELAYOUT = (4.0, 4.0)
 
@@ -130,9 +139,16 @@ class Rows:
         self, name: str, inputs: int, outputs: int, parameters: int, reads: str, kept: float | None = None
     ) -> Row:
         product = Product(self.model.sequence, inputs, outputs)
-        work = Work((product,), gradient_traffic=self.traffic.gradient * parameters)
+        cast = self._cast(inputs, name)
+        work = replace(cast, products=(product,), gradient_traffic=self.traffic.gradient * parameters)
         keeps = self._values(inputs) if kept is None else kept
         return Row(name, "linear", work, parameters, self._values(outputs), keeps, (reads,))
+
+    def _cast(self, inputs: int, name: str) -> Work:
+        """What brings a block's input to the products' type."""
+        if not self.traffic.product or name == "logits":
+            return Work()
+        return replace(self._stream(self.traffic.quantise, inputs), dtype=self.traffic.product)
 
     def _norm(self, name: str, reads: str) -> Row:
         model = self.model
@@ -247,4 +263,4 @@ class Rows:
         yield self._linear("logits", model.hidden, model.vocabulary, parameters, last)
         logits = float(model.sequence * model.vocabulary)
         work = self._stream(self.traffic.loss, model.vocabulary * 2 / self.size)
-        yield Row("loss", "loss", work, 0, 4.0 * model.sequence, 4.0 * logits, ("logits",))
+        yield Row("loss", "loss", work, 0, 4.0 * model.sequence, self.traffic.loss_kept * logits, ("logits",))

@@ -96,8 +96,8 @@ def _recomputed(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
     for layer in plan.recompute:
         if not 0 <= layer < len(model):
             yield f"recomputed layer {layer} is not one of {len(model)}"
-    for layer in sorted(set(plan.checkpoints) - set(plan.recompute)):
-        yield f"layer {layer} is a checkpoint but is not recomputed"
+    for layer in sorted({*plan.checkpoints, *plan.saved} - set(plan.recompute)):
+        yield f"layer {layer} is a checkpoint or saved but is not recomputed"
 
 
 def _slots(plan: ParallelPlan) -> Iterator[str]:

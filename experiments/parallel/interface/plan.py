@@ -189,6 +189,8 @@ class ParallelPlan:
     ``checkpoints`` are the recomputed layers whose input is kept; each begins a run that is computed again by itself.
     Without them every run of neighbours in ``recompute`` keeps the input of its first.
 
+    ``saved`` are recomputed layers whose output is kept instead, so that they run once.
+
     ``slices`` has one entry for each micro-batch where these are parts of sequences; the slices of the same samples
     follow each other, and each needs those before it. ``slot_overhead`` are seconds that a slot takes besides its layers.
 
@@ -210,6 +212,7 @@ class ParallelPlan:
     slot_overhead: float = 0.0
     training: Training | None = None
     checkpoints: tuple[int, ...] = ()
+    saved: tuple[int, ...] = ()
 
     @property
     def sequence(self) -> int:
@@ -265,6 +268,7 @@ class ParallelPlan:
             slot_overhead=data.get("slot_overhead", 0.0),
             training=Training.from_json(data["training"]) if data.get("training") else None,
             checkpoints=tuple(data.get("checkpoints", ())),
+            saved=tuple(data.get("saved", ())),
         )
 
 

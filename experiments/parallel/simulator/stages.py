@@ -38,6 +38,8 @@ class StageFigures:
         self._seconds: dict[tuple[str, range, Slice | None], float] = {}
         self.again = np.zeros(len(model))
         self.again[list(plan.recompute)] = 1.0
+        self._dropped = self.again > 0
+        self.again[list(plan.saved)] = 0.0
         self._checkpoints = set(plan.checkpoints)
         self.output_bytes = model.output_bytes * scale
         self.stash_bytes = model.stash_bytes * scale / self._parts("activations")
@@ -172,9 +174,14 @@ class StageFigures:
 
     def _kept_bytes(self, number: int) -> float:
         stage = self.plan.stages[number]
-        stays = [layer for layer in range(stage.begin, stage.end) if not self.again[layer]]
+        stays = [layer for layer in range(stage.begin, stage.end) if not self._dropped[layer]]
         kept = float(self.stash_bytes[stays].sum())
+        kept += sum(self._saved_bytes(layer) for layer in self.plan.saved if stage.begin <= layer < stage.end)
         return kept + sum(self._input_bytes(run) for run in self._runs(number))
+
+    def _saved_bytes(self, layer: int) -> float:
+        sharding = self._sharded.get(layer)
+        return float(self.output_bytes[layer]) / (sharding.activations if sharding else 1)
 
     def _input_bytes(self, run: range) -> float:
         read = {int(source) for layer in run for source in self.estimate.model.predecessors[layer]}
@@ -187,7 +194,7 @@ class StageFigures:
         stage, found = self.plan.stages[number], []
         begin = None
         for layer in range(stage.begin, stage.end + 1):
-            inside = layer < stage.end and bool(self.again[layer])
+            inside = layer < stage.end and bool(self._dropped[layer])
             if begin is not None and (not inside or layer in self._checkpoints):
                 found.append(range(begin, layer))
                 begin = None
@@ -204,6 +211,6 @@ class StageFigures:
                 default=0.0,
             )
             if self._checkpoints
-            else float((self.stash_bytes * self.again)[stage.begin : stage.end].sum())
+            else float((self.stash_bytes * self._dropped)[stage.begin : stage.end].sum())
             for number, stage in enumerate(self.plan.stages)
         ]

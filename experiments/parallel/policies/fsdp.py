@@ -1,0 +1,60 @@
+"""FSDP2: weights, gradients and optimizer state divided among all devices, gathered block by block while others compute.
+
+Source: Zhao et al., "PyTorch FSDP", VLDB'23 (a unit's weights are gathered before its passes and dropped behind them);
+torchtitan (Liang et al., 2024) for context parallelism beside it and for selective recomputation by operator, which keeps
+what attention and every second matrix product gave and computes the rest of a block again. Its module is unsharded once
+for computing again and for the gradient. Not reproduced: weights stay whole within a context-parallel group; hybrid
+sharding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from experiments.core.errors import BadInput
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware
+from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, whole_share
+from experiments.parallel.planning.megatron_plan import Layout, megatron_plan
+from experiments.workloads.layers import LayerGraph
+from experiments.workloads.transformer_layers import OPERATORS
+
+#: What selective recomputation keeps of a block: attention, and the first, third, fifth ... product.
+SAVED = ("attention", "query", "qkv", "value", "expand", "contract")
+
+
+@dataclass(frozen=True)
+class Fsdp(ParallelPolicy):
+    """Fully sharded data parallelism of a transformer, block by block, with context parallelism if asked for."""
+
+    name: ClassVar[str] = "fsdp"
+    layers: ClassVar[str] = OPERATORS
+
+    context: int = knob(1, "devices that share a sequence", low=1, high=1024)
+    micro_batches: int = knob(1, "micro-batches accumulated before the update", low=1, high=65536)
+    recompute: str = knob(
+        "none",
+        "computed again: nothing; all but attention and every second product; whole blocks",
+        choices=("none", "selective", "blocks"),
+    )
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        if model.transformer is None:
+            wanted = "a decoder-only transformer's configuration or sheet"
+            raise BadInput("is not known by its sizes", model.name, wanted)
+        replicas = whole_share(cluster.device_count, self.context, "devices", "knobs.context")
+        samples = whole_share(batch, replicas * self.micro_batches, "samples", "knobs.micro_batches")
+        again = "none" if self.recompute == "none" else "blocks"
+        layout = Layout(context=self.context, micro_batch=samples, recompute=again, zero=3)
+        plan = megatron_plan(model, cluster, batch, layout)
+        return replace(plan, saved=self._saved(model))
+
+    def _saved(self, model: LayerGraph) -> tuple[int, ...]:
+        if self.recompute != "selective":
+            return ()
+        return tuple(
+            layer
+            for layer, name in enumerate(model.layer)
+            if name.startswith("blocks.") and name.rpartition(".")[2] in SAVED
+        )

@@ -116,6 +116,7 @@ class KernelRates:
     tile's start and end cost, ``stream_efficiency`` the share of the memory bandwidth of element-wise kernels, ``attention_efficiency`` the share
     of the peak of a fused attention kernel, ``launch`` the seconds between kernels. ``collective_efficiency`` is the
     share of the peer link's bandwidth that collectives reach, ``network_efficiency`` that of a network adapter.
+    ``occupied`` is the share of the multiprocessors that a collective of weights takes from the computation beside it.
     ``reserved_bytes`` is what context, libraries and communicators hold of the memory, ``fragmentation`` the share of
     activations that allocators lose: both assumptions. ``fitted_on`` names the published figures behind them.
     """
@@ -129,6 +130,7 @@ class KernelRates:
     launch: float
     collective_efficiency: float
     network_efficiency: float
+    occupied: float
     reserved_bytes: int
     fragmentation: float
     fitted_on: str
@@ -149,6 +151,7 @@ USUAL_KERNELS = KernelRates(
     launch=4e-6,
     collective_efficiency=1.0,
     network_efficiency=1.0,
+    occupied=0.0,
     reserved_bytes=2**30,
     fragmentation=0.03,
     fitted_on="nothing",

@@ -79,6 +79,11 @@ class Estimate:
         return float(self.devices[0].kernels.reserved_bytes) if self.model.work else 0.0
 
     @property
+    def occupied(self) -> float:
+        """The share of a device that a collective takes from the computation beside it; nothing where that is not known."""
+        return self.devices[0].kernels.occupied if self.model.work else 0.0
+
+    @property
     def fragmentation(self) -> float:
         """The share of activations that allocators lose; nothing where layers are known by times alone."""
         return self.devices[0].kernels.fragmentation if self.model.work else 0.0

@@ -206,8 +206,9 @@ class _Gathered:
         states, blocks, m = self.analytic.estimate.states, self.chunk, self.micro_batches
         reduce, gather = self._bucket(states.gradient), self._bucket(states.weight)
         gather = np.where(self.plans.zero == 3, gather, 0.0)
-        forward = np.maximum(self.block_forward, gather)
-        backward = np.maximum(self.block_backward, gather + reduce)
+        occupied = self.analytic.estimate.occupied
+        forward = np.maximum(self.block_forward + occupied * gather, gather)
+        backward = np.maximum(self.block_backward + occupied * (gather + reduce), gather + reduce)
         ends = self.first[0] + self.first[1] + self.last[0] + self.last[1]
         found: Floats = m * (blocks * (forward + backward) + ends) + gather
         return np.where(self.plans.replicas > 1, found, time)

@@ -211,6 +211,7 @@ class Builder:
         task = self.graph.send((stage, bucket), message, after)
         for worker, piece in members:
             self.graph.edge(task, piece)
+            self.graph.prolong(piece, self.estimate.occupied * message.seconds)
             self.holdings.append(Holding(worker, size, task, piece))
 
     def _reduce(self, stage: int, bucket: int, parameters: float, members: list[tuple[int, int]]) -> None:
@@ -223,6 +224,8 @@ class Builder:
             if piece in self._throttled:
                 self.graph.edge(tasks[-1], self._throttled[piece])
             if self.plan.zero >= 2:
+                taken = self.estimate.occupied * sum(self.graph.seconds[task] for task in tasks)
+                self.graph.prolong(piece, taken)
                 self.holdings.append(Holding(worker, size, piece, tasks[-1]))
 
     def _among(self, stage: int, kind: str, size: float) -> Message:

@@ -73,6 +73,11 @@ class TaskGraph:
         self._lane_end[lane] = task
         return task
 
+    def prolong(self, task: int, seconds: float) -> None:
+        """``task`` takes so much longer; nothing for a message."""
+        if self.lane[task] >= 0:
+            self.seconds[task] += seconds
+
     def edge(self, before: int, after: int) -> None:
         self.successors[before].append(after)
 

@@ -22,7 +22,10 @@ from experiments.parallel.interface import (
 )
 from experiments.parallel.simulator import Simulation, evaluate, simulate
 from experiments.sources import layers_of
+from experiments.workloads.kernel_times import timed_by_kernels
 from experiments.workloads.layers import LayerGraph
+from experiments.workloads.transformer import Transformer
+from experiments.workloads.transformer_layers import CAPTURED, OPERATORS, transformer_layers
 from tests.experiments.parallel.builders import chain, cluster
 
 #: Searches with less to search, so that the laws are checked in seconds.
@@ -45,7 +48,9 @@ ZOO: dict[str, dict[str, object]] = {
     "zoo:dlrm": {"batch": 1024},
 }
 NAMES = [policy.name for policy in registry.all_policies() if policy.family == "parallel"]
-CASES = [("chain", name) for name in CLUSTERS] + [(name, "real") for name in ZOO]
+#: By operators, for the policies that ask for a transformer's sizes.
+SIZES = Transformer("sizes", 4, 256, 8, 32, 1024, 64, 8, vocabulary=512, positions=64)
+CASES = [("chain", name) for name in CLUSTERS] + [(name, "real") for name in (*ZOO, "sizes")]
 
 
 @functools.cache
@@ -54,6 +59,9 @@ def model_named(source: str) -> LayerGraph:
         sizes = {"parameter_bytes": 40.0, "output_bytes": 8.0, "stash_bytes": 16.0}
         model = chain(12, batch=32, **sizes)
         return replace(model, facts={"sequence": 64, "dtype": "float32"})
+    if source == "sizes":
+        graph = transformer_layers(SIZES, batch=32, dtype="float32", granularity=OPERATORS)
+        return timed_by_kernels(graph, REAL.device)
     pytest.importorskip("torch")
     return layers_of(load_workload({"source": source, "options": ZOO[source]}), REAL.device)[0]
 
@@ -71,6 +79,8 @@ def placed(name: str, source: str, where: str) -> ParallelPlan | None:
     """``None`` where the policy says in words that it is not for this model or cluster."""
     policy, hardware = registry.create("parallel", name, KNOBS.get(name, {})), hardware_named(where)
     assert isinstance(policy, ParallelPolicy)
+    if source == "sizes" and policy.layers == CAPTURED:
+        return None
     model = model_named(source)
     try:
         return policy.place(model, hardware, model.batch, asked(source, hardware))

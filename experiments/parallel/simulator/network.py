@@ -55,6 +55,7 @@ class Network:
     def __init__(self, cluster: Hardware) -> None:
         self.algorithms = Algorithms(cluster)
         self.topology = self.algorithms.topology
+        self._known: dict[tuple[str, tuple[tuple[int, ...], ...], float, str], Message] = {}
 
     def point_to_point(self, source: int, target: int, size: float) -> Message:
         """``size`` bytes from device to device."""
@@ -72,8 +73,15 @@ class Network:
     def groups(
         self, kind: str, groups: Sequence[Sequence[int]], size: float, algorithm: str = "ring"
     ) -> Message:
-        """The same collective in every one of ``groups`` (of equal size) at once."""
-        rows = tuple(tuple(group) for group in groups)
+        """The same collective in every one of ``groups`` (of equal size) at once; equal ones are one object."""
+        key = kind, tuple(map(tuple, groups)), size, algorithm
+        if key not in self._known:
+            self._known[key] = self._in_groups(*key)
+        return self._known[key]
+
+    def _in_groups(
+        self, kind: str, rows: tuple[tuple[int, ...], ...], size: float, algorithm: str
+    ) -> Message:
         if algorithm not in PATTERNS[kind]:
             algorithm = AUTO if algorithm == AUTO or kind == "broadcast" else next(iter(PATTERNS[kind]))
         if algorithm == AUTO:

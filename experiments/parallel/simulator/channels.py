@@ -6,6 +6,7 @@ lets later ones by that do not need it: with many senders and receivers channels
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,12 +26,12 @@ class Delivery:
 
 
 class Channels:
-    """Who holds which channel, and who waits for it."""
+    """Who holds which channel. A delivery that waits is listed once, under a busy channel that it needs."""
 
     def __init__(self, queue: EventQueue[Happening]) -> None:
         self._queue = queue
         self._busy: set[int] = set()
-        self._waiting: dict[int, dict[int, Delivery]] = {}
+        self._waiting: dict[int, list[tuple[int, Delivery]]] = {}
         self._carried_until: dict[int, float] = {}
         self._sent = 0
 
@@ -40,20 +41,16 @@ class Channels:
             self._queue.push(now, delivery.arrived)
             return
         self._sent += 1
-        for channel in delivery.message.channels:
-            self._waiting.setdefault(channel, {})[self._sent] = delivery
-        self._start_if_idle(now, self._sent, delivery)
+        self._start_or_wait(now, self._sent, delivery, delivery.message)
 
-    def _start_if_idle(self, now: float, number: int, delivery: Delivery) -> None:
-        message = delivery.message
-        assert message is not None
-        if not self._busy.isdisjoint(message.channels):
-            return
-        self._busy.update(message.channels)
+    def _start_or_wait(self, now: float, number: int, delivery: Delivery, message: Message) -> None:
         for channel in message.channels:
-            del self._waiting[channel][number]
+            if channel in self._busy:
+                heapq.heappush(self._waiting.setdefault(channel, []), (number, delivery))
+                return
+        self._busy.update(message.channels)
         delivery.started(now)
-        self._queue.push(self._arrival(now, message), lambda end: self._end(end, delivery))
+        self._queue.push(self._arrival(now, message), lambda end: self._end(end, delivery, message))
 
     def _arrival(self, now: float, message: Message) -> float:
         """Channels that messages share carry their bytes one after the other."""
@@ -63,14 +60,11 @@ class Channels:
             end = max(end, self._carried_until[channel])
         return end
 
-    def _end(self, now: float, delivery: Delivery) -> None:
-        """Channels are handed on before the receiver acts on what arrived."""
-        assert delivery.message is not None
-        released = delivery.message.channels
-        self._busy.difference_update(released)
-        waiting = {n: t for channel in released for n, t in self._waiting[channel].items()}
-        for number in sorted(waiting):
-            self._start_if_idle(now, number, waiting[number])
-            if self._busy.issuperset(released):
-                break
+    def _end(self, now: float, delivery: Delivery, message: Message) -> None:
+        """Channels are handed on, to those that wait longest, before the receiver acts on what arrived."""
+        self._busy.difference_update(message.channels)
+        while lists := [w for c in message.channels if c not in self._busy and (w := self._waiting.get(c))]:
+            number, following = heapq.heappop(min(lists, key=lambda waiting: waiting[0][0]))
+            assert following.message is not None
+            self._start_or_wait(now, number, following, following.message)
         delivery.arrived(now)

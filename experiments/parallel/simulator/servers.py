@@ -106,6 +106,7 @@ class ServerReplay:
         self.straggling = dict(estimate.cluster.stragglers)
         self.queue: EventQueue[Happening] = EventQueue()
         self.channels = Channels(self.queue)
+        self.messages: dict[tuple[int, int, float], Message] = {}
         self.workers = [
             _Worker(number, worker.devices[0], worker.slow or (1.0,), iterations(plan, number))
             for number, worker in enumerate(plan.workers)
@@ -217,7 +218,11 @@ class ServerReplay:
     def _message(self, source: int, target: int, bytes_each: float) -> Message | None:
         if source == target:
             return None
-        return self.network.point_to_point(source, target, self.parameters / self.ranges * bytes_each)
+        key = source, target, bytes_each
+        if key not in self.messages:
+            size = self.parameters / self.ranges * bytes_each
+            self.messages[key] = self.network.point_to_point(source, target, size)
+        return self.messages[key]
 
     def _count(self, message: Message | None) -> None:
         for device in message.senders if message else ():

@@ -73,7 +73,8 @@ def kernels(operator: Operator, counted: bool = True) -> Iterator[Kernel]:
     yield Kernel(accesses, reads, 0, loops, halo, backward=False)
     for number, operand in enumerate(operator.operands, 1):
         if has_gradient(operand):
-            others = tuple(other for other in reads if other != number)
+            joined = operator.kind == "concatenation"  # its gradient is cut apart, whatever was joined
+            others = () if joined else tuple(other for other in reads if other != number)
             yield Kernel(accesses, (0, *others), number, loops, halo, backward=True)
 
 

@@ -9,8 +9,9 @@ each of the k1 ... k(i-1) groups that carry it out.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +31,8 @@ from experiments.parallel.planning.partition_n_reduce import (
 from experiments.workloads.einsum import Operator
 from experiments.workloads.step import Floats
 
+#: Entries of an operator's table beyond which it is taken apart.
+LARGE_TABLE = 100_000
 #: Loops divided by one step, by (operator, kernel); ``""`` where none could be.
 Loops = dict[tuple[int, int], str]
 
@@ -109,13 +112,35 @@ class TrainingGraph:
     def split(self, workers: int, groups: int = 1) -> Split:
         """The layouts with the fewest bytes; the graph is that of one worker afterwards."""
         options = [self.layouts(tensor, workers) for tensor in range(len(self.sizes))]
-        tables = [self._table(number, options, workers) for number in range(len(self.operators))]
+        fresh = itertools.count(len(self.sizes))
+        tables = [t for n in range(len(self.operators)) for t in self._tables(n, options, workers, fresh)]
         tables += [((tensor,), np.zeros(len(found))) for tensor, found in enumerate(options)]
         chosen, total = least(tables)
         layouts = tuple(found[chosen[tensor]] for tensor, found in enumerate(options))
         loops, moves = self._carried(layouts, workers)
         self._shrink(layouts, loops, workers)
         return Split(workers, groups, total, layouts, loops, moves)
+
+    def _tables(
+        self, number: int, options: Sequence[Sequence[Layout]], workers: int, fresh: Iterator[int]
+    ) -> list[Table]:
+        """Of an operator that reads many tensors, a table for each kernel and access, joined by the kernel's loop (a choice
+        of its own, numbered by ``fresh``); of any other a single one.
+        """
+        if math.prod(len(options[t]) for t in set(self.tensors[number]) if t >= 0) <= LARGE_TABLE:
+            return [self._table(number, options, workers)]
+        found: list[Table] = []
+        for kernel in self.kernels[number]:
+            loop_choice, loops = next(fresh), _tried(kernel, workers)
+            for access in {*kernel.reads, kernel.writes}:
+                tensor = self.tensors[number][access]
+                if tensor >= 0:
+                    only = replace(kernel, reads=(access,) if access in kernel.reads else ())
+                    rows = [
+                        [_alone(only, access, loop, o, workers) for o in options[tensor]] for loop in loops
+                    ]
+                    found.append(((loop_choice, tensor), np.array(rows)))
+        return found
 
     def _table(self, number: int, options: Sequence[Sequence[Layout]], workers: int) -> Table:
         """Bytes of an operator's kernels over the layouts of its tensors."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
+from experiments.parallel.planning import recursive_partition
 from experiments.parallel.planning.operators import operators_of
 from experiments.parallel.planning.partition_n_reduce import COPIED, best, kernels, moved
 from experiments.parallel.planning.recursive_partition import TrainingGraph, prime_factors, recursion
@@ -116,6 +117,15 @@ class TestSearch:
         totals = [split.total for split in recursion(graph, prime_factors(8))]
         assert len(totals) == 3
         assert totals == sorted(totals)
+
+    def test_an_operator_that_reads_many_tensors_is_taken_apart(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model = replace(convolutions(4, 6, 2, image=6), predecessors=Ragged.of([[], [0], [0, 1]]))
+        whole = TrainingGraph(operators_of(model, 4)).split(2)
+        monkeypatch.setattr(recursive_partition, "LARGE_TABLE", 1)
+        apart = TrainingGraph(operators_of(model, 4)).split(2)
+        assert apart.bytes == pytest.approx(whole.bytes)
 
     def test_factors(self) -> None:
         assert (prime_factors(12), prime_factors(1), prime_factors(7)) == ([2, 2, 3], [], [7])

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from experiments.core.units import DTYPE_BYTES
+from experiments.parallel.planning.transformer_operators import transformer_operators
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.layers import LayerGraph
 
@@ -26,7 +27,7 @@ Shape = tuple[int, ...]
 
 def operators_of(model: LayerGraph, samples: int | None = None) -> tuple[Operator, ...]:
     """The operators of ``model`` on ``samples`` samples (its own batch if not given), in execution order."""
-    found = model.einsums or _described(model)
+    found = model.einsums or (transformer_operators(model) if model.transformer else _described(model))
     if samples is None or samples == model.batch:
         return found
     return tuple(_scaled(operator, samples / model.batch) for operator in found)

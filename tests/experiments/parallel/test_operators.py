@@ -6,12 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from experiments.core.spec import Workload
+from experiments.hardware import Link
+from experiments.parallel.interface import violations
 from experiments.parallel.planning.operators import operators_of
+from experiments.parallel.policies.mesh_tensorflow import MeshTensorFlow
 from experiments.sources import layers_of
 from experiments.workloads.ragged import Ragged
-from tests.experiments.parallel.builders import chain
+from experiments.workloads.transformer import Transformer
+from experiments.workloads.transformer_layers import transformer_layers
+from tests.experiments.parallel.builders import chain, cluster, estimate
 
 
 def test_a_layer_of_which_nothing_is_known_has_a_batch() -> None:
@@ -57,3 +63,24 @@ def test_every_layer_of_every_real_profile_is_an_operator(shared_data: Path) -> 
         for operator in found:
             for operand in operator.operands:
                 assert operand.source < 0 or len(operand.dims) == len(found[operand.source].output)
+
+
+@pytest.mark.parametrize("granularity", ["operators", "blocks"])
+def test_a_transformer_known_by_its_sizes_has_the_operators_of_its_paper(granularity: str) -> None:
+    """Two blocks of 8 heads of 8: Megatron's cuts over two devices, two all-reduces of b s h values each way a block."""
+    sizes = Transformer("two", 2, 64, 8, 8, 256, 32, 8, vocabulary=100)
+    graph = transformer_layers(sizes, batch=4, dtype="float16", granularity=granularity)
+    model = replace(graph, forward_seconds=np.ones(len(graph)), backward_seconds=2 * np.ones(len(graph)))
+    hardware = cluster(1, 2, link=Link("fast", 1e6, 0.0, True, "test"))
+    plan = MeshTensorFlow(model_axis=2).place(model, hardware, 4, estimate(model, hardware, "float16"))
+    assert violations(plan, model, hardware) == []
+    sent = [(c.kind, c.bytes) for sharding in plan.shardings for c in sharding.forward]
+    assert [c for c in sent if c[1] == 32 * 64 * 2] == [
+        ("all_reduce", 32 * 64 * 2.0)
+    ] * 5  # and the embedding
+    back = [
+        c.kind for s in plan.shardings for c in s.backward if c.per == "sample" and c.bytes == 32 * 64 * 2
+    ]
+    assert back == ["all_reduce"] * 5  # and the logits
+    parameters = sum(operand.bytes for o in operators_of(model) for operand in o.parameters)
+    assert parameters == sizes.parameters * 2 + 100 * 64 * 2  # the tied table is read twice

@@ -18,7 +18,6 @@ from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate
 from experiments.parallel.planning.intra_op import Signature, Solved, StageProblem, keys_of, layer_signatures
 from experiments.parallel.planning.mesh import Mesh, mesh_on
-from experiments.parallel.planning.mesh_plan import seconds_of
 from experiments.parallel.planning.operators import operators_of
 from experiments.parallel.planning.strategies import Ways
 from experiments.workloads.step import Floats
@@ -83,7 +82,9 @@ class StageCosts:
         self.operators = operators_of(model, self.samples)
         self._layers = layer_signatures(self.operators)
         self._keys = keys_of(self.operators, self._layers)
-        self._computing = [seconds_of(model, operator) * self.samples for operator in self.operators]
+        passes = [self.estimate.pass_seconds(layer, self.samples) for layer in range(len(model))]
+        whole = [one.forward + one.backward + one.weight for one in passes]
+        self._computing = [whole[operator.layer] * operator.share for operator in self.operators]
         layer_of = np.array([operator.layer for operator in self.operators])
         self._first = np.searchsorted(layer_of, np.arange(len(model) + 1)).tolist()
         self._ways: dict[tuple[Shape, Shape], Ways] = {}

@@ -20,7 +20,7 @@ from experiments.memory.interface import (
 )
 from experiments.memory.interface.check import FULL
 from experiments.memory.interface.transform import transformed
-from experiments.memory.simulator import Simulation, Simulator, curves, lanes, run_shared
+from experiments.memory.simulator import Simulation, Simulator, curves, lanes, record_shared, run_shared
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.recorded import record
 from experiments.memory.simulator.timeline import timeline
@@ -83,10 +83,19 @@ def together(
     simulations = run(shared)
     times = [done.step_time for done in simulations]
     simulation = simulations[slowest := times.index(max(times))]
+    peaks = [done.peak_bytes for done in simulations]
+    recording = record_shared(step, shared.plans, machine, shared.discipline, peaks)[slowest]
+    plan = shared.plans[slowest]
+    changed = transformed(step, plan)
     return Result(
         metrics=metrics_of(simulation, step, hardware, spec.workload.options.steps),
         series=curves(simulation, machine.capacity) | lanes(simulation),
-        plan=shared.plans[slowest].to_json(),
+        plan=plan.to_json(),
         workload_sha256=sha256,
-        notes=notes_of(simulation, step, machine) | {"step_time_by_device": times, "link": shared.discipline},
+        notes={
+            **notes_of(simulation, step, machine),
+            "step_time_by_device": times,
+            "link": shared.discipline,
+            "timeline": timeline(recording, changed, plan),
+        },
     )

@@ -23,7 +23,9 @@ WORKSPACE = TIMELINE.index("workspace")
 
 
 class Blocks:
-    """``size`` and ``kind`` (of the first tensor in it) by block; ``touched``, ``written``, ``dying`` blocks by op.
+    """``addresses`` and ``bytes`` of the tensors and of each op's scratch, in the order of ops, behind them.
+
+    ``size`` and ``kind`` (of the first tensor in it) by block; ``touched``, ``written``, ``dying`` blocks by op.
 
     ``dying`` are the blocks without a live byte once the op has ended. ``identity`` is equal for ops of one name on
     the same tensors.
@@ -37,6 +39,7 @@ class Blocks:
         last = step.last_use.tolist() + scratch
         kinds = prepared.kinds + [WORKSPACE] * len(scratch)
         addresses, extent = _addresses(prepared.persistent, sizes, first, last, paging.reuse)
+        self.addresses, self.bytes = addresses, sizes
         self.size = [self.block_bytes] * (-(-extent // self.block_bytes))
         self.ranges = [self._range(address, size) for address, size in zip(addresses, sizes, strict=True)]
         self.kind = [-1] * len(self.size)
@@ -59,6 +62,12 @@ class Blocks:
 
     def of(self, tensor: int) -> Sequence[int]:
         return self.ranges[tensor]
+
+    def within(self, tensor: int, block: int) -> int:
+        """Bytes of ``tensor`` that lie in ``block``."""
+        start, end = self.addresses[tensor], self.addresses[tensor] + self.bytes[tensor]
+        low = block * self.block_bytes
+        return max(0, min(end, low + self.block_bytes) - max(start, low))
 
     def _range(self, address: int, size: int) -> range:
         if address < 0 or size == 0:

@@ -29,7 +29,7 @@ class PagedRun:
 
     ``resident`` holds the blocks on the device, the next to leave first; ``arrival`` when those under way are there;
     ``lines`` when
-    the last line of the block in use is there; ``leaving`` the (time, bytes) of copies on their way out, whose bytes still count in ``used``; ``spared`` what is
+    the last line of the block in use is there; ``leaving`` the (time, block) of copies on their way out, whose bytes still count in ``used``; ``spared`` what is
     preferred here or expected next, which leaves last.
     """
 
@@ -59,7 +59,7 @@ class PagedRun:
     def _begin(self) -> None:
         """Forget the figures so far: a new step is reported, and its clock starts at 0."""
         self.arrival = {block: time - self.now for block, time in self.arrival.items() if time > self.now}
-        self.leaving = deque((time - self.now, size) for time, size in self.leaving)
+        self.leaving = deque((time - self.now, block) for time, block in self.leaving)
         self.channels.restart(self.now)
         self.now = 0.0
         self.stalls = dict.fromkeys(CAUSES, 0.0)
@@ -247,7 +247,8 @@ class PagedRun:
         ready = self.now
         while self.used + size > self.capacity:
             if self.leaving:
-                time, freed = self.leaving.popleft()
+                time, gone = self.leaving.popleft()
+                freed = self.blocks.size[gone]
                 self.leaving_bytes -= freed
                 self.used -= freed
                 if time > ready:
@@ -270,7 +271,7 @@ class PagedRun:
         if block in self.dirty or not self.backing.holds(block):
             end = self.backing.write(block, self.now)
             self.dirty.discard(block)
-        self.leaving.append((end, size))
+        self.leaving.append((end, block))
         self.leaving_bytes += size
         self.log.append((self.now, self.blocks.kind[block], -size))
         return True

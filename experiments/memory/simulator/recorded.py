@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
 from experiments.memory.simulator.copies import COMING, DEVICE
 from experiments.memory.simulator.engine import ITERATIONS, Run
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.report import Simulation, Spans
+from experiments.memory.simulator.recorded_pages import fullest_of_pages
+from experiments.memory.simulator.report import Fullest, Simulation, Spans
 from experiments.memory.simulator.space import Process
 
 
@@ -29,18 +30,8 @@ class Busy(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fullest:
-    """The first moment at which the device held its peak: bytes of each tensor there, and ``scratch`` bytes of ops."""
-
-    time: float
-    op: int
-    held: dict[int, int]
-    scratch: int
-
-
-@dataclass(frozen=True)
 class Recording:
-    """``stalls`` by cause as spans. ``fullest`` is ``None`` where the device holds pages and not tensors."""
+    """``stalls`` by cause as spans. ``fullest`` is ``None`` where the device is never in use."""
 
     busy: tuple[Busy, ...]
     stalls: dict[str, Spans] = field(default_factory=dict)
@@ -51,11 +42,14 @@ def record(
     prepared: Prepared, plan: MemoryPlan, simulation: Simulation, policy: ReactiveMemoryPolicy | None = None
 ) -> Recording:
     """The recording of ``simulation``, which ``Simulator.steady`` gave for ``plan``; ``prepared`` is its step."""
-    if plan.artifact or plan.paging:
-        return laid_out(prepared.seconds, simulation)
-    run = RecordedRun(prepared, plan, policy, simulation.peak_bytes)
+    if plan.paging and not plan.artifact:
+        fullest = fullest_of_pages(prepared, plan, simulation)
+        return replace(laid_out(prepared.seconds, simulation), fullest=fullest)
+    if plan.artifact:
+        return replace(laid_out(prepared.seconds, simulation), fullest=simulation.fullest)
+    run = RecordedRun(prepared, plan, policy).watch(simulation.peak_bytes)
     deque(run.walk(ITERATIONS if simulation.first else 1), maxlen=0)
-    return Recording(tuple(run.busy), run.spans, run.fullest)
+    return run.recording
 
 
 def laid_out(seconds: Sequence[float], simulation: Simulation) -> Recording:
@@ -76,15 +70,18 @@ def laid_out(seconds: Sequence[float], simulation: Simulation) -> Recording:
 
 
 class RecordedRun(Run):
-    """``peak`` is known from the simulation that is recorded."""
+    """A run that is watched; its peak is known from the simulation that is recorded."""
 
-    def __init__(
-        self, prepared: Prepared, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None, peak: int
-    ) -> None:
-        super().__init__(prepared, plan, policy)
+    doing = ("op", 0)
+
+    def watch(self, peak: int) -> Self:
         self.known_peak = peak
-        self.doing = ("op", 0)
         self._forget()
+        return self
+
+    @property
+    def recording(self) -> Recording:
+        return Recording(tuple(self.busy), self.spans, self.fullest)
 
     def _forget(self) -> None:
         self.busy: list[Busy] = []

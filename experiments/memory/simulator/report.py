@@ -22,6 +22,20 @@ CAUSES = ("transfer", "space", "synchronization", "drain", "fault")
 
 
 @dataclass(frozen=True)
+class Fullest:
+    """The first moment at which the device held its peak: bytes of each tensor there, and ``scratch`` bytes of ops.
+
+    ``unused`` are bytes of pages there in which no tensor lies that is needed.
+    """
+
+    time: float
+    op: int
+    held: dict[int, int]
+    scratch: int
+    unused: int = 0
+
+
+@dataclass(frozen=True)
 class Simulation:
     """One simulated step. Times are seconds, sizes bytes.
 
@@ -30,7 +44,7 @@ class Simulation:
     (time, index in ``TIMELINE``, change). ``late`` is how long compute stood still until each tensor was there;
     ``host_busy`` the spans in which the host's processor ran ops; ``peaks`` the most bytes on each tier; ``pool_bytes`` how far an allocator reached over the device and
     ``wasted_bytes`` the most that were free there beside the largest hole (no pool: ``None``). ``first`` is the first of several steps
-    in a row, of which this is the last.
+    in a row, of which this is the last. ``fullest`` is told at once by an artifact's rules.
     """
 
     peak_bytes: int
@@ -52,6 +66,7 @@ class Simulation:
     pool_bytes: int | None = None
     wasted_bytes: int | None = None
     first: Simulation | None = None
+    fullest: Fullest | None = None
 
     @property
     def stall_time(self) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from experiments.core.errors import BadInput
 from experiments.memory.interface.machine import Machine
@@ -19,8 +20,11 @@ from experiments.memory.interface.transform import transformed
 from experiments.memory.simulator.engine import Run
 from experiments.memory.simulator.link import SharedLink, Transfer
 from experiments.memory.simulator.prepared import Prepared
+from experiments.memory.simulator.recorded import RecordedRun, Recording
 from experiments.memory.simulator.report import Simulation
 from experiments.workloads.step import Step
+
+SomeRun = TypeVar("SomeRun", bound="SharedRun")
 
 
 def run_shared(
@@ -31,15 +35,33 @@ def run_shared(
     ``machine`` is one device's, its host link the one that all share (its ``sharers`` are these devices). ``BadInput``
     where a plan needs what is not carried out here: pages, ops on the host, copies by the processor that computes.
     """
+    runs = _runs(SharedRun, step, plans, machine, discipline)
+    advance(runs)
+    return [run.report() for run in runs]
+
+
+def record_shared(
+    step: Step, plans: Sequence[MemoryPlan], machine: Machine, discipline: str, peaks: Sequence[int]
+) -> list[Recording]:
+    """What ``run_shared``, which found these ``peaks``, did when: a recording for each device."""
+    runs = _runs(RecordedSharedRun, step, plans, machine, discipline)
+    for run, peak in zip(runs, peaks, strict=True):
+        run.watch(peak)
+    advance(runs)
+    return [run.recording for run in runs]
+
+
+def _runs(
+    kind: type[SomeRun], step: Step, plans: Sequence[MemoryPlan], machine: Machine, discipline: str
+) -> list[SomeRun]:
     for plan in plans:
         _refuse(plan, machine)
     alone = replace(machine, sharers=1)
     link = SharedLink(alone, len(plans), discipline)
-    runs: list[SharedRun] = []
+    runs: list[SomeRun] = []
     for device, plan in enumerate(plans):
-        runs.append(SharedRun(Prepared(transformed(step, plan), alone), plan, link, device, runs))
-    advance(runs)
-    return [run.report() for run in runs]
+        runs.append(kind(Prepared(transformed(step, plan), alone), plan, link, device, runs))
+    return runs
 
 
 def _refuse(plan: MemoryPlan, machine: Machine) -> None:
@@ -123,3 +145,7 @@ class SharedRun(Run):
             if transfer.began >= 0:
                 self.channels.spans[transfer.way].append((transfer.began, min(transfer.gone, self.now)))
         return super().report()
+
+
+class RecordedSharedRun(RecordedRun, SharedRun):
+    """A device's step on a shared link, watched."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.simulator.lanes import joined
-from experiments.memory.simulator.recorded import Busy, Fullest, Recording
-from experiments.memory.simulator.report import TIMELINE, Spans, merged
+from experiments.memory.simulator.recorded import Busy, Recording
+from experiments.memory.simulator.report import TIMELINE, Fullest, Spans, merged
 from experiments.workloads.step import Step
 
 #: Spans of compute, spans of one cause of stalls, tensors at the peak and tensors of the plan that are kept.
@@ -72,10 +72,16 @@ def fullest(moment: Fullest, step: Step) -> dict[str, Any]:
         "time": round(moment.time, NANOSECONDS),
         "op": moment.op,
         "name": step.ops.name[moment.op] if 0 <= moment.op < len(step.ops) else "",
-        "held": [_tensor(tensor, size, step) for tensor, size in ranked[:MOST_HELD]],
+        "held": [_tensor(tensor, size, step) for tensor, size in ranked[:MOST_HELD]] + _unused(moment.unused),
         "others": {"tensors": len(rest), "bytes": sum(size for _, size in rest)},
         "workspace": moment.scratch,
     }
+
+
+def _unused(size: int) -> list[dict[str, Any]]:
+    """A row for pages that hold nothing which is needed."""
+    name = "pages without a tensor that is needed"
+    return [{"tensor": None, "name": name, "kind": "", "bytes": size, "module": ""}] if size else []
 
 
 def _tensor(tensor: int, size: int, step: Step) -> dict[str, Any]:

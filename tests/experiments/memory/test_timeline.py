@@ -8,7 +8,8 @@ import pytest
 
 from experiments.core.trace_events import trace
 from experiments.memory.interface import Drop, MemoryPlan, Offload, Paging, Prefetch, Recompute
-from experiments.memory.simulator import Simulation, Simulator, curves, lanes
+from experiments.memory.interface.artifact import Artifact
+from experiments.memory.simulator import Simulation, Simulator, curves, lanes, record_shared, run_shared
 from experiments.memory.simulator import timeline as told
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.recorded import Busy, Recording, record
@@ -90,10 +91,50 @@ def test_ops_of_a_paged_device_are_laid_out_around_its_faults():
     on = machine(capacity=6, bandwidth=1000.0)
     plan = MemoryPlan(paging=Paging(block_bytes=1, iterations=1))
     simulation, recording = recorded(plan, on=on)
-    assert recording.fullest is None
+    full = recording.fullest
+    assert full is not None
+    assert sum(full.held.values()) + full.scratch + full.unused == simulation.peak_bytes == 6
     busy = sum(span.end - span.start for span in recording.busy)
     assert recording.busy[-1].end == pytest.approx(simulation.step_time)
     assert busy >= 12.0
+
+
+def test_pages_at_the_peak_are_those_of_tensors_and_of_nothing():
+    plan = MemoryPlan(paging=Paging(block_bytes=512, iterations=1))
+    simulation, recording = recorded(plan, on=machine(capacity=2048, bandwidth=1000.0))
+    full = recording.fullest
+    assert full is not None
+    # A block each for t, u and v when v is made: 4, 2 and 2 bytes in 512 each.
+    assert (full.op, full.held, full.unused) == (2, {0: 4, 1: 2, 2: 2}, 3 * 512 - 8)
+    told_of = timeline(recording, STEP, plan)["fullest"]["held"]
+    assert [(row["name"], row["bytes"]) for row in told_of] == [
+        ("t", 4),
+        ("u", 2),
+        ("v", 2),
+        ("pages without a tensor that is needed", 1528),
+    ]
+    assert simulation.peak_bytes == 1536
+
+
+@pytest.mark.parametrize("engine", ["two_ended", "waiting", "paging"])
+def test_an_artifacts_rules_tell_the_tensors_at_the_peak(engine: str):
+    step = five_layers()
+    plan = MemoryPlan(artifact=Artifact(engine))
+    simulation, recording = recorded(plan, step, machine(capacity=2**30))
+    full = recording.fullest
+    assert full is not None and full.held
+    assert sum(full.held.values()) + full.scratch + full.unused == simulation.peak_bytes
+
+
+def test_a_device_on_a_shared_link_is_recorded_as_one_alone_is():
+    on = machine(bandwidth=1.0)
+    alone, recording = recorded(AWAY, on=on)
+    (seen,) = record_shared(STEP, [AWAY], on, "fair", [alone.peak_bytes])
+    assert seen == recording
+    pair = run_shared(STEP, [AWAY, AWAY], on)
+    first, second = record_shared(STEP, [AWAY, AWAY], on, "fair", [one.peak_bytes for one in pair])
+    assert first.busy == second.busy and first.busy[-1].end == pair[0].step_time
+    assert sum(end - start for start, end in first.stalls["transfer"]) == pair[0].stalls["transfer"] > 4
 
 
 def test_of_many_spans_the_longest_are_kept_and_all_are_counted(monkeypatch: pytest.MonkeyPatch):

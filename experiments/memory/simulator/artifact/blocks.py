@@ -15,7 +15,7 @@ class Blocks:
 
     Lists by block: ``size``, ``tensor``, ``where``, ``moving`` (it waits in a queue to be moved). ``first[t]`` to
     ``first[t + 1]`` are the blocks of tensor ``t``, ``absent[t]`` how many of them are not on the device.
-    ``used`` and ``on_host`` are bytes, ``held`` those on the device by kind (index in ``TIMELINE``).
+    ``used`` and ``on_host`` are bytes, ``held`` those on the device by kind (index in ``TIMELINE``), ``here`` by tensor.
     """
 
     def __init__(self, paged: PagedStep, block_bytes: int, kinds: list[int]) -> None:
@@ -33,6 +33,7 @@ class Blocks:
         self.moving = bytearray(count)
         self.absent = [self.first[t + 1] - self.first[t] for t in range(paged.tensors)]
         self.kinds, self.held = kinds, [0] * len(TIMELINE)
+        self.here = [0] * paged.tensors
         self.used = self.on_host = self.host_peak = 0
         self.arrivals: list[int] = []
         self._turn = [-1] * count
@@ -50,6 +51,7 @@ class Blocks:
         elif before == DEVICE:
             self.used -= size
             self.held[self.kinds[self.tensor[block]]] -= size
+            self.here[self.tensor[block]] -= size
             self.absent[self.tensor[block]] += 1
         if place == HOST:
             self.on_host += size
@@ -57,6 +59,7 @@ class Blocks:
         elif place == DEVICE:
             self.used += size
             self.held[self.kinds[self.tensor[block]]] += size
+            self.here[self.tensor[block]] += size
             self.absent[self.tensor[block]] -= 1
             self._turn[block] = len(self.arrivals)
             self.arrivals.append(block)

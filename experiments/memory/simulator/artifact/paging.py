@@ -18,8 +18,8 @@ from experiments.memory.interface.plan import Drop, MemoryPlan, Move, Offload, P
 from experiments.memory.simulator.artifact.batches import lanes_of
 from experiments.memory.simulator.artifact.blocks import DEVICE, HOST, NOWHERE, STORAGE, Blocks
 from experiments.memory.simulator.artifact.fault_time import Faults, FaultTimes, new_outputs
-from experiments.memory.simulator.artifact.transfers import kinds_of
-from experiments.memory.simulator.report import CAUSES, Simulation, Spans
+from experiments.memory.simulator.artifact.transfers import fullest_of, kinds_of
+from experiments.memory.simulator.report import CAUSES, Fullest, Simulation, Spans
 
 ITERATIONS = 2
 Queue = deque[int]
@@ -59,7 +59,8 @@ class PagingSteps:
         start, blocks = self.now, self.blocks
         self.out.restart()
         self.back.restart()
-        self.peak, blocks.host_peak = blocks.used, blocks.on_host
+        blocks.host_peak = blocks.on_host
+        self._note_peak()
         idle: Spans = []
         log = [(0.0, kind, size) for kind, size in enumerate(blocks.held) if size]
         if turn:
@@ -211,12 +212,17 @@ class PagingSteps:
         blocks, tensor = self.blocks, self.blocks.tensor[block]
         blocks.moving[block] = 0
         blocks.put(block, DEVICE)
-        self.peak = max(self.peak, blocks.used)
+        if blocks.used > self.peak:
+            self._note_peak()
         if place != NOWHERE:
             end = self.back.move(blocks.size[block], self.now, place == STORAGE)
             self.ready[tensor] = max(self.ready[tensor], end)
         if self.needed[tensor]:
             self.missing -= 1
+
+    def _note_peak(self) -> None:
+        self.peak = self.blocks.used
+        self.at_peak = (self.now, self.op, self.blocks.here.copy())
 
     def _make_room(self, block: int, kept: bool) -> bool:
         """Evict until ``block`` fits; False when the way out is busy or nothing may leave."""
@@ -274,4 +280,10 @@ class PagingSteps:
             },
             idle=idle,
             log=log,
+            fullest=self._fullest(start),
         )
+
+    def _fullest(self, start: float) -> Fullest:
+        time, op, here = self.at_peak
+        held = {tensor: size for tensor, size in enumerate(here) if size}
+        return fullest_of(self.paged, time - start, op % self.paged.ops, held)

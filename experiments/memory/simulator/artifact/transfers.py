@@ -7,7 +7,9 @@ whatever pages the tensor then has are free.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from itertools import accumulate
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.machine import Machine
@@ -15,7 +17,7 @@ from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.interface.plan import MemoryPlan, Move
 from experiments.memory.simulator.artifact.allocator import TwoEnded
 from experiments.memory.simulator.artifact.lanes import NEVER, READ, WRITE, Lanes
-from experiments.memory.simulator.report import CAUSES, TIMELINE, Simulation, Spans
+from experiments.memory.simulator.report import CAUSES, TIMELINE, Fullest, Simulation, Spans
 
 WORKSPACE = TIMELINE.index("workspace")
 
@@ -26,11 +28,23 @@ def kinds_of(paged: PagedStep) -> list[int]:
     return own + [WORKSPACE] * (paged.tensors - len(own))
 
 
+def fullest_of(paged: PagedStep, time: float, op: int, held: Mapping[int, int]) -> Fullest:
+    """The fullest moment from the bytes of each tensor there (-1: a range that serves all transient ones)."""
+    own = len(paged.step.tensors)
+    living = {t: size for t, size in held.items() if 0 <= t < own and _needed(paged, t, op)}
+    scratch = sum(size for t, size in held.items() if not 0 <= t < own)
+    return Fullest(time, op, living, scratch, sum(held.values()) - sum(living.values()) - scratch)
+
+
+def _needed(paged: PagedStep, tensor: int, op: int) -> bool:
+    return paged.is_global[tensor] or paged.birth[tensor] <= op < paged.death[tensor]
+
+
 class Transfers:
     """State and clock of one step; subclasses say what is carried out before and after an op.
 
     ``place[t]`` is the first page of a tensor's range, ``None`` when it is absent; ``fetching`` the tensors whose
-    read has not ended.
+    read has not ended. ``whose`` has the op and the tensor of each row of ``log``.
     """
 
     def __init__(self, paged: PagedStep, machine: Machine, plan: MemoryPlan, space: int) -> None:
@@ -44,6 +58,7 @@ class Transfers:
         self.stalls = dict.fromkeys(CAUSES, 0.0)
         self.idle: Spans = []
         self.log: list[tuple[float, int, int]] = []
+        self.whose: list[tuple[int, int]] = []
         self.by_op: dict[int, list[Move]] = defaultdict(list)
         for move in plan.moves:
             self.by_op[move.at].append(move)
@@ -135,8 +150,12 @@ class Transfers:
         if start is None:
             return False
         self.place[tensor] = start
-        self.log.append((self.now, self.kinds[tensor], pages * PAGE))
+        self._note(tensor, self.kinds[tensor], pages * PAGE)
         return True
+
+    def _note(self, tensor: int, kind: int, change: int) -> None:
+        self.log.append((self.now, kind, change))
+        self.whose.append((self.at, tensor))
 
     def free(self, tensor: int) -> None:
         """The pages that ``tensor`` has, if any, are free."""
@@ -145,7 +164,7 @@ class Transfers:
             return
         self.space.give(start, pages)
         self.place[tensor] = None
-        self.log.append((self.now, self.kinds[tensor], -pages * PAGE))
+        self._note(tensor, self.kinds[tensor], -pages * PAGE)
 
     def read(self, tensor: int, lane: int = READ) -> None:
         """Queue the copy of a tensor that has its pages."""
@@ -163,12 +182,10 @@ class Transfers:
         return f"op {self.at} ({ops.name[self.at]})" if self.at >= 0 else "start of the step"
 
     def _report(self) -> Simulation:
-        used = peak = 0
-        for _, _, change in self.log:
-            used += change
-            peak = max(peak, used)
+        heights = list(accumulate(change for _, _, change in self.log))
+        highest = max(range(len(heights)), key=heights.__getitem__, default=-1)
         return Simulation(
-            peak_bytes=peak,
+            peak_bytes=heights[highest] if heights else 0,
             host_peak=self.host_peak,
             step_time=self.now,
             ideal_time=sum(self.paged.seconds),
@@ -180,4 +197,13 @@ class Transfers:
             transfers=self.lanes.cut(self.now),
             idle=self.idle,
             log=self.log,
+            fullest=self._fullest(highest) if heights else None,
         )
+
+    def _fullest(self, row: int) -> Fullest:
+        """What lies there after ``row`` of the log."""
+        held: Counter[int] = Counter()
+        for (_, tensor), (_, _, change) in zip(self.whose[: row + 1], self.log, strict=False):
+            held[tensor] += change
+        found = {tensor: size for tensor, size in held.items() if size}
+        return fullest_of(self.paged, self.log[row][0], self.whose[row][0], found)

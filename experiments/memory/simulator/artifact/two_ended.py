@@ -43,7 +43,7 @@ class TwoEndedStep(Transfers):
         if pages and self.space.take(pages, right=False) is None:
             missing = (pages - self.space.largest) * PAGE
             raise Infeasible(f"no {pages} contiguous pages for transient tensors", self.where(), missing)
-        self.log.append((self.now, WORKSPACE, pages * PAGE))
+        self._note(-1, WORKSPACE, pages * PAGE)
 
     def before(self, op: int) -> None:
         if op < self.loss:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from experiments.core.progress import Progress, silent
 from experiments.core.spec import Workload
 from experiments.hardware.parts import Device
 from experiments.hardware.roofline import op_times
+from experiments.models.catalogue import zoo_model
 from experiments.readers.base import open_file
 from experiments.workloads import hf
 from experiments.workloads.jobs import JobTrace
@@ -116,8 +118,9 @@ def layers_of(
     """
     loaded = load(workload)
     value = loaded.value
-    if isinstance(value, ModelSource) and granularity != CAPTURED and has_closed_form(value.config):
-        value = _transformer(value)
+    if isinstance(value, ModelSource) and granularity != CAPTURED:
+        config = value.config or (zoo_model(value.zoo).config if value.zoo else {})
+        value = _transformer(value, config) if has_closed_form(config) else value
     if isinstance(value, LayerGraph):
         return _layers_timed_for(device, at_granularity(value, granularity)), loaded
     from experiments.workloads.aggregate import layer_graph
@@ -132,9 +135,9 @@ def _layers_timed_for(device: Device | None, graph: LayerGraph) -> LayerGraph:
     return timed_by_kernels(graph, device) if graph.work else roofline_layers(graph, device)
 
 
-def _transformer(source: ModelSource) -> LayerGraph:
+def _transformer(source: ModelSource, config: Mapping[str, Any]) -> LayerGraph:
     """The configuration's model in closed form, with the step that a capture would have by default."""
-    options, config = source.options, source.config
+    options = source.options
     kind = hf.MODEL_TYPES[config["model_type"]]
     sequence = options.sequence or hf.longest_sequence(config, kind)
     return transformer_layers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from experiments.core.errors import BadInput
 
@@ -27,6 +28,15 @@ class ZooModel:
     image: int | None = None
     optimizer: str = "momentum"
     dtype: str = "float32"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The Hugging Face configuration of the same model; empty where there is none."""
+        if self.builder != "gpt:gpt":
+            return {}
+        names = {"layers": "n_layer", "width": "n_embd", "heads": "n_head"}
+        names |= {"vocabulary": "vocab_size", "positions": "n_positions"}
+        return {"model_type": "gpt2", **{theirs: self.arguments[ours] for ours, theirs in names.items()}}
 
 
 def _gpt(name: str, describe: str, **sizes: int) -> ZooModel:

@@ -15,7 +15,7 @@ from experiments.workloads.aggregate import layer_graph
 from experiments.workloads.hf import checked
 from experiments.workloads.model import ModelSource
 from experiments.workloads.transformer import FAMILIES, Transformer, from_config, has_closed_form
-from experiments.workloads.transformer_layers import OPERATORS, at_granularity, transformer_layers
+from experiments.workloads.transformer_layers import CAPTURED, OPERATORS, at_granularity, transformer_layers
 
 TINY = Transformer("tiny", 2, 8, 2, 4, 32, 4, 2, vocabulary=10, positions=4, dropout=True)
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
@@ -38,6 +38,15 @@ def test_parameters_and_products_are_the_captured_models(family: str) -> None:
     ours = transformer_layers(model, batch=2, dtype="float32", granularity=OPERATORS)
     assert ours.parameter_bytes.sum() == captured.parameter_bytes.sum() == 4 * model.parameters
     assert ours.forward_flops.sum() == pytest.approx(captured.forward_flops.sum(), rel=1e-9)
+
+
+def test_a_gpt_of_the_zoo_has_the_closed_form_of_its_configuration() -> None:
+    workload = Workload("zoo:gpt2-tiny", options=WorkloadOptions(batch=2))
+    captured, ours = (layers_of(workload, None, granularity=how)[0] for how in (CAPTURED, OPERATORS))
+    assert ours.work and not captured.work
+    assert ours.parameter_bytes.sum() == captured.parameter_bytes.sum()
+    assert ours.forward_flops.sum() == pytest.approx(captured.forward_flops.sum(), rel=1e-9)
+    assert (ours.batch, ours.facts["sequence"]) == (captured.batch, captured.facts["sequence"])
 
 
 def test_configurations_of_other_shapes_have_no_closed_form() -> None:

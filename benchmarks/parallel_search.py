@@ -25,8 +25,8 @@ import numpy as np
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
 from experiments.parallel.interface import Estimate, model_estimate
-from experiments.parallel.planning.megatron_plan import Layout
-from experiments.parallel.planning.megatron_search import CHOSEN, SLOWER, Found, search
+from experiments.parallel.planning.megatron.plan import Layout
+from experiments.parallel.planning.megatron.search import CHOSEN, SLOWER, Found, search
 from experiments.parallel.simulator import evaluate
 from experiments.sources import layers_of
 from experiments.workloads.transformer_layers import OPERATORS
@@ -47,7 +47,9 @@ def asked() -> Estimate:
 def execution(layout: Layout) -> dict[str, Any]:
     """The plan in Calculon's words."""
     replicas = layout.replicas(DEVICES)
-    scattered = layout.sequence and layout.recompute != "blocks"  # it knows no sequence parallelism beside "full"
+    scattered = (
+        layout.sequence and layout.recompute != "blocks"
+    )  # it knows no sequence parallelism beside "full"
     return {
         "num_procs": DEVICES,
         "tensor_par": layout.tensor,

@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from experiments.core.spec import WorkloadOptions
-from experiments.parallel.planning.cuts import cuts_of
-from experiments.parallel.planning.stage_search import Level, Rules, search
+from experiments.parallel.planning.stages.cuts import cuts_of
+from experiments.parallel.planning.stages.stage_search import Level, Rules, search
 from experiments.readers.base import open_file
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -33,10 +33,9 @@ from experiments.parallel.interface import (
     Worker,
     whole_share,
 )
-from experiments.parallel.planning.mesh_plan import shardings
-from experiments.parallel.planning.one_by_one import replica_order
-from experiments.parallel.planning.stage_costs import OnMesh, StageCosts, tables
-from experiments.parallel.planning.stage_program import (
+from experiments.parallel.planning.meshes.mesh_plan import shardings
+from experiments.parallel.planning.meshes.stage_costs import OnMesh, StageCosts, tables
+from experiments.parallel.planning.meshes.stage_program import (
     StageChoice,
     Stages,
     best_stages,
@@ -44,7 +43,8 @@ from experiments.parallel.planning.stage_program import (
     submeshes,
     tiled,
 )
-from experiments.parallel.planning.stage_search import levels_of
+from experiments.parallel.planning.stages.one_by_one import replica_order
+from experiments.parallel.planning.stages.stage_search import levels_of
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.step import Floats
 

@@ -26,8 +26,8 @@ from experiments.parallel.interface import (
     WeightRule,
 )
 from experiments.parallel.interface.versions import with_versions
-from experiments.parallel.planning.admission import admitted_orders
-from experiments.parallel.planning.pipelines import stage_bounds, stage_count, window_plan
+from experiments.parallel.planning.stages.admission import admitted_orders
+from experiments.parallel.planning.stages.pipelines import stage_bounds, stage_count, window_plan
 from experiments.workloads.layers import LayerGraph
 
 

@@ -34,7 +34,7 @@ from experiments.parallel.interface import (
     Worker,
     whole_share,
 )
-from experiments.parallel.planning.loops import loop_pays
+from experiments.parallel.planning.shares.loops import loop_pays
 from experiments.workloads.layers import LayerGraph
 
 

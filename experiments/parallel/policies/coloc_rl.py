@@ -5,7 +5,7 @@ root of the step's time with a moving average as baseline, a constant cost for w
 second half, the fastest placement seen as the result. The step's time comes from our simulator.
 
 Left open by the paper: grouping beyond colocation (neighbouring layers that take least time are merged); the size of the
-network. Not reproduced: the attentional sequence-to-sequence network (``planning.placer`` is linear in its features, with
+network. Not reproduced: the attentional sequence-to-sequence network (``planning.stages.placer`` is linear in its features, with
 a weight for each group and device), operations finer than a layer, and several controllers that share parameters. Random
 placements with the same budget, one device and the best contiguous cut stand in the notes.
 """
@@ -22,8 +22,8 @@ from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, balanced_cut
-from experiments.parallel.planning.assignment import assigned_plan, merged
-from experiments.parallel.planning.placer import Groups, Placement, Placer, train
+from experiments.parallel.planning.stages.assignment import assigned_plan, merged
+from experiments.parallel.planning.stages.placer import Groups, Placement, Placer, train
 from experiments.workloads.layers import LayerGraph
 
 #: What a placement that does not fit costs, in square roots of the serial step.

@@ -28,9 +28,9 @@ from experiments.parallel.interface import (
     Worker,
     whole_share,
 )
-from experiments.parallel.planning.one_by_one import in_flight, replica_order
-from experiments.parallel.planning.stage_search import levels_of
-from experiments.parallel.planning.synchronous_search import Blocks, Found, Placed, SynchronousSearch
+from experiments.parallel.planning.stages.one_by_one import in_flight, replica_order
+from experiments.parallel.planning.stages.stage_search import levels_of
+from experiments.parallel.planning.stages.synchronous_search import Blocks, Found, Placed, SynchronousSearch
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.step import Floats
 

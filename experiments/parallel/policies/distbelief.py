@@ -27,7 +27,7 @@ from experiments.parallel.interface import (
     Training,
 )
 from experiments.parallel.interface.parameter_servers import PARAMETER_SERVER
-from experiments.parallel.planning.servers import (
+from experiments.parallel.planning.shares.servers import (
     Roles,
     even_shares_seconds,
     range_bytes,
@@ -46,7 +46,12 @@ class DistBelief(LivePolicy):
 
     processes: int = knob(3, "processes of a measured run, servers included", low=2, high=64)
     method: str = knob("downpour", "asynchronous SGD or batches", choices=("downpour", "sandblaster"))
-    servers: int = knob(1, "devices that hold a shard and do not compute", low=1, high=4096)
+    servers: int | None = knob(
+        None,
+        "devices that hold a shard and do not compute; empty: as few as leave equal workers",
+        low=1,
+        high=4096,
+    )
     iterations: int = knob(32, "iterations of each replica, or batches (sandblaster)", low=1, high=65536)
     n_fetch: int = knob(1, "iterations between fetches (downpour)", low=1, high=65536)
     n_push: int = knob(1, "iterations between pushes (downpour)", low=1, high=65536)
@@ -67,7 +72,8 @@ class DistBelief(LivePolicy):
         )
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
-        share = roles(cluster, self.servers)
+        samples = batch if self.method == "downpour" else 0  # portions are handed out, however many work
+        share = roles(cluster, self.servers, samples)
         size = range_bytes(self.sync().bucket_bytes, share, estimate)
         sync = replace(self.sync(), servers=share.servers, bucket_bytes=size)
         takes: list[tuple[int, ...]] = [(worker,) for worker in range(len(share.workers))]

@@ -2,7 +2,7 @@
 
 Followed: section 4 (SOAP: samples, attributes and parameters of an operator's output, and which devices), section 5 (task
 graph, full and delta simulation), section 6 (proposals, acceptance, two starts, the end of a chain), with the acceptance and
-the resets of the released ``model.cc`` (see ``planning.annealing``). The budget is a number of proposals, never seconds, and
+the resets of the released ``model.cc`` (see ``planning.operators.annealing``). The budget is a number of proposals, never seconds, and
 draws follow the run's seed.
 
 Left open by the paper: contention (a link runs one transfer at a time), how gradients are reduced (a ring among the parts that
@@ -23,12 +23,12 @@ from experiments.core.knobs import knob
 from experiments.core.progress import part
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
-from experiments.parallel.planning.annealing import Chain, Rules, annealed
-from experiments.parallel.planning.divisions import BATCH
-from experiments.parallel.planning.operator_costs import OperatorCosts
-from experiments.parallel.planning.placed_plan import placed_plan
-from experiments.parallel.planning.task_graph import Placement, Tasks, placements_of
-from experiments.parallel.planning.task_times import simulated
+from experiments.parallel.planning.operators.annealing import Chain, Rules, annealed
+from experiments.parallel.planning.operators.divisions import BATCH
+from experiments.parallel.planning.operators.operator_costs import OperatorCosts
+from experiments.parallel.planning.operators.placed_plan import placed_plan
+from experiments.parallel.planning.operators.task_graph import Placement, Tasks, placements_of
+from experiments.parallel.planning.operators.task_times import simulated
 from experiments.workloads.layers import LayerGraph
 
 #: Improvements of a search curve that are kept in the notes.

@@ -27,7 +27,7 @@ from experiments.parallel.interface import (
     Synchronisation,
     data_parallel_plan,
 )
-from experiments.parallel.planning.fusion import Gradient, fused
+from experiments.parallel.planning.shares.fusion import Gradient, fused
 from experiments.workloads.layers import LayerGraph
 
 

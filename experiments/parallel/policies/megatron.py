@@ -19,8 +19,8 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
-from experiments.parallel.planning.megatron_plan import RECOMPUTATION, Layout, megatron_plan
-from experiments.parallel.planning.megatron_search import by_rule, search
+from experiments.parallel.planning.megatron.plan import RECOMPUTATION, Layout, megatron_plan
+from experiments.parallel.planning.megatron.search import by_rule, search
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
 

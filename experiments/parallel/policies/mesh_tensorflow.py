@@ -22,11 +22,11 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, whole_share
-from experiments.parallel.planning import partition as part
-from experiments.parallel.planning.mesh import Mesh, mesh_on
-from experiments.parallel.planning.mesh_plan import whole_mesh_plan
-from experiments.parallel.planning.operators import operators_of
-from experiments.parallel.planning.partition import Partition
+from experiments.parallel.planning.meshes import partition as part
+from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
+from experiments.parallel.planning.meshes.mesh_plan import whole_mesh_plan
+from experiments.parallel.planning.meshes.partition import Partition
+from experiments.parallel.planning.operators.operators import operators_of
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
 

@@ -4,7 +4,7 @@ Followed: dense layers are data-parallel; each embedding table lies whole on a d
 row inside a node, or replicated, as the estimated seconds of the slowest device say; shards are placed by least load and by
 the differencing method; indices travel while the dense layers of the batch before are computed, so they are not waited for.
 
-Left open by the paper: the estimate of a shard (``planning.embedding_tables``) and the search over layouts. Not reproduced:
+Left open by the paper: the estimate of a shard (``planning.shares.embedding_tables``) and the search over layouts. Not reproduced:
 skew of accesses and the software cache over host memory (tables live in device memory), quantised exchange, and a dense
 all-reduce for replicated tables stands for the sparse one.
 """
@@ -28,9 +28,9 @@ from experiments.parallel.interface import (
     Sharding,
     whole_share,
 )
-from experiments.parallel.planning.embedding_tables import LAYOUTS, Machines, Table
-from experiments.parallel.planning.sharded_plan import one_group_plan
-from experiments.parallel.planning.table_search import LayoutSearch, Proposal
+from experiments.parallel.planning.operators.sharded_plan import one_group_plan
+from experiments.parallel.planning.shares.embedding_tables import LAYOUTS, Machines, Table
+from experiments.parallel.planning.shares.table_search import LayoutSearch, Proposal
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
 

@@ -5,7 +5,7 @@ section 5 (node and edge elimination, enumeration of what is left, undoing), so 
 cost. Devices are taken in order: part ``p`` of every operator is on device ``p``; an operator may use fewer devices than
 there are. Sequences and hidden dimensions of other models are divided as height and channels are.
 
-Left open by the paper: graphs that do not reduce (here enumerated neighbour by neighbour, see ``planning.elimination``);
+Left open by the paper: graphs that do not reduce (here enumerated neighbour by neighbour, see ``planning.operators.elimination``);
 how t_C is measured (here an operator's time divides by its parts); how a gradient is reduced (here a ring). Not reproduced:
 degrees that do not divide a dimension. An operator whose dimensions the model does not tell is divided by samples only; the
 notes count such operators.
@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
-from experiments.parallel.planning.divisions import BATCH
-from experiments.parallel.planning.elimination import Elimination, eliminate
-from experiments.parallel.planning.operator_costs import CostTables, OperatorCosts
-from experiments.parallel.planning.sharded_plan import CARRIED, sharded_plan
+from experiments.parallel.planning.operators.divisions import BATCH
+from experiments.parallel.planning.operators.elimination import Elimination, eliminate
+from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
+from experiments.parallel.planning.operators.sharded_plan import CARRIED, sharded_plan
 from experiments.workloads.layers import LayerGraph
 
 #: Axes by the knob's name; ``None`` for all.

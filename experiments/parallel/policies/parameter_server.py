@@ -25,7 +25,7 @@ from experiments.parallel.interface import (
     Training,
 )
 from experiments.parallel.interface.parameter_servers import PARAMETER_SERVER
-from experiments.parallel.planning.servers import range_bytes, roles, server_plan
+from experiments.parallel.planning.shares.servers import range_bytes, roles, server_plan
 from experiments.workloads.layers import LayerGraph
 
 
@@ -38,8 +38,11 @@ class ParameterServer(LivePolicy):
     processes: int = knob(3, "processes of a measured run, servers included", low=2, high=64)
     consistency: str = knob("ssp", "bulk, stale or not synchronous", choices=("bsp", "ssp", "asp"))
     staleness: int = knob(2, "iterations that a worker may be ahead of the slowest (ssp)", low=0, high=10**6)
-    servers: int = knob(
-        1, "devices that serve and do not compute; 0: all do both (simulated)", low=0, high=4096
+    servers: int | None = knob(
+        None,
+        "devices that serve and do not compute; 0: all do both (simulated); empty: as few as leave equal workers",
+        low=0,
+        high=4096,
     )
     iterations: int = knob(
         32, "iterations of each worker in the window that is carried out", low=1, high=65536
@@ -59,7 +62,7 @@ class ParameterServer(LivePolicy):
         return Synchronisation(PARAMETER_SERVER, bucket_bytes=self.range_bytes, staleness=bound)
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
-        share = roles(cluster, self.servers)
+        share = roles(cluster, self.servers, batch)
         takes = [[worker] for worker in range(len(share.workers))]
         size = range_bytes(self.range_bytes, share, estimate)
         sync = replace(self.sync(), servers=share.servers, bucket_bytes=size)

@@ -33,10 +33,10 @@ from experiments.parallel.interface import (
     Worker,
 )
 from experiments.parallel.interface.versions import with_versions
-from experiments.parallel.planning.cuts import Cuts, cuts_of
-from experiments.parallel.planning.one_by_one import in_flight, replica_order
-from experiments.parallel.planning.pipelines import stage_bounds, stage_count, window_plan
-from experiments.parallel.planning.stage_search import (
+from experiments.parallel.planning.stages.cuts import Cuts, cuts_of
+from experiments.parallel.planning.stages.one_by_one import in_flight, replica_order
+from experiments.parallel.planning.stages.pipelines import stage_bounds, stage_count, window_plan
+from experiments.parallel.planning.stages.stage_search import (
     Level,
     Rules,
     Solution,

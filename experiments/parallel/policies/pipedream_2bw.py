@@ -26,9 +26,9 @@ from experiments.parallel.interface import (
     WeightRule,
 )
 from experiments.parallel.interface.versions import with_versions
-from experiments.parallel.planning.double_buffering import Candidate, best_shape
-from experiments.parallel.planning.one_by_one import replica_order
-from experiments.parallel.planning.pipelines import stage_bounds, window_plan
+from experiments.parallel.planning.stages.double_buffering import Candidate, best_shape
+from experiments.parallel.planning.stages.one_by_one import replica_order
+from experiments.parallel.planning.stages.pipelines import stage_bounds, window_plan
 from experiments.workloads.layers import LayerGraph
 
 

@@ -36,7 +36,7 @@ from experiments.parallel.interface import (
     whole_share,
 )
 from experiments.parallel.interface.slices import attention_shares, sequence_length
-from experiments.parallel.planning.slicing import Latency, best_slicing, slicing_seconds
+from experiments.parallel.planning.stages.slicing import Latency, best_slicing, slicing_seconds
 from experiments.workloads.layers import LayerGraph
 
 #: Longest slices that differ by less are tried once: the paper's own figure, in seconds.

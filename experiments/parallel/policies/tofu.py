@@ -1,7 +1,7 @@
 """Tofu (Wang, Huang and Li, EuroSys'19): every tensor and operator of the training graph divided among all devices.
 
-Followed: section 3 and 4 (partition-n-reduce from an operator's description, see ``planning.partition_n_reduce``), section 5 (coarsening,
-dynamic program, recursion over the factors of the number of devices, see ``planning.recursive_partition``). What is least is
+Followed: section 3 and 4 (partition-n-reduce from an operator's description, see ``planning.operators.partition_n_reduce``), section 5 (coarsening,
+dynamic program, recursion over the factors of the number of devices, see ``planning.operators.recursive_partition``). What is least is
 the bytes moved, of forward and backward operators together. Early steps of the recursion, whose groups are largest, go over
 the slow links: nodes first, then the devices of a node.
 
@@ -29,11 +29,16 @@ from experiments.parallel.interface import (
     ParallelPolicy,
     Sharding,
 )
-from experiments.parallel.planning.operators import operators_of
-from experiments.parallel.planning.partition_n_reduce import COPIED
-from experiments.parallel.planning.recursive_partition import Split, TrainingGraph, prime_factors, recursion
-from experiments.parallel.planning.sharded_plan import CARRIED, one_group_plan, parts_together
-from experiments.parallel.planning.wires import Wires
+from experiments.parallel.planning.operators.operators import operators_of
+from experiments.parallel.planning.operators.partition_n_reduce import COPIED
+from experiments.parallel.planning.operators.recursive_partition import (
+    Split,
+    TrainingGraph,
+    prime_factors,
+    recursion,
+)
+from experiments.parallel.planning.operators.sharded_plan import CARRIED, one_group_plan, parts_together
+from experiments.parallel.planning.operators.wires import Wires
 from experiments.workloads.layers import LayerGraph
 
 

@@ -29,7 +29,9 @@ from experiments.parallel.interface import (
     Sharding,
     whole_share,
 )
-from experiments.parallel.planning.experts import (
+from experiments.parallel.planning.operators.sharded_plan import one_group_plan
+from experiments.parallel.planning.operators.wires import Wires
+from experiments.parallel.planning.shares.experts import (
     Choice,
     Exchanges,
     MoeLayer,
@@ -40,8 +42,6 @@ from experiments.parallel.planning.experts import (
     split,
     valid_degrees,
 )
-from experiments.parallel.planning.sharded_plan import one_group_plan
-from experiments.parallel.planning.wires import Wires
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.step import Floats
 

@@ -1,13 +1,13 @@
 """Unity (Unger et al., OSDI'22): substitutions of parallel operators and placement of branches, searched together.
 
-Followed: section 3 and 4 (the parallel computation graph: Partition, Combine, Replicate, Reduce, see ``planning.parallel_ops``),
+Followed: section 3 and 4 (the parallel computation graph: Partition, Combine, Replicate, Reduce, see ``planning.operators.parallel_ops``),
 section 5 (sequence splits at operators that all paths cross, best-first search within, placement of branches in turn or side by
-side, see ``planning.joint_search`` and ``planning.placement``), with the released alpha and size of a piece.
+side, see ``planning.operators.joint_search`` and ``planning.operators.placement``), with the released alpha and size of a piece.
 
 Left open by the paper or different here: only substitutions of parallel operators are made; the algebraic rewrites of the
 released rule collection belong to the compilation family. Substitutions are those of the rule around one operator (one more,
 one less, one moved), not generated and verified ones; an operator is divided along two loops at most. Pipeline and Batch, the
-third pair of parallel operators, are not searched. Costs are those of ``planning.operator_costs``: what parallel operators do
+third pair of parallel operators, are not searched. Costs are those of ``planning.operators.operator_costs``: what parallel operators do
 between two operators is costed as one transfer. A branch beside another pays for all that it reads. Not reproduced: the
 memory-aware search. Plans that divide by more than samples are simulated one layer after another.
 """
@@ -21,12 +21,12 @@ from typing import Any, ClassVar
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
-from experiments.parallel.planning.joint_search import Found, Limits, Space, joint_search
-from experiments.parallel.planning.operator_costs import CostTables, OperatorCosts
-from experiments.parallel.planning.parallel_ops import entering, leaving, simplified, substitutions
-from experiments.parallel.planning.placed_plan import placed_plan
-from experiments.parallel.planning.recursive_partition import prime_factors
-from experiments.parallel.planning.task_graph import Placement
+from experiments.parallel.planning.operators.joint_search import Found, Limits, Space, joint_search
+from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
+from experiments.parallel.planning.operators.parallel_ops import entering, leaving, simplified, substitutions
+from experiments.parallel.planning.operators.placed_plan import placed_plan
+from experiments.parallel.planning.operators.recursive_partition import prime_factors
+from experiments.parallel.planning.operators.task_graph import Placement
 from experiments.workloads.layers import LayerGraph
 
 #: Loops of an operator that may be divided at once.

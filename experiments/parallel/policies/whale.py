@@ -32,8 +32,8 @@ from experiments.parallel.interface import (
     Worker,
     whole_share,
 )
-from experiments.parallel.planning.one_by_one import replica_order
-from experiments.parallel.planning.uneven import (
+from experiments.parallel.planning.stages.one_by_one import replica_order
+from experiments.parallel.planning.stages.uneven import (
     cut_within_memory,
     proportional,
     proportional_cut,

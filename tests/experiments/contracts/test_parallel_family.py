@@ -32,8 +32,6 @@ from tests.experiments.parallel.builders import chain, cluster
 KNOBS: dict[str, dict[str, object]] = {
     "coloc_rl": {"updates": 4, "samples": 3},
     "flexflow": {"budget": 40},
-    "parameter_server": {"servers": 4},
-    "distbelief": {"servers": 4},
 }
 NODE_LINK, NETWORK = Link("node", 400.0, 1e-3, True, "test"), Link("network", 50.0, 1e-2, True, "test")
 CLUSTERS: dict[str, Hardware] = {

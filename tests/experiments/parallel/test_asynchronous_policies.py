@@ -17,8 +17,8 @@ from experiments.parallel.interface.adaptation import (
     smoothed,
     workers_by_throughput,
 )
-from experiments.parallel.planning.double_buffering import Shape, best_shape, shapes
-from experiments.parallel.planning.servers import even_shares_seconds, taken_when_free
+from experiments.parallel.planning.shares.servers import even_shares_seconds, taken_when_free
+from experiments.parallel.planning.stages.double_buffering import Shape, best_shape, shapes
 from experiments.parallel.policies.distbelief import DistBelief
 from experiments.parallel.policies.kungfu import KungFu
 from experiments.parallel.policies.large_minibatch import LargeMinibatch

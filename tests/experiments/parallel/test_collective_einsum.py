@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from experiments.hardware import Link
 from experiments.parallel.interface import Collective, ParallelPlan, violations
-from experiments.parallel.planning.loops import (
+from experiments.parallel.planning.shares.loops import (
     added_slice,
     blocking_seconds,
     carried_out_seconds,

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from experiments.core.errors import BadInput
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
-from experiments.parallel.planning.occupancy import append_first, choices, devices, fresh_first, scatter_first
-from experiments.parallel.planning.pivot import latencies, pivots
+from experiments.parallel.planning.stages.occupancy import (
+    append_first,
+    choices,
+    devices,
+    fresh_first,
+    scatter_first,
+)
+from experiments.parallel.planning.stages.pivot import latencies, pivots
 from experiments.parallel.policies.dapple import Dapple
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph

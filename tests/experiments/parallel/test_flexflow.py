@@ -9,10 +9,10 @@ import pytest
 
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
-from experiments.parallel.planning.annealing import Rules, annealed
-from experiments.parallel.planning.operator_costs import OperatorCosts
-from experiments.parallel.planning.task_graph import Placement, Tasks, brute_force, placements_of
-from experiments.parallel.planning.task_times import changed, simulated
+from experiments.parallel.planning.operators.annealing import Rules, annealed
+from experiments.parallel.planning.operators.operator_costs import OperatorCosts
+from experiments.parallel.planning.operators.task_graph import Placement, Tasks, brute_force, placements_of
+from experiments.parallel.planning.operators.task_times import changed, simulated
 from experiments.parallel.policies.flexflow import FlexFlow
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph

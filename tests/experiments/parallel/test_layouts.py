@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from experiments.hardware import Link, collectives
 from experiments.parallel.interface import Collective
-from experiments.parallel.planning.layouts import PARTIAL, WHOLE, divided, moves, sent
-from experiments.parallel.planning.mesh import Mesh, mesh_on
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, divided, moves, sent
+from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.simulator.network import Network
 from tests.experiments.parallel.builders import cluster
 

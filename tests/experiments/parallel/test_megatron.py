@@ -14,9 +14,9 @@ from experiments.core.spec import Workload, WorkloadOptions
 from experiments.estimates import layer_activation_bytes
 from experiments.hardware import Hardware, resolve
 from experiments.parallel.interface import Estimate, ParallelPlan, model_estimate, violations
-from experiments.parallel.planning.megatron_analytic import Analytic, Columns
-from experiments.parallel.planning.megatron_plan import Layout, megatron_plan
-from experiments.parallel.planning.megatron_search import REASONS, by_rule, search
+from experiments.parallel.planning.megatron.analytic import Analytic, Columns
+from experiments.parallel.planning.megatron.plan import Layout, megatron_plan
+from experiments.parallel.planning.megatron.search import REASONS, by_rule, search
 from experiments.parallel.policies.megatron import Megatron
 from experiments.parallel.policies.zero import Zero
 from experiments.parallel.simulator import evaluate, simulate

@@ -11,7 +11,7 @@ import pytest
 from experiments.core.spec import Workload
 from experiments.hardware import Link
 from experiments.parallel.interface import violations
-from experiments.parallel.planning.operators import operators_of
+from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.policies.mesh_tensorflow import MeshTensorFlow
 from experiments.sources import layers_of
 from experiments.workloads.ragged import Ragged

@@ -10,11 +10,11 @@ from experiments.core.errors import BadInput
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, violations
-from experiments.parallel.planning import partition as part
-from experiments.parallel.planning.layouts import PARTIAL, WHOLE
-from experiments.parallel.planning.mesh_plan import traffic_by_layer
-from experiments.parallel.planning.partition import Partition
-from experiments.parallel.planning.propagation import Propagation, annotated
+from experiments.parallel.planning.meshes import partition as part
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE
+from experiments.parallel.planning.meshes.mesh_plan import traffic_by_layer
+from experiments.parallel.planning.meshes.partition import Partition
+from experiments.parallel.planning.meshes.propagation import Propagation, annotated
 from experiments.parallel.policies.gspmd import Gspmd, partitioned
 from experiments.parallel.policies.mesh_tensorflow import MeshTensorFlow
 from experiments.parallel.simulator import simulate

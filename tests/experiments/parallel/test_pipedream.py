@@ -16,10 +16,10 @@ from experiments.core.errors import BadInput, Infeasible
 from experiments.core.spec import WorkloadOptions
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
-from experiments.parallel.planning import cuts as cuts_module
-from experiments.parallel.planning.cuts import cuts_of
-from experiments.parallel.planning.one_by_one import in_flight, replica_order
-from experiments.parallel.planning.stage_search import Level, Rules, search
+from experiments.parallel.planning.stages import cuts as cuts_module
+from experiments.parallel.planning.stages.cuts import cuts_of
+from experiments.parallel.planning.stages.one_by_one import in_flight, replica_order
+from experiments.parallel.planning.stages.stage_search import Level, Rules, search
 from experiments.parallel.policies.pipedream import PipeDream
 from experiments.parallel.simulator import simulate
 from experiments.readers.base import open_file

@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
-from experiments.parallel.planning import recursive_partition
-from experiments.parallel.planning.operators import operators_of
-from experiments.parallel.planning.partition_n_reduce import COPIED, best, kernels, moved
-from experiments.parallel.planning.recursive_partition import TrainingGraph, prime_factors, recursion
+from experiments.parallel.planning.operators import recursive_partition
+from experiments.parallel.planning.operators.operators import operators_of
+from experiments.parallel.planning.operators.partition_n_reduce import COPIED, best, kernels, moved
+from experiments.parallel.planning.operators.recursive_partition import (
+    TrainingGraph,
+    prime_factors,
+    recursion,
+)
 from experiments.parallel.policies.tofu import Tofu
 from experiments.parallel.simulator import simulate
 from experiments.workloads.einsum import Operand, Operator

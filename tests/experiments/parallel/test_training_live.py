@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,17 @@ PLANS: dict[str, LivePolicy] = {
     "large": LargeMinibatch(reference_batch=4, warm_up=4, momentum=0.5, updates=8),
     "kungfu": KungFu(window=4, updates=20, gain=0.0, variance=1e9),
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """As the trained processes have: several threads add in another order."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from experiments.core.errors import BadInput
 from experiments.hardware import Link
 from experiments.hardware.collectives import all_to_all
 from experiments.parallel.interface import violations
-from experiments.parallel.planning.experts import (
+from experiments.parallel.planning.shares.experts import (
     Choice,
     Exchanges,
     MoeLayer,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
-from experiments.parallel.planning.divisions import axes_of, configurations
-from experiments.parallel.planning.joint_search import Limits, Space, cuts, joint_search
-from experiments.parallel.planning.operator_costs import CostTables, OperatorCosts
-from experiments.parallel.planning.parallel_ops import (
+from experiments.parallel.planning.operators.divisions import axes_of, configurations
+from experiments.parallel.planning.operators.joint_search import Limits, Space, cuts, joint_search
+from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
+from experiments.parallel.planning.operators.parallel_ops import (
     COMBINE,
     PARTITION,
     REDUCE,
@@ -26,7 +26,7 @@ from experiments.parallel.planning.parallel_ops import (
     simplified,
     substitutions,
 )
-from experiments.parallel.planning.placement import Branch, placed
+from experiments.parallel.planning.operators.placement import Branch, placed
 from experiments.parallel.policies.unity import Unity, _space
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph

@@ -91,8 +91,8 @@ class TestDoubleBuffering:
 def double_buffered(depth: int, every: int) -> ParallelPlan:
     """The policy itself keeps to ``every >= depth``; fewer are for the test."""
     from experiments.parallel.interface import Training, WeightRule
-    from experiments.parallel.planning.one_by_one import replica_order
-    from experiments.parallel.planning.pipelines import window_plan
+    from experiments.parallel.planning.stages.one_by_one import replica_order
+    from experiments.parallel.planning.stages.pipelines import window_plan
 
     orders = [replica_order(stage, 0, 1, depth - stage, every * 6) for stage in range(depth)]
     bounds = [(stage, stage + 1) for stage in range(depth)]

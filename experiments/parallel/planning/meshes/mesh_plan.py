@@ -1,0 +1,224 @@
+"""From a partition of every operator to a plan: shardings of layers that the event simulator carries out.
+
+A layer's share of compute, parameters and kept activations follows from those of its operators; its collectives are
+those of its operators and of what these read. Readers of one tensor that want the same of it fetch it once, and add up
+their gradients before they are reduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiments.parallel.interface import (
+    BACKWARD,
+    FORWARD,
+    PER_SAMPLE,
+    PER_STEP,
+    Collective,
+    ParallelPlan,
+    Sharding,
+    Slot,
+    Stage,
+    Worker,
+)
+from experiments.parallel.planning.meshes import partition as part
+from experiments.parallel.planning.meshes.layouts import Layout, Move, seconds
+from experiments.parallel.planning.meshes.mesh import Mesh
+from experiments.parallel.planning.meshes.partition import Partition, Traffic
+from experiments.parallel.planning.operators.operators import operators_of
+from experiments.workloads.einsum import Operator
+from experiments.workloads.layers import LayerGraph
+
+#: What the notes say of the simulated step.
+CARRIED = (
+    "simulated: a layer computes, then sends; gradients are reduced once a step beside the backward passes that are left; "
+    "the prediction adds up compute and collectives and leaves out the update of weights"
+)
+
+
+@dataclass
+class LayerTraffic:
+    """What one layer sends, in order."""
+
+    forward: list[Move] = field(default_factory=list)
+    backward: list[Move] = field(default_factory=list)
+
+    def add(self, traffic: Traffic) -> None:
+        self.forward += traffic.forward
+        self.backward += traffic.backward
+
+
+def traffic_by_layer(
+    operators: Sequence[Operator], chosen: Sequence[Partition], mesh: Mesh, first: int = 0
+) -> dict[int, LayerTraffic]:
+    """What each layer sends. ``operators`` are those of a stage, from number ``first`` of the model on; a tensor from
+    outside arrives as it is wanted.
+    """
+    found: dict[int, LayerTraffic] = {}
+    seen: set[tuple[str, int, int, Layout]] = set()
+    held: set[int] = set()
+    for operator, partition in zip(operators, chosen, strict=True):
+        layer = found.setdefault(operator.layer, LayerTraffic())
+        for place, operand in enumerate(operator.operands):
+            if operand.source < first:
+                continue
+            edge = part.between(chosen[operand.source - first], operator, operand, partition.loops, mesh)
+            wanted = "forward", operand.source, place, part.needed(operand, partition.loops)
+            back = "backward", operand.source, place, part.gradient(operator, operand, partition.loops)
+            layer.forward += () if wanted in seen else edge.forward
+            layer.backward += () if back in seen else edge.backward
+            seen |= {wanted, back}
+        layer.add(part.inside(operator, partition, mesh, held))
+        held |= {operand.parameter for operand in operator.parameters}
+    for layer in found.values():
+        layer.backward = _bucketed(layer.backward)
+    return found
+
+
+def _bucketed(sent: Sequence[Move]) -> list[Move]:
+    """Gradients of a layer that are reduced alike travel together, behind its other messages."""
+    buckets: dict[tuple[str, int], float] = {}
+    for move in sent:
+        if move.per == PER_STEP:
+            key = move.kind, move.axis
+            buckets[key] = buckets.get(key, 0.0) + move.bytes
+    others = [move for move in sent if move.per != PER_STEP]
+    return [*others, *(Move(kind, axis, size, PER_STEP) for (kind, axis), size in buckets.items())]
+
+
+def shardings(
+    operators: Sequence[Operator],
+    chosen: Sequence[Partition],
+    mesh: Mesh,
+    samples: int,
+    layers: Iterable[int],
+    first: int = 0,
+) -> tuple[Sharding, ...]:
+    """One for each of ``layers``; ``operators`` (from number ``first`` of the model on) are for ``samples`` samples."""
+    traffic = traffic_by_layer(operators, chosen, mesh, first)
+    by_layer: dict[int, list[int]] = {layer: [] for layer in layers}
+    for number, operator in enumerate(operators):
+        by_layer.setdefault(operator.layer, []).append(number)
+    return tuple(
+        _sharding(layer, [(operators[i], chosen[i]) for i in numbers], traffic.get(layer), mesh, samples)
+        for layer, numbers in sorted(by_layer.items())
+        if numbers
+    )
+
+
+def _sharding(
+    layer: int,
+    members: Sequence[tuple[Operator, Partition]],
+    traffic: LayerTraffic | None,
+    mesh: Mesh,
+    samples: int,
+) -> Sharding:
+    sent = traffic or LayerTraffic()
+    return Sharding(
+        layer=layer,
+        axis=_axes(members),
+        compute=_ratio(
+            sum(operator.share for operator, _ in members),
+            sum(operator.share / part.parts(p.loops, mesh) for operator, p in members),
+        ),
+        parameters=_ratio(
+            sum(o.bytes for operator, _ in members for o in operator.parameters),
+            sum(part.parameter_bytes(operator, p, mesh) for operator, p in members),
+        ),
+        activations=_ratio(
+            sum(operator.stash_bytes for operator, _ in members),
+            sum(part.stash_bytes(operator, p, mesh) for operator, p in members),
+        ),
+        forward=tuple(_collective(move, mesh, samples) for move in sent.forward),
+        backward=tuple(_collective(move, mesh, samples) for move in sent.backward),
+    )
+
+
+def _ratio(whole: float, divided: float) -> float:
+    return max(1.0, whole / divided) if divided > 0 else 1.0
+
+
+def _axes(members: Sequence[tuple[Operator, Partition]]) -> str:
+    """The loops that the heavy operators divide, each once: what is cut, for people."""
+    names = [name for operator, p in members if not operator.light for name in p.loops if name]
+    return " ".join(dict.fromkeys(names)) or "replicated"
+
+
+def _collective(move: Move, mesh: Mesh, samples: int) -> Collective:
+    ranks, stride = mesh.sizes[move.axis], mesh.strides[move.axis]
+    size = move.bytes / samples if move.per == PER_SAMPLE else move.bytes
+    return Collective(move.kind, size, ranks, stride, move.per)
+
+
+def bytes_by_kind(traffic: Mapping[int, LayerTraffic]) -> dict[str, float]:
+    """Bytes of vectors by collective in a forward and a backward pass, with the gradients of a step."""
+    found: dict[str, float] = {}
+    for layer in traffic.values():
+        for move in (*layer.forward, *layer.backward):
+            found[move.kind] = found.get(move.kind, 0.0) + move.bytes
+    return dict(sorted(found.items()))
+
+
+def pass_seconds(traffic: Mapping[int, LayerTraffic], mesh: Mesh) -> tuple[float, float]:
+    """Seconds of collectives in a forward and backward pass, and once a step."""
+    sent = [move for layer in traffic.values() for move in (*layer.forward, *layer.backward)]
+    once = [move for move in sent if move.per == PER_STEP]
+    return seconds([move for move in sent if move.per != PER_STEP], mesh), seconds(once, mesh)
+
+
+def whole_mesh_plan(
+    model: LayerGraph,
+    mesh: Mesh,
+    chosen: Sequence[Partition],
+    batch: int,
+    micro_batches: int,
+    notes: Mapping[str, Any],
+) -> ParallelPlan:
+    """All devices work on every layer: one stage on one worker, one micro-batch after another."""
+    samples = batch // micro_batches
+    operators = operators_of(model, samples)
+    slots = tuple(Slot(kind, number, 0) for number in range(micro_batches) for kind in (FORWARD, BACKWARD))
+    return ParallelPlan(
+        batch=batch,
+        micro_batches=micro_batches,
+        mesh=tuple(zip(mesh.names, mesh.sizes, strict=True)),
+        stages=(Stage(0, len(model), (0,)),),
+        workers=(Worker(tuple(range(mesh.devices)), slots),),
+        shardings=shardings(operators, chosen, mesh, samples, range(len(model))),
+        notes={**notes, **predicted(operators, chosen, mesh, model, batch, micro_batches)},
+    )
+
+
+def predicted(
+    operators: Sequence[Operator],
+    chosen: Sequence[Partition],
+    mesh: Mesh,
+    model: LayerGraph,
+    batch: int,
+    micro_batches: int,
+) -> dict[str, Any]:
+    """Seconds a step with nothing overlapped, and what is sent."""
+    traffic = traffic_by_layer(operators, chosen, mesh)
+    each, once = pass_seconds(traffic, mesh)
+    computing = sum(
+        seconds_of(model, operator) / part.parts(p.loops, mesh)
+        for operator, p in zip(operators, chosen, strict=True)
+    )
+    return {
+        "mesh": mesh.to_json(),
+        "predicted_step_time": computing * batch + micro_batches * each + once,
+        "compute_time": computing * batch,
+        "communication_time": micro_batches * each,
+        "gradient_time": once,
+        "bytes_by_collective": bytes_by_kind(traffic),
+        "simulation": CARRIED,
+    }
+
+
+def seconds_of(model: LayerGraph, operator: Operator) -> float:
+    """Forward and backward seconds of an operator for one sample, on one device."""
+    layer = operator.layer
+    whole = float(model.forward_seconds[layer] + model.backward_seconds[layer])
+    return whole * operator.share / model.batch

@@ -1,0 +1,181 @@
+"""An operator on a mesh: which loop each axis divides, and the collectives that follow from it.
+
+Sources: Shazeer et al., "Mesh-TensorFlow", 2018, section 3 (an einsum on slices, then an all-reduce over the summed
+dimensions that are divided); Zheng et al., "Alpa", OSDI'22, section 4 (strategies of an operator and their costs).
+The backward pass mirrors the loops: the gradient of an operand is summed over the loops that the operand lacks.
+Left out: a norm's or softmax's statistics are two numbers for each row, and cost the same again backward.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from experiments.parallel.interface import PER_PASS, PER_STEP
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Layout, Move, divided, moves
+from experiments.parallel.planning.meshes.mesh import Mesh
+from experiments.workloads.einsum import Operand, Operator
+
+#: A number for each row of a statistic: the maximum or mean, and the sum.
+STATISTICS = 2
+
+
+class Partition(NamedTuple):
+    """``loops``: for each axis the loop that it divides (``""``: none, all devices along it do the same).
+
+    ``output``: the layout in which the result is handed on, partial sums added up. ``weights``: how the parameters are
+    kept, in their order; gathered for each pass where the loops need another layout. Empty: kept as needed.
+    """
+
+    loops: tuple[str, ...]
+    output: Layout
+    weights: tuple[Layout, ...] = ()
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Collectives of one operator (or one edge) in the forward and the backward pass; gradients' are per step."""
+
+    forward: tuple[Move, ...] = ()
+    backward: tuple[Move, ...] = ()
+
+
+def legal(operator: Operator, loops: Sequence[str], mesh: Mesh) -> bool:
+    """Every divided loop can be, in equal parts."""
+    return all(
+        name in operator.divisible and operator.size[name] % parts == 0
+        for name, parts in loop_parts(loops, mesh).items()
+    )
+
+
+def loop_parts(loops: Sequence[str], mesh: Mesh) -> dict[str, int]:
+    """In how many parts each divided loop is cut."""
+    found: dict[str, int] = {}
+    for name, size in zip(loops, mesh.sizes, strict=True):
+        if name:
+            found[name] = found.get(name, 1) * size
+    return found
+
+
+def parts(loops: Sequence[str], mesh: Mesh) -> int:
+    """In how many parts the work is cut."""
+    return math.prod(loop_parts(loops, mesh).values())
+
+
+def made(operator: Operator, loops: Sequence[str]) -> Layout:
+    """The layout of the result before partial sums are added up."""
+    contracted = operator.contracted
+    return tuple(_made(operator, name, name in contracted) for name in loops)
+
+
+def _made(operator: Operator, name: str, summed: bool) -> int:
+    if summed:
+        return PARTIAL
+    return operator.output.index(name) if name in operator.output else WHOLE
+
+
+def handed_on(operator: Operator, loops: Sequence[str]) -> Layout:
+    """The result with all partial sums added up on every device."""
+    return tuple(max(entry, WHOLE) for entry in made(operator, loops))
+
+
+def needed(operand: Operand, loops: Sequence[str]) -> Layout:
+    """The layout in which an operand is read."""
+    return tuple(operand.dims.index(name) if name and name in operand.dims else WHOLE for name in loops)
+
+
+def gradient(operator: Operator, operand: Operand, loops: Sequence[str]) -> Layout:
+    """The layout in which the gradient of an operand comes out of the backward pass.
+
+    What is added to a sum (a bias) has no part in the summed loops.
+    """
+    summed = operator.contracted
+    added = not any(name in summed for name in operand.dims)
+    return tuple(_summed_over(operand, name, added and name in summed) for name in loops)
+
+
+def _summed_over(operand: Operand, name: str, added: bool) -> int:
+    if not name or added:
+        return WHOLE
+    return operand.dims.index(name) if name in operand.dims else PARTIAL
+
+
+def inside(operator: Operator, partition: Partition, mesh: Mesh, tied: Collection[int] = ()) -> Traffic:
+    """What the operator itself sends: partial sums, statistics, halos, and gradients of parameters once a step.
+
+    Those of ``tied`` parameters travel with another operator.
+    """
+    raw = made(operator, partition.loops)
+    back = handed_on(operator, partition.loops)
+    forward = moves(raw, partition.output, operator.output_bytes, mesh)
+    backward = moves(partition.output, back, operator.output_bytes, mesh)
+    beside = (*_statistics(operator, partition, mesh), *_halos(operator, partition, mesh))
+    gathered = tuple(_gathered(operator, partition, mesh))
+    gradients = _synchronised(operator, partition, mesh, tied)
+    return Traffic((*gathered, *forward, *beside), (*gathered, *backward, *beside, *gradients))
+
+
+def between(
+    source: Partition, operator: Operator, operand: Operand, loops: Sequence[str], mesh: Mesh
+) -> Traffic:
+    """What brings an operand from where it was made to the operator, and its gradient back."""
+    return Traffic(
+        moves(source.output, needed(operand, loops), operand.bytes, mesh),
+        moves(gradient(operator, operand, loops), source.output, operand.bytes, mesh),
+    )
+
+
+def kept(operator: Operator, partition: Partition) -> Iterator[tuple[Operand, Layout]]:
+    """Each parameter and the layout in which devices keep it."""
+    for number, operand in enumerate(operator.parameters):
+        yield (
+            operand,
+            partition.weights[number] if partition.weights else needed(operand, partition.loops),
+        )
+
+
+def _gathered(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
+    for operand, layout in kept(operator, partition):
+        yield from moves(layout, needed(operand, partition.loops), operand.bytes, mesh, PER_PASS)
+
+
+def _synchronised(
+    operator: Operator, partition: Partition, mesh: Mesh, tied: Collection[int]
+) -> Iterator[Move]:
+    """Gradients of parameters are summed over the axes that divide loops which the parameter lacks."""
+    for operand, layout in kept(operator, partition):
+        if operand.parameter in tied:
+            continue
+        yield from moves(gradient(operator, operand, partition.loops), layout, operand.bytes, mesh, PER_STEP)
+
+
+def _statistics(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
+    for axis, name in enumerate(partition.loops):
+        if name in operator.statistics:
+            whole = operator.output_bytes / operator.size[name]
+            others = [entry for place, entry in enumerate(partition.output) if place != axis]
+            sizes = [size for place, size in enumerate(mesh.sizes) if place != axis]
+            yield Move("all_reduce", axis, STATISTICS * whole / divided(tuple(others), sizes))
+
+
+def _halos(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
+    """Both neighbours' borders, as one exchange along the axis."""
+    reach = dict(operator.halo)
+    data = next((operand for operand in operator.operands if operand.parameter < 0), None)
+    for axis, name in enumerate(partition.loops):
+        if name in reach and data is not None:
+            local = data.bytes / divided(needed(data, partition.loops), mesh.sizes)
+            lines = operator.size[name] / loop_parts(partition.loops, mesh)[name]
+            yield Move("permute", axis, local * reach[name] / lines)
+
+
+def parameter_bytes(operator: Operator, partition: Partition, mesh: Mesh) -> float:
+    """Of its weights on each device."""
+    return sum(operand.bytes / divided(layout, mesh.sizes) for operand, layout in kept(operator, partition))
+
+
+def stash_bytes(operator: Operator, partition: Partition, mesh: Mesh) -> float:
+    """Of its results that each device keeps for the backward pass."""
+    return operator.stash_bytes / divided(partition.output, mesh.sizes)

@@ -1,0 +1,196 @@
+"""The ways to divide each operator of a stage over a mesh, and what they cost alone and beside their neighbours.
+
+Source: Zheng et al., "Alpa", OSDI'22, section 4. A heavy operator chooses; a light one follows the operand that was made
+last, so that it has the choice of its leader. Equal layers are divided alike: operators at the same place of layers with
+equal operators share one choice, which keeps the program as large as one block whatever the depth of the model.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.parallel.interface import PER_STEP
+from experiments.parallel.planning.meshes import partition as part
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Layout, Move, seconds
+from experiments.parallel.planning.meshes.mesh import Mesh
+from experiments.parallel.planning.meshes.partition import Partition
+from experiments.workloads.einsum import Operand, Operator
+from experiments.workloads.step import Floats
+
+#: Seconds added to a collective, so that of equal plans the one with fewer and simpler messages wins: as released, the
+#: ratios of its constants.
+TIE = {
+    "all_gather": 1e-10,
+    "all_reduce": 1e-11,
+    "reduce_scatter": 1e-12,
+    "all_to_all": 1e-12,
+    "permute": 1e-12,
+}
+#: Light kinds that choose for themselves: rows change their order there.
+CHOOSING = ("dispatch", "combination")
+Table = tuple[Partition, ...]
+
+
+def leads(operator: Operator) -> bool:
+    return not operator.light or operator.kind in CHOOSING
+
+
+def strategies(operator: Operator, mesh: Mesh, limits: dict[str, int], scatter: bool = True) -> Table:
+    """Every legal way: a loop or none for each axis, partial sums added up everywhere or (``scatter``) along a dimension.
+
+    ``limits``: sizes that the operands' makers have for loops, where parts must be whole too.
+    """
+    names = ("", *operator.divisible)
+    found: list[Partition] = []
+    for loops in itertools.product(*(names if size > 1 else ("",) for size in mesh.sizes)):
+        cut = part.loop_parts(loops, mesh)
+        if part.legal(operator, loops, mesh) and all(limits.get(n, p) % p == 0 for n, p in cut.items()):
+            raw = part.made(operator, loops)
+            outputs = _outputs(operator, raw, cut, mesh) if scatter else [part.handed_on(operator, loops)]
+            found += [Partition(loops, output) for output in outputs]
+    return tuple(found)
+
+
+def _outputs(operator: Operator, raw: Layout, cut: dict[str, int], mesh: Mesh) -> Iterator[Layout]:
+    """All-reduced, or scattered along a dimension of the result that divides so."""
+    choices = []
+    for axis, entry in enumerate(raw):
+        if entry != PARTIAL:
+            choices.append([entry])
+            continue
+        parts = mesh.sizes[axis]
+        scattered = [
+            place
+            for place, name in enumerate(operator.output)
+            if name in operator.divisible and operator.size[name] % (parts * cut.get(name, 1)) == 0
+        ]
+        choices.append([WHOLE, *scattered])
+    yield from itertools.product(*choices)
+
+
+def following(operator: Operator, operand: Operand, leader: Table, mesh: Mesh) -> Table:
+    """The partitions of a light operator, one for each of those of the operand's maker."""
+    return tuple(_followed(operator, operand, partition.output, mesh) for partition in leader)
+
+
+def _followed(operator: Operator, operand: Operand, layout: Layout, mesh: Mesh) -> Partition:
+    loops = [operand.dims[entry] if entry >= 0 else "" for entry in layout]
+    cut = part.loop_parts(loops, mesh)
+    loops = [
+        name if name and name in operator.divisible and operator.size[name] % cut[name] == 0 else ""
+        for name in loops
+    ]
+    return Partition(tuple(loops), part.handed_on(operator, loops))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of each choice: seconds for a micro-batch, seconds of gradients once a step, bytes of weights and kept results."""
+
+    each: Floats
+    once: Floats
+    weights: Floats
+    stash: Floats
+
+    def __add__(self, other: Costs) -> Costs:
+        return Costs(
+            self.each + other.each,
+            self.once + other.once,
+            self.weights + other.weights,
+            self.stash + other.stash,
+        )
+
+
+class Ways:
+    """Everything about operators on one mesh that does not depend on the stage they are in, worked out once.
+
+    ``key`` stands for an operator: equal ones have equal keys. Tables are told apart by identity.
+    """
+
+    def __init__(self, mesh: Mesh, scatter: bool = True) -> None:
+        self.mesh, self._scatter = mesh, scatter
+        self._tables: dict[object, Table] = {}
+        self._costs: dict[object, Costs] = {}
+        self._between: dict[object, Floats] = {}
+
+    def own(self, key: object, operator: Operator, limits: dict[str, int]) -> Table:
+        """Of an operator that chooses."""
+        name = key, tuple(sorted(limits.items()))
+        if name not in self._tables:
+            self._tables[name] = strategies(operator, self.mesh, limits, self._scatter)
+        return self._tables[name]
+
+    def following(self, key: object, operator: Operator, operand: Operand, leader: Table) -> Table:
+        """Of a light operator, from those of the operand's maker."""
+        name = key, operand.dims, id(leader)
+        if name not in self._tables:
+            self._tables[name] = following(operator, operand, leader, self.mesh)
+        return self._tables[name]
+
+    def costs(self, key: object, operator: Operator, table: Table, computing: float) -> Costs:
+        """``computing`` are its seconds for a micro-batch on one device, forward and backward."""
+        name = key, id(table), computing
+        if name not in self._costs:
+            rows = [_cost(operator, partition, computing, self.mesh) for partition in table]
+            self._costs[name] = Costs(*np.array(rows, np.float64).reshape(-1, 4).T)
+        return self._costs[name]
+
+    def between(
+        self, key: object, operator: Operator, operand: Operand, source: Table, reader: Table, alike: int
+    ) -> Floats:
+        """See ``between``."""
+        name = key, id(source), id(reader), operand, alike
+        if name not in self._between:
+            self._between[name] = between(source, operator, operand, reader, self.mesh, alike)
+        return self._between[name]
+
+
+def _cost(
+    operator: Operator, partition: Partition, computing: float, mesh: Mesh
+) -> tuple[float, float, float, float]:
+    sent = part.inside(operator, partition, mesh)
+    moves = (*sent.forward, *sent.backward)
+    each, once = split_seconds(moves, mesh)
+    return (
+        computing / part.parts(partition.loops, mesh) + each,
+        once,
+        part.parameter_bytes(operator, partition, mesh),
+        part.stash_bytes(operator, partition, mesh),
+    )
+
+
+def split_seconds(moves: Sequence[Move], mesh: Mesh) -> tuple[float, float]:
+    """Seconds of those of every pass, and of those once a step; gradients travel in buckets, so without latency here."""
+    often = [move for move in moves if move.per != PER_STEP]
+    each = seconds(often, mesh) + sum(TIE[move.kind] for move in often)
+    once = sum(
+        mesh.costs[move.kind, move.axis].slope * move.bytes
+        for move in moves
+        if move.per == PER_STEP and mesh.sizes[move.axis] > 1
+    )
+    return each, once
+
+
+def between(
+    source: Table, operator: Operator, operand: Operand, reader: Table, mesh: Mesh, alike: int
+) -> Floats:
+    """Seconds to change layouts there and back, shape (choices of the source, of the reader).
+
+    ``alike`` operators read the tensor in the same way and share what is sent.
+    """
+    outputs = list(dict.fromkeys(partition.output for partition in source))
+    loops = list(dict.fromkeys(partition.loops for partition in reader))
+    small = np.array([[_moved(o, operator, operand, names, mesh) for names in loops] for o in outputs])
+    rows = [outputs.index(partition.output) for partition in source]
+    columns = [loops.index(partition.loops) for partition in reader]
+    found: Floats = small[np.ix_(rows, columns)] / alike
+    return found
+
+
+def _moved(output: Layout, operator: Operator, operand: Operand, loops: tuple[str, ...], mesh: Mesh) -> float:
+    sent = part.between(Partition((), output), operator, operand, loops, mesh)
+    return split_seconds((*sent.forward, *sent.backward), mesh)[0]

@@ -1,0 +1,1 @@
+"""Which layers go together on which devices: cuts, replicas and orders of pipelines."""

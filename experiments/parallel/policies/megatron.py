@@ -59,12 +59,12 @@ class Megatron(ParallelPolicy):
             raise BadInput("is not known by its sizes", model.name, wanted)
         if self.strategy == "search":
             return self._searched(model, cluster, batch, estimate)
-        asked = self._asked()
+        asked = self.asked()
         left_open = [name for name in ("tensor", "pipeline") if getattr(self, name) is None]
         layout = by_rule(estimate, batch, asked, left_open) if left_open else asked
         return megatron_plan(model, cluster, batch, layout)
 
-    def _asked(self) -> Layout:
+    def asked(self) -> Layout:
         return Layout(
             tensor=self.tensor or 1,
             pipeline=self.pipeline or 1,
@@ -79,7 +79,7 @@ class Megatron(ParallelPolicy):
 
     def _searched(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         """The degrees that were asked for are not looked at; what the search found stands in the plan's notes."""
-        found = search(estimate, batch, self._asked())
+        found = search(estimate, batch, self.asked())
         plan = megatron_plan(model, cluster, batch, found.best)
         notes = {
             "predicted_step_time": found.step_time,

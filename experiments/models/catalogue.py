@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.core.errors import BadInput
+from experiments.workloads.published import PUBLISHED
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,11 @@ _MODELS = (
 )
 
 ZOO: Mapping[str, ZooModel] = MappingProxyType({model.name: model for model in _MODELS})
+#: What ``zoo:NAME`` may name: models that are built, and configurations of published runs.
+NAMES = (*ZOO, *PUBLISHED)
 
 
 def zoo_model(name: str) -> ZooModel:
     if name not in ZOO:
-        raise BadInput(f"unknown model {name!r}", "zoo", "one of " + ", ".join(ZOO))
+        raise BadInput(f"unknown model {name!r}", "zoo", "one of " + ", ".join(NAMES))
     return ZOO[name]

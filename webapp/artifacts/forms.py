@@ -13,7 +13,7 @@ from experiments import hardware
 from experiments.core import knobs
 from experiments.core.spec import WorkloadOptions
 from experiments.core.units import human
-from experiments.models.catalogue import ZOO
+from experiments.models.catalogue import NAMES
 from experiments.readers.base import KINDS
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
@@ -60,7 +60,7 @@ class ZooForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["zoo"].choices = [(name, name) for name in ZOO]  # type: ignore[attr-defined]
+        self.fields["zoo"].choices = [(name, name) for name in NAMES]  # type: ignore[attr-defined]
 
 
 class SampleForm(forms.Form):

@@ -10,7 +10,7 @@ from experiments import hardware
 from experiments.core.completion import complete
 from experiments.core.errors import BadInput
 from experiments.core.spec import RunSpec, load_spec
-from experiments.models.catalogue import ZOO
+from experiments.models.catalogue import NAMES
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import add_zoo
@@ -55,8 +55,10 @@ class Submission:
         return references.required(self.project, source, "spec.workload.source")
 
     def _zoo(self, name: str) -> Artifact:
-        if name not in ZOO:
-            raise BadInput(f"{name!r:.80} is not in the zoo", "spec.workload.source", ", ".join(sorted(ZOO)))
+        if name not in NAMES:
+            raise BadInput(
+                f"{name!r:.80} is not in the zoo", "spec.workload.source", ", ".join(sorted(NAMES))
+            )
         return add_zoo(self.project, self.user, name)  # type: ignore[arg-type]  # an artifact may have no owner
 
 

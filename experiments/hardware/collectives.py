@@ -206,12 +206,6 @@ def permute(link: Link, ranks: int, size: float) -> float:
     return seconds(link, permute_traffic(ranks, size))
 
 
-def best_broadcast_traffic(link: Link, ranks: int, size: float) -> Traffic:
-    """The cheaper of the tree and of scatter with all-gather; the tree on a tie."""
-    choices = (tree_broadcast_traffic(ranks, size), scatter_gather_broadcast_traffic(ranks, size))
-    return min(choices, key=lambda traffic: seconds(link, traffic))
-
-
 ALL_REDUCE: dict[str, Callable[[Link, int, float], float]] = {
     "doubling": doubling_all_reduce,
     "halving_doubling": halving_doubling_all_reduce,

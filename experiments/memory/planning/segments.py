@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -42,10 +41,6 @@ class Forward:
         for saved in self.saved:
             amounts[saved.produced] += saved.bytes
         return amounts
-
-    def unit_of(self, op: int) -> int:
-        """Index of the stretch between candidates that ``op`` lies in; the last has no candidate at its end."""
-        return bisect_left([candidate.op for candidate in self.candidates], op)
 
 
 def forward_of(step: Step, lineage: Lineage, most: int = 1) -> Forward:

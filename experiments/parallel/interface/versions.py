@@ -137,15 +137,6 @@ def _most_alive(slots: list[Slot], uses: Mapping[int, Use], every: int) -> int:
     return most
 
 
-def last_uses(slots: list[Slot], uses: Mapping[tuple[int, int], Use]) -> dict[tuple[int, int], Slot]:
-    """By (stage, version) the last slot of a worker that computes with it: after it the version can go."""
-    found: dict[tuple[int, int], Slot] = {}
-    for slot in slots:
-        use = uses[slot.stage, slot.micro_batch]
-        found[slot.stage, use.forward if slot.kind == FORWARD else use.backward] = slot
-    return found
-
-
 def version_violations(plan: ParallelPlan) -> Iterator[str]:
     """A weight rule that does not exist or that the plan's slots cannot keep."""
     if plan.training is None or plan.training.weights is None:

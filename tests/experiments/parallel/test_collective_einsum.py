@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from experiments.hardware import Link
 from experiments.parallel.interface import Collective, ParallelPlan, violations
 from experiments.parallel.planning.shares.loops import (
-    added_slice,
     blocking_seconds,
-    carried_out_seconds,
-    gathered_shard,
     loop_pays,
     looped_seconds,
 )
@@ -22,6 +19,24 @@ from experiments.parallel.simulator import simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
 BYTE_A_SECOND = Link("slow", 1.0, 0.0, True, "test")
+
+
+def gathered_shard(rank: int, step: int, ranks: int) -> int:
+    """All-gather, then einsum: the operand's shard that ``rank`` multiplies in ``step``; shards move to the rank below."""
+    return (rank + step) % ranks
+
+
+def added_slice(rank: int, step: int, ranks: int) -> int:
+    """Einsum, then reduce-scatter: the result's slice to which ``rank`` adds in ``step``; accumulators move to the rank
+    above, so that of slice d starts at rank d+1 and ends at rank d.
+    """
+    return (rank - 1 - step) % ranks
+
+
+def carried_out_seconds(compute: float, permute: float, ranks: int) -> float:
+    """What the loop takes step by step: ``ranks`` equal parts of computing, a permute beside each but one."""
+    part = compute / ranks
+    return (ranks - 1) * max(part, permute) + part
 
 
 def test_ten_of_computing_and_eight_of_gathering_on_four() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +13,7 @@ from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.operators.annealing import Rules, annealed
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
-from experiments.parallel.planning.operators.task_graph import Placement, Tasks, brute_force, placements_of
+from experiments.parallel.planning.operators.task_graph import Placement, Tasks, placements_of
 from experiments.parallel.planning.operators.task_times import changed, simulated
 from experiments.parallel.policies.flexflow import FlexFlow
 from experiments.parallel.simulator import simulate
@@ -39,6 +41,12 @@ def planned(
     plan = FlexFlow(**knobs).place(model, hardware, batch, asked)  # type: ignore[arg-type]
     assert violations(plan, model, hardware) == []
     return plan
+
+
+def brute_force(costs: OperatorCosts) -> Iterator[list[Placement]]:
+    """All placements of all operators: for small cases."""
+    for placements in itertools.product(*(placements_of(costs, n) for n in range(len(costs.operators)))):
+        yield list(placements)
 
 
 class TestTaskGraph:

@@ -12,7 +12,6 @@ dependency: so ties in time have one order, and a task can be found, removed and
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -231,9 +230,3 @@ def placements_of(costs: OperatorCosts, number: int) -> list[Placement]:
         parts = math.prod(degrees)
         found += [Placement(degrees, first) for first in range(0, costs.devices, parts)]
     return found
-
-
-def brute_force(costs: OperatorCosts) -> Iterator[list[Placement]]:
-    """All placements of all operators: for small cases."""
-    for placements in itertools.product(*(placements_of(costs, n) for n in range(len(costs.operators)))):
-        yield list(placements)

@@ -11,18 +11,6 @@ from __future__ import annotations
 EPSILON = 1e-9
 
 
-def gathered_shard(rank: int, step: int, ranks: int) -> int:
-    """All-gather, then einsum: the operand's shard that ``rank`` multiplies in ``step``; shards move to the rank below."""
-    return (rank + step) % ranks
-
-
-def added_slice(rank: int, step: int, ranks: int) -> int:
-    """Einsum, then reduce-scatter: the result's slice to which ``rank`` adds in ``step``; accumulators move to the rank
-    above, so that of slice d starts at rank d+1 and ends at rank d.
-    """
-    return (rank - 1 - step) % ranks
-
-
 def blocking_seconds(compute: float, collective: float) -> float:
     """One after the other."""
     return compute + collective
@@ -40,9 +28,3 @@ def looped_seconds(compute: float, collective: float, ranks: int, slowdown: floa
 def loop_pays(compute: float, collective: float, ranks: int, slowdown: float) -> bool:
     looped = looped_seconds(compute, collective, ranks, slowdown)
     return collective > EPSILON and looped < blocking_seconds(compute, collective)
-
-
-def carried_out_seconds(compute: float, permute: float, ranks: int) -> float:
-    """What the loop takes step by step: ``ranks`` equal parts of computing, a permute beside each but one."""
-    part = compute / ranks
-    return (ranks - 1) * max(part, permute) + part

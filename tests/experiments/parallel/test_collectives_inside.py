@@ -112,6 +112,17 @@ def test_gradients_replicated_inside_a_worker_are_summed_once_a_step_beside_back
     assert (found.step_time, found.communication_bytes) == (26, 6)
 
 
+def test_gradients_of_a_bucket_travel_as_one_message() -> None:
+    """Rings of two ranks: two messages of 10 s each, and a byte a second. Layers of 2 and 4 bytes together: 20 + 6."""
+    late = replace(BYTE_A_SECOND, latency=10.0)
+    each = [Collective("all_reduce", size, per="step") for size in (2.0, 4.0)]
+    plan = one_worker(2, 2, tuple(sharded(layer, backward=(one,)) for layer, one in enumerate(each)))
+    found = run(plan, cluster(1, 2, link=late), 2)
+    assert found.step_time == 4 + 8 + 20 + 6
+    apart = replace(plan, synchronisation=replace(plan.synchronisation, bucket_bytes=1))
+    assert run(apart, cluster(1, 2, link=late), 2).step_time > found.step_time
+
+
 @pytest.mark.parametrize(
     ("collective", "complaint"),
     [

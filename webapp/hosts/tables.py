@@ -123,7 +123,7 @@ def _cell(rows: list[ValidationRow]) -> CellRow:
     first = rows[0].line
     time = next((lines[name] for name in TIMES if name in lines), None)
     about = (rows[0].device, first.family, first.model, first.policy, first.status, first.reason)
-    return CellRow(*about, memory=lines.get("peak_memory"), time=time)
+    return CellRow(*about, memory=lines.get("peak_memory") or lines.get("peak_memory_per_device"), time=time)
 
 
 class ErrorColumn(FigureColumn):

@@ -47,6 +47,13 @@ class ArtifactsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
         return f"{obj.name} · {obj.kind} ({obj.format})"
 
 
+class DescribedField(forms.JSONField):
+    """JSON that may be left empty, and then is shown so."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return "" if value is None else super().prepare_value(value)
+
+
 class ExperimentForm(forms.Form):
     """Cleans to an ``Expansion`` under ``expansion``; every error stands at its field."""
 
@@ -75,7 +82,7 @@ class ExperimentForm(forms.Form):
     cluster_device = forms.ChoiceField(required=False, label="Device", initial="a100-40g")
     node_link = forms.ChoiceField(required=False, label="Link inside a node")
     network = forms.ChoiceField(required=False, label="Network between nodes")
-    described = forms.JSONField(
+    described = DescribedField(
         required=False,
         label="Hardware as JSON",
         help_text="instead of devices and cluster: rails, switches, stragglers, links of your own, mixed nodes",

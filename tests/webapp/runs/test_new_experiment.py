@@ -216,6 +216,10 @@ def test_no_hardware_is_lost_between_a_run_and_its_form(cast: Cast, hardware: An
     assert [trial.spec["hardware"] for trial in form.cleaned_data["expansion"].trials] == [hardware]
 
 
+def test_hardware_that_nobody_described_is_an_empty_field(cast: Cast) -> None:
+    assert ExperimentForm(cast.project)["described"].value() == ""
+
+
 def test_hardware_that_does_not_exist_is_refused_at_its_field(cast: Cast) -> None:
     fields = {
         "artifacts": [ready(cast.project).pk],

@@ -1,0 +1,34 @@
+"""The mechanisms that recipes name, one file each; each is loaded when it is asked for.
+
+A backend is a function ``build(task, options) -> Compiled``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.compilation.live.backends.base import (
+    CompilationFailed,
+    Compiled,
+    Task,
+    unsupported,
+)
+
+#: Backend of a recipe: its module here.
+BACKENDS: Mapping[str, str] = {
+    "inductor": "torch_compile",
+}
+
+
+def compiled(backend: str, options: Mapping[str, Any], task: Task) -> Compiled:
+    """``task`` carried out by ``backend``. ``CompilationFailed`` where it cannot compile the model, ``Infeasible``
+    where this host cannot offer it.
+    """
+    module = importlib.import_module(f"{__name__}.{BACKENDS[backend]}")
+    made: Compiled = module.build(task, options)
+    return made
+
+
+__all__ = ["BACKENDS", "CompilationFailed", "Compiled", "Task", "compiled", "unsupported"]

@@ -1,0 +1,76 @@
+"""What a backend is given and what it gives back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from experiments.core.errors import Infeasible, LabError
+from experiments.core.progress import Progress, silent
+from experiments.core.spec import Series
+from experiments.workloads.model import ModelSource
+
+Inputs = tuple[Tensor, ...]
+
+
+class CompilationFailed(LabError):
+    """The backend could not compile the model; its first line says why."""
+
+
+def unsupported(why: str, backend: str) -> Infeasible:
+    """A backend that this host cannot offer: a fact about the host, not a failure of the run."""
+    return Infeasible(f"unsupported here: {why}", backend)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model on its device with one batch. ``file`` is the uploaded file that ``source`` was read from, if any."""
+
+    module: nn.Module
+    inputs: Inputs
+    device: str
+    seed: int = 0
+    training: bool = False
+    source: ModelSource | None = None
+    file: Path | None = None
+    progress: Progress = silent
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A callable and what making it cost and gave.
+
+    ``seconds`` and ``cpu_seconds`` are those of compiling (the cold first call where that compiles). ``metrics`` are
+    figures by their names of ``core.metrics``, ``report`` JSON for the run's page.
+    """
+
+    call: Callable[..., Any]
+    seconds: float
+    cpu_seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
+    series: Mapping[str, Series] = field(default_factory=dict)
+
+
+@dataclass
+class Clock:
+    """Wall and processor seconds of a ``with`` block, once it has ended."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+
+@contextmanager
+def clocked() -> Iterator[Clock]:
+    clock = Clock()
+    wall, cpu = time.perf_counter(), time.process_time()
+    try:
+        yield clock
+    finally:
+        clock.wall, clock.cpu = time.perf_counter() - wall, time.process_time() - cpu

@@ -1,0 +1,95 @@
+"""``inductor``: the module under ``torch.compile``, with everything that happened on the way.
+
+The first call of all compiles with an empty cache on disk (cold), the second after Dynamo has forgotten everything but
+that cache is full (warm): what a restarted process would pay, imports apart. Which vector instructions the processor
+has is found out beforehand: probing takes seconds, once for a host. Counts are those of the cold call and of calls on
+the unfriendly inputs that verification uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.utils import counters
+from torch._inductor import config, cpu_vec_isa, metrics
+from torch._inductor.utils import fresh_cache
+
+from experiments.compilation.live.backends import dynamo
+from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clocked
+from experiments.compilation.live.backends.kernels import FALLBACK, LIBRARY, KernelTable, watched
+from experiments.compilation.live.verify import unfriendly
+from experiments.core.errors import BadInput
+
+
+def build(task: Task, options: Mapping[str, Any]) -> Compiled:
+    """``options``: mode, dynamic, freezing, fullgraph as ``torch.compile`` and Inductor know them."""
+    freezing = bool(options.get("freezing"))
+    if freezing and task.training:
+        raise BadInput("freezing makes constants of parameters", "knobs.freezing", "false in training")
+    with ExitStack() as stack:
+        stack.enter_context(torch.set_grad_enabled(task.training))
+        graphs, breaks = _explained(task, options)
+        cpu_vec_isa.pick_vec_isa()
+        stack.enter_context(fresh_cache())
+        stack.enter_context(config.patch(freezing=freezing))
+        table = stack.enter_context(watched())
+        with clocked() as cold:
+            call = _first_call(task, options)
+        kernels = int(metrics.generated_kernel_count)
+        _exercise(call, task)
+        counts = dynamo.counted()
+        seen = KernelTable(list(table.kernels), list(table.emitted))
+        dynamo.reset()
+        with clocked() as warm:
+            call = _first_call(task, options)
+        hits = int(counters["inductor"]["fxgraph_cache_hit"])
+    figures = {
+        "kernels": kernels,
+        "library_calls": seen.count(LIBRARY),
+        "fallbacks": seen.count(FALLBACK),
+        "graphs": counts.graphs,
+        "graph_breaks": len(breaks),
+        "recompiles": len(counts.recompiles),
+        "warm_compile_time": warm.wall,
+    }
+    report = {
+        **counts.to_json(),
+        "graphs_of_one_call": graphs,
+        "breaks": [asdict(row) for row in breaks],
+        "kernels": seen.to_json(),
+        "first_calls": {"cold": asdict(cold), "warm": asdict(warm), "warm_cache_hits": hits},
+    }
+    return Compiled(call, cold.wall, cold.cpu, figures, report)
+
+
+def _explained(task: Task, options: Mapping[str, Any]) -> tuple[int, tuple[dynamo.Break, ...]]:
+    """Where ``fullgraph`` allows no break, the compiler itself says so."""
+    if options.get("fullgraph"):
+        return 1, ()
+    return dynamo.breaks(task.module, task.inputs)
+
+
+def _first_call(task: Task, options: Mapping[str, Any]) -> Callable[..., Any]:
+    mode = options.get("mode", "default")
+    call: Callable[..., Any] = torch.compile(
+        task.module,
+        backend="inductor",
+        mode=None if mode == "default" else mode,
+        dynamic=options.get("dynamic"),
+        fullgraph=bool(options.get("fullgraph")),
+    )
+    try:
+        call(*task.inputs)
+    except TorchDynamoException as error:
+        raise CompilationFailed(f"inductor: {str(error).strip().splitlines()[0]}") from error
+    return call
+
+
+def _exercise(call: Callable[..., Any], task: Task) -> None:
+    for _, inputs in unfriendly(task.inputs, task.seed):
+        call(*inputs)

@@ -1,8 +1,8 @@
 """Reads the spec sheets (``sheets/*.toml``): strict, merged, every name and alias unique.
 
-A sheet file holds tables ``[link.NAME]``, ``[host.NAME]``, ``[storage.NAME]``, ``[kernels.NAME]`` and
-``[device.NAME]``; a new sheet is a new table in any file of that folder. ``aliases`` are other names for the same sheet: short forms and the
-product names that drivers report.
+A sheet file holds tables ``[link.NAME]``, ``[host.NAME]``, ``[storage.NAME]``, ``[kernels.NAME]``, ``[units.NAME]``
+and ``[device.NAME]``; a new sheet is a new table in any file of that folder. ``aliases`` are other names for the same
+sheet: short forms and the product names that drivers report.
 """
 
 from __future__ import annotations
@@ -19,10 +19,17 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.core.units import DTYPE_BYTES
-from experiments.hardware.parts import Device, Host, KernelRates, Link, Peaks, Storage
+from experiments.hardware.parts import ComputeUnits, Device, Host, KernelRates, Link, Peaks, Storage
 
 SHEETS = Path(__file__).with_name("sheets")
-RECORDS = {"link": Link, "host": Host, "storage": Storage, "kernels": KernelRates, "device": Device}
+RECORDS = {
+    "link": Link,
+    "host": Host,
+    "storage": Storage,
+    "kernels": KernelRates,
+    "units": ComputeUnits,
+    "device": Device,
+}
 KINDS = tuple(RECORDS)
 
 
@@ -44,6 +51,7 @@ class Sheets:
     hosts: Mapping[str, Host]
     storages: Mapping[str, Storage]
     kernels: Mapping[str, KernelRates]
+    units: Mapping[str, ComputeUnits]
     devices: Mapping[str, DeviceSheet]
     aliases: Mapping[str, Mapping[str, str]]
 
@@ -53,6 +61,7 @@ class Sheets:
             "host": self.hosts,
             "storage": self.storages,
             "kernels": self.kernels,
+            "units": self.units,
             "device": self.devices,
         }
         return by_kind[kind]
@@ -114,7 +123,7 @@ def nearest(name: object, known: Iterable[str], aliases: Iterable[str] = ()) -> 
 
 
 def names(kind: str = "device") -> tuple[str, ...]:
-    """Canonical sheet names of a kind (link, host, storage, kernels, device), sorted."""
+    """Canonical sheet names of a kind (link, host, storage, kernels, units, device), sorted."""
     return tuple(sorted(load().of_kind(kind)))
 
 
@@ -131,7 +140,7 @@ def _row(sheets: Sheets, kind: str, name: str) -> dict[str, Any]:
         machine = {"host": sheet.host.name, "storage": sheet.storage.name, "network": sheet.network.name}
         part = sheet.device
         links = {"host_link": part.host_link.name, "peer_link": part.peer_link.name}
-        rates = {"kernels": part.kernels.name}
+        rates = {"kernels": part.kernels.name, "units": part.units.name if part.units else None}
         return {"kind": kind, "aliases": aliases, **part.to_json(), **rates, **links, **machine}
     return {"kind": kind, "aliases": aliases, **sheet.to_json()}
 
@@ -152,7 +161,8 @@ def read(folder: Path) -> Sheets:
     hosts = {name: _record(Host, "host", name, row) for name, row in tables["host"].items()}
     storages = {name: _record(Storage, "storage", name, row) for name, row in tables["storage"].items()}
     kernels = {name: _record(KernelRates, "kernels", name, row) for name, row in tables["kernels"].items()}
-    parts = Sheets(links, hosts, storages, kernels, {}, aliases)
+    units = {name: _record(ComputeUnits, "units", name, row) for name, row in tables["units"].items()}
+    parts = Sheets(links, hosts, storages, kernels, units, {}, aliases)
     devices = {name: _device_sheet(name, row, parts) for name, row in tables["device"].items()}
     return dataclasses.replace(parts, devices=devices)
 
@@ -228,6 +238,8 @@ def _device_sheet(name: str, row: Mapping[str, Any], parts: Sheets) -> DeviceShe
         figures[key] = _named(parts.links, figures.get(key), f"{where}.{key}")
     if "kernels" in figures:
         figures["kernels"] = _named(parts.kernels, figures["kernels"], f"{where}.kernels")
+    if "units" in figures:
+        figures["units"] = _named(parts.units, figures["units"], f"{where}.units")
     figures["peak_flops"] = _peaks(figures.get("peak_flops", {}), f"{where}.peak_flops")
     return DeviceSheet(
         device=_record(Device, "device", name, figures),

@@ -160,12 +160,49 @@ USUAL_KERNELS = KernelRates(
 
 
 @dataclass(frozen=True)
+class ComputeUnits:
+    """The units of a device that run thread blocks (streaming multiprocessors), and what limits the blocks on them.
+
+    ``count`` units of ``partitions`` schedulers run warps of ``warp`` threads. Of each unit: ``shared_bytes``,
+    ``registers`` (32 bits each), ``threads`` and ``blocks`` that can be resident; of a block the caps with its name.
+    Memory is read and written in whole transactions, shared memory through ``banks`` of ``bank_bytes``.
+    ``shared_bandwidth`` is in bytes/s over all units. ``compute_share`` and ``memory_share`` are the shares of the
+    device's peaks that plain kernels reach; ``warps_for_bandwidth`` warps in flight on every unit reach the second.
+    """
+
+    name: str
+    count: int
+    partitions: int
+    warp: int
+    warps_for_bandwidth: float
+    shared_bytes: int
+    shared_bytes_per_block: int
+    registers: int
+    registers_per_block: int
+    registers_per_thread: int
+    threads: int
+    threads_per_block: int
+    blocks: int
+    banks: int
+    bank_bytes: int
+    write_transaction_bytes: int
+    read_transaction_bytes: int
+    shared_bandwidth: float
+    compute_share: float
+    memory_share: float
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
 class Device:
     """One accelerator (or a CPU seen as one).
 
     ``peak_flops`` are dense matrix rates in FLOP/s by dtype name. The efficiencies scale the peaks to what a
     well-tuned large op reaches; 1.0 means that no such figure is assumed and times are lower bounds.
-    ``host_link`` leads to the host, ``peer_link`` to a device of the same node.
+    ``host_link`` leads to the host, ``peer_link`` to a device of the same node. ``units`` is known of some GPUs.
     """
 
     name: str
@@ -181,6 +218,7 @@ class Device:
     memory_efficiency: float = 1.0
     efficiency_source: str = "none: times from the peaks are lower bounds"
     kernels: KernelRates = USUAL_KERNELS
+    units: ComputeUnits | None = None
 
     def peak(self, dtype: str) -> float:
         """Peak FLOP/s for ``dtype``, or of the next wider type the device has (see ``WIDER``)."""
@@ -194,7 +232,11 @@ class Device:
     def to_json(self) -> dict[str, Any]:
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         links = {"host_link": self.host_link.to_json(), "peer_link": self.peer_link.to_json()}
-        rates = {"peak_flops": dict(self.peak_flops), "kernels": self.kernels.to_json()}
+        rates = {
+            "peak_flops": dict(self.peak_flops),
+            "kernels": self.kernels.to_json(),
+            "units": self.units.to_json() if self.units else None,
+        }
         return {**plain, **links, **rates}
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from experiments import validate
 from experiments.core.jsonio import loads
+from experiments.validate import compilation, memory
+from experiments.validate.__main__ import main
+from experiments.validate.cells import SINGLE_DEVICE
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -13,12 +15,12 @@ pytestmark = pytest.mark.torch
 
 def test_each_cell_says_what_was_predicted_measured_and_planned_for(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("LAB_CACHE", str(tmp_path))
-    monkeypatch.setitem(validate.MODELS, "cpu", {"zoo:gpt2-tiny": {"batch": 8, "sequence": 64}})
-    monkeypatch.setattr(validate, "EAGER_MEMORY", ("baseline",))
-    monkeypatch.setattr(validate, "PLANNED_MEMORY", ("flashneuron", "zero_offload"))
-    monkeypatch.setattr(validate, "COMPILATION", ("eager",))
+    monkeypatch.setitem(SINGLE_DEVICE, "cpu", {"zoo:gpt2-tiny": {"batch": 8, "sequence": 64}})
+    monkeypatch.setattr(memory, "EAGER", ("baseline",))
+    monkeypatch.setattr(memory, "PLANNED", ("flashneuron", "zero_offload"))
+    monkeypatch.setattr(compilation, "POLICIES", ("eager",))
     out = tmp_path / "evidence.json"
-    assert validate.main(["--device", "cpu", "--out", str(out)]) == 0
+    assert main(["--device", "cpu", "--out", str(out)]) == 0
     cells = {cell["policy"]: cell for cell in loads(out.read_bytes(), "evidence")["cells"]}
     assert [cell["status"] for cell in cells.values()] == ["ok"] * 4
     for policy in ("baseline", "flashneuron", "zero_offload"):
@@ -35,6 +37,6 @@ def test_capacities_begin_with_the_tightest(monkeypatch):
     from tests.experiments.memory.steps import chain
 
     step = chain(10)
-    found = validate.capacities(step)
+    found = memory.capacities(step)
     assert found[-1] == step.live_peak and found == sorted(found)
     assert found[0] >= step.op_need.max()

@@ -1,0 +1,70 @@
+"""``python -m experiments.validate --device cpu|cuda --out FILE [--family parallel]``: predicted against measured."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from experiments.commands.output import table, write_json
+from experiments.core.progress import Bar, silent
+from experiments.core.units import human
+from experiments.validate.cells import SINGLE_DEVICE
+from experiments.validate.evidence import FAMILIES, validate
+
+UNITS = {
+    "peak_memory": "bytes",
+    "peak_memory_per_device": "bytes",
+    "communication_bytes": "bytes",
+    "ideal_share": "fraction",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    chosen = _parser().parse_args(arguments)
+    if chosen.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    evidence = validate(chosen.device, Bar() if sys.stderr.isatty() else silent, chosen.family)
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    write_json(evidence, chosen.out)
+    print(table(("model", "policy", "status", "metric", "predicted", "measured", "error"), rows(evidence)))
+    for name, summary in evidence["errors"].items():
+        print(
+            f"{name}: median error {summary['median']:.1%}, largest {summary['largest']:.1%} over {summary['cells']} cells"
+        )
+    print(f"{evidence['device']}, {evidence['seconds']:.0f} s, written to {chosen.out}")
+    return 1 if any(cell["status"] == "failed" for cell in evidence["cells"]) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m experiments.validate", description=__doc__)
+    parser.add_argument("--device", choices=tuple(SINGLE_DEVICE), required=True)
+    parser.add_argument("--out", type=Path, required=True, help="evidence file")
+    parser.add_argument(
+        "--family",
+        nargs="+",
+        choices=tuple(FAMILIES),
+        default=["memory", "compilation"],
+        help="of these families",
+    )
+    return parser
+
+
+def rows(evidence: dict[str, Any]) -> list[tuple[str, ...]]:
+    out = []
+    for cell in evidence["cells"]:
+        for name, figure in cell["figures"].items() or [("-", {})]:
+            unit = UNITS.get(name, "s")
+            shown = [
+                human(figure[side], unit) if figure.get(side) is not None else "-"
+                for side in ("predicted", "measured")
+            ]
+            error = f"{figure['error']:+.1%}" if figure.get("error") is not None else "-"
+            out.append((cell["model"], cell["policy"], cell["status"], name, *shown, error))
+    return out
+
+
+if __name__ == "__main__":
+    sys.exit(main())

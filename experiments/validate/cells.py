@@ -1,0 +1,89 @@
+"""One cell of the grid: a model under a policy, what was predicted of it and what was measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.core.spec import RunSpec, load_spec
+
+#: A model's name and the options of its workload.
+Models = Mapping[str, Mapping[str, Any]]
+
+#: The share of the ideal speed is measured step by step in turn with unplanned ones: a busy host slows both.
+COMPARED = (
+    *("peak_memory", "peak_memory_per_device", "step_time", "ideal_share", "latency"),
+    "communication_bytes",
+)
+#: Sizes that fit the ten minutes on two CPU cores, and sizes that mean something on a GPU.
+SINGLE_DEVICE: dict[str, dict[str, dict[str, Any]]] = {
+    "cpu": {
+        "zoo:gpt2": {"batch": 1, "sequence": 128, "optimizer": "sgd"},
+        "zoo:bert-base": {"batch": 1, "sequence": 128, "optimizer": "sgd"},
+        "zoo:resnet50": {"batch": 4, "image": 96},
+        "zoo:vgg16": {"batch": 2, "image": 64, "optimizer": "sgd"},
+    },
+    "cuda": {
+        "zoo:gpt2": {"batch": 8, "sequence": 1024},
+        "zoo:bert-base": {"batch": 32, "sequence": 512},
+        "zoo:resnet50": {"batch": 64, "image": 224},
+        "zoo:vgg16": {"batch": 64, "image": 224},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model under one policy. ``figures`` maps a metric to predicted, measured and relative error; ``capacity`` is
+    what a memory policy planned for.
+    """
+
+    model: str
+    family: str
+    policy: str
+    status: str
+    reason: str | None
+    figures: dict[str, dict[str, float | None]]
+    metrics: dict[str, float]
+    seconds: float
+    capacity: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def cell_spec(
+    model: str, options: Mapping[str, Any], family: str, policy: str, capacity: int | None = None
+) -> RunSpec:
+    workload = {"source": model, "options": dict(options)}
+    hardware: Any = "local"
+    if capacity is not None:
+        hardware = {"device": "local", "overrides": {"memory_bytes": capacity}}
+    row = {"family": family, "policy": policy, "workload": workload, "hardware": hardware, "mode": "measured"}
+    return load_spec(row)
+
+
+def compared(
+    metrics: Mapping[str, float], predicted: Mapping[str, float]
+) -> dict[str, dict[str, float | None]]:
+    """Predicted, measured and relative error of every metric that was measured; ``None`` where nothing predicts it."""
+    found: dict[str, dict[str, float | None]] = {}
+    for name in COMPARED:
+        if name not in metrics:
+            continue
+        measured, guess = metrics[name], predicted.get(name)
+        error = (guess - measured) / measured if guess is not None and measured else None
+        found[name] = {"predicted": guess, "measured": measured, "error": error}
+    return found
+
+
+def errors(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
+    """Median and largest absolute relative error of each metric, with how many cells had one."""
+    summary = {}
+    for name in COMPARED:
+        found = [abs(e) for cell in cells if (e := cell.figures.get(name, {}).get("error")) is not None]
+        if found:
+            summary[name] = {"median": statistics.median(found), "largest": max(found), "cells": len(found)}
+    return summary

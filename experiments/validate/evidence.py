@@ -1,0 +1,45 @@
+"""The evidence of one host: every cell of the grids of some families, and how far predictions are off."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Any
+
+from experiments.core.progress import Progress, part
+from experiments.run import host, revision, versions
+from experiments.validate import compilation, memory, parallel
+from experiments.validate.cells import Cell, errors
+
+FORMAT = "mlsys-validation-1"
+FAMILIES: dict[str, ModuleType] = {"memory": memory, "compilation": compilation, "parallel": parallel}
+
+
+def validate(
+    device: str, progress: Progress, families: Sequence[str] = ("memory", "compilation")
+) -> dict[str, Any]:
+    """Every cell of the grids of ``families`` on this host's ``device``."""
+    started, clock = datetime.now(UTC), time.perf_counter()
+    cells: list[Cell] = []
+    options: dict[str, Any] = {}
+    for done, family in enumerate(families):
+        here = part(progress, done / len(families), (done + 1) / len(families))
+        options |= FAMILIES[family].models(device)
+        cells += FAMILIES[family].cells(device, here)
+    progress(1.0, "done")
+    facts = host()
+    return {
+        "format": FORMAT,
+        "kind": device,
+        "device": facts.get("device") or f"cpu ({facts['cores']} cores)",
+        "host": facts,
+        "versions": versions(),
+        "revision": revision(),
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(time.perf_counter() - clock, 3),
+        "options": options,
+        "cells": [cell.to_json() for cell in cells],
+        "errors": errors(cells),
+    }

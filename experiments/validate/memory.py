@@ -1,0 +1,76 @@
+"""Memory policies: a model's step is profiled on this host once, and every policy's plan is carried out on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from experiments.core import registry
+from experiments.core.completion import complete
+from experiments.core.errors import Infeasible, LabError
+from experiments.core.progress import Progress, part
+from experiments.core.spec import load_workload
+from experiments.memory import experiment
+from experiments.memory.interface import MemoryPolicy
+from experiments.sources import load
+from experiments.validate.cells import SINGLE_DEVICE, Cell, Models, cell_spec, compared
+from experiments.workloads.step import Step
+
+#: Policies that move things whatever the capacity, and those that move only what does not fit.
+EAGER = ("baseline", "swap_all", "checkpoint", "vdnn-all")
+PLANNED = ("capuchin", "superneurons", "flashneuron", "zero_offload")
+#: The latter plan for the persistent tensors and this share of the most that lives beside them: the first that they
+#: can do with. The file says in every cell which capacity it was.
+SHARES = (0.6, 0.75, 0.9, 1.0)
+
+
+def models(device: str) -> Models:
+    return SINGLE_DEVICE[device]
+
+
+def cells(device: str, progress: Progress) -> Iterator[Cell]:
+    grid = models(device)
+    for done, (model, options) in enumerate(grid.items()):
+        yield from _of_model(model, options, part(progress, done / len(grid), (done + 1) / len(grid)))
+
+
+def _of_model(model: str, options: Mapping[str, Any], progress: Progress) -> Iterator[Cell]:
+    """Every policy on one model, which is captured and profiled once."""
+    policies = (*EAGER, *PLANNED)
+    share = 1 / (len(policies) + 1)
+    live = registry.load_module("memory", "live")
+    source = load(load_workload({"source": model, "options": dict(options)})).value
+    progress(0.0, f"{model}: profiling")
+    session = live.Session(source, part(progress, 0.0, share))
+    for place, policy in enumerate(policies, 1):
+        progress(place * share, f"{model} {policy}")
+        below = part(progress, place * share, (place + 1) * share)
+        yield _cell(session, model, options, policy, below)
+
+
+def _cell(session: Any, model: str, options: Mapping[str, Any], policy: str, progress: Progress) -> Cell:
+    """One policy in the model's session; what cannot be carried out is a cell too, with its reason."""
+    clock, status, reason = time.perf_counter(), "failed", None
+    for capacity in capacities(session.step) if policy in PLANNED else (None,):
+        try:
+            spec, made = complete(cell_spec(model, options, "memory", policy, capacity))
+            assert isinstance(made, MemoryPolicy)
+            result = experiment.measured_in(session, spec, made, progress)
+        except Infeasible as error:
+            status, reason = "infeasible", str(error)
+            continue
+        except LabError as error:
+            status, reason = "failed", str(error)
+            break
+        figures = compared(result.metrics, result.notes.get("predicted", {}))
+        facts = (dict(result.metrics), time.perf_counter() - clock, result.notes.get("capacity"))
+        return Cell(model, "memory", policy, result.status, result.reason, figures, *facts)
+    return Cell(model, "memory", policy, status, reason, {}, {}, time.perf_counter() - clock)
+
+
+def capacities(step: Step) -> list[int]:
+    """What to plan for, the tightest first."""
+    beside = step.live_peak - step.persistent_bytes
+    least = int(step.op_need.max(initial=0))
+    return [max(least, step.persistent_bytes + int(share * beside)) for share in SHARES]

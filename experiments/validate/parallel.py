@@ -1,0 +1,55 @@
+"""Plans of two processes, beside the simulator's figures for them on this host's own layer times and link."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from experiments.core.errors import LabError
+from experiments.core.progress import Progress, part
+from experiments.run import run
+from experiments.validate.cells import Cell, Models, cell_spec, compared
+
+#: A policy, its knobs, and what tells them apart from its other plans.
+Plan = tuple[str, dict[str, Any], str]
+PLANS: tuple[Plan, ...] = (
+    ("data_parallel", {}, ""),
+    ("zero", {"stage": 1}, "-1"),
+    ("zero", {"stage": 3}, "-3"),
+    ("gpipe", {"micro_batches": 4}, ""),
+    ("one_f_one_b", {"micro_batches": 4}, ""),
+    ("interleaved", {"micro_batches": 4}, ""),
+    ("chimera", {"micro_batches": 4}, ""),
+)
+MODELS: dict[str, dict[str, Any]] = {
+    "zoo:gpt2-tiny": {"batch": 64, "sequence": 64},
+    "zoo:deep-mlp": {"batch": 256, "optimizer": "sgd"},
+}
+
+
+def models(device: str) -> Models:
+    """The same on every device: processes share this host's."""
+    return MODELS
+
+
+def cells(device: str, progress: Progress) -> Iterator[Cell]:
+    grid = [(model, options, plan) for model, options in models(device).items() for plan in PLANS]
+    for done, (model, options, plan) in enumerate(grid):
+        progress(done / len(grid), f"{model} {plan[0]}{plan[2]}")
+        yield _cell(model, options, plan, part(progress, done / len(grid), (done + 1) / len(grid)))
+
+
+def _cell(model: str, options: Mapping[str, Any], plan: Plan, progress: Progress) -> Cell:
+    policy, knobs, variant = plan
+    clock, name = time.perf_counter(), policy + variant
+    try:
+        spec = replace(cell_spec(model, options, "parallel", policy), knobs=knobs)
+        outcome = run(spec, progress)
+    except LabError as error:
+        return Cell(model, "parallel", name, "failed", str(error), {}, {}, time.perf_counter() - clock)
+    metrics = {metric: row["value"] for metric, row in outcome.metrics.items()}
+    figures = compared(metrics, outcome.provenance.get("predicted", {}))
+    took = time.perf_counter() - clock
+    return Cell(model, "parallel", name, outcome.status, outcome.reason, figures, metrics, took)

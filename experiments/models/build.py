@@ -70,6 +70,9 @@ def build(source: ModelSource, weights: bool = True) -> Model:
 
     ``weights=False`` may leave them uninitialised: for fake tensors, which hold no values anyway.
     """
+    evaluation_only = zoo_model(source.zoo).evaluation_only if source.zoo else ""
+    if source.options.training and evaluation_only:
+        raise BadInput(f"has no training step: {evaluation_only}", source.name, "options.training false")
     model = _build(source, chosen(source).geometry, weights)
     if source.options.training and next(model.module.parameters(), None) is None:
         raise BadInput(

@@ -18,6 +18,7 @@ class ZooModel:
     ``builder`` is ``module:function`` in ``experiments.models``, called with ``arguments`` and the geometry.
     ``batch``, ``sequence`` (tokens) and ``image`` (pixels per side) are the defaults of its step, ``None`` where the
     model has no such size; ``optimizer`` is what the model's paper trains with, or its closest kin that we have.
+    ``evaluation_only`` says why the model has no training step, where it has none.
     """
 
     name: str
@@ -29,6 +30,7 @@ class ZooModel:
     image: int | None = None
     optimizer: str = "momentum"
     dtype: str = "float32"
+    evaluation_only: str = ""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -47,6 +49,77 @@ def _gpt(name: str, describe: str, **sizes: int) -> ZooModel:
 def _image(name: str, describe: str, builder: str, image: int = 224, **arguments: int) -> ZooModel:
     return ZooModel(name, describe, builder, arguments, batch=64, image=image)
 
+
+def _loop(
+    name: str, describe: str, builder: str, steps: int, evaluation_only: str = "", **sizes: int
+) -> ZooModel:
+    """A model of ``experiments.models.control``: batch 1, as its compilers are measured, and few steps."""
+    place = f"control.{builder}"
+    return ZooModel(
+        name,
+        describe,
+        place,
+        sizes,
+        batch=1,
+        sequence=steps,
+        optimizer="sgd",
+        evaluation_only=evaluation_only,
+    )
+
+
+#: Models whose control flow is in modules of its own (``experiments.models.control.constructs``).
+CONTROL_FLOW = (
+    _loop("lstm", "LSTM of 10 layers, 256 wide", "recurrent:lstm", 10, layers=10, hidden=256),
+    _loop("nasrnn", "NASRNN, 256 wide", "recurrent:nasrnn", 32, hidden=256),
+    _loop(
+        "seq2seq",
+        "LSTM encoder of 8 layers and decoder of 4, 128 wide",
+        "seq2seq:seq2seq",
+        10,
+        "it writes vectors, no words: only its inference is published",
+        encoders=8,
+        decoders=4,
+        hidden=128,
+        written=30,
+    ),
+    _loop(
+        "greedy-decoder",
+        "LSTM decoder of 3,797 words that stops at the end of the sentence",
+        "seq2seq:greedy_decoder",
+        50,
+        "the word of highest probability has no gradient",
+        hidden=256,
+        vocabulary=3797,
+    ),
+    _loop("deepspeech2", "DeepSpeech 2, 7 LSTM layers", "deepspeech:deepspeech2", 40, layers=7, hidden=256),
+    ZooModel(
+        "blockdrop",
+        "ResNet of 15 blocks, each run only where a policy network wants it",
+        "control.blockdrop:blockdrop",
+        {"each": 5},
+        batch=1,
+        image=32,
+        evaluation_only="which blocks run is a step function, which has no gradient",
+    ),
+    _loop(
+        "rae",
+        "recursive autoencoder over a balanced tree of words, 512 wide",
+        "tree:rae",
+        16,
+        "its loss is the reconstruction of every phrase, which is not built",
+        width=512,
+        balance=1,
+    ),
+    _loop(
+        "rae-chain",
+        "recursive autoencoder over a chain of words, 512 wide",
+        "tree:rae",
+        16,
+        "its loss is the reconstruction of every phrase, which is not built",
+        width=512,
+        balance=0,
+    ),
+)
 
 _MODELS = (
     ZooModel("mlp", "perceptron 784-512-512-10", "mlp:mlp", {"inputs": 784, "width": 512, "depth": 2}),
@@ -124,6 +197,9 @@ _MODELS = (
     _image("resnet18", "ResNet-18", "resnet:resnet", depth=18),
     _image("resnet50", "ResNet-50", "resnet:resnet", depth=50),
     _image("resnet152", "ResNet-152", "resnet:resnet", depth=152),
+    _image("resnext29", "ResNeXt-29, 16 paths of 64", "resnext:resnext29", image=32, paths=16, width=64),
+    _image("nasnet-cifar", "NASNet-A 6 @ 768", "nasnet:nasnet", image=32, normal=6, filters=32),
+    *CONTROL_FLOW,
 )
 
 ZOO: Mapping[str, ZooModel] = MappingProxyType({model.name: model for model in _MODELS})

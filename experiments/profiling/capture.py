@@ -26,7 +26,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, silent
@@ -76,6 +78,9 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
     try:
         with torch.autograd.set_multithreading_enabled(False):
             graph_module = make_fx(step, tracing_mode="fake")(*arguments)
+    except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
+        what = "has control flow that its data decide, so there is no one step of it"
+        raise BadInput(what, source.name, "a model that does the same for all data") from error
     except RuntimeError as error:  # torch's own word for an op that has no such dtype or shape
         what = f"cannot run with dtype {program.options.dtype}: {str(error).splitlines()[0]}"
         raise BadInput(what, source.name, "a model and options that torch can carry out") from error

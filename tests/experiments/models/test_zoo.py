@@ -27,6 +27,8 @@ PARAMETERS = {
     "resnet18": 11_689_512,
     "resnet50": 25_557_032,
     "resnet152": 60_192_808,
+    "resnext29": 7_908_288,  # by hand: Rammer's artifact has paths of 64 in every stage, where the paper's grow
+    "nasnet-cifar": 3_328_234,  # "3.3M" in table 1 of Zoph et al.
     "vit-base": 86_567_656,
     "gpt2": 124_439_808,
     "gpt2-medium": 354_823_168,

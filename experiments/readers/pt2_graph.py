@@ -44,6 +44,10 @@ PASSING = (
 )
 
 
+#: ``Symbol('s77', positive=True, integer=True)`` or ``s77``: matched, never evaluated.
+_SYMBOL = re.compile(r"Symbol\('(\w{1,40})'(?:, \w{1,20}=(?:True|False))*\)|(\w{1,40})")
+
+
 @dataclass
 class _Graph:
     """The graph's JSON with what its names stand for."""
@@ -373,7 +377,7 @@ def _size(size: Any, usual: dict[str, int], where: str) -> int | str:
             raise BadInput(f"size {value}", where, "sizes from 1")
         return value
     text = body.get("expr_str") if isinstance(body, dict) else None
-    found = re.fullmatch(r"(?:Symbol\('(\w{1,40})'.{0,80}\)|(\w{1,40}))", str(text)[:200])
+    found = _SYMBOL.fullmatch(str(text)[:200])
     if kind != "as_expr" or not found:
         raise BadInput(f"size {text!r:.80} is an expression", where, "a number or a symbol")
     symbol = found[1] or found[2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import zipfile
@@ -22,6 +21,7 @@ from experiments.readers.base import open_file  # noqa: E402
 from experiments.readers.pt2 import READER  # noqa: E402
 from experiments.workloads.aggregate import layer_graph  # noqa: E402
 from experiments.workloads.operators import ASSERTIONS, ATEN_OPERATORS, SIZE_ARITHMETIC  # noqa: E402
+from tests.experiments.readers.crafted_pt2 import CONSTANTS, GRAPH, WEIGHTS, edited, members_of, packed  # noqa: E402
 from tests.experiments.readers.exported_models import (  # noqa: E402
     Original,
     both_steps,
@@ -128,30 +128,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The members of a small program, by path below the archive's folder."""
     file = tmp_path_factory.mktemp("pt2") / "model.pt2"
     torch.export.save(torch.export.export(torch.nn.Linear(3, 2), (torch.ones(1, 3),)), file)
-    with zipfile.ZipFile(file) as archive:
-        return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
-
-
-def packed(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as archive:
-        for path, content in members.items():
-            archive.writestr(f"model/{path}", content)
-    return buffer.getvalue()
-
-
-GRAPH = "models/model.json"
-WEIGHTS = "data/weights/model_weights_config.json"
-CONSTANTS = "data/constants/model_constants_config.json"
-
-
-def edited(path: str, change: Callable[[Any], None]) -> Callable[[dict[str, bytes]], None]:
-    def edit(members: dict[str, bytes]) -> None:
-        content = json.loads(members[path])
-        change(content)
-        members[path] = json.dumps(content).encode()
-
-    return edit
+    return members_of(file)
 
 
 def target(name: str) -> Callable[[dict[str, bytes]], None]:

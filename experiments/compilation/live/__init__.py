@@ -1,5 +1,7 @@
-"""Carries out recipes with torch: export, passes, backends, verification in float64, timing against eager."""
+"""Carries out answers of policies with torch: export, rewriting, backends, verification in float64, timing."""
 
-from experiments.compilation.live.runner import CompilationFailed, Measured, carry_out_live
+from experiments.compilation.live.backends import CompilationFailed
+from experiments.compilation.live.report import counts, plan_of, predicted_metrics
+from experiments.compilation.live.runner import carry_out
 
-__all__ = ["CompilationFailed", "Measured", "carry_out_live"]
+__all__ = ["CompilationFailed", "carry_out", "counts", "plan_of", "predicted_metrics"]

@@ -1,4 +1,4 @@
-"""A module in evaluation mode as a functional ATen graph, and that graph as the records that policies see."""
+"""A module as a functional ATen graph, and that graph as the records that policies see (``live.lower`` turns back)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,33 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from experiments.compilation.interface import Graph, Node
+from experiments.compilation.interface import (
+    CONSTANT,
+    INPUT,
+    OP,
+    OUTPUT,
+    Argument,
+    Graph,
+    Node,
+    Ref,
+    Symbol,
+)
+from experiments.compilation.live.types import behaviour, gives_several, spelled, types_of
+from experiments.core.errors import BadInput
 
-KINDS = {"placeholder": "input", "get_attr": "constant", "output": "output"}
+KINDS = {"placeholder": INPUT, "get_attr": CONSTANT, "call_function": OP, "output": OUTPUT}
+SYMBOLS = {
+    torch.dtype: "dtype",
+    torch.device: "device",
+    torch.layout: "layout",
+    torch.memory_format: "memory_format",
+}
 
 
 def export(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> fx.GraphModule:
-    """``module`` exported and functionalized: parameters are attributes, no op mutates what it reads."""
+    """``module`` exported in the mode it is in and functionalized: parameters are attributes, and the only ops that
+    write to what they read are the last ones, which keep the buffers (running statistics) up to date.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         program = torch.export.export(module, inputs, strict=False).run_decompositions({})
@@ -29,50 +49,60 @@ def export(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> fx.GraphModul
 
 
 def records(graph_module: fx.GraphModule) -> Graph:
-    """The graph as plain records, in execution order."""
-    return Graph(tuple(_record(node, graph_module) for node in graph_module.graph.nodes))
+    """The graph as plain records, in execution order, without constants that nothing reads. Raises ``BadInput`` on what records cannot say."""
+    refs: dict[fx.Node, Ref] = {}
+    nodes = []
+    for node in graph_module.graph.nodes:
+        if node.op == "get_attr" and not node.users:
+            continue
+        if node.target is operator.getitem:
+            refs[node] = _selected(node, refs)
+        else:
+            nodes.append(_record(node, graph_module, refs))
+            refs[node] = Ref(node.name)
+    return Graph(tuple(nodes))
 
 
-def _record(node: fx.Node, owner: fx.GraphModule) -> Node:
+def _selected(node: fx.Node, refs: dict[fx.Node, Ref]) -> Ref:
+    source, index = node.args
+    if not isinstance(source, fx.Node) or not isinstance(index, int) or not _several(source):
+        raise BadInput(f"selects {node.args}", node.name, "one of an op's results by its number")
+    return Ref(refs[source].node, index)
+
+
+def _several(node: fx.Node) -> bool:
+    return node.op == "call_function" and node.target is not operator.getitem and gives_several(node.target)
+
+
+def _record(node: fx.Node, owner: fx.GraphModule, refs: dict[fx.Node, Ref]) -> Node:
+    if node.op not in KINDS:
+        raise BadInput(f"is a {node.op}", node.name, "a functional graph of ATen ops")
     value = node.meta.get("val")
     if node.op == "get_attr":
         value = fx.graph_module._get_attr(owner, str(node.target))
-    tensor = value if isinstance(value, torch.Tensor) else None
+    known = behaviour(node.target) if node.op == "call_function" else {}
+    keywords = sorted(node.kwargs.items())
     return Node(
         name=node.name,
-        kind=KINDS.get(node.op, "op"),
-        target=str(node.target) if node.target is not operator.getitem else "getitem",
-        inputs=tuple(source.name for source in node.all_input_nodes),
-        arguments=_spelled(node),
-        shape=() if tensor is None else tuple(int(size) for size in tensor.shape),
-        dtype="" if tensor is None else str(tensor.dtype).removeprefix("torch."),
-        bytes=0 if tensor is None else tensor.numel() * tensor.element_size(),
-        random=is_random(node),
-        mutates=mutates(node),
+        kind=KINDS[node.op],
+        target=spelled(node.target) if node.op == "call_function" else str(node.target),
+        arguments=tuple(_plain(value, refs, node) for value in node.args),
+        keywords=tuple((name, _plain(value, refs, node)) for name, value in keywords),
+        outputs=types_of(value),
+        **known,
     )
 
 
-def _spelled(node: fx.Node) -> str:
-    """Arguments with ``%name`` for nodes; keyword arguments sorted."""
-    positional = fx.node.map_arg(node.args, lambda source: _Name(source.name))
-    named = sorted(fx.node.map_arg(node.kwargs, lambda source: _Name(source.name)).items())
-    return repr(tuple(positional)) + (repr(named) if named else "")
-
-
-class _Name(str):
-    def __repr__(self) -> str:
-        return "%" + str(self)
-
-
-def is_random(node: fx.Node) -> bool:
-    """Whether the op draws from a generator."""
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags
-
-
-def mutates(node: fx.Node) -> bool:
-    """Whether the op writes to one of its arguments; an op whose schema is unknown counts as one that does."""
-    if node.op != "call_function" or node.target is operator.getitem:
-        return node.op in ("call_method", "call_module")
-    schema: Any = getattr(node.target, "_schema", None)
-    return schema is None or bool(schema.is_mutable)
+def _plain(value: Any, refs: dict[fx.Node, Ref], node: fx.Node) -> Argument:
+    if isinstance(value, fx.Node):
+        if _several(value):
+            raise BadInput(f"reads all results of {value.name} at once", node.name, "one result at a time")
+        return refs[value]
+    if isinstance(value, list | tuple):
+        return tuple(_plain(entry, refs, node) for entry in value)
+    if value is None or isinstance(value, bool | int | float | complex | str):
+        return value
+    for kind, name in SYMBOLS.items():
+        if isinstance(value, kind):
+            return Symbol(name, str(value).removeprefix("torch."))
+    raise BadInput(f"has an argument of type {type(value).__name__}", node.name, "tensors and plain values")

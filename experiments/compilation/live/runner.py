@@ -1,151 +1,119 @@
-"""One recipe carried out: export, plan, rewrite or compile, verify, time."""
+"""One policy's answer carried out: prepare, compile or rewrite, verify, time."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import fx, nn
 
-from experiments.compilation.interface import Graph, Recipe, violations
-from experiments.compilation.live.export import export, records
-from experiments.compilation.live.passes import apply
+from experiments.compilation.interface import (
+    CompilationPolicy,
+    Recipe,
+    RecipePolicy,
+    RewritePolicy,
+    Rewritten,
+    violations,
+)
+from experiments.compilation.live import backends
+from experiments.compilation.live.backends.base import Compiled, Task, clocked
+from experiments.compilation.live.costs import Bench, Measured, Prices, Roofline
+from experiments.compilation.live.lower import lower
+from experiments.compilation.live.prepared import prepare
 from experiments.compilation.live.timing import Comparison, compare
-from experiments.compilation.live.verify import Inputs, Verification, verify
-from experiments.core.errors import BadInput, LabError
-from experiments.core.progress import Progress
-from experiments.models.build import build, chosen
-from experiments.models.model import Model
+from experiments.compilation.live.types import Inference
+from experiments.compilation.live.verify import Verification, verify
+from experiments.core.errors import BadInput
+from experiments.core.progress import Progress, part
+from experiments.hardware.parts import Device
 from experiments.workloads.model import ModelSource
 
-Plan = Callable[[Graph], Recipe]
-
-
-class CompilationFailed(LabError):
-    """The backend could not compile the model; its first line says why."""
-
 
 @dataclass(frozen=True)
-class Measured:
-    """What carrying out a recipe gave. ``timing`` is ``None`` when the result was wrong: then nothing is timed."""
+class Trial:
+    """What carrying out an answer gave. ``timing`` is ``None`` when the result was wrong or times are not of this
+    host; ``rewritten`` and ``bench`` belong to rewrites, ``recipe`` to recipes.
+    """
 
-    recipe: Recipe
-    violations: tuple[str, ...]
-    device: str
-    graph_ops: int
-    ops: int
-    rewrites: int
-    compile_seconds: float
-    compile_cpu_seconds: float
-    kernels: int | None
-    graph_breaks: int | None
+    task: Task
+    compiled: Compiled
     verification: Verification
     timing: Comparison | None
+    recipe: Recipe | None = None
+    rewritten: Rewritten | None = None
+    bench: Bench | None = None
 
 
-@dataclass(frozen=True)
-class Built:
-    """A callable made from a recipe and what making it cost."""
-
-    call: Callable[..., Any]
-    ops: int
-    rewrites: int
-    wall: float
-    cpu: float
-    kernels: int | None = None
-    graph_breaks: int | None = None
-
-
-def carry_out_live(source: ModelSource, plan: Plan, seed: int, progress: Progress) -> Measured:
-    """Build the model in evaluation mode on this host's device and carry out what ``plan`` says of its graph."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    progress(0.05, "building the model")
-    module, inputs = materialize(source, seed, device)
-    progress(0.15, "exporting the graph")
-    graph_module = export(module, inputs)
-    graph = records(graph_module)
-    recipe = plan(graph)
-    found = tuple(violations(recipe, graph))
-    if found:
-        raise BadInput(found[0], "recipe")
-    progress(0.3, "compiling" if recipe.backend else "rewriting")
-    built = carry_out(recipe, module, graph_module, inputs)
-    progress(0.7, "comparing with eager in float64")
-    verification = verify(module, built.call, inputs, seed)
-    progress(0.8, "timing in turn with eager")
-    timing = _timing(built.call, module, inputs, device) if verification.ok else None
-    return Measured(
-        recipe,
-        found,
-        device,
-        len(graph.ops),
-        built.ops,
-        built.rewrites,
-        built.wall,
-        built.cpu,
-        built.kernels,
-        built.graph_breaks,
-        verification,
-        timing,
-    )
-
-
-def materialize(source: ModelSource, seed: int, device: str) -> tuple[nn.Module, Inputs]:
-    """The module in evaluation mode and one batch, both drawn from ``seed``."""
-    torch.manual_seed(seed)
-    model: Model = build(source)
-    dtype = getattr(torch, chosen(source).dtype)
-    generator = torch.Generator().manual_seed(seed)
-    inputs = tuple(spec.sample(dtype, generator).to(device) for spec in model.batch(training=False))
-    return model.module.eval().to(device=device, dtype=dtype).requires_grad_(False), inputs
-
-
-def carry_out(recipe: Recipe, module: nn.Module, graph_module: fx.GraphModule, inputs: Inputs) -> Built:
-    """The callable that the recipe describes."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    if recipe.untouched:
-        return Built(module, len(records(graph_module).ops), 0, 0.0, 0.0)
-    if recipe.backend:
-        return _compiled(recipe, module, inputs, len(records(graph_module).ops))
-    rewrites = sum(apply(graph_module, step) for step in recipe.passes)
-    ops = len(records(graph_module).ops)
-    return Built(graph_module, ops, rewrites, time.perf_counter() - wall, time.process_time() - cpu)
-
-
-@torch.no_grad()
-def _compiled(recipe: Recipe, module: nn.Module, inputs: Inputs, ops: int) -> Built:
-    """The module under ``torch.compile``; the first call, which compiles, is the compile time.
-
-    The compiler's cache on disk is an empty one: the time is a cold one, and what a killed run left is not met.
+def carry_out(
+    source: ModelSource,
+    policy: CompilationPolicy,
+    seed: int,
+    progress: Progress,
+    sheet: Device | None = None,
+    file: Path | None = None,
+) -> Trial:
+    """Build the model on this host's device and do what ``policy`` says. With a ``sheet`` the costs are that device's,
+    by roofline, and nothing is timed.
     """
-    from torch._dynamo.exc import TorchDynamoException
-    from torch._dynamo.utils import counters
-    from torch._inductor import config, metrics
-    from torch._inductor.utils import fresh_cache
-
-    torch._dynamo.reset()
-    counters.clear()
-    metrics.reset()
-    options = recipe.options
-    wall, cpu = time.perf_counter(), time.process_time()
-    mode = None if options.get("mode") == "default" else options.get("mode")
-    with fresh_cache(), config.patch(freezing=bool(options.get("freezing"))):
-        call = torch.compile(module, backend=recipe.backend, mode=mode, dynamic=bool(options.get("dynamic")))
-        try:
-            call(*inputs)
-        except TorchDynamoException as error:
-            raise CompilationFailed(f"{recipe.backend}: {str(error).strip().splitlines()[0]}") from error
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    breaks = sum(counters["graph_break"].values())
-    return Built(call, ops, 0, wall, cpu, int(metrics.generated_kernel_count), int(breaks))
+    progress(0.05, "building the model")
+    task = prepare(source, policy.training, seed, part(progress, 0.3, 0.7), file)
+    progress(0.15, "exporting the graph")
+    if isinstance(policy, RecipePolicy):
+        return _follow(policy, task, seed, progress)
+    assert isinstance(policy, RewritePolicy)
+    prices: Prices = Roofline(sheet) if sheet else Measured(task.device)
+    return _rewrite(policy, task, prices, seed, progress)
 
 
-@torch.no_grad()
-def _timing(ours: Callable[..., Any], eager: nn.Module, inputs: Inputs, device: str) -> Comparison:
-    def once(call: Callable[..., Any]) -> Callable[[], Any]:
-        return torch.no_grad()(lambda: call(*inputs))
+def _follow(policy: RecipePolicy, task: Task, seed: int, progress: Progress) -> Trial:
+    recipe = policy.recipe(task.graph)
+    progress(0.3, "compiling")
+    compiled = backends.compiled(recipe.backend, recipe.options, task)
+    checked = _verified(task, compiled, seed, progress)
+    return Trial(task, compiled, checked, _timed(task, compiled, checked, progress), recipe)
 
-    return compare(once(ours), once(eager), device)
+
+def _rewrite(policy: RewritePolicy, task: Task, prices: Prices, seed: int, progress: Progress) -> Trial:
+    original = task.graph
+    bench = Bench(Inference(task.device), prices, part(progress, 0.2, 0.6))
+    with clocked() as clock:
+        rewritten = policy.rewrite(original, bench)
+        found = violations(rewritten.graph, original)
+        if found:
+            raise BadInput(found[0], f"{policy.name}'s graph")
+        progress(0.6, "lowering the rewritten graph")
+        module = lower(rewritten.graph, task.origin, gradients=task.training)
+    parameters = dict(module.named_parameters()) if task.training else None
+    compiled = Compiled(module, clock.wall, clock.cpu, parameters=parameters)
+    checked = _verified(task, compiled, seed, progress, rewritten)
+    timing = None if isinstance(prices, Roofline) else _timed(task, compiled, checked, progress)
+    if isinstance(prices, Measured):
+        prices.keep()
+    return Trial(task, compiled, checked, timing, None, rewritten, bench)
+
+
+def _verified(
+    task: Task, compiled: Compiled, seed: int, progress: Progress, rewritten: Rewritten | None = None
+) -> Verification:
+    progress(0.7, "comparing with eager in float64")
+    bound = rewritten.bound if rewritten and rewritten.exactness == "approximate" else 0.0
+    return verify(task, compiled, seed, bound)
+
+
+def _timed(task: Task, compiled: Compiled, checked: Verification, progress: Progress) -> Comparison | None:
+    if not checked.ok:
+        return None
+    progress(0.8, "timing in turn with eager")
+    ours, eager = _once(task, compiled.call), _once(task, task.module)
+    return compare(ours, eager, task.device)
+
+
+def _once(task: Task, call: Callable[..., Any]) -> Callable[[], Any]:
+    """One call; in training the backward pass too."""
+
+    def train() -> None:
+        call(*task.inputs).backward()
+
+    return train if task.training else torch.no_grad()(lambda: call(*task.inputs))

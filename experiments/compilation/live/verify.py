@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_leaves
+
+from experiments.compilation.live.backends.base import Compiled, Inputs, Task
 
 #: Relative difference allowed for reordered arithmetic, by dtype of the candidate (2e-2: 8 bits of bfloat16).
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
 #: The candidate may also be this many times as far from float64 as eager itself is.
 EAGER_ALLOWANCE = 4.0
 
-Inputs = tuple[Tensor, ...]
+#: Tensors by what they are called in a counterexample.
+Results = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Verification:
     eager_max_abs_error: float
     bit_equal: bool
     counterexample: str = ""
+    max_relative_error: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -55,47 +59,103 @@ def unfriendly(inputs: Inputs, seed: int) -> list[tuple[str, Inputs]]:
     return cases
 
 
-@torch.no_grad()
-def verify(eager: nn.Module, candidate: Callable[..., Any], inputs: Inputs, seed: int) -> Verification:
-    """Compare ``candidate`` with ``eager`` in float64 and in its own dtype on every unfriendly input."""
-    reference = copy.deepcopy(eager).double()
-    worst = eager_worst = 0.0
-    bit_equal = True
-    cases = unfriendly(inputs, seed)
+def verify(task: Task, ours: Compiled, seed: int, bound: float = 0.0) -> Verification:
+    """Compare ``ours`` with eager in float64 and in its own dtype on every unfriendly input; in training, where the
+    output is the loss, the gradients of the parameters too. ``bound`` > 0 is the error in norm of an approximation.
+    """
+    reference = replace(task, module=copy.deepcopy(task.module).double())
+    cases = unfriendly(task.inputs, seed)
+    found = Verification(len(cases), 0.0, 0.0, True)
     for title, case in cases:
-        exact = _leaves(reference(*(x.double() if x.is_floating_point() else x for x in case)))
-        plain, ours = _leaves(eager(*case)), _leaves(candidate(*case))
-        complaint = _mismatch(exact, ours)
+        wide = tuple(x.double() if x.is_floating_point() else x for x in case)
+        exact = results(reference, reference.module, None, wide, seed)
+        plain = results(task, task.module, None, case, seed)
+        candidate = results(task, ours.call, ours.parameters, case, seed)
+        found = _judged(found, f"input {title}", exact, plain, candidate, bound)
+        if not found.ok:
+            break
+    return found
+
+
+def results(
+    task: Task,
+    call: Callable[..., Any],
+    parameters: Mapping[str, Tensor] | None,
+    case: Inputs,
+    seed: int,
+) -> Results:
+    """The outputs by number and, in training, the gradients by parameter. Random ops draw from ``seed``."""
+    torch.manual_seed(seed)
+    if not task.training:
+        with torch.no_grad():
+            return {f"output {number}": leaf for number, leaf in enumerate(_leaves(call(*case)))}
+    owned = dict(task.module.named_parameters()) if parameters is None else parameters
+    for value in owned.values():
+        value.grad = None
+    loss = call(*case)
+    loss.backward()
+    gradients = {f"gradient of {k}": v.grad for k, v in owned.items() if v.grad is not None}
+    return {"loss": loss.detach(), **{name: value.clone() for name, value in gradients.items()}}
+
+
+def _judged(
+    so_far: Verification, title: str, exact: Results, plain: Results, ours: Results, bound: float
+) -> Verification:
+    """``so_far`` with one more input compared."""
+    complaint = _mismatch(exact, ours)
+    if complaint:
+        return replace(
+            so_far, max_abs_error=float("inf"), bit_equal=False, counterexample=f"{title}: {complaint}"
+        )
+    for name, truth in exact.items():
+        own, base = ours[name], plain[name]
+        error, eager_error = _distance(own, truth), _distance(base, truth)
+        so_far = replace(
+            so_far,
+            max_abs_error=max(so_far.max_abs_error, error),
+            max_relative_error=max(so_far.max_relative_error, _relative(own, truth)),
+            eager_max_abs_error=max(so_far.eager_max_abs_error, eager_error),
+            bit_equal=so_far.bit_equal and bool(torch.equal(own, base)),
+        )
+        complaint = _beyond(own, truth, eager_error, error, bound)
         if complaint:
-            return Verification(len(cases), float("inf"), eager_worst, False, f"input {title}: {complaint}")
-        for number, (truth, own, base) in enumerate(zip(exact, ours, plain, strict=True)):
-            error, eager_error = _distance(own, truth), _distance(base, truth)
-            worst, eager_worst = max(worst, error), max(eager_worst, eager_error)
-            bit_equal &= bool(torch.equal(own, base))
-            allowed = TOLERANCE.get(own.dtype, 0.0) * float(truth.abs().max()) + EAGER_ALLOWANCE * eager_error
-            if not error <= allowed:
-                text = (
-                    f"input {title}, output {number}: {_where(own, truth)}, allowed difference {allowed:.3g}"
-                )
-                return Verification(len(cases), error, eager_worst, False, text)
-    return Verification(len(cases), worst, eager_worst, bit_equal)
+            return replace(so_far, counterexample=f"{title}, {name}: {complaint}")
+    return so_far
+
+
+def _beyond(own: Tensor, truth: Tensor, eager_error: float, error: float, bound: float) -> str:
+    """How ``own`` is further from the truth than it may be; empty when it is not."""
+    if bound:
+        relative = _relative(own, truth)
+        allowance = EAGER_ALLOWANCE * eager_error * own.numel() ** 0.5
+        if relative * float(truth.norm()) <= bound * float(truth.norm()) + allowance:
+            return ""
+        return f"{relative:.3g} of the result's norm away, {bound:.3g} promised"
+    allowed = TOLERANCE.get(own.dtype, 0.0) * float(truth.abs().max()) + EAGER_ALLOWANCE * eager_error
+    return "" if error <= allowed else f"{_where(own, truth)}, allowed difference {allowed:.3g}"
 
 
 def _leaves(value: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
-def _mismatch(exact: Sequence[Tensor], ours: Sequence[Tensor]) -> str:
-    if len(exact) != len(ours):
-        return f"{len(ours)} outputs instead of {len(exact)}"
-    for number, (truth, own) in enumerate(zip(exact, ours, strict=True)):
-        if truth.shape != own.shape:
-            return f"output {number} has shape {tuple(own.shape)} instead of {tuple(truth.shape)}"
+def _mismatch(exact: Results, ours: Results) -> str:
+    if exact.keys() != ours.keys():
+        return f"gives {', '.join(ours)} instead of {', '.join(exact)}"
+    for name, truth in exact.items():
+        if truth.shape != ours[name].shape:
+            return f"{name} has shape {tuple(ours[name].shape)} instead of {tuple(truth.shape)}"
     return ""
 
 
 def _distance(own: Tensor, truth: Tensor) -> float:
     return float((own.double() - truth).abs().max()) if own.numel() else 0.0
+
+
+def _relative(own: Tensor, truth: Tensor) -> float:
+    """Error over the truth, both in norm; 0 of 0 is 0."""
+    error = float((own.double() - truth).norm())
+    return error / float(truth.norm()) if error else 0.0
 
 
 def _where(own: Tensor, truth: Tensor) -> str:

@@ -7,45 +7,63 @@ gigabytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from experiments.compilation.interface import CompilationPolicy, Graph, Node, Pass, Recipe
+from experiments.compilation.interface import (
+    CONSTANT,
+    Applied,
+    Graph,
+    Node,
+    RewritePolicy,
+    Rewritten,
+    Workbench,
+)
 from experiments.core.knobs import knob
 
 
 @dataclass(frozen=True)
-class ConstantFolding(CompilationPolicy):
+class ConstantFolding(RewritePolicy):
     """Evaluates ops of constants once; random ops, mutations and results that would be too large stay."""
 
     name: ClassVar[str] = "constant_folding"
 
-    freeze: bool = knob(True, "parameters and buffers are constants")
+    freeze: bool = knob(True, "parameters and buffers are constants (inference only)")
     most_bytes: int = knob(
         2**20, "largest folded result that is not smaller than its inputs", low=0, unit="bytes"
     )
 
-    def recipe(self, graph: Graph) -> Recipe:
-        constant = {node.name for node in graph.nodes if node.kind == "constant"} if self.freeze else set()
+    def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
+        frozen = self.freeze and not self.training
+        constant = {node.name for node in graph.nodes if node.kind == CONSTANT} if frozen else set()
         refused: dict[str, str] = {}
-        folded: list[str] = []
+        folded: set[str] = set()
         for node in graph.ops:
-            if not all(name in constant for name in node.inputs):
-                continue
-            reason = self._obstacle(node, graph)
-            if reason:
-                refused[node.name] = reason
-                continue
-            constant.add(node.name)
-            folded.append(node.name)
-        return Recipe(passes=(Pass("constant_folding", tuple((name,) for name in folded), refused),))
+            if all(name in constant for name in node.inputs):
+                reason = self._obstacle(node, graph)
+                if reason:
+                    refused[node.name] = reason
+                else:
+                    folded.add(node.name)
+                    constant.add(node.name)
+        return Rewritten(
+            marked(graph, folded), tuple(Applied("constant", (name,)) for name in sorted(folded)), refused
+        )
 
     def _obstacle(self, node: Node, graph: Graph) -> str:
         if node.random:
             return "draws random numbers"
+        if node.effect:
+            return "is there for its effect"
         if node.mutates or any(user.mutates for user in graph.users[node.name]):
             return "is mutated"
-        read = sum(graph.by_name[name].bytes for name in dict.fromkeys(node.inputs))
+        read = sum(graph.by_name[name].bytes for name in node.inputs)
         if node.bytes > max(self.most_bytes, read):
             return f"would keep {node.bytes} bytes"
         return ""
+
+
+def marked(graph: Graph, names: Set[str]) -> Graph:
+    """The graph with the nodes of these names computed once."""
+    return Graph(tuple(replace(node, once=True) if node.name in names else node for node in graph.nodes))

@@ -7,11 +7,20 @@ mutates ends the numbering of everything (aliases are not tracked, so every tens
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from experiments.compilation.interface import CompilationPolicy, Graph, Node, Pass, Recipe
+from experiments.compilation.interface import (
+    Applied,
+    Draft,
+    Graph,
+    Node,
+    Ref,
+    RewritePolicy,
+    Rewritten,
+    Workbench,
+    mapped,
+)
 
 #: Ops whose first two arguments may be swapped without changing a bit of the result.
 COMMUTATIVE = ("aten.add.Tensor", "aten.mul.Tensor", "aten.maximum.default", "aten.minimum.default")
@@ -20,37 +29,43 @@ COMMUTATIVE = ("aten.add.Tensor", "aten.mul.Tensor", "aten.maximum.default", "at
 def value_numbers(graph: Graph) -> list[list[str]]:
     """Classes of op nodes with equal value, each in execution order."""
     survivor: dict[str, str] = {}
-    classes: dict[tuple[int, str, str], list[str]] = {}
+    classes: dict[Any, list[str]] = {}
     epoch = 0
     for node in graph.ops:
-        if node.mutates:
-            epoch += 1
-        if node.mutates or node.random:
+        epoch += node.mutates
+        if node.mutates or node.random or node.effect:
             continue
-        key = (epoch, node.target, _arguments(node, survivor))
-        same = classes.setdefault(key, [])
+        same = classes.setdefault((epoch, node.target, *_arguments(node, survivor)), [])
         same.append(node.name)
         survivor[node.name] = same[0]
     return list(classes.values())
 
 
-def _arguments(node: Node, survivor: dict[str, str]) -> str:
-    """The arguments with every node replaced by the first of its class."""
-    text = re.sub(r"%([\w.]+)", lambda match: "%" + survivor.get(match[1], match[1]), node.arguments)
-    swap = re.fullmatch(r"\((%[\w.]+), (%[\w.]+)\)", text)
-    if node.target in COMMUTATIVE and swap:
-        return str(sorted(swap.groups()))
-    return text
+def _arguments(node: Node, survivor: dict[str, str]) -> tuple[str, str]:
+    """The arguments, spelled, with every node replaced by the first of its class."""
+    values = mapped(node.arguments, lambda ref: Ref(survivor.get(ref.node, ref.node), ref.output))
+    if node.target in COMMUTATIVE and len(values) == 2 and all(isinstance(v, Ref) for v in values):
+        values = tuple(sorted(values, key=repr))
+    named = mapped(node.keywords, lambda ref: Ref(survivor.get(ref.node, ref.node), ref.output))
+    return repr(values), repr(named)
 
 
 @dataclass(frozen=True)
-class Cse(CompilationPolicy):
+class Cse(RewritePolicy):
     """Computes equal subexpressions once; random and mutating ops are barriers."""
 
     name: ClassVar[str] = "cse"
 
-    def recipe(self, graph: Graph) -> Recipe:
-        groups = tuple(tuple(group) for group in value_numbers(graph) if len(group) > 1)
-        kept = {node.name: "draws random numbers" for node in graph.ops if node.random}
-        kept |= {node.name: "mutates a tensor" for node in graph.ops if node.mutates}
-        return Recipe(passes=(Pass("cse", groups, kept),))
+    def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
+        draft = Draft(graph, bench.types)
+        applied = []
+        for first, *others in value_numbers(graph):
+            for name in others:
+                for number in range(len(graph.by_name[name].outputs)):
+                    draft.replace(Ref(name, number), Ref(first, number))
+            applied += [Applied("equal", (name,), (first,)) for name in others]
+        for name in reversed([taken for step in applied for taken in step.took]):
+            draft.remove(name)
+        refused = {node.name: "draws random numbers" for node in graph.ops if node.random}
+        refused |= {node.name: "mutates a tensor" for node in graph.ops if node.mutates}
+        return Rewritten(draft.finish(), tuple(applied), refused)

@@ -8,29 +8,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.interface import CompilationPolicy, Graph, Pass, Recipe
-
-
-def dead(graph: Graph) -> list[str]:
-    """Op nodes that nothing alive reads, in execution order."""
-    alive: set[str] = set()
-    for node in reversed(graph.nodes):
-        root = node.kind == "output" or node.random or node.mutates
-        if root or node.name in alive:
-            alive.add(node.name)
-            alive.update(node.inputs)
-    return [node.name for node in graph.ops if node.name not in alive]
+from experiments.compilation.interface import (
+    OP,
+    Applied,
+    Graph,
+    Node,
+    RewritePolicy,
+    Rewritten,
+    Workbench,
+)
 
 
 @dataclass(frozen=True)
-class Dce(CompilationPolicy):
+class Dce(RewritePolicy):
     """Removes ops that reach no output; effects and random draws stay."""
 
     name: ClassVar[str] = "dce"
 
-    def recipe(self, graph: Graph) -> Recipe:
-        unread = [node for node in graph.ops if not graph.users[node.name] and (node.random or node.mutates)]
-        refused = {
-            node.name: "draws random numbers" if node.random else "mutates a tensor" for node in unread
-        }
-        return Recipe(passes=(Pass("dce", tuple((name,) for name in dead(graph)), refused),))
+    def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
+        dead = [node.name for node in graph.ops if node.name not in graph.live]
+        kept = [node for node in graph.nodes if node.kind != OP or node.name in graph.live]
+        unread = [node for node in graph.ops if node.anchored and not graph.users[node.name]]
+        refused = {node.name: _why(node) for node in unread}
+        return Rewritten(Graph(tuple(kept)), tuple(Applied("dead", (name,)) for name in dead), refused)
+
+
+def _why(node: Node) -> str:
+    if node.mutates:
+        return "mutates a tensor"
+    return "draws random numbers" if node.random else "is there for its effect"

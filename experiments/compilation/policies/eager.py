@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.interface import CompilationPolicy, Graph, Recipe
+from experiments.compilation.interface import Graph, Recipe, RecipePolicy
 
 
 @dataclass(frozen=True)
-class Eager(CompilationPolicy):
+class Eager(RecipePolicy):
     """Runs the module op by op; nothing is compiled."""
 
     name: ClassVar[str] = "eager"
 
     def recipe(self, graph: Graph) -> Recipe:
-        return Recipe(untouched=True)
+        return Recipe("eager")

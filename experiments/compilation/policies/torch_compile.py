@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.compilation.interface import CompilationPolicy, Graph, Recipe
+from experiments.compilation.interface import Graph, Recipe, RecipePolicy
 from experiments.core.knobs import knob
 
 
 @dataclass(frozen=True)
-class TorchCompile(CompilationPolicy):
+class TorchCompile(RecipePolicy):
     """Compiles the captured graphs with Inductor in the chosen mode."""
 
     name: ClassVar[str] = "torch_compile"
@@ -29,4 +29,4 @@ class TorchCompile(CompilationPolicy):
 
     def recipe(self, graph: Graph) -> Recipe:
         options: dict[str, Any] = {"mode": self.mode, "dynamic": self.dynamic, "freezing": self.freezing}
-        return Recipe(backend="inductor", options=options)
+        return Recipe("inductor", options)

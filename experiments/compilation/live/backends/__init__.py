@@ -15,9 +15,11 @@ from experiments.compilation.live.backends.base import (
     Task,
     unsupported,
 )
+from experiments.core.errors import BadInput
 
 #: Backend of a recipe: its module here.
 BACKENDS: Mapping[str, str] = {
+    "eager": "eager",
     "inductor": "torch_compile",
 }
 
@@ -26,6 +28,8 @@ def compiled(backend: str, options: Mapping[str, Any], task: Task) -> Compiled:
     """``task`` carried out by ``backend``. ``CompilationFailed`` where it cannot compile the model, ``Infeasible``
     where this host cannot offer it.
     """
+    if backend not in BACKENDS:
+        raise BadInput(f"no backend {backend!r}", "recipe", "one of " + ", ".join(BACKENDS))
     module = importlib.import_module(f"{__name__}.{BACKENDS[backend]}")
     made: Compiled = module.build(task, options)
     return made

@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
+from experiments.compilation.interface import Graph
+from experiments.compilation.live.export import export, records
 from experiments.core.errors import Infeasible, LabError
 from experiments.core.progress import Progress, silent
 from experiments.core.spec import Series
@@ -30,7 +33,9 @@ def unsupported(why: str, backend: str) -> Infeasible:
 
 @dataclass(frozen=True)
 class Task:
-    """A model on its device with one batch. ``file`` is the uploaded file that ``source`` was read from, if any."""
+    """A model on its device with one batch: ``module(*inputs)`` is the output, in training the loss. ``file`` is the
+    uploaded file that ``source`` was read from, if any. The graph is exported when it is first asked for.
+    """
 
     module: nn.Module
     inputs: Inputs
@@ -41,13 +46,22 @@ class Task:
     file: Path | None = None
     progress: Progress = silent
 
+    @cached_property
+    def origin(self) -> fx.GraphModule:
+        return export(self.module, self.inputs)
+
+    @cached_property
+    def graph(self) -> Graph:
+        return records(self.origin)
+
 
 @dataclass(frozen=True)
 class Compiled:
     """A callable and what making it cost and gave.
 
     ``seconds`` and ``cpu_seconds`` are those of compiling (the cold first call where that compiles). ``metrics`` are
-    figures by their names of ``core.metrics``, ``report`` JSON for the run's page.
+    figures by their names of ``core.metrics``, ``report`` JSON for the run's page. ``parameters`` are those that
+    gradients of ``call`` end in, where they are not the module's own.
     """
 
     call: Callable[..., Any]
@@ -56,6 +70,7 @@ class Compiled:
     metrics: Mapping[str, float] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
     series: Mapping[str, Series] = field(default_factory=dict)
+    parameters: Mapping[str, Tensor] | None = None
 
 
 @dataclass

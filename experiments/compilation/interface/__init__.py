@@ -1,0 +1,56 @@
+"""What compilation policies see (graphs of plain records), may ask, and return."""
+
+from experiments.compilation.interface.draft import Draft, IllTyped, Signature, Types
+from experiments.compilation.interface.graph import (
+    CONSTANT,
+    INPUT,
+    OP,
+    OUTPUT,
+    Argument,
+    Graph,
+    Node,
+    Ref,
+    Symbol,
+    TensorType,
+    contiguous,
+    mapped,
+)
+from experiments.compilation.interface.policy import (
+    EXACTNESS,
+    Applied,
+    CompilationPolicy,
+    Recipe,
+    RecipePolicy,
+    RewritePolicy,
+    Rewritten,
+    Workbench,
+    violations,
+)
+
+__all__ = [
+    "CONSTANT",
+    "EXACTNESS",
+    "INPUT",
+    "OP",
+    "OUTPUT",
+    "Applied",
+    "Argument",
+    "CompilationPolicy",
+    "Draft",
+    "Graph",
+    "IllTyped",
+    "Node",
+    "Recipe",
+    "RecipePolicy",
+    "Ref",
+    "RewritePolicy",
+    "Rewritten",
+    "Signature",
+    "Symbol",
+    "TensorType",
+    "Types",
+    "Workbench",
+    "contiguous",
+    "mapped",
+    "violations",
+]

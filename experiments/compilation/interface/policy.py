@@ -1,0 +1,143 @@
+"""The three questions that compilation policies answer, and what they answer with.
+
+A library's mechanism is chosen by a ``Recipe``; a graph is rewritten on its records; a kernel tuner proposes schedules
+and is told what they took (``interface.tuning``). None of them runs anything: ``live`` does, and checks every result
+against eager in float64 before it is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from experiments.compilation.interface.draft import Types
+from experiments.compilation.interface.graph import Graph, Node, Ref
+from experiments.core.knobs import knob
+from experiments.core.policy import Policy
+from experiments.core.progress import Progress
+
+#: How a rewritten graph's results relate to the original's. ``exact``: the same numbers wherever arithmetic is exact
+#: (integers), only memory layout or order of independent work differs. ``reassociated``: equal in real arithmetic,
+#: rounded differently. ``approximate``: different on purpose, within ``Rewritten.bound``.
+EXACTNESS = ("exact", "reassociated", "approximate")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A backend of ``live.backends`` with its options; "eager" runs the module itself, not even exported."""
+
+    backend: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One rewrite that was done: the rule's name, the nodes it took and the nodes it made."""
+
+    rule: str
+    took: tuple[str, ...]
+    made: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A graph that computes the same, what was done to get there, and what was refused and why (by node or rule).
+
+    ``bound`` is the relative error in norm, ||ours - exact|| / ||exact|| of every output, that an ``approximate``
+    rewrite promises. ``search`` holds the statistics of a search (expanded, duplicates, seconds ...).
+    """
+
+    graph: Graph
+    applied: tuple[Applied, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    search: Mapping[str, float] = field(default_factory=dict)
+    exactness: str = "exact"
+    bound: float = 0.0
+
+
+class Workbench(Protocol):
+    """What a rewriting policy may ask while it works. Costs are seconds on the run's device and stay as they are
+    during a run: measured once for each op and types, or by roofline on named hardware.
+    """
+
+    @property
+    def types(self) -> Types: ...
+
+    @property
+    def progress(self) -> Progress: ...
+
+    def seconds(self, node: Node, graph: Graph) -> float:
+        """One call of ``node``; 0 for what is no op or is computed once."""
+        ...
+
+    def cost(self, graph: Graph) -> float:
+        """The sum over the graph's live nodes, each once however often it is read."""
+        ...
+
+
+@dataclass(frozen=True)
+class CompilationPolicy(Policy):
+    """Base of the three; ``training`` decides which pass is compiled and whether gradients are compared."""
+
+    family: ClassVar[str] = "compilation"
+    modes: ClassVar[tuple[str, ...]] = ("measured",)
+
+    training: bool = knob(False, "compile the training step's forward pass and compare gradients too")
+
+
+@dataclass(frozen=True)
+class RecipePolicy(CompilationPolicy):
+    """Asked which backend compiles the model, with which options."""
+
+    def recipe(self, graph: Graph) -> Recipe:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class RewritePolicy(CompilationPolicy):
+    """Asked for another graph that computes the same."""
+
+    modes: ClassVar[tuple[str, ...]] = ("measured", "simulated")
+
+    def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
+        raise NotImplementedError
+
+
+def violations(graph: Graph, original: Graph) -> list[str]:
+    """What makes a rewritten graph no graph, or one with another signature; empty when it is sound."""
+    found: list[str] = []
+    seen: dict[str, Node] = {}
+    for node in graph.nodes:
+        found += [
+            f"{node.name} reads {ref.node}, which does not come before it" for ref in _unknown(node, seen)
+        ]
+        if node.once and any(
+            not seen[name].once and seen[name].kind != "constant" for name in node.inputs if name in seen
+        ):
+            found.append(f"{node.name} is to be computed once but depends on an input")
+        if node.name in seen:
+            found.append(f"two nodes are called {node.name}")
+        seen[node.name] = node
+    if [n.name for n in graph.inputs] != [n.name for n in original.inputs]:
+        found.append("the inputs are not the original's")
+    before, after = _types(original), _types(graph)
+    if before != after:
+        found.append(f"the outputs are {after} instead of {before}")
+    return found
+
+
+def _unknown(node: Node, seen: Mapping[str, Node]) -> list[Ref]:
+    return [ref for ref in node.refs if ref.node not in seen]
+
+
+def _types(graph: Graph) -> list[tuple[tuple[int, ...], str]]:
+    if any(ref.node not in graph.by_name for ref in graph.output.refs):
+        return []
+    return [(graph.type(ref).shape, graph.type(ref).dtype) for ref in graph.output.refs]

@@ -1,0 +1,180 @@
+"""What an op costs: measured on this host, once for each op and types, or by roofline on named hardware."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import FlopCounterMode
+
+from experiments.compilation.interface import OP, Graph, Node, TensorType, mapped
+from experiments.compilation.live.types import Inference, constant, function
+from experiments.core import jsonio
+from experiments.core.progress import Progress, silent
+from experiments.hardware.parts import Device
+from experiments.hardware.roofline import op_time
+from experiments.profiling import cache
+from experiments.profiling.cost import bytes_moved, flops
+from experiments.profiling.timing import device_name, new_clock
+
+#: An op is timed for at least this long and this often.
+LEAST_SECONDS, FEWEST_CALLS, MOST_CALLS = 5e-3, 3, 100
+
+
+class Work(NamedTuple):
+    """FLOPs (of products only) and bytes read and written by one call of an op; a view does neither."""
+
+    flops: int
+    bytes: int
+
+
+class Prices(Protocol):
+    """Seconds of one call of ``node`` on arguments of these types."""
+
+    def seconds(self, node: Node, arguments: Any, keywords: Any, work: Work) -> float: ...
+
+
+class Bench:
+    """The ``Workbench`` of one run; every price is asked for once."""
+
+    def __init__(self, types: Inference, prices: Prices, progress: Progress = silent) -> None:
+        self.types = types
+        self.progress = progress
+        self._prices = prices
+        self._known: dict[Any, tuple[float, Work]] = {}
+
+    def seconds(self, node: Node, graph: Graph) -> float:
+        return self._priced(node, graph)[0]
+
+    def work(self, node: Node, graph: Graph) -> Work:
+        return self._priced(node, graph)[1]
+
+    def cost(self, graph: Graph) -> float:
+        return sum(self.seconds(node, graph) for node in graph.ops if node.name in graph.live)
+
+    def total_work(self, graph: Graph) -> Work:
+        rows = [self.work(node, graph) for node in graph.ops if node.name in graph.live]
+        return Work(sum(row.flops for row in rows), sum(row.bytes for row in rows))
+
+    def _priced(self, node: Node, graph: Graph) -> tuple[float, Work]:
+        if node.kind != OP or node.once:
+            return 0.0, Work(0, 0)
+        arguments, keywords = mapped((node.arguments, node.keywords), graph.type)
+        key = (node.target, repr(arguments), repr(keywords))
+        if key not in self._known:
+            work = self._work(node, arguments, keywords)
+            self._known[key] = self._prices.seconds(node, arguments, keywords, work), work
+        return self._known[key]
+
+    def _work(self, node: Node, arguments: Any, keywords: Any) -> Work:
+        if node.views or node.effect:
+            return Work(0, 0)
+        with FlopCounterMode(display=False) as counter:  # sees the products inside composite ops
+            args, kwargs, out = self.types.fake_call(node.target, arguments, keywords)
+        op = function(node.target)
+        return Work(
+            flops(op, args, kwargs, out) or counter.get_total_flops(), bytes_moved(op, args, kwargs, out)
+        )
+
+
+class Roofline:
+    """The larger of compute and memory time, plus the gap between kernels; views are free."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def seconds(self, node: Node, arguments: Any, keywords: Any, work: Work) -> float:
+        if node.views or node.effect:
+            return 0.0
+        dtype = next((t.dtype for t in tensor_types((arguments, keywords))), node.dtype)
+        return op_time(self._device, work.flops, work.bytes, dtype) + self._device.kernels.launch
+
+
+class Measured:
+    """The median over calls on random tensors of the given types, kept on disk for this host, device and threads."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        place = [platform.node(), device_name(device), torch.get_num_threads(), torch.__version__]
+        self._path = cache.folder() / "ops" / f"{jsonio.digest(place)}.json"
+        self._known: dict[str, float] = _stored(self._path)
+        self._fresh = 0
+
+    def seconds(self, node: Node, arguments: Any, keywords: Any, work: Work) -> float:
+        key = repr((node.target, arguments, keywords))
+        if key not in self._known:
+            self._known[key] = self._measure(node.target, arguments, keywords)
+            self._fresh += 1
+        return self._known[key]
+
+    def keep(self) -> None:
+        """Write what was measured since the table was read."""
+        if self._fresh:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            part = self._path.with_suffix(f".{time.time_ns()}.part")
+            part.write_text(json.dumps(_stored(self._path) | self._known))
+            part.replace(self._path)
+            self._fresh = 0
+
+    @torch.no_grad()
+    def _measure(self, target: str, arguments: Any, keywords: Any) -> float:
+        generator = torch.Generator(self._device).manual_seed(0)
+        least = min((size for t in tensor_types((arguments, keywords)) for size in t.shape), default=1)
+        args = filled(arguments, generator, max(least, 1))
+        kwargs = {name: filled(value, generator, max(least, 1)) for name, value in keywords}
+        op, spent, times = function(target), 0.0, []
+        for call in range(2 + MOST_CALLS):
+            clock = new_clock(self._device)
+            clock.tick()
+            op(*args, **kwargs)
+            clock.tick()
+            if call < 2:
+                continue
+            times.append(float(clock.intervals()[0]))
+            spent += times[-1]
+            if len(times) >= FEWEST_CALLS and spent >= LEAST_SECONDS:
+                break
+        return statistics.median(times)
+
+
+def _stored(path: Path) -> dict[str, float]:
+    """The table on disk; a damaged one is measured again."""
+    try:
+        table = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {key: float(value) for key, value in table.items()} if isinstance(table, Mapping) else {}
+
+
+def tensor_types(value: Any) -> list[TensorType]:
+    """The tensors among an op's arguments, in order."""
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, TensorType)]
+
+
+def filled(value: Any, generator: torch.Generator, high: int) -> Any:
+    """``value`` with a random tensor for every type: N(0, 1), or whole numbers below ``high`` (they may be indices)."""
+    if isinstance(value, tuple):
+        return [filled(entry, generator, high) for entry in value]
+    if isinstance(value, TensorType):
+        return random_tensor(value, generator, high)
+    return constant(value)
+
+
+def random_tensor(kind: TensorType, generator: torch.Generator, high: int) -> torch.Tensor:
+    dtype = getattr(torch, kind.dtype)
+    made = torch.empty_strided(kind.shape, kind.stride, dtype=dtype, device=generator.device)
+    if dtype.is_floating_point or dtype.is_complex:
+        draw = torch.randn(kind.shape, generator=generator, device=generator.device)
+    else:
+        top = 2 if dtype == torch.bool else high
+        draw = torch.randint(0, top, kind.shape, generator=generator, device=generator.device)
+    if 0 in kind.stride:  # an expanded tensor: its storage holds fewer numbers
+        return made.zero_()
+    return made.copy_(draw)

@@ -1,0 +1,154 @@
+"""Records as a ``torch.fx`` graph again: the same ops on the same constants."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Set
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from experiments.compilation.interface import (
+    CONSTANT,
+    INPUT,
+    OUTPUT,
+    Graph,
+    Node,
+    Ref,
+    TensorType,
+)
+from experiments.compilation.live.types import constant, function, gives_several
+
+
+def lower(graph: Graph, origin: fx.GraphModule, gradients: bool = False) -> fx.GraphModule:
+    """``graph`` with constants and calling convention of ``origin``, the module that was exported.
+
+    Nodes marked ``once`` are computed here and stand as constants. For ``gradients`` they stay ops, so that gradients
+    flow through them to the parameters, and buffers that the graph writes to are read through a copy, because
+    autograd keeps what was read.
+    """
+    values = {} if gradients else computed(graph, origin)
+    attributes = {
+        node.target: attribute(origin, node.target) for node in graph.nodes if node.kind == CONSTANT
+    }
+    made = _Lowering(values, attributes, _written(graph) if gradients else set())
+    for node in graph.nodes:
+        made.add(node)
+    made.graph.set_codegen(origin.graph._codegen)
+    module = fx.GraphModule(made.attributes, made.graph)
+    _remove_unread(module)
+    module.graph.lint()
+    module.recompile()
+    module.train(origin.training)
+    return module
+
+
+def _written(graph: Graph) -> set[str]:
+    """Constants (running statistics) that an op writes to."""
+    first = {node.refs[0].node for node in graph.ops if node.mutates and node.refs}
+    return {name for name in first if graph.by_name[name].kind == CONSTANT}
+
+
+def attribute(origin: fx.GraphModule, path: str) -> Any:
+    return fx.graph_module._get_attr(origin, path)
+
+
+class _Lowering:
+    """The graph being made, with the fx node of every result so far."""
+
+    def __init__(self, values: Mapping[Ref, Any], attributes: Mapping[str, Any], written: Set[str]) -> None:
+        self.graph = fx.Graph()
+        self.attributes = dict(attributes)
+        self._values = values
+        self._written = written
+        self._own: dict[Ref, fx.Node] = {}
+        self._nodes: dict[Ref, fx.Node] = {}
+
+    def add(self, node: Node) -> None:
+        if node.once and self._values:
+            self._add_values(node)
+        elif node.kind == OUTPUT:
+            self.graph.output(self._filled(node.arguments[0]))
+        else:
+            self._add_results(node, self._made(node))
+
+    def _made(self, node: Node) -> fx.Node:
+        if node.kind == INPUT:
+            return self.graph.create_node("placeholder", node.target, name=node.name)
+        if node.kind == CONSTANT:
+            return self.graph.create_node("get_attr", node.target, name=node.name)
+        keywords = {name: self._filled(value) for name, value in node.keywords}
+        arguments = tuple(self._filled(value, node.mutates) for value in node.arguments)
+        return self.graph.create_node(
+            "call_function", function(node.target), arguments, keywords, name=node.name
+        )
+
+    def _add_results(self, node: Node, made: fx.Node) -> None:
+        several = made.op == "call_function" and gives_several(made.target)
+        kinds = [_meta(out) for out in node.outputs]
+        made.meta["val"] = tuple(kinds) if several else next(iter(kinds), None)
+        self._nodes[Ref(node.name)] = self._own[Ref(node.name)] = made
+        if node.name in self._written:
+            self._nodes[Ref(node.name)] = self.graph.call_function(torch.ops.aten.clone.default, (made,))
+        for number in range(len(kinds) if several else 0):
+            picked = self.graph.call_function(operator.getitem, (made, number))
+            picked.meta["val"] = kinds[number]
+            self._nodes[Ref(node.name, number)] = picked
+
+    def _add_values(self, node: Node) -> None:
+        for number, _ in enumerate(node.outputs):
+            ref = Ref(node.name, number)
+            name = f"_once_{node.name}_{number}".replace(".", "_")
+            self.attributes[name] = self._values[ref]
+            self._nodes[ref] = self.graph.create_node("get_attr", name)
+            self._nodes[ref].meta["val"] = self._values[ref]
+
+    def _filled(self, value: Any, writes: bool = False) -> Any:
+        if isinstance(value, Ref):
+            return self._own.get(value, self._nodes[value]) if writes else self._nodes[value]
+        if isinstance(value, tuple):
+            return [self._filled(entry, writes) for entry in value]
+        return constant(value)
+
+
+def _meta(kind: TensorType | None) -> Tensor | None:
+    if kind is None:
+        return None
+    return torch.empty_strided(kind.shape, kind.stride, dtype=getattr(torch, kind.dtype), device="meta")
+
+
+def _remove_unread(module: fx.GraphModule) -> None:
+    """Selections and constants that nothing reads; ops stay, read or not."""
+    for node in reversed(module.graph.nodes):
+        if not node.users and (node.op == "get_attr" or node.target is operator.getitem):
+            module.graph.erase_node(node)
+    module.delete_all_unused_submodules()
+
+
+@torch.no_grad()
+def computed(graph: Graph, origin: fx.GraphModule) -> dict[Ref, Any]:
+    """The values of all nodes marked ``once``."""
+    values: dict[Ref, Any] = {}
+    for node in graph.nodes:
+        if node.kind == CONSTANT:
+            found = attribute(origin, node.target)
+            values[Ref(node.name)] = found.detach() if isinstance(found, Tensor) else found
+        elif node.once:
+            _call(node, values)
+    return {ref: value for ref, value in values.items() if graph.by_name[ref.node].once}
+
+
+def _call(node: Node, values: dict[Ref, Any]) -> None:
+    """Carry out one op on ``values`` and put its results there."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [filled(entry) for entry in value]
+        return values[value] if isinstance(value, Ref) else constant(value)
+
+    keywords = {name: filled(value) for name, value in node.keywords}
+    op = function(node.target)
+    out = op(*(filled(value) for value in node.arguments), **keywords)
+    several = out if gives_several(op) else (out,)
+    values.update((Ref(node.name, number), value) for number, value in enumerate(several))

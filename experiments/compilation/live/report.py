@@ -1,0 +1,88 @@
+"""What a trial tells: counts, figures by the op prices, and the plan with both graphs, op by op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.compilation.interface import CONSTANT, OP, Graph, Node
+from experiments.compilation.live.costs import Bench
+from experiments.compilation.live.runner import Trial
+
+
+def counts(trial: Trial) -> dict[str, float]:
+    """Ops before or after, rewrites, FLOPs and bytes."""
+    if trial.rewritten is None:
+        return {"ops": len(trial.task.graph.computing), "rewrites": 0}
+    graph = trial.rewritten.graph
+    found: dict[str, float] = {"ops": len(graph.computing), "rewrites": len(trial.rewritten.applied)}
+    if trial.bench is not None:
+        work = trial.bench.total_work(graph)
+        found |= {"flops": work.flops, "bytes": work.bytes}
+    return found
+
+
+def predicted_metrics(trial: Trial) -> dict[str, float]:
+    """Latency and speed-up by the prices of the named device."""
+    before, after = predicted(trial)
+    return {"latency": after, "speedup": before / after if after else 1.0}
+
+
+def predicted(trial: Trial) -> tuple[float, float]:
+    """Seconds of the graph before and after the rewrite by the prices of its bench."""
+    assert trial.bench is not None
+    assert trial.rewritten is not None
+    return trial.bench.cost(trial.task.graph), trial.bench.cost(trial.rewritten.graph)
+
+
+def plan_of(trial: Trial) -> dict[str, Any]:
+    """The plan as JSON: recipe or rewrites, the backend's report, both graphs with what each op costs."""
+    before = trial.task.graph
+    plan: dict[str, Any] = {
+        "report": dict(trial.compiled.report),
+        "before": rows(before, trial.bench, before),
+    }
+    if trial.recipe is not None:
+        return plan | {"recipe": trial.recipe.to_json()}
+    assert trial.rewritten is not None
+    after = trial.rewritten
+    seconds = dict(zip(("before", "after"), predicted(trial), strict=True))
+    return plan | {
+        "after": rows(after.graph, trial.bench, before),
+        "applied": [step.to_json() for step in after.applied],
+        "refused": dict(after.refused),
+        "search": dict(after.search),
+        "exactness": after.exactness,
+        "op_seconds": seconds,
+    }
+
+
+def rows(graph: Graph, bench: Bench | None, original: Graph) -> list[dict[str, Any]]:
+    """One row for each op and constant; ``state`` tells how it stands to the original: kept, rewired, new or once."""
+    return [_row(node, graph, bench, original) for node in graph.nodes if node.kind in (OP, CONSTANT)]
+
+
+def _row(node: Node, graph: Graph, bench: Bench | None, original: Graph) -> dict[str, Any]:
+    row = {
+        "name": node.name,
+        "kind": node.kind,
+        "target": node.target,
+        "inputs": list(node.inputs),
+        "shape": list(node.shape),
+        "dtype": node.dtype,
+        "bytes": node.bytes,
+        "view": node.views,
+        "state": state(node, original),
+    }
+    if bench is not None and node.kind == OP:
+        work = bench.work(node, graph)
+        row |= {"seconds": bench.seconds(node, graph), "flops": work.flops, "traffic": work.bytes}
+    return row
+
+
+def state(node: Node, original: Graph) -> str:
+    known = original.by_name.get(node.name)
+    if node.once and not (known and known.once):
+        return "once"
+    if known is None:
+        return "new"
+    return "kept" if known == node else "rewired"

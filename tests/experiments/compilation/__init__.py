@@ -1,0 +1,1 @@
+"""The compilation family: graph records, rewrites, backends, policies."""

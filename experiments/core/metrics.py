@@ -58,8 +58,13 @@ latency                          s          lower   latency
 compile_time                     s          lower   compile time
 speedup                          ratio      higher  speed-up over eager
 kernels                          kernels    lower   kernels
-ops                              ops        lower   ops in the graph
+ops                              ops        lower   ops that compute, views apart
+library_calls                    calls      -       calls of a library's kernels
+fallbacks                        ops        lower   ops the compiler left to eager
+graphs                           graphs     lower   graphs compiled
 graph_breaks                     breaks     lower   graph breaks
+recompiles                       count      lower   recompilations
+warm_compile_time                s          lower   compile time with a full cache
 rewrites                         rewrites   -       rewrites applied
 flops                            FLOP       lower   FLOPs
 bytes                            bytes      lower   bytes read and written

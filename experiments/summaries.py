@@ -24,6 +24,7 @@ from experiments.workloads.model import ModelSource
 from experiments.workloads.program import GraphProgram
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import PHASES, Floats, Step
+from experiments.workloads.substitutions import Substitutions
 
 MOST_POINTS = 1500
 #: Whose roof is drawn where nothing says which device is meant.
@@ -322,4 +323,19 @@ def _requests(value: RequestTrace) -> dict[str, Any]:
         _histogram("Output lengths", "output (tokens)", value.output.astype(float), "requests", log=True),
         _histogram("Arrivals over time", "arrival (s)", value.arrival, "requests"),
     ]
+    return {"cards": cards, "estimates": [], "plots": plots}
+
+
+@summary.register
+def _rules(value: Substitutions) -> dict[str, Any]:
+    census = value.census()
+    cards = [card("rules", len(value.rules))]
+    for outputs, count in sorted(census["mapped outputs"].items()):
+        cards.append(card(f"rules that map {outputs} output{'s' if outputs != '1' else ''}", count))
+    for held, count in sorted(census["parallel operators"].items()):
+        cards.append(card(f"rules of which {held} of the operators are parallel", count))
+    cards.append(card("rules whose target reads what the source does not bind", census["bindable"]["no"]))
+    sizes = census["operators"].most_common()
+    bars = _points("rules", [size for size, _ in sizes], [count for _, count in sizes])
+    plots = [plot("Operators of source and target", "bar", "operators", "rules", [bars])]
     return {"cards": cards, "estimates": [], "plots": plots}

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.commands.output import json_option, write_json
+from experiments.compilation.rules.verdicts import counted, verdicts
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.readers.base import doubts_beside, looks_beside
 from experiments.sources import load
-from experiments.summaries import summary
+from experiments.summaries import card, summary
+from experiments.workloads.substitutions import Substitutions
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,15 +26,19 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def inspection(workload: Workload) -> dict[str, Any]:
     """Format, kind, hash, summary, assumptions and warnings, as JSON; ``looks_beside``: whether other files beside it
-    could give more warnings.
+    could give more warnings. Substitution rules are proved and tested: ``verdicts`` has a line for each.
     """
     loaded = load(workload)
+    found = summary(loaded.value)
+    judged = verdicts(loaded.value.rules) if isinstance(loaded.value, Substitutions) else ()
+    found["cards"] += [card(f"rules {label}", count) for label, count in counted(judged).items() if judged]
     doubts = doubts_beside(Path(workload.source), loaded.format, loaded.value)
     return {
         "format": loaded.format,
         "kind": loaded.kind,
         "sha256": loaded.sha256,
-        "summary": summary(loaded.value),
+        "summary": found,
+        "verdicts": [str(verdict) for verdict in judged],
         "assumed": list(loaded.assumed),
         "warnings": [*loaded.warnings, *doubts],
         "looks_beside": looks_beside(loaded.format),
@@ -47,6 +53,8 @@ def call(arguments: argparse.Namespace) -> None:
     for row in [*found["summary"]["cards"], *found["summary"]["estimates"]]:
         value = row["value"] if isinstance(row["value"], str) else human(row["value"], row["unit"])
         print(f"  {row.get('label', row.get('name'))}: {value}")
+    for line in found["verdicts"]:
+        print(f"  {line}")
     for title in ("assumed", "warnings"):
         for line in found[title]:
             print(f"  {title}: {line}")

@@ -17,8 +17,8 @@ from experiments.core.spec import WorkloadOptions
 from experiments.readers import archive
 from experiments.readers.archive import Member
 
-#: What a file can be: a model to capture, a step, a layer graph, a job trace or a request trace.
-KINDS = ("model", "step", "layers", "jobs", "requests")
+#: What a file can be: a model to capture, a step, a layer graph, a job trace, a request trace or substitution rules.
+KINDS = ("model", "step", "layers", "jobs", "requests", "rules")
 
 #: Files that accompany data in an archive and are not data.
 DOCUMENTS = ("LICENSE", "LICENCE", "README", "NOTICE", "COPYING", "CHANGELOG")

@@ -1,0 +1,1 @@
+"""Graph substitutions: their algebra, verdicts, generation, matching and search (TASO, MetaFlow, Unity's algebraic part)."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.models.control.constructs import Loop, State, at_step
-from experiments.models.control.recurrent import LstmCell, Stack
+from experiments.models.control.recurrent import MergedLstmCell, Stack
 from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
 
 FREQUENCIES, FILTERS, CHARACTERS = 171, 32, 29
@@ -41,7 +41,7 @@ class DeepSpeech(nn.Module):
             _convolution(1, (41, 11), (2, 2)), _convolution(FILTERS, (21, 11), (2, 1))
         )
         inputs = FILTERS * ((FREQUENCIES + 1) // 2)
-        cells = [LstmCell(hidden if layer else inputs, hidden) for layer in range(layers)]
+        cells = [MergedLstmCell(hidden if layer else inputs, hidden) for layer in range(layers)]
         self.layers, self.hidden = layers, hidden
         self.loop = Loop(Recording(cells))
         self.norm = nn.BatchNorm1d(hidden)

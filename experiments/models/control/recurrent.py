@@ -3,6 +3,7 @@
 Sizes of the LSTM are those that Rammer measures (10 layers of 256, 100 steps, batch 1; OSDI 2020 artifact), those of
 the NASRNN Cocktailer's (256, 1000 steps; OSDI 2023 artifact). The steps are the option ``sequence``, few by default.
 Every gate has its own two products, as in both artifacts: that is what a compiler may merge or run side by side.
+Rammer's other recurrent models use the cell with one product.
 """
 
 from __future__ import annotations
@@ -46,6 +47,21 @@ class LstmCell(nn.Module):
 
     def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         enter, candidate, forget, leave = self.gates(x, hidden)
+        cell = cell * torch.sigmoid(forget + 1.0) + torch.sigmoid(enter) * torch.tanh(candidate)
+        return torch.tanh(cell) * torch.sigmoid(leave), cell
+
+
+class MergedLstmCell(nn.Module):
+    """The same cell with its eight products in one: ``[x, h] W + b``, split into the four gates."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.weight = _weight(inputs + hidden, 4 * hidden)
+        self.bias = nn.Parameter(torch.zeros(4 * hidden))
+
+    def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        made = torch.cat((x, hidden), 1) @ self.weight + self.bias
+        enter, candidate, forget, leave = made.chunk(4, 1)
         cell = cell * torch.sigmoid(forget + 1.0) + torch.sigmoid(enter) * torch.tanh(candidate)
         return torch.tanh(cell) * torch.sigmoid(leave), cell
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.models.control.constructs import Loop, State, at_step
-from experiments.models.control.recurrent import LstmCell, Stack
+from experiments.models.control.recurrent import LstmCell, MergedLstmCell, Stack
 from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
 
 END, START = 0, 1
@@ -33,8 +33,8 @@ class EncoderDecoder(nn.Module):
     def __init__(self, encoders: int, decoders: int, hidden: int, written: int) -> None:
         super().__init__()
         self.encoders, self.decoders, self.hidden = encoders, decoders, hidden
-        self.encoder = Loop(Stack([LstmCell(hidden, hidden) for _ in range(encoders)]))
-        self.decoder = Loop(Writing([LstmCell(hidden, hidden) for _ in range(decoders)]), trips=written)
+        self.encoder = Loop(Stack([MergedLstmCell(hidden, hidden) for _ in range(encoders)]))
+        self.decoder = Loop(Writing([MergedLstmCell(hidden, hidden) for _ in range(decoders)]), trips=written)
 
     def forward(self, series: Tensor) -> Tensor:
         zero = series.new_zeros(series.shape[1], self.hidden)

@@ -1,0 +1,1 @@
+"""Carries plans of kernels out on a modelled device."""

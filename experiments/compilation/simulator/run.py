@@ -1,0 +1,86 @@
+"""One simulated run of a scheduling policy: a model's forward pass as blocks on a named device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from experiments.compilation.planning.blocks import Work, operator_of, unit_of, work_of
+from experiments.compilation.planning.rtasks import Schedule
+from experiments.compilation.planning.scheduling import SchedulingPolicy
+from experiments.compilation.simulator.rtasks import Played, busy_units, lanes, play, violations
+from experiments.core.errors import BadInput
+from experiments.core.progress import Progress, part
+from experiments.core.spec import Result, RunSpec, Series
+from experiments.hardware import resolve
+from experiments.sources import load, step_of
+from experiments.workloads.model import ModelSource
+
+#: Blocks that a drawn plan shows, and points of a curve.
+DRAWN, POINTS = 6000, 2000
+
+
+def carry_out(spec: RunSpec, policy: SchedulingPolicy, progress: Progress) -> Result:
+    """The policy's schedule of the model's forward pass, played on the device of the spec."""
+    workload = replace(spec.workload, options=replace(spec.workload.options, training=False))
+    if not isinstance(load(workload).value, ModelSource):
+        raise BadInput("is no model", workload.source, "a model")
+    device = resolve(spec.hardware).device
+    step, loaded = step_of(workload, device, part(progress, 0.0, 0.6))
+    works = work_of(step)
+    unit = unit_of(device, policy.occupancy, policy.latency, str(step.facts.get("dtype", "float32")))
+    progress(0.6, "binding blocks to units")
+    schedule = policy.plan(works, unit, device.kernels.launch)
+    progress(0.9, "playing the schedule")
+    played = play(schedule)
+    eager = sum(device.kernels.launch + operator_of(work, unit).fast.alone(unit.count) for work in works)
+    return Result(
+        metrics=_metrics(works, schedule, played, eager),
+        series={"busy_units": _busy(played)},
+        plan=_plan(schedule, played),
+        violations=tuple(violations(schedule)),
+        workload_sha256=loaded.sha256,
+        notes={
+            "device": device.name,
+            "kernels": "modelled by roofline per block, not measured",
+            "units": unit.count,
+        },
+    )
+
+
+def _metrics(works: Sequence[Work], schedule: Schedule, played: Played, eager: float) -> dict[str, float]:
+    return {
+        "latency": played.seconds,
+        "speedup": eager / played.seconds,
+        "kernels": len(schedule.groups),
+        "ops": len(schedule.operators),
+        "utilization": played.utilization,
+        "flops": sum(work.flops for work in works),
+    }
+
+
+def _busy(played: Played) -> Series:
+    times, busy = busy_units(played.pieces)
+    kept = np.unique(np.linspace(0, len(times) - 1, min(POINTS, len(times))).astype(np.int64))
+    return Series("units", times[kept].tolist(), busy[kept].tolist())
+
+
+def _plan(schedule: Schedule, played: Played) -> dict[str, object]:
+    groups = [
+        {
+            "start": start,
+            "seconds": group.seconds,
+            "operators": [entry.operator for entry in group.placements],
+            "blocks": [entry.kernel.blocks for entry in group.placements],
+            "alone_because": group.why,
+        }
+        for start, group in zip(played.launched, schedule.groups, strict=True)
+    ]
+    return {
+        "units": schedule.machine.units,
+        "serial_seconds": schedule.serial,
+        "groups": groups,
+        "timeline": {"lanes": lanes(played.pieces, DRAWN)},
+    }

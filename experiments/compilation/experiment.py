@@ -6,7 +6,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.compilation import simulator
 from experiments.compilation.interface import CompilationPolicy
+from experiments.compilation.planning.scheduling import SchedulingPolicy
 from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     """Carry out the policy's answer; a wrong one ends ``rejected`` with its counterexample."""
     assert isinstance(policy, CompilationPolicy)
+    if isinstance(policy, SchedulingPolicy) and spec.mode == "simulated":
+        return simulator.carry_out(spec, policy, progress)
     loaded = load(spec.workload)
     if not isinstance(loaded.value, ModelSource):
         raise BadInput(f"is {loaded.kind} ({loaded.format})", spec.workload.source, "a model")

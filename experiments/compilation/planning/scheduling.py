@@ -16,7 +16,7 @@ from experiments.core.knobs import knob
 class SchedulingPolicy(CompilationPolicy):
     """Asked what is launched, in which order, and where every block runs."""
 
-    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    modes: ClassVar[tuple[str, ...]] = ("simulated",)
 
     occupancy: int = knob(4, "blocks side by side on a multiprocessor", low=1, high=32)
     latency: float = knob(1e-6, "what a block takes however little it does", low=0.0, high=1e-3, unit="s")

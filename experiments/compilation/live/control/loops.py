@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.compilation.interface.control import chunks
+from experiments.compilation.live.control.host import run_by_host
 from experiments.models.control.constructs import Loop, State
 
 
@@ -40,7 +41,7 @@ class UnrolledLoop(nn.Module):
             self.groups[name] = Chunk(self.loop, trips)
         return self.groups[name]
 
-    @torch._dynamo.disable(recursive=False)  # type: ignore[untyped-decorator]
+    @run_by_host
     def forward(self, invariants: State, state: State) -> State:
         whole, left = chunks(self.loop.count(invariants), self.factor)
         sizes = [self.factor] * whole + [left] * bool(left)
@@ -93,7 +94,7 @@ class WhileLoop(nn.Module):
             return (step + 1, *(value.contiguous() for value in made))
 
         first = torch.zeros((), dtype=torch.int64, device=_device(invariants, state))
-        last = torch.while_loop(goes_on, trip, (first, *(value.clone() for value in state)))
+        last = torch.while_loop(goes_on, trip, (first, *(value.clone() for value in state)))  # type: ignore[no-untyped-call]
         return tuple(last[1:])
 
 

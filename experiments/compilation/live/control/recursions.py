@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
+from experiments.compilation.live.control.host import run_by_host
 from experiments.core.errors import Infeasible
 from experiments.models.control.constructs import Recursion
 
@@ -25,7 +25,7 @@ class StackRecursion(nn.Module):
         self.leaf, self.combine, self.frames = recursion.leaf, recursion.combine, frames
         self.left, self.right = recursion.left.tolist(), recursion.right.tolist()
 
-    @torch._dynamo.disable(recursive=False)  # type: ignore[untyped-decorator]
+    @run_by_host
     def forward(self, root: int, features: Tensor) -> Tensor:
         waiting: list[list[int]] = []  # a frame: the node, and which of its children comes next
         values: list[Tensor] = []
@@ -75,11 +75,11 @@ class UnrolledRecursion(nn.Module):
         self.left, self.right = recursion.left.tolist(), recursion.right.tolist()
         self.one, self.several = Subtree(recursion.combine, 1), Subtree(recursion.combine, depth)
 
-    @torch._dynamo.disable(recursive=False)  # type: ignore[untyped-decorator]
+    @run_by_host
     def forward(self, root: int, features: Tensor) -> Tensor:
         return self._value(root, features)
 
-    @torch._dynamo.disable(recursive=False)  # type: ignore[untyped-decorator]
+    @run_by_host
     def _value(self, node: int, features: Tensor) -> Tensor:
         if self.left[node] == LEAF:
             value: Tensor = self.leaf(features[node])

@@ -1,0 +1,200 @@
+"""Programs with loops, branches and recursion as policies see them, and the levels that a policy chooses from.
+
+A construct holds body graphs whose constants have become inputs or stay constants of the body; the graph around it is
+not looked at. A *level* says how a kind of construct is carried out; a *variant* is one level for each kind that a
+program has, applied to the whole program; a *trial* is what carrying a variant out gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from experiments.compilation.interface.graph import INPUT, OP, Graph
+from experiments.compilation.interface.policy import CompilationPolicy
+
+LOOP, BRANCH, RECURSION = "loop", "branch", "recursion"
+#: Levels by kind. ``host``: Python decides and launches compiled bodies.
+#: Loop: ``unroll`` (``factor`` trips in one graph), ``full`` (all trips), ``while_loop`` (one graph that loops).
+#: Branch: ``ahead`` (small ops move ahead of the host's decision), ``cond`` (one graph that branches), ``both`` (both
+#: sides run and one result is kept). Recursion: ``stack`` (explicit, of ``factor`` frames), ``unroll`` (calls of
+#: ``factor`` levels in one graph).
+LEVELS: Mapping[str, tuple[str, ...]] = {
+    LOOP: ("host", "unroll", "full", "while_loop"),
+    BRANCH: ("host", "ahead", "cond", "both"),
+    RECURSION: ("host", "stack", "unroll"),
+}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``trips`` at most; ``conditional`` where the data end it. ``body`` is ``None`` where its own flow is data's."""
+
+    path: str
+    body: Graph | None
+    trips: int
+    conditional: bool
+    kind: str = LOOP
+
+    @property
+    def bodies(self) -> tuple[Graph | None, ...]:
+        return (self.body,)
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Two sides with the same operands and a result of the same type."""
+
+    path: str
+    taken: Graph | None
+    otherwise: Graph | None
+    kind: str = BRANCH
+
+    @property
+    def bodies(self) -> tuple[Graph | None, ...]:
+        return (self.taken, self.otherwise)
+
+
+@dataclass(frozen=True)
+class Recursion:
+    """Calls itself ``width`` times, independently, down to ``depth`` calls below the first; ``calls`` in all."""
+
+    path: str
+    combine: Graph | None
+    depth: int
+    calls: int
+    width: int = 2
+    kind: str = RECURSION
+
+    @property
+    def bodies(self) -> tuple[Graph | None, ...]:
+        return (self.combine,)
+
+
+Construct = Loop | Branch | Recursion
+
+
+@dataclass(frozen=True)
+class Program:
+    """The constructs of a model, outer ones before those in their bodies."""
+
+    constructs: tuple[Construct, ...]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(entry.kind for entry in self.constructs))
+
+    def of(self, kind: str) -> tuple[Construct, ...]:
+        return tuple(entry for entry in self.constructs if entry.kind == kind)
+
+
+@dataclass(frozen=True)
+class Level:
+    """One of ``LEVELS`` of its kind; ``factor`` is a number of trips, frames or depths."""
+
+    kind: str
+    form: str
+    factor: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.form}" + (f" {self.factor}" if self.factor else "")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One level for each kind of construct."""
+
+    levels: tuple[Level, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.levels)) or "as it is"
+
+    def of(self, kind: str) -> Level:
+        return next(level for level in self.levels if level.kind == kind)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a variant gave: seconds of one call (median and quartiles), graphs compiled in the first call, breaks
+    between them, ops captured, seconds to compile; or the ``error`` for which it was skipped.
+    """
+
+    variant: Variant
+    seconds: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    graphs: int = 0
+    breaks: int = 0
+    ops: int = 0
+    compile_seconds: float = 0.0
+    bit_equal: bool = False
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "variant": str(self.variant)}
+
+
+@dataclass(frozen=True)
+class ControlPolicy(CompilationPolicy):
+    """Asked which variants of a program to try, and, when they were measured, which one it is."""
+
+    def variants(self, program: Program) -> Choices:
+        raise NotImplementedError
+
+    def choose(self, trials: Sequence[Trial]) -> Trial | None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Variants to try, and levels that are refused with the reason."""
+
+    variants: tuple[Variant, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def chunks(trips: int, factor: int) -> tuple[int, int]:
+    """Whole groups of ``factor`` trips, and the trips that are left."""
+    return divmod(trips, factor)
+
+
+def frames(width: int, depth: int, stack: int) -> int:
+    """Frames that a stack of ``stack`` calls needs when each is unrolled ``depth`` levels of ``width`` calls."""
+    return int(stack * width**depth)
+
+
+def returns_input(graph: Graph) -> bool:
+    """Whether a result is an argument itself or shares its memory: no branch of one graph may hand that out."""
+    return any(_rooted(graph, ref.node) for ref in graph.output.refs)
+
+
+def _rooted(graph: Graph, name: str) -> bool:
+    node = graph.by_name[name]
+    if node.kind == INPUT:
+        return True
+    return node.views and any(_rooted(graph, below) for below in node.inputs)
+
+
+def has_effects(graph: Graph | None) -> bool:
+    """Whether running it changes or draws anything besides its results; a body that is not known counts as one."""
+    if graph is None:
+        return True
+    return any(node.random or node.mutates or node.effect for node in graph.nodes)
+
+
+def small_ops(graph: Graph, most: int) -> tuple[str, ...]:
+    """Ops that may run ahead of a branch: pure, of operands of at most ``most`` elements, none of them computed after
+    something that must stay behind. Views alone are not worth moving, and a result that is returned stays.
+    """
+    moved: list[str] = []
+    known = {node.name for node in graph.nodes if node.kind != OP}
+    for node in graph.ops:
+        small = all(graph.type(ref).elements <= most for ref in node.refs)
+        fits = all(out is not None and out.elements <= most for out in node.outputs)
+        pure = not (node.random or node.mutates or node.effect)
+        if small and fits and pure and node.refs and all(name in known for name in node.inputs):
+            known.add(node.name)
+            moved.append(node.name)
+    worth = any(not graph.by_name[name].views for name in moved)
+    return tuple(moved) if worth else ()

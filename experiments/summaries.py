@@ -21,6 +21,7 @@ from experiments.hardware.roofline import attainable, ridge_point
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
+from experiments.workloads.operator_list import OperatorList
 from experiments.workloads.program import GraphProgram
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import PHASES, Floats, Step
@@ -339,3 +340,15 @@ def _rules(value: Substitutions) -> dict[str, Any]:
     bars = _points("rules", [size for size, _ in sizes], [count for _, count in sizes])
     plots = [plot("Operators of source and target", "bar", "operators", "rules", [bars])]
     return {"cards": cards, "estimates": [], "plots": plots}
+
+
+@summary.register
+def _operators(value: OperatorList) -> dict[str, Any]:
+    kinds = Counter(operator.kind for operator in value.operators).most_common()
+    types = sorted({operator.dtype for operator in value.operators})
+    bars = _points("operators", [kind for kind, _ in kinds], [count for _, count in kinds])
+    return {
+        "cards": [card("operators", len(value)), card("types", ", ".join(types))],
+        "estimates": [],
+        "plots": [plot("Kinds of operators", "bar", "kind", "operators", [bars])],
+    }

@@ -167,14 +167,14 @@ class ComputeUnits:
     ``registers`` (32 bits each), ``threads`` and ``blocks`` that can be resident; of a block the caps with its name.
     Memory is read and written in whole transactions, shared memory through ``banks`` of ``bank_bytes``.
     ``shared_bandwidth`` is in bytes/s over all units. ``compute_share`` and ``memory_share`` are the shares of the
-    device's peaks that plain kernels reach; ``warps_for_bandwidth`` warps in flight on every unit reach the second.
+    device's peaks that plain kernels reach; ``bandwidth_warps`` warps in flight on every unit reach 63 % of the second.
     """
 
     name: str
     count: int
     partitions: int
     warp: int
-    warps_for_bandwidth: float
+    bandwidth_warps: float
     shared_bytes: int
     shared_bytes_per_block: int
     registers: int

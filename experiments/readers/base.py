@@ -17,8 +17,9 @@ from experiments.core.spec import WorkloadOptions
 from experiments.readers import archive
 from experiments.readers.archive import Member
 
-#: What a file can be: a model to capture, a step, a layer graph, a job trace, a request trace or substitution rules.
-KINDS = ("model", "step", "layers", "jobs", "requests", "rules")
+#: What a file can be: a model to capture, a step, a layer graph, a job trace, a request trace, substitution rules or a
+#: list of operators.
+KINDS = ("model", "step", "layers", "jobs", "requests", "rules", "operators")
 
 #: Files that accompany data in an archive and are not data.
 DOCUMENTS = ("LICENSE", "LICENCE", "README", "NOTICE", "COPYING", "CHANGELOG")

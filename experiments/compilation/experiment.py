@@ -79,6 +79,7 @@ def _notes(trial: Trial) -> dict[str, Any]:
         "inputs_compared": check.inputs_compared,
         "eager_max_abs_error": check.eager_max_abs_error,
         "max_relative_error": check.max_relative_error if check.ok else None,
+        "exact_places": check.exact_places,
         "compile_cpu_seconds": trial.compiled.cpu_seconds,
     }
     if timing is not None:

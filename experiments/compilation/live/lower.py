@@ -135,11 +135,11 @@ def computed(graph: Graph, origin: fx.GraphModule) -> dict[Ref, Any]:
             found = attribute(origin, node.target)
             values[Ref(node.name)] = found.detach() if isinstance(found, Tensor) else found
         elif node.once:
-            _call(node, values)
+            call(node, values)
     return {ref: value for ref, value in values.items() if graph.by_name[ref.node].once}
 
 
-def _call(node: Node, values: dict[Ref, Any]) -> None:
+def call(node: Node, values: dict[Ref, Any]) -> None:
     """Carry out one op on ``values`` and put its results there."""
 
     def filled(value: Any) -> Any:

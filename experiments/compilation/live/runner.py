@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from experiments.compilation.interface import (
 from experiments.compilation.live import backends
 from experiments.compilation.live.backends.base import Compiled, Task, clocked
 from experiments.compilation.live.costs import Bench, Measured, Prices, Roofline
+from experiments.compilation.live.exactness import exact_places
 from experiments.compilation.live.lower import lower
 from experiments.compilation.live.prepared import prepare
 from experiments.compilation.live.timing import Comparison, compare
@@ -98,8 +99,13 @@ def _verified(
     task: Task, compiled: Compiled, seed: int, progress: Progress, rewritten: Rewritten | None = None
 ) -> Verification:
     progress(0.7, "comparing with eager in float64")
-    bound = rewritten.bound if rewritten and rewritten.exactness == "approximate" else 0.0
-    return verify(task, compiled, seed, bound)
+    if rewritten is None:
+        return verify(task, compiled, seed)
+    checked = verify(task, compiled, seed, rewritten.bound if rewritten.exactness == "approximate" else 0.0)
+    if rewritten.exactness != "exact" or not checked.ok:
+        return checked
+    places, complaint = exact_places(task.graph, rewritten.graph, task.device, seed)
+    return replace(checked, exact_places=places, counterexample=complaint)
 
 
 def _timed(task: Task, compiled: Compiled, checked: Verification, progress: Progress) -> Comparison | None:

@@ -24,7 +24,10 @@ Results = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Verification:
-    """``max_abs_error`` over all inputs against eager in float64; ``counterexample`` is "" when nothing is wrong."""
+    """``max_abs_error`` over all inputs against eager in float64; ``counterexample`` is "" when nothing is wrong.
+
+    ``exact_places`` counts the places at which a rewrite that claims to be exact was found so on whole numbers.
+    """
 
     inputs_compared: int
     max_abs_error: float
@@ -32,6 +35,7 @@ class Verification:
     bit_equal: bool
     counterexample: str = ""
     max_relative_error: float = 0.0
+    exact_places: int | None = None
 
     @property
     def ok(self) -> bool:

@@ -1,0 +1,110 @@
+"""Whether a rewrite that claims to be exact is: on small whole numbers, where arithmetic does not round.
+
+A node *stayed* if both graphs have it under its name, with the same op on the same plain arguments. Where a node that
+stayed reads something else than before, the two things read must be equal whatever the nodes that stayed give; so each
+such place is checked by itself, with random whole numbers for what stayed. If all places agree, the graphs do, by
+induction along the order of the ops; and a deep network's numbers never grow beyond what floats hold exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from experiments.compilation.interface import Graph, Node, Ref, TensorType, mapped
+from experiments.compilation.live.lower import call
+
+#: Largest whole number drawn, and the types that sum products of such numbers without rounding.
+LARGEST = 3
+EXACT = ("float32", "float64")
+
+
+def exact_places(before: Graph, after: Graph, device: str, seed: int) -> tuple[int, str]:
+    """How many places were compared, and the first at which the graphs differ ("" when they nowhere do).
+
+    Places behind which another type than float32 or float64 is computed are left out: whole numbers round there.
+    """
+    stayed = {node.name for node in before.nodes if _alike(node, after.by_name.get(node.name))}
+    compared = 0
+    for reader, old, new in places(before, after, stayed):
+        draws = _Draws(before, device, seed)
+        try:
+            theirs = _value(before, old, stayed, draws)
+            ours = _value(after, new, stayed, draws)
+        except _Rounds:
+            continue
+        compared += 1
+        if not (theirs.shape == ours.shape and torch.equal(torch.nan_to_num(theirs), torch.nan_to_num(ours))):
+            return (
+                compared,
+                f"whole numbers in place of what stayed: {reader} reads another value than before",
+            )
+    return compared, ""
+
+
+def _alike(node: Node, other: Node | None) -> bool:
+    return other is not None and _skeleton(node) == _skeleton(other)
+
+
+def _skeleton(node: Node) -> Any:
+    return node.kind, node.target, mapped((node.arguments, node.keywords), lambda ref: None)
+
+
+def places(before: Graph, after: Graph, stayed: set[str]) -> Iterator[tuple[str, Ref, Ref]]:
+    """Where a node that stayed reads something else: its name, what it read and what it reads."""
+    for node in before.nodes:
+        if node.name not in stayed:
+            continue
+        for old, new in zip(node.refs, after.by_name[node.name].refs, strict=True):
+            if old != new:
+                yield node.name, old, new
+
+
+class _Rounds(Exception):
+    """A value of a type in which whole numbers round."""
+
+
+class _Draws:
+    """Random whole numbers for the results of nodes that stayed, the same for both graphs."""
+
+    def __init__(self, graph: Graph, device: str, seed: int) -> None:
+        self._graph = graph
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._known: dict[Ref, Tensor] = {}
+
+    def __call__(self, ref: Ref) -> Tensor:
+        if ref not in self._known:
+            self._known[ref] = self._draw(self._graph.type(ref))
+        return self._known[ref]
+
+    def _draw(self, kind: TensorType) -> Tensor:
+        if kind.dtype not in EXACT and "float" in kind.dtype:
+            raise _Rounds
+        low, high = (-LARGEST, LARGEST + 1) if "float" in kind.dtype else (0, 2)
+        device = self._generator.device
+        drawn = torch.randint(low, high, kind.shape, generator=self._generator, device=device)
+        made = torch.empty_strided(kind.shape, kind.stride, dtype=getattr(torch, kind.dtype), device=device)
+        return made.zero_() if 0 in kind.stride else made.copy_(drawn)
+
+
+@torch.no_grad()
+def _value(graph: Graph, ref: Ref, stayed: set[str], draws: _Draws) -> Tensor:
+    """``ref`` from what stayed: the ops between are carried out."""
+    needed, waiting = set(), [ref.node]
+    values: dict[Ref, Any] = {}
+    while waiting:
+        name = waiting.pop()
+        if name not in stayed and name not in needed:
+            needed.add(name)
+            waiting += graph.by_name[name].inputs
+    for node in graph.nodes:
+        if node.name in needed:
+            for read in node.refs:
+                if read.node in stayed:
+                    values[read] = draws(read)
+            call(node, values)
+    found: Tensor = values[ref] if ref in values else draws(ref)
+    return found

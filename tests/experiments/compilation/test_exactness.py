@@ -1,0 +1,38 @@
+"""A rewrite that claims to be exact is held to it on whole numbers, place by place."""
+
+import pytest
+import torch
+
+from experiments.compilation.interface import Draft, Ref
+from experiments.compilation.live.exactness import exact_places
+from experiments.compilation.live.export import export, records
+from experiments.compilation.live.types import Inference
+from tests.experiments.compilation.graphs import module_of
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_sum_in_another_order_is_exact_and_a_difference_is_not() -> None:
+    """x @ a + x @ b read by relu: against x @ (a + b), and against x @ (a - b)."""
+    inputs = torch.randn(2, 3), torch.randn(3, 4), torch.randn(3, 4)
+    before = records(export(module_of(lambda x, a, b: torch.relu(x @ a + x @ b)), inputs))
+    x, a, b = (Ref(node.name) for node in before.inputs)
+
+    def with_product(target: str) -> tuple[int, str]:
+        draft = Draft(before, Inference())
+        draft.replace(Ref("add"), draft.op("aten.mm.default", x, draft.op(target, a, b)))
+        return exact_places(before, draft.finish(), "cpu", 0)
+
+    assert with_product("aten.add.Tensor") == (1, "")
+    assert with_product("aten.sub.Tensor") == (
+        1,
+        "whole numbers in place of what stayed: relu reads another value than before",
+    )
+
+
+def test_in_bfloat16_whole_numbers_round_so_nothing_is_compared() -> None:
+    x = torch.randn(2, 2, dtype=torch.bfloat16)
+    before = records(export(module_of(lambda x: torch.relu(x + x)), (x,)))
+    draft = Draft(before, Inference())
+    draft.replace(Ref("add"), draft.op("aten.mul.Scalar", Ref(before.inputs[0].name), 2))
+    assert exact_places(before, draft.finish(), "cpu", 0) == (0, "")

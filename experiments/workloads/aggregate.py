@@ -8,13 +8,14 @@ container computes itself between its parts belong to the layer before them. A m
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from experiments.core.errors import BadInput
 from experiments.workloads.einsum_capture import captured_operators
-from experiments.workloads.layers import LayerGraph
+from experiments.workloads.layers import Handed, LayerGraph
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import KINDS, PHASES, Floats, Step
 
@@ -59,6 +60,7 @@ def layer_graph(step: Step) -> LayerGraph:
             "tied": [[*pair, float(size)] for pair, size in sorted(flow.tied.items())],
         },
         einsums=captured_operators(step, layer_of),
+        handed=_handed(step, flow),
     )
 
 
@@ -102,13 +104,13 @@ def _containers(paths: list[str]) -> set[str]:
 
 @dataclass
 class _Flow:
-    """Who makes and who reads each tensor, by layer; ``tied`` are the bytes that one layer reads of another's weights."""
+    """Who makes and who reads each tensor, by layer; ``stashed`` has the layers whose backward passes read it, ``tied`` are the bytes that one layer reads of another's weights."""
 
     producer: dict[int, int] = field(default_factory=dict)
     parameter_layer: dict[int, int] = field(default_factory=dict)
     outputs: set[tuple[int, int]] = field(default_factory=set)
     reads: dict[int, set[int]] = field(default_factory=dict)
-    stashed: set[int] = field(default_factory=set)
+    stashed: dict[int, set[int]] = field(default_factory=dict)
     tied: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
@@ -126,8 +128,19 @@ def _flow(step: Step, layer_of: np.typing.NDArray[np.int64]) -> _Flow:
             if step.tensors.kind[tensor] == ACTIVATION:
                 flow.producer[tensor] = layer
     for op in np.flatnonzero((step.ops.phase == BACKWARD) & ~step.ops.view).tolist():
-        flow.stashed.update(tensor for tensor in step.inputs[op].tolist() if tensor in flow.producer)
+        for tensor in step.inputs[op].tolist():
+            if tensor in flow.producer:
+                flow.stashed.setdefault(tensor, set()).add(int(layer_of[op]))
     return flow
+
+
+def _handed(step: Step, flow: _Flow) -> tuple[Handed, ...]:
+    """What is stashed for other layers' backward passes, of equal makers and keepers together."""
+    found: dict[tuple[int, tuple[int, ...]], float] = defaultdict(float)
+    for tensor, keepers in flow.stashed.items():
+        if keepers != {flow.producer[tensor]}:
+            found[flow.producer[tensor], tuple(sorted(keepers))] += float(step.tensors.bytes[tensor])
+    return tuple(Handed(producer, size, keepers) for (producer, keepers), size in sorted(found.items()))
 
 
 def _read(flow: _Flow, step: Step, layer: int, tensor: int) -> None:

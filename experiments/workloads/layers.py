@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.core.errors import BadInput
 from experiments.workloads.einsum import Operator
@@ -14,13 +14,22 @@ from experiments.workloads.step import Floats
 from experiments.workloads.transformer import Transformer
 
 
+class Handed(NamedTuple):
+    """``bytes`` of what layer ``producer`` makes that the backward passes of ``keepers`` read: of others, its own or both."""
+
+    producer: int
+    bytes: float
+    keepers: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class LayerGraph:
     """Columns over layers in topological order.
 
     Times are seconds and FLOPs are for the whole ``batch`` of samples; ``parameter_bytes`` and ``output_bytes`` (what
     the next layer reads) and ``stash_bytes`` (kept for the backward pass) are bytes, the latter two for ``batch``
-    samples too. ``predecessors[i]`` are the layers whose output layer ``i`` reads. ``einsums`` are the operators that
+    samples too, and count with the layer that makes them; ``handed`` says where the source tells what other layers'
+    backward passes read of it. ``predecessors[i]`` are the layers whose output layer ``i`` reads. ``einsums`` are the operators that
     the layers are made of, as loops over named dimensions, in execution order, where the source tells (see ``workloads.einsum``).
 
     Where the model is a transformer known by its sizes, that is ``transformer``, and ``work[i]`` is what layer ``i`` runs,
@@ -45,6 +54,7 @@ class LayerGraph:
     einsums: tuple[Operator, ...] = ()
     work: tuple[tuple[Work, ...], ...] = ()
     transformer: Transformer | None = None
+    handed: tuple[Handed, ...] = ()
 
     def __post_init__(self) -> None:
         if any(len(column) != len(self.layer) for column in self._columns()):

@@ -19,8 +19,10 @@ from experiments.parallel.interface import (
     shardings_by_layer,
     stage_parameters,
 )
+from experiments.parallel.interface.recomputation import recomputed_runs
 from experiments.parallel.interface.shards import whole_output
 from experiments.parallel.interface.slices import attention_shares, slice_shares
+from experiments.workloads.layers import Handed
 from experiments.workloads.step import Floats
 
 
@@ -33,22 +35,35 @@ class StageFigures:
     def __init__(self, plan: ParallelPlan, estimate: Estimate) -> None:
         model = estimate.model
         self.plan, self.estimate = plan, estimate
-        scale = (1 if plan.slices else plan.micro_batch_samples) / model.batch
+        self._scale = scale = (1 if plan.slices else plan.micro_batch_samples) / model.batch
         self._sharded = shardings_by_layer(plan)
         self._seconds: dict[tuple[str, range, Slice | None], float] = {}
         self.again = np.zeros(len(model))
         self.again[list(plan.recompute)] = 1.0
         self._dropped = self.again > 0
         self.again[list(plan.saved)] = 0.0
-        self._checkpoints = set(plan.checkpoints)
         self.output_bytes = model.output_bytes * scale
-        self.stash_bytes = model.stash_bytes * scale / self._parts("activations")
+        self.stash_bytes = (model.stash_bytes - self._handed_on) * scale / self._parts("activations")
         self.has_weight_slots = any(slot.kind == WEIGHT for worker in plan.workers for slot in worker.slots)
 
     def _parts(self, what: str) -> Floats:
         count = len(self.estimate.model)
         rows = (getattr(self._sharded[i], what) if i in self._sharded else 1 for i in range(count))
         return np.fromiter(rows, np.float64, count)
+
+    @functools.cached_property
+    def _stage_of(self) -> list[int]:
+        """For each layer its stage."""
+        return [number for number, s in enumerate(self.plan.stages) for _ in range(s.begin, s.end)]
+
+    @functools.cached_property
+    def _handed_on(self) -> Floats:
+        """What a layer makes that only backward passes of other stages read: sent there, it is not kept here."""
+        gone = np.zeros(len(self.estimate.model))
+        for made in self.estimate.model.handed:
+            if all(self._stage_of[layer] != self._stage_of[made.producer] for layer in made.keepers):
+                gone[made.producer] += made.bytes
+        return gone
 
     @functools.cached_property
     def pass_seconds(self) -> dict[str, Floats]:
@@ -139,7 +154,7 @@ class StageFigures:
 
         An output goes straight to each stage that reads it, once, however many layers there read it.
         """
-        stage_of = [number for number, s in enumerate(self.plan.stages) for _ in range(s.begin, s.end)]
+        stage_of = self._stage_of
         read: dict[tuple[int, int], set[int]] = defaultdict(set)
         for layer, inputs in enumerate(self.estimate.model.predecessors):
             for source in inputs:
@@ -152,7 +167,7 @@ class StageFigures:
         """Of ``crossings``, what every device of the sending worker has whole."""
         if all(len(worker.devices) == 1 for worker in self.plan.workers):
             return {}
-        stage_of = [number for number, s in enumerate(self.plan.stages) for _ in range(s.begin, s.end)]
+        stage_of = self._stage_of
         found: dict[tuple[int, int], set[int]] = defaultdict(set)
         for layer, inputs in enumerate(self.estimate.model.predecessors):
             for source in inputs:
@@ -165,7 +180,8 @@ class StageFigures:
 
     @functools.cached_property
     def kept_bytes(self) -> list[float]:
-        """For each stage the activation bytes kept between a micro-batch's forward and backward pass.
+        """For each stage the activation bytes kept between a micro-batch's forward and backward pass, those that it
+        received from other stages among them.
 
         A run of layers that is computed again keeps its inputs only: what it reads of layers before it, divided among
         the worker's devices as the run's first layer divides what it keeps.
@@ -177,7 +193,16 @@ class StageFigures:
         stays = [layer for layer in range(stage.begin, stage.end) if not self._dropped[layer]]
         kept = float(self.stash_bytes[stays].sum())
         kept += sum(self._saved_bytes(layer) for layer in self.plan.saved if stage.begin <= layer < stage.end)
+        kept += sum(self._received_bytes(made, number) for made in self.estimate.model.handed)
         return kept + sum(self._input_bytes(run) for run in self._runs(number))
+
+    def _received_bytes(self, made: Handed, number: int) -> float:
+        """Of what another stage makes and a layer of this one keeps; one that is computed again keeps its run's inputs."""
+        own = [layer for layer in made.keepers if self._stage_of[layer] == number and not self._dropped[layer]]
+        if self._stage_of[made.producer] == number or not own:
+            return 0.0
+        first = self._sharded.get(own[0])
+        return made.bytes * self._scale / (first.activations if first else 1)
 
     def _saved_bytes(self, layer: int) -> float:
         sharding = self._sharded.get(layer)
@@ -190,17 +215,7 @@ class StageFigures:
         return float(self.output_bytes[outside].sum()) / (first.activations if first else 1)
 
     def _runs(self, number: int) -> list[range]:
-        """Neighbouring layers of a stage that are computed again together: to the next checkpoint, or to the end."""
-        stage, found = self.plan.stages[number], []
-        begin = None
-        for layer in range(stage.begin, stage.end + 1):
-            inside = layer < stage.end and bool(self._dropped[layer])
-            if begin is not None and (not inside or layer in self._checkpoints):
-                found.append(range(begin, layer))
-                begin = None
-            if inside and begin is None:
-                begin = layer
-        return found
+        return recomputed_runs(self.plan, number)
 
     @functools.cached_property
     def recomputed_bytes(self) -> list[float]:
@@ -210,7 +225,7 @@ class StageFigures:
                 (float(self.stash_bytes[run.start : run.stop].sum()) for run in self._runs(number)),
                 default=0.0,
             )
-            if self._checkpoints
+            if self.plan.checkpoints
             else float((self.stash_bytes * self._dropped)[stage.begin : stage.end].sum())
             for number, stage in enumerate(self.plan.stages)
         ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from experiments.parallel.interface import ParallelPlan, PipelineSchedule, Slot,
 from experiments.parallel.policies.gpipe import GPipe
 from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
 from experiments.parallel.simulator import Simulation, simulate
+from experiments.workloads.layers import Handed
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
 SCHEDULES = (GPipe, OneForwardOneBackward)
@@ -84,6 +87,21 @@ def test_recomputing_keeps_only_the_input_and_computes_forward_again() -> None:
     assert found.step_time == (8 + 3) * (1 + 3)
     assert [usage.peak for usage in found.memory] == [10, 18, 18, 18]
     assert found.hfu / found.mfu == pytest.approx(4 / 3)
+
+
+def test_what_only_later_stages_read_again_is_kept_there() -> None:
+    """Of each layer's 10 bytes the next one alone reads 4 again, both of them 3, itself 3: 6 stay with their maker, and 7
+    come from the layer before. 1F1B on three devices holds 3, 2 and 1 micro-batches; the last layer's 4 are read by
+    nobody else, so they stay.
+    """
+    handed = [Handed(layer, *rest) for layer in (0, 1) for rest in ((4.0, (layer + 1,)), (3.0, (layer, layer + 1)))]
+    model, hardware = replace(chain(3, stash_bytes=10.0), handed=tuple(handed)), cluster(1, 3)
+    asked = estimate(model, hardware)
+    plan = OneForwardOneBackward().place(model, hardware, 8, asked)
+    assert [usage.peak for usage in simulate(plan, asked).memory] == [3 * 6, 2 * (6 + 7), 10 + 7]
+    again = replace(plan, recompute=(1,))
+    kept = [usage.peak for usage in simulate(again, asked).memory]
+    assert kept == [3 * 6, 6, 10 + 7]  # a middle layer that is computed again keeps no input here: outputs move no bytes
 
 
 def test_left_over_devices_replicate_the_pipeline() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from experiments.core.errors import LabError
 from experiments.parallel.interface import ParallelPlan
+from experiments.parallel.interface.recomputation import recomputed_runs
 from experiments.parallel.live import leaves
 from experiments.parallel.live.layouts import lay_out
 from experiments.parallel.live.model import Built
@@ -26,6 +30,13 @@ def unwrapped(path: str) -> str:
     while parts and parts[0] in WRAPPERS:
         parts = parts[1:]
     return ".".join(parts)
+
+
+class Among(Protocol):
+    """What the ranks of a worker do together: ``leaves.converted``, and the loss of logits cut along their classes."""
+
+    def convert(self, x: Tensor, source: int | None, target: int | None) -> Tensor: ...
+    def loss(self, output: Tensor, target: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -59,17 +70,19 @@ class Crossing:
 class Cut:
     """The graph of one micro-batch. Placeholders and parameters belong to no stage: every rank has them or its own.
 
-    ``opaque`` are the layers that are one op of the graph, by their path.
+    ``opaque`` are the layers that are one op of the graph, by their path. ``stage_of`` is in the order in which ops are
+    executed, layer by layer; ops with a number in ``again`` are computed again together with the others of that number.
     """
 
     module: fx.GraphModule
     opaque: Mapping[str, nn.Module]
     stage_of: dict[fx.Node, int]
+    again: dict[fx.Node, int]
     crossings: tuple[Crossing, ...]
     loss: fx.Node
 
     def nodes(self, stage: int) -> list[fx.Node]:
-        return [node for node in self.module.graph.nodes if self.stage_of.get(node) == stage]
+        return [node for node, own in self.stage_of.items() if own == stage]
 
     def parameters(self, stage: int) -> dict[str, nn.Parameter]:
         """The parameters that a stage's ops read; of tied ones under the name under which torch lists them."""
@@ -89,24 +102,66 @@ class Cut:
         ]
         return [*self.module.named_parameters(), *inside]
 
-    def run(self, stage: int, values: dict[fx.Node, Any], convert: Callable[..., Tensor]) -> None:
-        """Execute a stage's ops in order; ``values`` has every input and receives every result.
+    def run(self, stage: int, values: dict[fx.Node, Any], among: Among | None = None) -> None:
+        """Execute a stage's ops in order; ``values`` has every input and receives what is read outside.
 
-        ``convert`` carries out ``leaves.converted`` among the ranks of a worker.
+        ``among`` is asked for what the ranks of a worker do together.
         """
+        for number, nodes in itertools.groupby(self.nodes(stage), key=self.again.get):
+            if number is None:
+                self._execute(list(nodes), values, among)
+            else:
+                self._checkpointed(list(nodes), values, among)
+
+    def _checkpointed(self, nodes: list[fx.Node], values: dict[fx.Node, Any], among: Among | None) -> None:
+        """Only what ``nodes`` read stays, until they run again before their backward pass: all of them, as planned."""
+        inside = set(nodes)
+        read = dict.fromkeys(source for node in nodes for source in node.all_input_nodes)
+        inputs = [source for source in read if source in values and source not in inside]
+        outputs = [node for node in nodes if _read_outside(node, inside)]
+
+        def again(*given: Any) -> tuple[Any, ...]:
+            own = dict(zip(inputs, given, strict=True))
+            self._execute(nodes, own, among)
+            return tuple(own[node] for node in outputs)
+
+        given = [values[source] for source in inputs]
+        with set_checkpoint_early_stop(False):
+            found = checkpoint(again, *given, use_reentrant=False, preserve_rng_state=False)
+        values.update(zip(outputs, found, strict=True))
+
+    def _execute(self, nodes: list[fx.Node], values: dict[fx.Node, Any], among: Among | None) -> None:
+        """In order; a value goes with the last of ``nodes`` that reads it unless it is read outside."""
+        inside = set(nodes)
+        last = {source: node for node in nodes for source in node.all_input_nodes}
 
         def value(node: fx.Node) -> Any:
             if node.op == "get_attr" and node not in values:
                 return operator.attrgetter(str(node.target))(self.module)
             return values[node]
 
-        for node in self.nodes(stage):
-            path = opaque_path(node)
-            function = node.target if path is None else self.opaque[path]
-            function = convert if function is leaves.converted else function
-            arguments = fx.node.map_arg(node.args if path is None else node.args[:1], value)
-            assert callable(function)
-            values[node] = function(*arguments, **fx.node.map_arg(node.kwargs, value))
+        for node in nodes:
+            values[node] = self._function(node, among)(
+                *fx.node.map_arg(node.args[:1] if node.target is leaves.OP else node.args, value),
+                **fx.node.map_arg(node.kwargs, value),
+            )
+            for source in node.all_input_nodes:
+                if source in inside and last[source] is node and not _read_outside(source, inside):
+                    del values[source]
+
+    def _function(self, node: fx.Node, among: Among | None) -> Callable[..., Any]:
+        if node.target is leaves.OP:
+            return self.opaque[str(node.args[1])]
+        if node.target in (leaves.converted, leaves.OBJECTIVE):
+            if among is None:
+                raise LabError("a worker of one device has nothing to convert or to share")
+            return among.convert if node.target is leaves.converted else among.loss
+        assert callable(node.target)
+        return node.target
+
+
+def _read_outside(node: fx.Node, inside: Collection[fx.Node]) -> bool:
+    return any(user not in inside for user in node.users)
 
 
 def opaque_path(node: fx.Node) -> str | None:
@@ -127,40 +182,59 @@ def cut(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> Cut:
         for path, part in made.module.named_modules()
         if unwrapped(path) in shardings and any(True for _ in part.parameters())
     }
-    with leaves.stubs(made.module, leaves.outputs_of(made.module, list(opaque), example)):
-        module = torch.export.export(made.module, example, strict=False).module(check_guards=False)
-    assert isinstance(module, fx.GraphModule)
+    module = _traced(made.module, opaque, example, LOSS in shardings)
     along = lay_out(module.graph, {path: shardings[unwrapped(path)] for path in opaque})
-    stage_of_layer: dict[str, int] = {}
-    for number, stage in enumerate(plan.stages):
-        for layer in range(stage.begin, stage.end):
-            stage_of_layer.setdefault(layers[layer], number)
-    stage_of: dict[fx.Node, int] = {}
-    for node in module.graph.nodes:
-        if node.op == "call_function":
-            inputs = [stage_of.get(source, 0) for source in node.all_input_nodes]
-            stage_of[node] = max([_named_stage(node, stage_of_layer), *inputs])
+    layer_of = _layers_of_nodes(module.graph, layers)
+    stages = [number for number, stage in enumerate(plan.stages) for _ in range(stage.begin, stage.end)]
+    stage_of = {node: stages[layer] for node, layer in layer_of.items()}
     (result,) = [node for node in module.graph.nodes if node.op == "output"]
     (loss,) = result.all_input_nodes
-    if set(stage_of.values()) != set(range(len(plan.stages))):
-        raise LabError(f"stages {sorted(set(range(len(plan.stages))) - set(stage_of.values()))} hold no op")
-    return Cut(module, opaque, stage_of, _crossings(stage_of, along), loss)
+    if set(stages) != set(stage_of.values()):
+        raise LabError(f"stages {sorted(set(stages) - set(stage_of.values()))} hold no op")
+    runs = [run for number in range(len(plan.stages)) for run in recomputed_runs(plan, number)]
+    run_of = {layer: number for number, run in enumerate(runs) for layer in run}
+    again = {node: run_of[layer] for node, layer in layer_of.items() if layer in run_of}
+    return Cut(module, opaque, stage_of, again, _crossings(stage_of, along), loss)
 
 
-def _named_stage(node: fx.Node, stage_of_layer: dict[str, int]) -> int:
-    """The stage of the innermost module around ``node`` that is a layer of the plan; 0 outside every layer.
+def _traced(
+    module: nn.Module, opaque: Mapping[str, nn.Module], example: tuple[Tensor, ...], whole_loss: bool
+) -> fx.GraphModule:
+    shapes = leaves.outputs_of(module, list(opaque), example)
+    loss = leaves.stub_objective(module) if whole_loss else contextlib.nullcontext()
+    with leaves.stubs(module, shapes), loss:
+        traced = torch.export.export(module, example, strict=False).module(check_guards=False)
+    assert isinstance(traced, fx.GraphModule)
+    return traced
+
+
+def _layers_of_nodes(graph: fx.Graph, layers: tuple[str, ...]) -> dict[fx.Node, int]:
+    """The layer of each op, ops in the order of their layers: none is in an earlier layer than its inputs."""
+    number: dict[str, int] = {}
+    for place, name in enumerate(layers):
+        number.setdefault(name, place)
+    found: dict[fx.Node, int] = {}
+    for node in graph.nodes:
+        if node.op == "call_function":
+            inputs = [found.get(source, 0) for source in node.all_input_nodes]
+            found[node] = max([_named_layer(node, number), *inputs])
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
+def _named_layer(node: fx.Node, number: Mapping[str, int]) -> int:
+    """The innermost module around ``node`` that is a layer of the plan; the first outside every layer.
 
     Layers are named without the wrappers around a model; what the outermost module computes itself is ``loss``.
     """
     paths = [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
     if paths and not any(paths):
-        return stage_of_layer.get(LOSS, 0)
+        return number.get(LOSS, 0)
     for path in reversed(paths):
         parts = unwrapped(path).split(".")
         for length in range(len(parts), 0, -1):
             name = ".".join(parts[:length])
-            if name in stage_of_layer:
-                return stage_of_layer[name]
+            if name in number:
+                return number[name]
     return 0
 
 

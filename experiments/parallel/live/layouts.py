@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 
 from experiments.parallel.interface import Sharding
-from experiments.parallel.interface.shards import input_cut_along, output_cut_along
+from experiments.parallel.interface.shards import WIDTH, input_cut_along, output_cut_along
 from experiments.parallel.live import leaves
 
 
@@ -16,7 +16,7 @@ def lay_out(graph: fx.Graph, shardings: Mapping[str, Sharding]) -> dict[fx.Node,
     """The dimension along which each node that is not whole is cut; ``shardings`` are those of opaque layers by path.
 
     What is cut otherwise than its reader wants is converted before it. Ops on single values keep their inputs' cut, all
-    others want whole tensors.
+    others want whole tensors. A loss that is one op reads logits that are cut along their classes.
     """
     cut: dict[fx.Node, int] = {}
     for node in list(graph.nodes):
@@ -24,7 +24,9 @@ def lay_out(graph: fx.Graph, shardings: Mapping[str, Sharding]) -> dict[fx.Node,
             continue
         inputs = [source for source in node.all_input_nodes if source.op != "get_attr"]
         sharding = shardings.get(str(node.args[1])) if node.target is leaves.OP else None
-        if sharding is not None:
+        if node.target is leaves.OBJECTIVE:
+            inputs, wanted, made = inputs[:1], WIDTH, None
+        elif sharding is not None:
             wanted, made = input_cut_along(sharding), output_cut_along(sharding)
         else:
             wanted = made = _common(node, [cut.get(source) for source in inputs])

@@ -11,6 +11,7 @@ of them goes to the next stage in as many pieces, gathered there (Narayanan et a
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -18,8 +19,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, fx
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.distributed.tensor.parallel import loss_parallel
 
-from experiments.core.errors import LabError
 from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Slot
 from experiments.parallel.live.cut import Crossing, cut, opaque_path
 from experiments.parallel.live.job import Job
@@ -28,6 +30,9 @@ from experiments.parallel.live.model import Built
 from experiments.parallel.live.places import Holders, Places, mesh_of, new_groups
 from experiments.parallel.live.synchronise import Synchroniser
 from experiments.parallel.live.tensor import Sharded
+
+#: Where a backward pass begins: the loss, or the place in the graph of what was sent on, which need not stay.
+Root = Tensor | GradientEdge
 
 
 class SlotRunner:
@@ -39,7 +44,6 @@ class SlotRunner:
         self.place = self.places.of_rank[rank]
         self.slots = job.plan.workers[self.place.worker].slots
         self.cut = cut(made, job.plan, job.layers)
-        self.worker_of = {slot: w for w, worker in enumerate(job.plan.workers) for slot in worker.slots}
         holders = {name: Holders.of(name, found) for name, found in self._hosting().items()}
         groups = new_groups(self._sets(set(holders.values())))
         sharers, ties = self._own_sets(holders)
@@ -52,9 +56,9 @@ class SlotRunner:
         self.synchroniser = Synchroniser(
             self.parameters, sharers, ties, groups, job.plan.zero, bucket, made.optimizer
         )
-        self.held: dict[Slot, tuple[dict[int, Tensor], dict[int, Tensor], Tensor | None]] = {}
+        self.held: dict[Slot, tuple[dict[int, Tensor], dict[int, GradientEdge], Tensor | None]] = {}
         self.splits = any(slot.kind == WEIGHT for slot in self.slots)
-        self.ends: dict[Slot, tuple[list[Tensor], list[Tensor | None]]] = {}
+        self.ends: dict[Slot, tuple[list[Root], list[Tensor | None]]] = {}
 
     # --- parameters -----------------------------------------------------------------------------------------
 
@@ -115,10 +119,15 @@ class SlotRunner:
     # --- one step -------------------------------------------------------------------------------------------
 
     def gradients_of_step(self) -> None:
-        for slot in self.slots:
-            {FORWARD: self._forward, BACKWARD: self._backward, WEIGHT: self._weight}[slot.kind](slot)
+        with self._vocabulary_parallel():
+            for slot in self.slots:
+                {FORWARD: self._forward, BACKWARD: self._backward, WEIGHT: self._weight}[slot.kind](slot)
         self.messages.flush()
         self.synchroniser.reduce()
+
+    def _vocabulary_parallel(self) -> contextlib.AbstractContextManager[Any]:
+        """torch's loss over logits that are cut along their classes wants its backward pass in there too."""
+        return contextlib.nullcontext() if self.tensors is None else loss_parallel()
 
     def _forward(self, slot: Slot) -> None:
         batch = self.made.micro_batch(slot.micro_batch, self.plan.micro_batch_samples)
@@ -129,16 +138,19 @@ class SlotRunner:
             tensor = self._receive(crossing, slot.micro_batch, FORWARD)
             received[crossing.number] = tensor.requires_grad_(crossing.differentiable)
             values[crossing.node] = received[crossing.number]
-        self.cut.run(slot.stage, values, self.tensors.convert if self.tensors else _no_conversion)
-        outgoing = {c.number: values[c.node] for c in self._crossings(source=slot.stage)}
+        self.cut.run(slot.stage, values, self.tensors)
+        outgoing: dict[int, GradientEdge] = {}
         for crossing in self._crossings(source=slot.stage):
-            self._send(crossing, slot.micro_batch, FORWARD, outgoing[crossing.number].detach())
+            made = values[crossing.node]
+            if crossing.differentiable:
+                outgoing[crossing.number] = get_gradient_edge(made)
+            self._send(crossing, slot.micro_batch, FORWARD, made.detach())
         loss = values.get(self.cut.loss) if self.cut.stage_of[self.cut.loss] == slot.stage else None
         self.held[slot] = (received, outgoing, loss)
 
     def _backward(self, slot: Slot) -> None:
         received, outgoing, loss = self.held.pop(slot._replace(kind=FORWARD))
-        roots: list[Tensor] = []
+        roots: list[Root] = []
         gradients: list[Tensor | None] = []
         if loss is not None:
             roots.append(loss / self.plan.micro_batches)
@@ -158,7 +170,7 @@ class SlotRunner:
                 self._send(crossing, slot.micro_batch, BACKWARD, gradient)
 
     def _input_gradients(
-        self, slot: Slot, roots: list[Tensor], gradients: list[Tensor | None], received: dict[int, Tensor]
+        self, slot: Slot, roots: list[Root], gradients: list[Tensor | None], received: dict[int, Tensor]
     ) -> None:
         """Back to what the stage received; the graph stays for the slot's W."""
         inputs = [tensor for tensor in received.values() if tensor.requires_grad]
@@ -176,20 +188,16 @@ class SlotRunner:
         return [c for c in self.cut.crossings if source in (None, c.source) and target in (None, c.target)]
 
     def _send(self, crossing: Crossing, micro_batch: int, kind: str, tensor: Tensor) -> None:
-        stage = crossing.target if kind == FORWARD else crossing.source
-        worker, tag = self._other_end(crossing, micro_batch, kind, stage)
-        self.messages.send(tensor, worker, tag, crossing.along is None)
+        reader = Slot(kind, micro_batch, crossing.target if kind == FORWARD else crossing.source)
+        self.messages.send(tensor, reader, self._tag(crossing, micro_batch, kind), crossing.along is None)
 
     def _receive(self, crossing: Crossing, micro_batch: int, kind: str) -> Tensor:
-        stage = crossing.source if kind == FORWARD else crossing.target
-        worker, tag = self._other_end(crossing, micro_batch, kind, stage)
-        shape = crossing.shape(self.messages.pieces)
-        return self.messages.receive(shape, crossing.dtype, worker, tag, crossing.along is None)
+        maker = Slot(kind, micro_batch, crossing.source if kind == FORWARD else crossing.target)
+        shape, tag = crossing.shape(self.messages.pieces), self._tag(crossing, micro_batch, kind)
+        return self.messages.receive(shape, crossing.dtype, maker, tag, crossing.along is None)
 
-    def _other_end(self, crossing: Crossing, micro_batch: int, kind: str, stage: int) -> tuple[int, int]:
-        """The worker, and the tag of the message."""
-        tag = (micro_batch * len(self.cut.crossings) + crossing.number) * 2 + (kind == BACKWARD)
-        return self.worker_of[Slot(kind, micro_batch, stage)], tag
+    def _tag(self, crossing: Crossing, micro_batch: int, kind: str) -> int:
+        return (micro_batch * len(self.cut.crossings) + crossing.number) * 2 + (kind == BACKWARD)
 
     # --- the optimizer --------------------------------------------------------------------------------------
 
@@ -211,6 +219,3 @@ class SlotRunner:
         self.gradients_of_step()
         self.update()
 
-
-def _no_conversion(x: Tensor, source: int | None, target: int | None) -> Tensor:
-    raise LabError(f"a tensor cut along {source} is wanted along {target} on a worker of one device")

@@ -27,8 +27,9 @@ from torch.distributed.tensor.parallel import (
 from experiments.core.errors import BadInput
 from experiments.models.encoder import EncoderBlock
 from experiments.models.gpt import Block
+from experiments.models.model import classification
 from experiments.parallel.interface import ParallelPlan, Sharding
-from experiments.parallel.interface.shards import input_cut_along, output_cut_along
+from experiments.parallel.interface.shards import WIDTH, input_cut_along, output_cut_along
 from experiments.parallel.live.cut import unwrapped
 
 
@@ -88,6 +89,12 @@ class Sharded:
         given = DTensor.from_local(x, self.mesh, [placement(source)], run_check=False)
         return given.redistribute(placements=[placement(target)]).to_local()
 
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean cross entropy of ``output`` [..., own classes], among torch's loss_parallel."""
+        logits = DTensor.from_local(output, self.mesh, [placement(WIDTH)], run_check=False)
+        found = classification(logits, target)
+        return found.to_local() if isinstance(found, DTensor) else found
+
     def whole(self, name: str, value: Tensor) -> Tensor:
         """A parameter or its gradient as one process has it. All ranks of the mesh must ask."""
         full = value.full_tensor() if isinstance(value, DTensor) else value
@@ -110,15 +117,12 @@ def _tied(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
 
 
 def _tie(module: nn.Module, shared: list[list[tuple[nn.Module, str]]]) -> None:
-    """One parameter again in all its places; they must have been cut alike."""
-    for (first, name), *others in shared:
-        parameter = getattr(first, name)
-        for part, other in others:
-            if type(getattr(part, other).data) is not type(parameter.data):
-                raise BadInput(
-                    "a tied parameter is cut in one place and whole in another", "plan.shardings", "alike"
-                )
-            setattr(part, other, parameter)
+    """One parameter again in all its places: the one that was cut, if any was on this rank."""
+    for places in shared:
+        found = [getattr(part, name) for part, name in places]
+        parameter = next((p for p in found if isinstance(p.data, DTensor)), found[0])
+        for part, name in places:
+            setattr(part, name, parameter)
 
 
 def _gpt_block(whole: Placement) -> dict[str, ParallelStyle]:

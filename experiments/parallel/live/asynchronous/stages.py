@@ -39,7 +39,6 @@ class StageRunner:
         self.stage = self.slots[0].stage
         self.trace = version_trace(job.plan)
         self.cut = cut(self.problem.built, job.plan, job.layers)
-        self.worker_of = {slot: w for w, worker in enumerate(job.plan.workers) for slot in worker.slots}
         self.group = new_groups(stage.workers for stage in job.plan.stages).get(self.replicas)
         self.messages = Messages(job.plan, rank, None, torch.device("cpu"))
         self.named = self.cut.parameters(self.stage)
@@ -129,7 +128,7 @@ class StageRunner:
             tensor = self._receive(crossing, slot, crossing.source)
             received[crossing.number] = tensor.requires_grad_(crossing.differentiable)
             values[crossing.node] = tensor
-        self.cut.run(slot.stage, values, _unconverted)
+        self.cut.run(slot.stage, values)
         outgoing = {c.number: values[c.node] for c in self._crossings(source=slot.stage)}
         for crossing in self._crossings(source=slot.stage):
             self._send(crossing, slot, crossing.target, outgoing[crossing.number].detach())
@@ -169,14 +168,11 @@ class StageRunner:
         return (slot.micro_batch * len(self.cut.crossings) + crossing.number) * 2 + (slot.kind == BACKWARD)
 
     def _send(self, crossing: Crossing, slot: Slot, stage: int, tensor: Tensor) -> None:
-        peer = self.worker_of[slot._replace(stage=stage)]
-        self.messages.send(tensor, peer, self._tag(crossing, slot), False)
+        self.messages.send(tensor, slot._replace(stage=stage), self._tag(crossing, slot), False)
 
     def _receive(self, crossing: Crossing, slot: Slot, stage: int) -> Tensor:
-        peer = self.worker_of[slot._replace(stage=stage)]
-        return self.messages.receive(
-            crossing.shape(1), crossing.dtype, peer, self._tag(crossing, slot), False
-        )
+        maker, tag = slot._replace(stage=stage), self._tag(crossing, slot)
+        return self.messages.receive(crossing.shape(1), crossing.dtype, maker, tag, False)
 
     # --- updates --------------------------------------------------------------------------------------------
 
@@ -210,6 +206,3 @@ class StageRunner:
         for change, old, new in zip(self.change, before, now, strict=True):
             change.mul_(kept).add_(new - old, alpha=1 - kept)
 
-
-def _unconverted(*_: Any) -> Tensor:
-    raise LabError("a stage without shardings converts nothing")

@@ -32,7 +32,7 @@ from experiments.parallel.simulator import (
 from experiments.sources import Loaded, layers_of
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
-from experiments.workloads.transformer_layers import CAPTURED
+from experiments.workloads.transformer_layers import CAPTURED, OPERATORS
 
 #: Workers whose memory curve is drawn, points of a curve, and slots of a timeline that are kept in an outcome.
 MOST_CURVES, MOST_POINTS, MOST_EVENTS = 16, 2000, 20000
@@ -74,7 +74,7 @@ def place(spec: RunSpec, policy: Policy, progress: Progress) -> Placed:
     """The plan of ``spec`` without carrying it out."""
     placer = cast(ParallelPolicy, policy)
     cluster = _cluster(spec, placer)
-    layers = placer.layers if spec.mode == "simulated" else CAPTURED
+    layers = placer.layers if spec.mode == "simulated" or placer.layers == OPERATORS else CAPTURED
     model, loaded = layers_of(spec.workload, cluster.device, part(progress, 0.0, 0.8), layers)
     options = spec.workload.options
     estimate = model_estimate(
@@ -259,7 +259,8 @@ def _measured(
     result: Result = live.measure(plan, estimate.model, source, spec.seed, part(progress, 0.0, 0.7))
     if plan.training is not None:
         return result
-    layers, link = live.calibrated(plan, source, result.plan["ranks"], part(progress, 0.7, 1.0))
+    model, reports = estimate.model, result.plan["ranks"]
+    layers, link = live.calibrated(plan, model, source, reports, part(progress, 0.7, 1.0))
     return replace(result, notes={**result.notes, "predicted": _predicted(plan, estimate, layers, link)})
 
 

@@ -50,7 +50,10 @@ def transformer_layers(
         stash_bytes=np.array([sum(row.kept for row in group) for group in groups]) * batch,
         predecessors=_predecessors(groups),
         batch=batch,
-        facts=_facts(model, batch, dtype, optimizer, kernels, fused_attention),
+        facts={
+            **_facts(model, batch, dtype, optimizer, kernels, fused_attention),
+            "tied": _tied(model, groups, size),
+        },
         work=tuple(tuple(row.work for row in group) for group in groups),
         transformer=model,
     )
@@ -91,6 +94,14 @@ def _predecessors(groups: Sequence[Sequence[Row]]) -> Ragged:
         sorted({place[name] for row in group for name in row.reads if name in place} - {number})
         for number, group in enumerate(groups)
     )
+
+
+def _tied(model: Transformer, groups: Sequence[Sequence[Row]], size: int) -> list[list[float]]:
+    """The table that the logits read: owner, reader, bytes."""
+    if not (model.tied and model.vocabulary):
+        return []
+    place = {row.name: number for number, group in enumerate(groups) for row in group}
+    return [[place["embedding"], place["logits"], float(model.vocabulary * model.hidden * size)]]
 
 
 def _facts(

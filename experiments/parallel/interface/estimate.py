@@ -119,11 +119,13 @@ def model_estimate(
 
 
 def cut_of(sharding: Sharding | None) -> Cut:
-    """How a sharding changes the shapes of a layer's products; by its axis a weight loses columns or rows."""
+    """How a sharding changes the shapes of a layer's products; by its axis a weight loses columns or rows, in as many
+    parts as its parameters (but for a bias that stays whole).
+    """
     if sharding is None:
         return WHOLE
-    columns = sharding.parameters if sharding.axis in COLUMN_AXES else 1
-    rows = sharding.parameters if sharding.axis == "row" else 1
+    columns = round(sharding.parameters) if sharding.axis in COLUMN_AXES else 1
+    rows = round(sharding.parameters) if sharding.axis == "row" else 1
     return Cut(sharding.compute, columns, rows)
 
 

@@ -23,8 +23,9 @@ from experiments.parallel.live.calibration import link_of, timed_layers
 from experiments.parallel.live.job import STEPS, Job
 from experiments.parallel.live.launch import launch
 from experiments.parallel.live.model import OPTIMIZERS, built
+from experiments.parallel.live.modules import operator_times
 from experiments.parallel.live.places import Places
-from experiments.parallel.live.runner import refuse_simulated_only
+from experiments.parallel.live.runner import refuse
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 
@@ -42,7 +43,7 @@ def measure(
     """
     if plan.training is not None:
         return measure_training(plan, model, source, seed, progress)
-    refuse_simulated_only(plan)
+    refuse(Job(plan, model.layer, source, seed, Path()))
     with tempfile.TemporaryDirectory(prefix="lab-parallel-") as folder:
         job = Job(plan, model.layer, source, seed, Path(folder))
         job.save()
@@ -66,11 +67,17 @@ def measure(
 
 
 def calibrated(
-    plan: ParallelPlan, source: ModelSource, reports: list[dict[str, Any]], progress: Progress
+    plan: ParallelPlan,
+    model: LayerGraph,
+    source: ModelSource,
+    reports: list[dict[str, Any]],
+    progress: Progress,
 ) -> tuple[LayerGraph, Fit | None]:
-    """Layer times of a micro-batch and the link on this host, as the ranks of a measured run saw them."""
+    """The layers that ``plan`` counts with the times of a micro-batch, and the link, as the ranks of a measured run saw them."""
     loaded = statistics.median(report["loaded_pass"] for report in reports)
     layers = timed_layers(source, plan.micro_batch_samples, len(reports), loaded, progress)
+    if model.transformer is not None:
+        layers = operator_times(model, layers, source)
     return layers, link_of(plan, reports[0]["messages"], len(reports)) if len(reports) > 1 else None
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, fx, nn
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from experiments.core.errors import LabError
+from experiments.models.model import Objective
 from experiments.parallel.interface import ParallelPlan
 from experiments.parallel.interface.recomputation import recomputed_runs
 from experiments.parallel.live import leaves
@@ -198,11 +199,14 @@ def cut(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> Cut:
 
 
 def _traced(
-    module: nn.Module, opaque: Mapping[str, nn.Module], example: tuple[Tensor, ...], whole_loss: bool
+    module: nn.Module, opaque: Mapping[str, nn.Module], example: tuple[Tensor, ...], one_op: bool
 ) -> fx.GraphModule:
     shapes = leaves.outputs_of(module, list(opaque), example)
-    loss = leaves.stub_objective(module) if whole_loss else contextlib.nullcontext()
-    with leaves.stubs(module, shapes), loss:
+    stack = contextlib.ExitStack()
+    stack.enter_context(leaves.stubs(module, shapes))
+    if one_op and isinstance(module, Objective):
+        stack.enter_context(leaves.stub_objective(module))
+    with stack:
         traced = torch.export.export(module, example, strict=False).module(check_guards=False)
     assert isinstance(traced, fx.GraphModule)
     return traced

@@ -14,11 +14,13 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from experiments.core.errors import BadInput
 from experiments.models.build import DTYPES, chosen
 from experiments.parallel.interface import ParallelPlan
 from experiments.parallel.live.counted import Counted
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import built
+from experiments.parallel.live.modules import over_modules
 from experiments.parallel.live.runner import runner_for
 from experiments.parallel.live.slots import SlotRunner
 from experiments.workloads.layers import LayerGraph
@@ -37,9 +39,13 @@ def handed_over(job: Job, rank: int) -> dict[str, int]:
 
     DDP's reducer reads real memory: replicas of stage 0 go through the slots, which sum the same gradients.
     """
+    if job.plan.zero >= 2 and len(job.plan.workers[0].devices) > 1:
+        what = "ZeRO stage 2 or 3 beside cut layers: FSDP2 joins the two meshes with real tensors"
+        raise BadInput(f"the plan has {what}", "the fake process group", "either alone")
     with _group(rank, job.ranks), _default_dtype(DTYPES[chosen(job.source).dtype]), FakeTensorMode():
-        runner_of = runner_for if job.plan.zero else SlotRunner
-        runner = runner_of(job, rank, built(job.source, job.seed, "cpu"))
+        made = built(job.source, job.seed, "cpu")
+        job = over_modules(job, made.module)
+        runner = (runner_for if job.plan.zero else SlotRunner)(job, rank, made)
         with Counted() as mode:
             runner.step()
     return dict(sorted(mode.bytes.items()))

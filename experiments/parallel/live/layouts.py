@@ -23,6 +23,8 @@ def lay_out(graph: fx.Graph, shardings: Mapping[str, Sharding]) -> dict[fx.Node,
         if node.op != "call_function":
             continue
         inputs = [source for source in node.all_input_nodes if source.op != "get_attr"]
+        wanted: int | None
+        made: int | None
         sharding = shardings.get(str(node.args[1])) if node.target is leaves.OP else None
         if node.target is leaves.OBJECTIVE:
             inputs, wanted, made = inputs[:1], WIDTH, None

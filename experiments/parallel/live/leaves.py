@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.core.errors import LabError
+from experiments.models.model import Objective
 
 
 @torch.library.custom_op("mlsyslab::layer", mutates_args=())
@@ -53,9 +54,10 @@ class Stub(nn.Module):
 
 
 @contextlib.contextmanager
-def stub_objective(module: nn.Module) -> Iterator[None]:
+def stub_objective(module: Objective) -> Iterator[None]:
     """While this is active, the loss of an ``Objective`` is one op."""
-    own, module._loss = module._loss, objective
+    own = module._loss
+    module._loss = objective
     try:
         yield
     finally:

@@ -1,25 +1,33 @@
 """Data parallelism by torch: DDP, and FSDP2 for ZeRO's stages.
 
 Stage 3 drops gathered weights after each pass. Stages 1 and 2 gather them once a step and keep them to its end; stage 2
-reduces gradients after each micro-batch, stage 1 after the last.
+reduces gradients after each micro-batch, stage 1 after the last. Cut layers stand beside FSDP2 on a mesh of two axes.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
+from experiments.core.errors import BadInput
+from experiments.models.model import Objective
 from experiments.parallel.interface import FORWARD
-from experiments.parallel.live.cut import unwrapped
+from experiments.parallel.interface.shards import SEQUENCE, output_cut_along
+from experiments.parallel.live.cut import LOSS, unwrapped
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import OPTIMIZERS, Built
-from experiments.parallel.live.places import mesh_of
+from experiments.parallel.live.places import Places, mesh_of
+from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 
 
 class Runner(Protocol):
@@ -37,11 +45,17 @@ class ReplicaRunner:
 
     def __init__(self, job: Job, rank: int, made: Built) -> None:
         self.plan, self.made = job.plan, made
-        self.slots = job.plan.workers[rank].slots
+        places = Places(job.plan)
+        self.slots = job.plan.workers[places.of_rank[rank].worker].slots
+        self.tensors: Sharded | None = None
+        data = None
+        if len(job.plan.workers[0].devices) > 1:
+            data = self._cut(job, made.module)
+        _compute_again(made.module, job)
         self.module: nn.Module
         kind, options = OPTIMIZERS[made.optimizer]
         if job.plan.zero:
-            self.module = _sharded(made.module, job.layers, job.plan.zero == 3)
+            self.module = _sharded(made.module, job.layers, job.plan.zero == 3, data)
         else:
             bucket = job.plan.synchronisation.bucket_bytes / 2**20
             self.module = DistributedDataParallel(
@@ -52,12 +66,30 @@ class ReplicaRunner:
             )
         self.optimizer = kind(list(made.module.parameters()), **options)
 
+    def _cut(self, job: Job, module: nn.Module) -> DeviceMesh:
+        """Layers are cut over the devices of a worker, whole between them; the mesh of the replicas is the answer."""
+        shape = (len(job.plan.workers), len(job.plan.workers[0].devices))
+        with unset_fake_temporarily():
+            mesh = init_device_mesh(self.made.batch[0].device.type, shape, mesh_dim_names=("data", "tensor"))
+            data, tensor = mesh["data"], mesh["tensor"]
+        by_name = {job.layers[s.layer]: s for s in job.plan.shardings}
+        if any(output_cut_along(s) == SEQUENCE for s in by_name.values()):
+            raise BadInput(
+                "the plan has ZeRO stage 2 or 3 beside sequence parallelism", "spec.mode", "simulated"
+            )
+        paths = [path for path, _ in module.named_modules() if unwrapped(path) in by_name]
+        self.tensors = Sharded(module, job.plan, job.layers, paths, tensor)
+        if LOSS in by_name:
+            assert isinstance(module, Objective)
+            module._loss = self.tensors.loss
+        return data
+
     def gradients_of_step(self) -> None:
         """Stages 0 and 1 reduce at the last micro-batch only, 2 and 3 at each."""
         samples = self.plan.micro_batch_samples
         micro_batches = [slot.micro_batch for slot in self.slots if slot.kind == FORWARD]
         for index in micro_batches:
-            with self._synchronised(index == micro_batches[-1]):
+            with self._synchronised(index == micro_batches[-1]), vocabulary_parallel(self.tensors):
                 loss = self.module(*self.made.micro_batch(index, samples)) / len(micro_batches)
                 loss.backward()
 
@@ -70,10 +102,15 @@ class ReplicaRunner:
         return contextlib.nullcontext()
 
     def gradients(self) -> dict[str, Tensor]:
-        return {name: _whole(value) for name, value in self.made.gradients().items()}
+        return {name: self._whole(name, value) for name, value in self.made.gradients().items()}
 
     def weights(self) -> dict[str, Tensor]:
-        return {name: _whole(value.detach()) for name, value in self.made.module.named_parameters()}
+        return {name: self._whole(name, p.detach()) for name, p in self.made.module.named_parameters()}
+
+    def _whole(self, name: str, value: Tensor) -> Tensor:
+        if self.tensors is not None:
+            return self.tensors.whole(name, value)
+        return value.full_tensor() if isinstance(value, DTensor) else value
 
     def update(self) -> None:
         self.optimizer.step()
@@ -84,18 +121,34 @@ class ReplicaRunner:
         self.update()
 
 
-def _whole(value: Tensor) -> Tensor:
-    return value.full_tensor() if isinstance(value, DTensor) else value
+def _compute_again(module: nn.Module, job: Job) -> None:
+    """Modules keep their inputs only; the loss, which is no module, likewise."""
+    again = {job.layers[layer] for layer in job.plan.recompute}
+    for path, part in module.named_modules():
+        if unwrapped(path) in again:
+            part.forward = _checkpointed(part.forward)
+    if LOSS in again and isinstance(module, Objective):
+        module._loss = _checkpointed(module._loss)
 
 
-def _sharded(module: nn.Module, layers: tuple[str, ...], reshard: bool) -> nn.Module:
+def _checkpointed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As planned: all of it again, not only up to the last tensor that is missed."""
+
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        with set_checkpoint_early_stop(False):
+            return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False, **keywords)
+
+    return run
+
+
+def _sharded(module: nn.Module, layers: tuple[str, ...], reshard: bool, data: DeviceMesh | None) -> nn.Module:
     """Each layer that holds parameters of its own is gathered by itself, the rest with the root.
 
     Stage 2 keeps the gathered weights from forward to backward, stage 3 drops them in between. A module whose
     parameter is shared with another layer (a tied embedding) stays with the root, which gathers it once.
     """
     device = next(module.parameters()).device.type
-    mesh = mesh_of(dist.new_group(), device)
+    mesh = data or mesh_of(dist.new_group(), device)
     owners: dict[nn.Parameter, set[str]] = {}
     modules = dict(module.named_modules(remove_duplicate=False))
     present = [name for name in modules if unwrapped(name) in set(layers)]

@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
+import torch
+
 from experiments.core.errors import BadInput
+from experiments.models.build import build
 from experiments.parallel.interface import ParallelPlan
+from experiments.parallel.interface.recomputation import recomputed_runs
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import Built
+from experiments.parallel.live.modules import over_modules
 from experiments.parallel.live.replicas import ReplicaRunner, Runner
 from experiments.parallel.live.slots import SlotRunner
+from experiments.parallel.live.tensor import refuse_uncuttable
 
 
-def replicas_only(plan: ParallelPlan) -> bool:
-    """Whether every device has the whole model: one stage, nothing cut."""
-    return len(plan.stages) == 1 and len(plan.devices) == len(plan.workers)
+def by_torch(plan: ParallelPlan) -> bool:
+    """Whether torch's DDP or FSDP2 do what the plan says: one stage, cut layers only beside FSDP2, and what is computed
+    again is a module at a time.
+    """
+    alone = all(len(run) == 1 for run in recomputed_runs(plan, 0))
+    whole = len(plan.devices) == len(plan.workers) and plan.synchronisation.kind == "all_reduce"
+    return len(plan.stages) == 1 and (plan.zero >= 2 or (whole and alone))
 
 
 def refuse_simulated_only(plan: ParallelPlan) -> None:
+    """``plan`` is over modules. ``BadInput`` says what neither torch nor our slots carry out."""
+    lone = all(len(run) == 1 for number in range(len(plan.stages)) for run in recomputed_runs(plan, number))
     only = {
-        "recomputed layers": bool(plan.recompute),
         "token slices": bool(plan.slices),
         "a training rule of its own": plan.training is not None,
-        "ZeRO stage 2 or 3 beside cut layers or stages": plan.zero >= 2 and not replicas_only(plan),
+        "ZeRO stage 2 or 3 in a pipeline (torch's FSDP2 wants modules, our slots keep whole weights)": plan.zero
+        >= 2
+        and len(plan.stages) > 1,
+        "ZeRO stage 2 or 3 and modules that are computed again together": plan.zero >= 2 and not lone,
+        "weights that are gathered twice for a backward pass (FSDP2 gathers them once)": plan.synchronisation.regather,
     }
     for what, present in only.items():
         if present:
             raise BadInput(f"the plan has {what}", "spec.mode", "simulated")
 
 
-def runner_for(job: Job, rank: int, made: Built) -> Runner:
+def refuse(job: Job) -> None:
+    """``BadInput`` where ``runner_for`` would have to; the model is built without values."""
+    with torch.device("meta"):
+        module = build(job.source, weights=False).module
+    job = over_modules(job, module)
     refuse_simulated_only(job.plan)
-    return (ReplicaRunner if replicas_only(job.plan) else SlotRunner)(job, rank, made)
+    refuse_uncuttable(job.plan, job.layers, module)
+
+
+def runner_for(job: Job, rank: int, made: Built) -> Runner:
+    job = over_modules(job, made.module)
+    refuse_simulated_only(job.plan)
+    return (ReplicaRunner if by_torch(job.plan) else SlotRunner)(job, rank, made)

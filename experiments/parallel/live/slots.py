@@ -11,7 +11,6 @@ of them goes to the next stage in as many pieces, gathered there (Narayanan et a
 
 from __future__ import annotations
 
-import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +19,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, fx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.distributed.tensor.parallel import loss_parallel
 
 from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Slot
 from experiments.parallel.live.cut import Crossing, cut, opaque_path
@@ -29,10 +27,7 @@ from experiments.parallel.live.messages import Messages
 from experiments.parallel.live.model import Built
 from experiments.parallel.live.places import Holders, Places, mesh_of, new_groups
 from experiments.parallel.live.synchronise import Synchroniser
-from experiments.parallel.live.tensor import Sharded
-
-#: Where a backward pass begins: the loss, or the place in the graph of what was sent on, which need not stay.
-Root = Tensor | GradientEdge
+from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 
 
 class SlotRunner:
@@ -58,7 +53,7 @@ class SlotRunner:
         )
         self.held: dict[Slot, tuple[dict[int, Tensor], dict[int, GradientEdge], Tensor | None]] = {}
         self.splits = any(slot.kind == WEIGHT for slot in self.slots)
-        self.ends: dict[Slot, tuple[list[Root], list[Tensor | None]]] = {}
+        self.ends: dict[Slot, tuple[list[GradientEdge], list[Tensor]]] = {}
 
     # --- parameters -----------------------------------------------------------------------------------------
 
@@ -119,15 +114,11 @@ class SlotRunner:
     # --- one step -------------------------------------------------------------------------------------------
 
     def gradients_of_step(self) -> None:
-        with self._vocabulary_parallel():
+        with vocabulary_parallel(self.tensors):
             for slot in self.slots:
                 {FORWARD: self._forward, BACKWARD: self._backward, WEIGHT: self._weight}[slot.kind](slot)
         self.messages.flush()
         self.synchroniser.reduce()
-
-    def _vocabulary_parallel(self) -> contextlib.AbstractContextManager[Any]:
-        """torch's loss over logits that are cut along their classes wants its backward pass in there too."""
-        return contextlib.nullcontext() if self.tensors is None else loss_parallel()
 
     def _forward(self, slot: Slot) -> None:
         batch = self.made.micro_batch(slot.micro_batch, self.plan.micro_batch_samples)
@@ -150,11 +141,12 @@ class SlotRunner:
 
     def _backward(self, slot: Slot) -> None:
         received, outgoing, loss = self.held.pop(slot._replace(kind=FORWARD))
-        roots: list[Root] = []
-        gradients: list[Tensor | None] = []
+        roots: list[GradientEdge] = []
+        gradients: list[Tensor] = []
         if loss is not None:
-            roots.append(loss / self.plan.micro_batches)
-            gradients.append(None)
+            share = loss / self.plan.micro_batches
+            roots.append(get_gradient_edge(share))
+            gradients.append(torch.ones_like(share))
         for crossing in self._crossings(source=slot.stage):
             if crossing.differentiable:
                 roots.append(outgoing[crossing.number])
@@ -170,7 +162,7 @@ class SlotRunner:
                 self._send(crossing, slot.micro_batch, BACKWARD, gradient)
 
     def _input_gradients(
-        self, slot: Slot, roots: list[Root], gradients: list[Tensor | None], received: dict[int, Tensor]
+        self, slot: Slot, roots: list[GradientEdge], gradients: list[Tensor], received: dict[int, Tensor]
     ) -> None:
         """Back to what the stage received; the graph stays for the slot's W."""
         inputs = [tensor for tensor in received.values() if tensor.requires_grad]
@@ -218,4 +210,3 @@ class SlotRunner:
     def step(self) -> None:
         self.gradients_of_step()
         self.update()
-

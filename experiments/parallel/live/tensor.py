@@ -8,6 +8,7 @@ Between layers tensors are plain: each rank's whole or its piece of the sequence
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch.distributed.tensor.parallel import (
     PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
+    loss_parallel,
     parallelize_module,
 )
 
@@ -50,7 +52,7 @@ class Sharded:
         shared = _tied(module)
         for path in paths:
             self._cut(path, module.get_submodule(path), by_name[unwrapped(path)])
-        _tie(module, shared)
+        _tie(shared, {name for name, sharding in by_name.items() if sharding.parameters > 1})
 
     def _cut(self, path: str, module: nn.Module, sharding: Sharding) -> None:
         whole = placement(output_cut_along(sharding))
@@ -62,10 +64,6 @@ class Sharded:
             parallelize_module(module, self.mesh, _encoder_block(whole))
         elif isinstance(module, nn.Linear | nn.Embedding):
             parallelize_module(module, self.mesh, _single(module, sharding))
-        elif any(True for _ in module.parameters()):
-            raise BadInput(
-                f"{type(module).__name__} {path} is cut", "plan.shardings", "a block, linear or embedding"
-            )
 
     def _heads(self, path: str, attention: Any, fused: str | None = None) -> None:
         """Each rank computes its own heads. Where one matrix makes queries, keys and values, its rows are put in an
@@ -103,25 +101,45 @@ class Sharded:
         return torch.empty_like(full).index_copy_(0, self._rows[name].to(full.device), full)
 
 
+def refuse_uncuttable(plan: ParallelPlan, layers: tuple[str, ...], module: nn.Module) -> None:
+    """``BadInput`` names a layer that the plan cuts and whose structure is not known here."""
+    cut = {layers[sharding.layer] for sharding in plan.shardings}
+    for path, part in module.named_modules():
+        known = isinstance(part, Block | EncoderBlock | nn.Linear | nn.Embedding)
+        if unwrapped(path) in cut and not known and any(True for _ in part.parameters()):
+            what = f"{type(part).__name__} {path} is cut"
+            raise BadInput(
+                what, "plan.shardings", "a block of the zoo's GPT or BERT, a linear layer, an embedding"
+            )
+
+
+def vocabulary_parallel(tensors: Sharded | None) -> contextlib.AbstractContextManager[Any]:
+    """Around passes with layers that are cut: torch's loss over cut classes wants its backward pass in there too."""
+    return contextlib.nullcontext() if tensors is None else loss_parallel()
+
+
 def placement(along: int | None) -> Placement:
     return Replicate() if along is None else Shard(along)
 
 
-def _tied(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
-    """Where each parameter that stands in several places stands."""
-    places: dict[int, list[tuple[nn.Module, str]]] = {}
-    for part in module.modules():
+def _tied(module: nn.Module) -> list[list[tuple[str, nn.Module, str]]]:
+    """Where each parameter that stands in several places stands: path, module, name."""
+    places: dict[int, list[tuple[str, nn.Module, str]]] = {}
+    for path, part in module.named_modules():
         for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
-            places.setdefault(id(parameter), []).append((part, name))
+            places.setdefault(id(parameter), []).append((path, part, name))
     return [found for found in places.values() if len(found) > 1]
 
 
-def _tie(module: nn.Module, shared: list[list[tuple[nn.Module, str]]]) -> None:
-    """One parameter again in all its places: the one that was cut, if any was on this rank."""
+def _tie(shared: list[list[tuple[str, nn.Module, str]]], cut: set[str]) -> None:
+    """One parameter again in all its places, which are ``cut`` or whole alike: the one that was cut on this rank, if any."""
     for places in shared:
-        found = [getattr(part, name) for part, name in places]
+        if len({unwrapped(path) in cut for path, _, _ in places}) > 1:
+            what = "a tied parameter is cut in one place and whole in another"
+            raise BadInput(what, "plan.shardings", "alike")
+        found = [getattr(part, name) for _, part, name in places]
         parameter = next((p for p in found if isinstance(p.data, DTensor)), found[0])
-        for part, name in places:
+        for _, part, name in places:
             setattr(part, name, parameter)
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, whole_share
+from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan, whole_share
 from experiments.parallel.planning.megatron.plan import Layout, megatron_plan
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
@@ -25,7 +25,7 @@ SAVED = ("attention", "query", "qkv", "value", "expand", "contract")
 
 
 @dataclass(frozen=True)
-class Fsdp(ParallelPolicy):
+class Fsdp(LivePolicy):
     """Fully sharded data parallelism of a transformer, block by block, with context parallelism if asked for."""
 
     name: ClassVar[str] = "fsdp"

@@ -6,8 +6,8 @@ context parallelism that of Megatron-Core. What a spec leaves open follows SC'21
 up to the devices of a node, then pipeline stages until the model fits, then data parallelism (section 3), or a search
 over all of them (``strategy = "search"``).
 
-Not reproduced: copies of a tied output layer and their gradient exchange between the first and the last stage, uneven
-heads, expert parallelism.
+Not reproduced: uneven heads, expert parallelism. Measured runs leave out context parallelism, attention cores that are
+computed again alone, and ZeRO 2 and 3 in pipelines (which Megatron-LM refuses as well).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import ClassVar
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
+from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan
 from experiments.parallel.planning.megatron.plan import RECOMPUTATION, Layout, megatron_plan
 from experiments.parallel.planning.megatron.search import by_rule, search
 from experiments.workloads.layers import LayerGraph
@@ -26,7 +26,7 @@ from experiments.workloads.transformer_layers import OPERATORS
 
 
 @dataclass(frozen=True)
-class Megatron(ParallelPolicy):
+class Megatron(LivePolicy):
     """Tensor, sequence, pipeline and data parallelism of a transformer, as chosen by hand, by rule or by search."""
 
     name: ClassVar[str] = "megatron"

@@ -241,7 +241,7 @@ class Builder:
         for tie in ties(self.plan, self.estimate.model):
             size = tie.bytes / self.estimate.states.weight * self.estimate.states.gradient
             numbers = [self._stage_of(tie.owner), self._stage_of(tie.reader)]
-            size /= self.figures.parts_of_parameters(tie.owner)
+            size /= self.figures.parts_of_parameters(tie.reader)
             rows = zip(*(self.plan.stages[number].workers for number in numbers), strict=False)
             for number, pair in enumerate(rows):
                 groups = list(zip(*(self.plan.workers[worker].devices for worker in pair), strict=False))

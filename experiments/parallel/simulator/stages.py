@@ -198,7 +198,9 @@ class StageFigures:
 
     def _received_bytes(self, made: Handed, number: int) -> float:
         """Of what another stage makes and a layer of this one keeps; one that is computed again keeps its run's inputs."""
-        own = [layer for layer in made.keepers if self._stage_of[layer] == number and not self._dropped[layer]]
+        own = [
+            layer for layer in made.keepers if self._stage_of[layer] == number and not self._dropped[layer]
+        ]
         if self._stage_of[made.producer] == number or not own:
             return 0.0
         first = self._sharded.get(own[0])

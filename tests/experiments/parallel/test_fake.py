@@ -15,11 +15,14 @@ from experiments.hardware import resolve
 from experiments.parallel.interface import LivePolicy
 from experiments.parallel.policies.chimera import Chimera
 from experiments.parallel.policies.data_parallel import DataParallel
+from experiments.parallel.policies.fsdp import Fsdp
 from experiments.parallel.policies.interleaved import Interleaved
+from experiments.parallel.policies.megatron import Megatron
 from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
 from experiments.parallel.policies.zero import Zero
 from experiments.parallel.simulator import simulate
 from experiments.sources import layers_of
+from experiments.workloads.transformer_layers import OPERATORS
 from tests.experiments.parallel.builders import cluster, estimate
 from tests.experiments.parallel.tensor_plans import in_tensor_groups
 
@@ -70,6 +73,38 @@ CASES: dict[str, tuple[Any, ...]] = {
     "tensor 2 x pipeline 2, sequence": (PIPELINE, 2, 2, True),
     "tensor 2 x data 2, sequence, zero 1": (DataParallel(micro_batches=2), 2, 2, True, 1),
 }
+
+
+TRANSFORMERS: dict[str, tuple[LivePolicy, int]] = {
+    "tensor 2 x pipeline 2 x data 2": (Megatron(tensor=2, pipeline=2, micro_batch=1), 8),
+    "tensor 2 x data 2, zero 1, blocks computed again": (
+        Megatron(tensor=2, pipeline=1, micro_batch=2, zero=1, recompute="blocks"),
+        4,
+    ),
+    "pipeline 2 x data 2, all computed again": (
+        Megatron(tensor=1, pipeline=2, micro_batch=2, recompute="full"),
+        4,
+    ),
+    "fsdp, blocks computed again": (Fsdp(micro_batches=2, recompute="blocks"), 4),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_plans_over_operators_hand_over_what_the_simulator_says(name: str) -> None:
+    """Vocabulary-parallel embedding and loss, and what is computed again with its collectives, among it."""
+    from experiments.parallel.live.fake import counted
+
+    policy, devices = TRANSFORMERS[name]
+    options, hardware = WorkloadOptions(batch=8, sequence=16, optimizer="adamw"), cluster(1, devices)
+    rows, loaded = layers_of(
+        Workload("zoo:gpt2-tiny", options=options), hardware.device, granularity=OPERATORS
+    )
+    asked = estimate(rows, hardware)
+    plan = policy.place(rows, hardware, 8, asked)
+    found = simulate(plan, asked).communication_by_kind
+    for rank in (0, devices - 1):
+        simulated = {kind: round(size) for kind, size in found[plan.devices[rank]].items()}
+        assert counted(plan, rows, loaded.value, 0, rank) == simulated
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -17,8 +17,10 @@ from experiments.hardware import resolve
 from experiments.parallel.interface import LivePolicy, ParallelPlan
 from experiments.parallel.policies.chimera import Chimera
 from experiments.parallel.policies.data_parallel import DataParallel
+from experiments.parallel.policies.fsdp import Fsdp
 from experiments.parallel.policies.gpipe import GPipe
 from experiments.parallel.policies.interleaved import Interleaved
+from experiments.parallel.policies.megatron import Megatron
 from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
 from experiments.parallel.policies.zero import Zero
 from experiments.parallel.policies.zero_bubble import ZeroBubble
@@ -26,6 +28,7 @@ from experiments.run import run
 from experiments.sources import layers_of
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
+from experiments.workloads.transformer_layers import CAPTURED, OPERATORS
 from tests.conftest import ROOT
 from tests.experiments.parallel.builders import chain, cluster, estimate
 from tests.experiments.parallel.tensor_plans import in_tensor_groups
@@ -38,15 +41,35 @@ PLANS: dict[str, LivePolicy] = {
     "zero 1": Zero(stage=1, micro_batches=2),
     "zero 2": Zero(stage=2),
     "zero 3": Zero(stage=3, micro_batches=2),
+    "zero 3, layers computed again": Zero(stage=3, micro_batches=2, recompute=True, regather=False),
     "gpipe": GPipe(micro_batches=4),
+    "gpipe, computed again": GPipe(micro_batches=4, recompute=True),
     "1f1b": OneForwardOneBackward(micro_batches=4),
     "interleaved": Interleaved(micro_batches=4),
     "chimera": Chimera(micro_batches=4),
     "zb-h1": ZeroBubble(micro_batches=4),
     "interleaved-zb": ZeroBubble(variant="interleaved", micro_batches=4),
     "zb-v": ZeroBubble(variant="v", micro_batches=4),
+    "zb-h1, computed again": ZeroBubble(micro_batches=4, recompute=True),
 }
 PIPELINE = OneForwardOneBackward(stages=2, micro_batches=2)
+#: Plans over operators, of four ranks.
+TRANSFORMERS: dict[str, LivePolicy] = {
+    "megatron: tensor 2 x pipeline 2": Megatron(tensor=2, pipeline=2, micro_batch=2),
+    "megatron: tensor 4, all computed again": Megatron(tensor=4, pipeline=1, micro_batch=4, recompute="full"),
+    "megatron: tensor 2 x data 2, zero 1, blocks computed again": Megatron(
+        tensor=2, pipeline=1, micro_batch=2, zero=1, recompute="blocks"
+    ),
+    "megatron: tensor 2 x data 2, zero 3": Megatron(tensor=2, pipeline=1, micro_batch=2, zero=3),
+    "megatron: tensor 2 x data 2, zero 2, blocks computed again": Megatron(
+        tensor=2, pipeline=1, micro_batch=2, zero=2, recompute="blocks"
+    ),
+    "megatron: pipeline 2 x data 2, all computed again": Megatron(
+        tensor=1, pipeline=2, micro_batch=1, recompute="full"
+    ),
+    "fsdp": Fsdp(micro_batches=2),
+    "fsdp, blocks computed again": Fsdp(micro_batches=2, recompute="blocks"),
+}
 #: A policy, the workers it plans for, the devices of a worker, sequences cut or not, ZeRO: four ranks each.
 COMPOSED: dict[str, tuple[LivePolicy, int, int, bool, int]] = {
     "tensor 4": (DataParallel(micro_batches=2), 1, 4, False, 0),
@@ -58,13 +81,13 @@ COMPOSED: dict[str, tuple[LivePolicy, int, int, bool, int]] = {
 
 
 def _jobs(
-    folder: Path, plans: dict[str, ParallelPlan], layers: tuple[str, ...], source: ModelSource
+    folder: Path, plans: dict[str, tuple[ParallelPlan, tuple[str, ...]]], source: ModelSource
 ) -> dict[str, Any]:
     """Every plan on a small GPT whose embedding is tied to its head, carried out by the same processes."""
     from experiments.parallel.live.job import Job
 
     made = {}
-    for name, plan in plans.items():
+    for name, (plan, layers) in plans.items():
         made[name] = Job(plan, layers, source, 0, folder / name.replace(" ", "-"))
         made[name].folder.mkdir()
         made[name].save()
@@ -78,25 +101,32 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     model, source = _gpt(OPTIONS)
     hardware = cluster(1, 2)
     asked = estimate(model, hardware)
-    plans = {name: policy.place(model, hardware, 8, asked) for name, policy in PLANS.items()}
-    return _jobs(tmp_path_factory.mktemp("two"), plans, model.layer, source)
+    plans = {name: (policy.place(model, hardware, 8, asked), model.layer) for name, policy in PLANS.items()}
+    return _jobs(tmp_path_factory.mktemp("two"), plans, source)
 
 
 @pytest.fixture(scope="module")
 def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Four ranks, float64: Adam turns a rounding error of a gradient that should be zero into a whole update."""
-    model, source = _gpt(WorkloadOptions(batch=8, sequence=16, optimizer="adamw", dtype="float64"))
+    options = WorkloadOptions(batch=8, sequence=16, optimizer="adamw", dtype="float64")
+    model, source = _gpt(options)
     plans = {}
     for name, (policy, workers, ranks, sequence, zero) in COMPOSED.items():
         hardware = cluster(1, workers)
         plan = policy.place(model, hardware, 8, estimate(model, hardware, "float64"))
         plan = in_tensor_groups(plan, model, ranks, sequence) if ranks > 1 else plan
         plans[name] = replace(plan, zero=zero)
-    return _jobs(tmp_path_factory.mktemp("four"), plans, model.layer, source)
+    placed = {name: (plan, model.layer) for name, plan in plans.items()}
+    rows, _ = _gpt(options, OPERATORS)
+    for name, transformer in TRANSFORMERS.items():
+        plan = transformer.place(rows, cluster(1, 4), 8, estimate(rows, cluster(1, 4), "float64"))
+        placed[name] = plan, rows.layer
+    return _jobs(tmp_path_factory.mktemp("four"), placed, source)
 
 
-def _gpt(options: WorkloadOptions) -> tuple[LayerGraph, ModelSource]:
-    model, loaded = layers_of(Workload("zoo:gpt2-tiny", options=options), resolve("cpu-generic").device)
+def _gpt(options: WorkloadOptions, layers: str = CAPTURED) -> tuple[LayerGraph, ModelSource]:
+    device = resolve("cpu-generic").device
+    model, loaded = layers_of(Workload("zoo:gpt2-tiny", options=options), device, granularity=layers)
     return model, loaded.value
 
 
@@ -123,7 +153,7 @@ def test_gradients_and_weights_are_those_of_one_process(jobs: dict[str, Any], na
     assert difference(jobs[name], "weights", reference.weights) <= 1e-6
 
 
-@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.parametrize("name", [*COMPOSED, *TRANSFORMERS])
 def test_cut_layers_in_replicas_and_pipelines_too(composed: dict[str, Any], name: str) -> None:
     from experiments.parallel.live import difference, single_process
 
@@ -173,9 +203,21 @@ def test_what_is_simulated_only_is_refused_before_a_process_starts(jobs: dict[st
     from experiments.parallel.live import measure
 
     job = jobs["gpipe"]
-    plan = replace(job.plan, recompute=(0,))
-    with pytest.raises(BadInput, match="the plan has recomputed layers"):
+    plan = replace(job.plan, zero=2)
+    with pytest.raises(BadInput, match="ZeRO stage 2 or 3 in a pipeline"):
         measure(plan, chain(2), job.source, 0, silent)
+    rows, source = _gpt(OPTIONS, OPERATORS)
+    hardware = cluster(1, 2)
+    for policy, what in (
+        (Megatron(tensor=1, pipeline=1, context=2), "context parallelism"),
+        (
+            Megatron(tensor=2, pipeline=1, recompute="selective"),
+            "operators of a block that are computed again alone",
+        ),
+    ):
+        plan = policy.place(rows, hardware, 8, estimate(rows, hardware))
+        with pytest.raises(BadInput, match=what):
+            measure(plan, rows, source, 0, silent)
 
 
 def test_a_rank_that_fails_ends_the_others_and_says_why(tmp_path: Path, jobs: dict[str, Any]) -> None:

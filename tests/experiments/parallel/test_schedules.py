@@ -94,14 +94,20 @@ def test_what_only_later_stages_read_again_is_kept_there() -> None:
     come from the layer before. 1F1B on three devices holds 3, 2 and 1 micro-batches; the last layer's 4 are read by
     nobody else, so they stay.
     """
-    handed = [Handed(layer, *rest) for layer in (0, 1) for rest in ((4.0, (layer + 1,)), (3.0, (layer, layer + 1)))]
+    handed = [
+        Handed(layer, *rest) for layer in (0, 1) for rest in ((4.0, (layer + 1,)), (3.0, (layer, layer + 1)))
+    ]
     model, hardware = replace(chain(3, stash_bytes=10.0), handed=tuple(handed)), cluster(1, 3)
     asked = estimate(model, hardware)
     plan = OneForwardOneBackward().place(model, hardware, 8, asked)
     assert [usage.peak for usage in simulate(plan, asked).memory] == [3 * 6, 2 * (6 + 7), 10 + 7]
     again = replace(plan, recompute=(1,))
     kept = [usage.peak for usage in simulate(again, asked).memory]
-    assert kept == [3 * 6, 6, 10 + 7]  # a middle layer that is computed again keeps no input here: outputs move no bytes
+    assert kept == [
+        3 * 6,
+        6,
+        10 + 7,
+    ]  # a middle layer that is computed again keeps no input here: outputs move no bytes
 
 
 def test_left_over_devices_replicate_the_pipeline() -> None:

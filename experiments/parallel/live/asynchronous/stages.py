@@ -205,4 +205,3 @@ class StageRunner:
         kept = correction_share(self.learning.decay, delay)
         for change, old, new in zip(self.change, before, now, strict=True):
             change.mul_(kept).add_(new - old, alpha=1 - kept)
-

@@ -139,6 +139,8 @@ class _Gathered:
             ]
             for end in ("first", "last")
         )
+        self.tied = np.where(plans.pipeline > 1, np.array([cost.tied for cost in costs])[place], 0.0)
+        self.last[2] += self.tied
         self.block_parameters = column("block", "parameters")
         block_kept, core_kept = column("block", "kept"), column("core", "kept")
         boundary = np.array([cost.boundary for cost in costs])[place]
@@ -167,14 +169,17 @@ class _Gathered:
                 for index, row in zip(first, distinct, strict=True)
             ]
         )[place.reshape(-1)]
+        # The gradients of a tied table: two of a pair send each other half, twice.
+        size = self.tied * self.analytic.estimate.states.gradient
+        self.tie = np.where(self.tied > 0, 2 * lines[:, 0] + lines[:, 1] * size, 0.0)
         self.hop = np.where(plans.pipeline > 1, lines[:, 0] + lines[:, 1] * self.crossing, 0.0)
         self.ring = lines[:, 2], lines[:, 3]
 
     # --- time -----------------------------------------------------------------------------------------------
 
     def step_time(self) -> Floats:
-        """Micro-batches, the exchange that they do not hide, the update."""
-        return self._pipeline() + self._exchange() + self._update()
+        """Micro-batches, the exchange that they do not hide, that of a tied table, the update."""
+        return self._pipeline() + self._exchange() + self.tie + self._update()
 
     def _pipeline(self) -> Floats:
         plans, m = self.plans, self.micro_batches

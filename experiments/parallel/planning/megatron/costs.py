@@ -48,7 +48,7 @@ class Costs:
     """One division and micro-batch: a block, its attention core, embedding and end.
 
     ``boundary`` are the bytes of a block's input that a device keeps, ``core_input`` of an attention core's, ``crossing`` those
-    that each of a worker's devices sends to the next stage.
+    that each of a worker's devices sends to the next stage, ``tied`` the parameters of a copy of the table that the logits read.
     """
 
     block: Part
@@ -58,6 +58,7 @@ class Costs:
     boundary: float
     core_input: float
     crossing: float
+    tied: float
 
 
 class Lines(NamedTuple):
@@ -104,6 +105,7 @@ class CostTable:
             boundary=whole / (start.activations if start else 1),
             core_input=float(self.model.output_bytes[read].sum()) * scale / mesh.devices,
             crossing=whole / mesh.devices,
+            tied=sum(tie[2] for tie in self.model.facts["tied"]) / self.estimate.states.weight / mesh.tensor,
         )
 
     def _part(self, layers: Sequence[int], *, mesh: Mesh, samples: int, sharded: dict[int, Sharding]) -> Part:

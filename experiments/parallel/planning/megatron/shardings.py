@@ -80,7 +80,7 @@ class _Shardings:
         if part == "embedding":
             return self._embedding(layer)
         if part == "loss":
-            return self._inside(layer, (self._collective("all_reduce", 12.0 * self.transformer.sequence),))
+            return self._inside(layer, (self._collective("all_reduce", self._loss_bytes),))
         parts = self.mesh.between
         return Sharding(layer, "sequence", parts, 1, parts)
 
@@ -93,6 +93,11 @@ class _Shardings:
     def _activation(self) -> float:
         """Bytes of a sample's hidden values on the devices of one tensor group."""
         return self.transformer.sequence * self.transformer.hidden * self.size / self.mesh.context
+
+    @property
+    def _loss_bytes(self) -> float:
+        """Of each token the largest logit, the sum of exponentials and the target's logit."""
+        return 3.0 * max(4, self.size) * self.transformer.sequence
 
     def _into(self) -> tuple[Collective, ...]:
         """Forward, before the first product of a pair."""
@@ -129,9 +134,16 @@ class _Shardings:
         return Sharding(layer, axis, mesh.devices, mesh.tensor, mesh.between, forward, backward)
 
     def _rows(self, layer: int) -> Sharding:
+        """The bias behind the sum is whole on every device."""
         mesh = self.mesh
         forward, backward = self._behind()
-        return Sharding(layer, "row", mesh.devices, mesh.tensor, mesh.devices, forward, backward)
+        parts = self._parts(layer, self.transformer.hidden if self.transformer.bias == "all" else 0)
+        return Sharding(layer, "row", mesh.devices, parts, mesh.devices, forward, backward)
+
+    def _parts(self, layer: int, whole: int) -> float:
+        """How many times a device's parameters of ``layer`` go into all of them, ``whole`` of which everybody has."""
+        held = float(self.model.parameter_bytes[layer]) / self.size
+        return held / ((held - whole) / self.mesh.tensor + whole)
 
     def _inside(self, layer: int, forward: tuple[Collective, ...] = ()) -> Sharding:
         """Between a pair of products everything is divided by heads or columns."""
@@ -151,6 +163,8 @@ class _Shardings:
         return Sharding(layer, "heads", mesh.devices, 1, mesh.devices, (gather,), (gather, scatter))
 
     def _embedding(self, layer: int) -> Sharding:
+        """Learned positions are whole on every device."""
         mesh = self.mesh
         forward, backward = self._behind()
-        return Sharding(layer, "vocabulary", mesh.between, mesh.tensor, mesh.between, forward, backward)
+        parts = self._parts(layer, self.transformer.positions * self.transformer.hidden)
+        return Sharding(layer, "vocabulary", mesh.between, parts, mesh.between, forward, backward)

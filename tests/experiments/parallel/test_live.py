@@ -50,24 +50,17 @@ PLANS: dict[str, LivePolicy] = {
     "zb-h1": ZeroBubble(micro_batches=4),
     "interleaved-zb": ZeroBubble(variant="interleaved", micro_batches=4),
     "zb-v": ZeroBubble(variant="v", micro_batches=4),
-    "zb-h1, computed again": ZeroBubble(micro_batches=4, recompute=True),
 }
 PIPELINE = OneForwardOneBackward(stages=2, micro_batches=2)
 #: Plans over operators, of four ranks.
 TRANSFORMERS: dict[str, LivePolicy] = {
-    "megatron: tensor 2 x pipeline 2": Megatron(tensor=2, pipeline=2, micro_batch=2),
-    "megatron: tensor 4, all computed again": Megatron(tensor=4, pipeline=1, micro_batch=4, recompute="full"),
-    "megatron: tensor 2 x data 2, zero 1, blocks computed again": Megatron(
-        tensor=2, pipeline=1, micro_batch=2, zero=1, recompute="blocks"
+    "megatron: tensor 2 x pipeline 2, blocks computed again": Megatron(
+        tensor=2, pipeline=2, micro_batch=4, recompute="blocks"
     ),
-    "megatron: tensor 2 x data 2, zero 3": Megatron(tensor=2, pipeline=1, micro_batch=2, zero=3),
-    "megatron: tensor 2 x data 2, zero 2, blocks computed again": Megatron(
-        tensor=2, pipeline=1, micro_batch=2, zero=2, recompute="blocks"
+    "megatron: tensor 2 x data 2, zero 3": Megatron(tensor=2, pipeline=1, micro_batch=4, zero=3),
+    "megatron: pipeline 2 x data 2, zero 1, all computed again": Megatron(
+        tensor=1, pipeline=2, micro_batch=2, zero=1, recompute="full"
     ),
-    "megatron: pipeline 2 x data 2, all computed again": Megatron(
-        tensor=1, pipeline=2, micro_batch=1, recompute="full"
-    ),
-    "fsdp": Fsdp(micro_batches=2),
     "fsdp, blocks computed again": Fsdp(micro_batches=2, recompute="blocks"),
 }
 #: A policy, the workers it plans for, the devices of a worker, sequences cut or not, ZeRO: four ranks each.

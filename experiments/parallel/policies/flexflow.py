@@ -9,12 +9,14 @@ Left open by the paper: contention (a link runs one transfer at a time), how gra
 replicate them, on a lane beside transfers), and which devices an operator may have (here blocks of neighbours that its parts
 fill; the order of parts is fixed). Not reproduced: measured times of tiles (an operator's time divides by its parts) and
 degrees that do not divide a dimension. Plans that divide by more than samples are simulated one layer after another, so their
-simulated step may take longer than predicted where the search runs layers at once; the notes say which case it is.
+simulated step may take longer than predicted where the search runs layers at once; the notes say which case it is, and unless
+``judge`` says ``costs`` the plan of data parallelism is taken where its simulated step is shorter.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +29,7 @@ from experiments.parallel.planning.operators.annealing import Chain, Rules, anne
 from experiments.parallel.planning.operators.divisions import BATCH
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.placed_plan import placed_plan
+from experiments.parallel.planning.operators.pricing import DATA_PARALLEL, JUDGES, SIMULATOR, taken
 from experiments.parallel.planning.operators.task_graph import Placement, Tasks, placements_of
 from experiments.parallel.planning.operators.task_times import simulated
 from experiments.workloads.layers import LayerGraph
@@ -49,6 +52,8 @@ class FlexFlow(ParallelPolicy):
         "soap", "what may be divided: all four, or samples and devices", choices=("soap", "so")
     )
 
+    judge: str = knob(SIMULATOR, "what says which plan is best: a step, or the task graph", choices=JUDGES)
+
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         costs = OperatorCosts(estimate, batch, (BATCH,) if self.dimensions == "so" else None)
         rng = np.random.default_rng(estimate.seed)
@@ -61,7 +66,15 @@ class FlexFlow(ParallelPolicy):
             for i, start in enumerate(starts)
         ]
         best = min(chains, key=lambda chain: chain.seconds)
-        return placed_plan(costs, best.best, _notes(costs, chains, best))
+        placements = {"the best of the chains": best.best}
+        if replicated := _data_parallel(costs):
+            placements[DATA_PARALLEL] = replicated
+        plans = {name: placed_plan(costs, placed, {}) for name, placed in placements.items()}
+        spans = {name: simulated(Tasks(costs, placed)).span for name, placed in placements.items()}
+        found, steps = taken(self.judge, estimate, plans, spans)
+        notes = _notes(costs, chains, placements[found], spans)
+        told = {"taken": found, "simulated_steps": steps, "predicted_step_time": spans[found]}
+        return replace(plans[found], notes={**plans[found].notes, **notes, **told})
 
     def _starts(self, costs: OperatorCosts, rng: np.random.Generator) -> list[list[Placement]]:
         """Data parallelism (one device where samples do not divide) and a random placement."""
@@ -85,13 +98,13 @@ def _serial(costs: OperatorCosts) -> list[Placement]:
     return [Placement(choices[0]) for choices in costs.choices]
 
 
-def _notes(costs: OperatorCosts, chains: list[Chain], best: Chain) -> dict[str, Any]:
-    replicated = _data_parallel(costs)
+def _notes(
+    costs: OperatorCosts, chains: list[Chain], placed: list[Placement], spans: Mapping[str, float]
+) -> dict[str, Any]:
     return {
-        "predicted_step_time": best.seconds,
         "serial_time": simulated(Tasks(costs, _serial(costs))).span,
         "lower_bound": costs.serial_seconds / costs.devices,
-        "data_parallel_time": simulated(Tasks(costs, replicated)).span if replicated else None,
+        "data_parallel_time": spans.get(DATA_PARALLEL),
         "proposals": sum(chain.proposals for chain in chains),
         "accepted": sum(chain.accepted for chain in chains),
         "curves": [[list(point) for point in chain.curve[-MOST_POINTS:]] for chain in chains],
@@ -101,7 +114,7 @@ def _notes(costs: OperatorCosts, chains: list[Chain], best: Chain) -> dict[str, 
                 "division": axes.text(placement.degrees),
                 "devices": list(range(placement.first, placement.first + placement.parts)),
             }
-            for operator, axes, placement in zip(costs.operators, costs.axes, best.best, strict=True)
+            for operator, axes, placement in zip(costs.operators, costs.axes, placed, strict=True)
             if operator.share
         ],
     }

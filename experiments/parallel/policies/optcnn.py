@@ -9,19 +9,33 @@ Left open by the paper: graphs that do not reduce (here enumerated neighbour by 
 how t_C is measured (here an operator's time divides by its parts); how a gradient is reduced (here a ring). Not reproduced:
 degrees that do not divide a dimension. An operator whose dimensions the model does not tell is divided by samples only; the
 notes count such operators.
+
+Different here unless ``judge`` says ``costs``: in the plan as carried out gradients travel beside the backward pass, which no
+sum of costs can know. So the optimum is sought twice, with all of t_S and with none, and of the two and data parallelism the
+plan is taken whose simulated step is shortest. Where the optimum does not fit a device, every byte gets a price
+(``planning.operators.pricing``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
-from experiments.parallel.planning.operators.divisions import BATCH
+from experiments.parallel.planning.operators.divisions import BATCH, Configuration
 from experiments.parallel.planning.operators.elimination import Elimination, eliminate
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
+from experiments.parallel.planning.operators.pricing import (
+    DATA_PARALLEL,
+    EXPOSED,
+    JUDGES,
+    SIMULATOR,
+    Pricing,
+    taken,
+)
 from experiments.parallel.planning.operators.sharded_plan import CARRIED, sharded_plan
 from experiments.workloads.layers import LayerGraph
 
@@ -40,19 +54,46 @@ class OptCnn(ParallelPolicy):
     name: ClassVar[str] = "optcnn"
 
     dimensions: str = knob("all", "dimensions over which operators may be divided", choices=tuple(DIMENSIONS))
+    judge: str = knob(SIMULATOR, "what says which plan is best: a simulated step, or the sum", choices=JUDGES)
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         costs = OperatorCosts(estimate, batch, DIMENSIONS[self.dimensions])
-        tables = costs.tables()
-        found = eliminate(tables.nodes, tables.edges)
-        chosen = [choices[index] for choices, index in zip(tables.choices, found.choices, strict=True)]
-        return sharded_plan(costs, chosen, _notes(costs, tables, found))
+        pricing = Pricing(costs)
+        found = {
+            f"{exposed:.0%} of t_S": _optimum(costs, pricing, exposed)
+            for exposed in (EXPOSED if self.judge == SIMULATOR else EXPOSED[:1])
+        }
+        chosen = {name: optimum.choices for name, optimum in found.items()}
+        if replicated := costs.data_parallel():
+            chosen[DATA_PARALLEL] = tuple(replicated)
+        sums = {name: pricing.tables.total(choices) for name, choices in chosen.items()}
+        plans = {name: _plan(costs, choices) for name, choices in chosen.items()}
+        best, simulated = taken(self.judge, estimate, plans, sums)
+        notes = _notes(costs, pricing.tables, found.get(best, next(iter(found.values()))))
+        told = {"predicted_step_time": sums[best], "taken": best, "simulated_steps": simulated}
+        return replace(plans[best], notes={**told, **notes})
+
+
+def _optimum(costs: OperatorCosts, pricing: Pricing, exposed: float) -> Elimination:
+    """The least sum with so much of t_S, among what fits if anything does."""
+    return pricing.solved(
+        lambda tables: eliminate(tables.nodes, tables.edges),
+        lambda found: pricing.needed(_configurations(costs, found.choices)),
+        exposed,
+    )
+
+
+def _configurations(costs: OperatorCosts, choices: Sequence[int]) -> list[Configuration]:
+    return [options[index] for options, index in zip(costs.choices, choices, strict=True)]
+
+
+def _plan(costs: OperatorCosts, choices: Sequence[int]) -> ParallelPlan:
+    return sharded_plan(costs, _configurations(costs, choices), {})
 
 
 def _notes(costs: OperatorCosts, tables: CostTables, found: Elimination) -> dict[str, Any]:
-    """Predicted seconds a step, and what the search did."""
+    """What to compare with, and what the search did."""
     return {
-        "predicted_step_time": found.cost,
         **costs.reference_times(tables),
         "exact": found.exact,
         "operators": len(tables.choices),

@@ -133,7 +133,11 @@ class TestSearch:
         tables = costs.tables()
         best = min(map(tables.total, itertools.product(*(range(len(c)) for c in tables.choices))))
         limits = Limits(1e9, 10**6, threshold, 1000)
-        found = joint_search(_space(costs, tables), limits, lambda _: None)
+        found = joint_search(
+            _space(costs, tables, {e: costs.transfer_from_afar(*e) for e in tables.edges}),
+            limits,
+            lambda _: None,
+        )
         assert found.seconds == pytest.approx(best)
         assert tables.total(found.choices) == pytest.approx(best)
 

@@ -2,25 +2,30 @@
 
 Source: Jia et al. (FlexFlow), SysML'19, section 6, and the released ``model.cc``: a worse proposal is accepted with probability
 exp(-alpha x difference), the difference in milliseconds and not relative to the cost; every min(1000, max(1, budget / 100))
-proposals the chain goes back to the best placement so far; the last operator is not touched.
+proposals the chain goes back to the best placement so far; the last operator is not touched; a plan costs a millisecond more
+for each megabyte that a device lacks. Here the random number that decides is drawn before a proposal is simulated, so that the
+simulation can stop where the proposal is sure to be refused.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from experiments.core.progress import Progress
+from experiments.parallel.planning.operators.footprint import Footprint
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
-from experiments.parallel.planning.operators.task_graph import Placement, Tasks, placements_of
-from experiments.parallel.planning.operators.task_times import Times, changed, simulated
+from experiments.parallel.planning.operators.task_graph import Change, Placement, Tasks, placements_of
+from experiments.parallel.planning.operators.task_times import Times, changed, completed, simulated
+from experiments.workloads.step import Floats
 
 #: Chance that a proposal copies a neighbour's configuration, and that it goes on along the next edge (released code).
 COPY, GO_ON = 0.25, 0.75
 MILLISECONDS = 1e3
+SECONDS_PER_MISSING_BYTE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -54,52 +59,81 @@ def annealed(
     """A chain from ``start``; it stops at the budget, or when half of it brought nothing better."""
     options = [placements_of(costs, number) for number in range(len(costs.operators))]
     movable = [number for number, found in enumerate(options[:-1]) if len(found) > 1]
-    tasks = Tasks(costs, list(start))
-    times = simulated(tasks)
-    chain = Chain(list(start), times.span, curve=[(0, times.span)])
-    update: Callable[[Tasks, Times], Times] = changed if rules.delta else lambda tasks, _: simulated(tasks)
+    walk = _Walk(costs, start, rules.delta)
+    chain = Chain(list(start), walk.cost, curve=[(0, walk.cost)])
     span = min(1000, max(1, rules.budget // 100))
     for proposal in range(1, rules.budget + 1):
         if not movable or proposal - chain.curve[-1][0] > max(rules.budget // 2, 1):
             break
         if proposal % span == 0:
-            times = _moved(tasks, dict(enumerate(chain.best)), times, update)
-        moves = _proposal(costs, tasks.placements, movable, options, rules, rng)
-        before = {number: tasks.placements[number] for number in moves}
-        tried = _moved(tasks, moves, times, update)
+            walk.step(dict(enumerate(chain.best)), math.inf)
+        moves = _proposal(costs, walk.placements, movable, options, rules, rng)
+        chain.accepted += walk.step(moves, walk.cost + _patience(rules.alpha, rng))
         chain.proposals = proposal
-        if _accepted(tried.span - times.span, rules.alpha, rng):
-            times, chain.accepted = tried, chain.accepted + 1
-        else:
-            _restored(tasks, before)
-        if times.span < chain.seconds:
-            chain.best, chain.seconds = list(tasks.placements), times.span
-            chain.curve.append((proposal, times.span))
+        if walk.cost < chain.seconds:
+            chain.best, chain.seconds = walk.placements, walk.cost
+            chain.curve.append((proposal, walk.cost))
         progress(proposal / rules.budget, f"best of {proposal} plans: {chain.seconds:.4g} s")
     return chain
 
 
-def _accepted(worse: float, alpha: float, rng: np.random.Generator) -> bool:
-    """A random number is drawn for a worse proposal only."""
-    return worse < 0 or rng.random() < math.exp(-alpha * MILLISECONDS * worse)
+def _patience(alpha: float, rng: np.random.Generator) -> float:
+    """How many seconds worse a proposal may be: more than w with probability exp(-alpha w)."""
+    drawn = -math.log(1.0 - rng.random())
+    return drawn / (alpha * MILLISECONDS) if alpha else math.inf
 
 
-def _moved(
-    tasks: Tasks, moves: dict[int, Placement], times: Times, update: Callable[[Tasks, Times], Times]
-) -> Times:
-    for number, placement in moves.items():
-        if tasks.placements[number] != placement:
-            tasks.place(number, placement)
-    return update(tasks, times) if tasks.changed or tasks.removed else times
+class _Walk:
+    """Where a chain is: a placement of all operators, when their tasks run, and the bytes on each device."""
 
+    def __init__(self, costs: OperatorCosts, start: Sequence[Placement], delta: bool) -> None:
+        self._delta, self._footprint = delta, Footprint(costs)
+        self._tasks = Tasks(costs, list(start))
+        self._times = simulated(self._tasks)
+        self._bytes = self._footprint.by_device(start)
+        self.cost = self._times.span + self._penalty(self._bytes)
 
-def _restored(tasks: Tasks, before: dict[int, Placement]) -> None:
-    """The tasks as they were; the times of then are still known."""
-    for number, placement in before.items():
-        if tasks.placements[number] != placement:
-            tasks.place(number, placement)
-    tasks.changed.clear()
-    tasks.removed.clear()
+    @property
+    def placements(self) -> list[Placement]:
+        return list(self._tasks.placements)
+
+    def step(self, moves: Mapping[int, Placement], limit: float) -> bool:
+        """Moves operators unless that costs more than ``limit`` seconds; whether it did."""
+        now = self._tasks.placements
+        real = {number: placement for number, placement in moves.items() if now[number] != placement}
+        if not real:
+            return True
+        held = self._moved_bytes(real)
+        room = limit - self._penalty(held)
+        change = self._tasks.move(real)
+        times = self._simulated(change, room)
+        if times is None:
+            self._tasks.undo(change)
+            return False
+        self._tasks.keep(change)
+        self._times, self._bytes = times, held
+        self.cost = times.span + self._penalty(held)
+        return True
+
+    def _simulated(self, change: Change, limit: float) -> Times | None:
+        """Nothing where the tasks end after ``limit``."""
+        if not self._delta:
+            times = simulated(self._tasks)
+            return times if times.span <= limit else None
+        trial = changed(self._tasks, self._times, change, limit)
+        return completed(self._tasks, self._times, change, trial) if trial.span <= limit else None
+
+    def _moved_bytes(self, moves: Mapping[int, Placement]) -> Floats:
+        found = self._bytes.copy()
+        for number, new in moves.items():
+            old = self._tasks.placements[number]
+            found[old.first : old.first + old.parts] -= self._footprint.held(number, old.degrees)
+            found[new.first : new.first + new.parts] += self._footprint.held(number, new.degrees)
+        return found
+
+    def _penalty(self, held: Floats) -> float:
+        """Seconds for what does not fit."""
+        return float(np.maximum(held - self._footprint.capacity, 0).sum()) * SECONDS_PER_MISSING_BYTE
 
 
 def _proposal(

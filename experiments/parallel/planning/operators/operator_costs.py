@@ -2,7 +2,8 @@
 
 Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks" (OptCNN), ICML'18, section 4:
 the cost of a step is the sum over layers of t_C and t_S and over edges of t_X; transfers follow from the regions that a
-part reads and that are not on its device. Forward and backward transfers mirror each other.
+part reads and that are not on its device. Forward and backward transfers mirror each other. Gradients of several layers
+travel together as the plan is carried out, so that t_S has only its share of a bucket's latency.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.core.units import DTYPE_BYTES
-from experiments.parallel.interface import PER_STEP, Collective, Estimate
+from experiments.parallel.interface import PER_STEP, Collective, Estimate, Synchronisation
 from experiments.parallel.planning.operators.divisions import (
     BATCH,
     Axes,
@@ -29,7 +30,7 @@ from experiments.parallel.planning.operators.divisions import (
     resident,
 )
 from experiments.parallel.planning.operators.operators import operators_of
-from experiments.parallel.planning.operators.wires import Wires
+from experiments.parallel.planning.operators.wires import Wires, in_bucket
 from experiments.workloads.einsum import Operand
 from experiments.workloads.step import Floats
 
@@ -87,7 +88,14 @@ class OperatorCosts:
         self.choices = tuple(_allowed(axes, self.devices, only, most) for axes in self.axes)
         self.slowdown = max(estimate.slowdown(device) for device in range(self.devices))
         self.edges = self._edges()
+        gradients = float(self.model.parameter_bytes.sum()) * self._gradient
+        self.bucket = min(Synchronisation().bucket_bytes, gradients)
         self._fractions: dict[object, tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]] = {}
+
+    @property
+    def _gradient(self) -> float:
+        """Bytes of a gradient for each byte of a parameter."""
+        return self.estimate.states.gradient / DTYPE_BYTES[self.estimate.dtype]
 
     def _edges(self) -> dict[tuple[int, int], list[Operand]]:
         """Source and reader, and what is read: a tensor may be read several times."""
@@ -117,8 +125,16 @@ class OperatorCosts:
     def exchanged(self, number: int, choice: Configuration) -> float:
         """t_S and the sums of partial results, in seconds."""
         summed = self.summation(number, choice)
-        own = self.wires.seconds(summed) if summed else 0.0
-        return own + sum(self.wires.seconds(reduction) for reduction in self.reductions(number, choice))
+        return (self.wires.seconds(summed) if summed else 0.0) + self.synchronised(number, choice)
+
+    def synchronised(self, number: int, choice: Configuration) -> float:
+        """t_S in seconds."""
+        found = self.reductions(number, choice)
+        return sum(in_bucket(self.wires.cost(r.kind, r.ranks, r.stride), r.bytes, self.bucket) for r in found)
+
+    def synchronisation(self, number: int) -> Floats:
+        """t_S of every configuration. Shape: (configurations,)."""
+        return np.array([self.synchronised(number, choice) for choice in self.choices[number]])
 
     def summation(self, number: int, choice: Configuration) -> Collective | None:
         """The forward all-reduce of partial results, for the whole batch."""
@@ -132,10 +148,9 @@ class OperatorCosts:
         """The all-reduces of gradients once a step, one for each way to replicate a parameter."""
         axes = self.axes[number]
         found: dict[tuple[int, int], float] = defaultdict(float)
-        gradient = self.estimate.states.gradient / DTYPE_BYTES[self.estimate.dtype]
         for operand in self.operators[number].parameters:
             parts = axes.degrees_of(choice, operand.dims)
-            found[math.prod(choice) // parts, parts] += operand.bytes * gradient / parts
+            found[math.prod(choice) // parts, parts] += operand.bytes * self._gradient / parts
         return [Collective("all_reduce", b, r, s, per=PER_STEP) for (r, s), b in found.items() if r > 1 and b]
 
     # --- edges ----------------------------------------------------------------------------------------------------

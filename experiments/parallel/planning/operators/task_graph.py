@@ -6,26 +6,32 @@ is a transfer task on a link; backward passes mirror it. Parts that replicate pa
 
 A link is a serial device like any other: the way out of a device inside its node, the way out of a node on the network;
 synchronisation has one lane in each node and one on the network. A task's number says what it is, and grows along every
-dependency: so ties in time have one order, and a task can be found, removed and made again.
+dependency: so ties in time have one order. Tasks are kept in slots, which are used again.
+
+Seconds are whole multiples of ``TICK``: sums of them are exact, so a schedule that is moved in time stays the same to the bit.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments.hardware.patterns import ring_all_reduce
 from experiments.parallel.interface import Collective
 from experiments.parallel.planning.operators.divisions import Configuration, part_overlaps
+from experiments.parallel.planning.operators.lanes import Lanes
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
-from experiments.workloads.step import Floats
 
-#: Task numbers of one slot (an operator's parts, or the transfers before them).
+#: Task numbers of one group (an operator's parts, or the transfers before them).
 ROOM = 1 << 20
+#: Seconds; sums below 2,000 s are exact.
+TICK = 2.0**-42
+#: An operator (and -1), or an edge.
+Owner = tuple[int, int]
 
 
 class Placement(NamedTuple):
@@ -39,42 +45,79 @@ class Placement(NamedTuple):
         return math.prod(self.degrees)
 
 
+@dataclass(frozen=True)
+class Change:
+    """What moving operators did: tasks that came and went, those that stay but wait for others now, and what it was like."""
+
+    added: frozenset[int]
+    removed: frozenset[int]
+    touched: frozenset[int]
+    placements: Mapping[int, Placement]
+    made: Mapping[Owner, list[int]]
+
+
 class Tasks:
-    """The tasks of one step under one placement of every operator; ``changed`` are those whose inputs changed."""
+    """The tasks of one step under one placement of every operator. Columns are by slot; those that hold none have negative numbers.
+
+    ``work`` has the seconds of all tasks of each lane.
+    """
 
     def __init__(self, costs: OperatorCosts, placements: list[Placement]) -> None:
         self.costs, self.placements = costs, list(placements)
         self.count = len(costs.operators)
-        self.seconds: dict[int, float] = {}
-        self.lane: dict[int, int] = {}
-        self.before: dict[int, list[int]] = {}
-        self.after: dict[int, list[int]] = {}
-        self.changed: set[int] = set()
-        self.removed: set[int] = set()
-        self._made: dict[tuple[int, int], list[int]] = {}
-        self._edges: dict[int, list[tuple[int, int]]] = {number: [] for number in range(self.count)}
+        self.number: list[int] = []
+        self.seconds: list[float] = []
+        self.lane: list[int] = []
+        self.before: list[list[int]] = []
+        self.after: list[list[int]] = []
+        self._lanes = Lanes(costs)
+        self.work = [0.0] * self._lanes.count
+        self._empty: list[int] = []
+        self._slot_of: dict[int, int] = {}
+        self._made: dict[Owner, list[int]] = {}
+        self._edges: dict[int, list[Owner]] = {number: [] for number in range(self.count)}
         for source, reader in costs.edges:
             self._edges[source].append((source, reader))
             self._edges[reader].append((source, reader))
-        self._lanes = _Lanes(costs)
-        self._volumes = functools.cache(self._part_volumes)
-        for number in range(self.count):
-            self._add_operator(number)
-        for edge in costs.edges:
-            self._add_edge(*edge)
+        self._tiles = functools.cache(self._shared_tiles)
+        self._make(range(self.count), costs.edges)
 
     def __len__(self) -> int:
-        return len(self.seconds)
+        return len(self.slots)
 
-    def place(self, number: int, placement: Placement) -> None:
-        """Gives one operator another placement: its tasks and the transfers around it are made again."""
-        for edge in self._edges[number]:
-            self._remove(edge)
-        self._remove((number, -1))
-        self.placements[number] = placement
-        self._add_operator(number)
-        for edge in self._edges[number]:
-            self._add_edge(*edge)
+    @property
+    def slots(self) -> list[int]:
+        """Those that have a task."""
+        return [slot for slot, number in enumerate(self.number) if number >= 0]
+
+    def move(self, moves: Mapping[int, Placement]) -> Change:
+        """Gives operators other placements: their tasks and the transfers around them are made again."""
+        edges = dict.fromkeys(edge for number in moves for edge in self._edges[number])
+        owners = [*((number, -1) for number in moves), *edges]
+        made = {owner: self._made.pop(owner, []) for owner in owners}
+        removed = frozenset(task for tasks in made.values() for task in tasks)
+        before = {number: self.placements[number] for number in moves}
+        touched = self._detached(removed)
+        for number, placement in moves.items():
+            self.placements[number] = placement
+        touched |= self._make(moves, edges)
+        added = frozenset(task for owner in owners for task in self._made.get(owner, []))
+        return Change(added, removed, frozenset(touched - removed - added), before, made)
+
+    def undo(self, change: Change) -> None:
+        """All as it was before ``change``, the last one that was neither kept nor undone."""
+        self._detached(change.added)
+        for owner in change.made:
+            self._made.pop(owner, None)
+        self._emptied(change.added)
+        self._attach(change.removed)
+        self._made |= {owner: tasks for owner, tasks in change.made.items() if tasks}
+        for number, placement in change.placements.items():
+            self.placements[number] = placement
+
+    def keep(self, change: Change) -> None:
+        """Nobody will undo ``change``: the slots of what went may be used again."""
+        self._emptied(change.removed)
 
     # --- numbers ----------------------------------------------------------------------------------------------------
 
@@ -89,45 +132,81 @@ class Tasks:
 
     # --- making and removing ----------------------------------------------------------------------------------------
 
-    def _add(self, task: int, seconds: float, lane: int, owner: tuple[int, int]) -> None:
-        self.seconds[task], self.lane[task] = seconds, lane
-        self.before[task], self.after[task] = [], []
-        self._made.setdefault(owner, []).append(task)
-        self.changed.add(task)
-        self.removed.discard(task)
+    def _make(self, numbers: Iterable[int], edges: Iterable[Owner]) -> set[int]:
+        """Tasks of operators and edges; those that wait for others now."""
+        waiting: set[int] = set()
+        for number in numbers:
+            self._add_operator(number)
+        for source, reader in edges:
+            waiting |= self._add_edge(source, reader)
+        return waiting
+
+    def _add(self, number: int, seconds: float, lane: int, owner: Owner) -> int:
+        if self._empty:
+            slot = self._empty.pop()
+        else:
+            slot = len(self.number)
+            self.number.append(-1)
+            self.seconds.append(0.0)
+            self.lane.append(0)
+            self.before.append([])
+            self.after.append([])
+        whole = round(seconds / TICK) * TICK
+        self.number[slot], self.seconds[slot], self.lane[slot] = number, whole, lane
+        self.before[slot], self.after[slot] = [], []
+        self.work[lane] += whole
+        self._slot_of[number] = slot
+        self._made.setdefault(owner, []).append(slot)
+        return slot
 
     def _link(self, before: int, after: int) -> None:
         self.before[after].append(before)
         self.after[before].append(after)
-        self.changed.add(after)
 
-    def _remove(self, owner: tuple[int, int]) -> None:
-        for task in self._made.pop(owner, []):
-            for other in self.before.pop(task):
-                if other in self.after:
+    def _detached(self, gone: Collection[int]) -> set[int]:
+        """Other tasks forget these, which remember them; those that waited for one."""
+        touched = set()
+        for task in gone:
+            self.number[task] = ~self.number[task]
+            self.work[self.lane[task]] -= self.seconds[task]
+            for other in self.before[task]:
+                if other not in gone:
                     self.after[other].remove(task)
-            for other in self.after.pop(task):
-                if other in self.before:
+            for other in self.after[task]:
+                if other not in gone:
                     self.before[other].remove(task)
-                    self.changed.add(other)
-            del self.seconds[task], self.lane[task]
-            self.changed.discard(task)
-            self.removed.add(task)
+                    touched.add(other)
+        return touched
+
+    def _attach(self, tasks: Collection[int]) -> None:
+        for task in tasks:
+            self.number[task] = ~self.number[task]
+            self.work[self.lane[task]] += self.seconds[task]
+            self._slot_of[self.number[task]] = task
+            for other in self.before[task]:
+                if other not in tasks:
+                    self.after[other].append(task)
+            for other in self.after[task]:
+                if other not in tasks:
+                    self.before[other].append(task)
+
+    def _emptied(self, tasks: Iterable[int]) -> None:
+        self._empty += sorted(tasks)
 
     def _add_operator(self, number: int) -> None:
         placement, owner = self.placements[number], (number, -1)
+        backward = []
         for part in range(placement.parts):
             device = placement.first + part
             there, back = self._part_seconds(number, device)
-            self._add(self.forward(number, part), there / placement.parts, device, owner)
-            self._add(self.backward(number, part), back / placement.parts, device, owner)
-            self._link(self.forward(number, part), self.backward(number, part))
+            first = self._add(self.forward(number, part), there / placement.parts, device, owner)
+            backward.append(self._add(self.backward(number, part), back / placement.parts, device, owner))
+            self._link(first, backward[-1])
         for which, (reduction, group) in enumerate(self._reductions(number)):
-            task = self._synchronisation(number, which)
             seconds, lane = self._lanes.reduction(reduction.bytes, tuple(placement.first + p for p in group))
-            self._add(task, seconds, lane, owner)
+            task = self._add(self._synchronisation(number, which), seconds, lane, owner)
             for part in group:
-                self._link(self.backward(number, part), task)
+                self._link(backward[part], task)
 
     def _part_seconds(self, number: int, device: int) -> tuple[float, float]:
         """Forward and backward seconds of the whole operator on ``device``."""
@@ -143,48 +222,41 @@ class Tasks:
             for group in reduction.groups(range(placement.parts)):
                 yield reduction, group
 
-    def _add_edge(self, source: int, reader: int) -> None:
-        """Dependencies and transfers between the parts of two operators, forward and backward."""
+    def _add_edge(self, source: int, reader: int) -> set[int]:
+        """Dependencies and transfers between the parts of two operators, forward and backward; the tasks that wait."""
         sent, read, owner = self.placements[source], self.placements[reader], (source, reader)
-        volumes = self._volumes(source, reader, sent.degrees, read.degrees)
-        firsts = [
-            self._edges[end].index((source, reader)) * self.costs.devices**2 for end in (reader, source)
-        ]
-        for p, q in np.argwhere(volumes >= 0).tolist():
+        firsts = [self._edges[end].index(owner) * self.costs.devices**2 for end in (reader, source)]
+        there_group = 2 * reader * ROOM + firsts[0]
+        back_group = 2 * (2 * self.count - 1 - source) * ROOM + firsts[1]
+        waiting = set()
+        for p, q, size in self._tiles(source, reader, sent.degrees, read.degrees):
             tile = p * self.costs.devices + q
             here, there = sent.first + p, read.first + q
-            slots = [2 * reader * ROOM, 2 * (2 * self.count - 1 - source) * ROOM]
-            there_task, back_task = (slot + first + tile for slot, first in zip(slots, firsts, strict=True))
-            size = float(volumes[p, q])
-            self._pass(
-                self.forward(source, p), there_task, self.forward(reader, q), (here, there), size, owner
-            )
-            self._pass(
-                self.backward(reader, q), back_task, self.backward(source, p), (there, here), size, owner
-            )
+            ends = self._slot_of[self.forward(source, p)], self._slot_of[self.forward(reader, q)]
+            self._pass(ends, there_group + tile, (here, there), size, owner)
+            back = self._slot_of[self.backward(reader, q)], self._slot_of[self.backward(source, p)]
+            self._pass(back, back_group + tile, (there, here), size, owner)
+            waiting |= {ends[1], back[1]}
+        return waiting
 
     def _pass(
-        self,
-        before: int,
-        task: int,
-        after: int,
-        devices: tuple[int, int],
-        size: float,
-        owner: tuple[int, int],
+        self, ends: tuple[int, int], number: int, devices: tuple[int, int], size: float, owner: Owner
     ) -> None:
-        """``size`` bytes go from one device to another by ``task``; on one device, or without bytes, only the order is
-        kept.
+        """``size`` bytes go from the device of one task to that of another; on one device, or without bytes, only the
+        order is kept.
         """
+        before, after = ends
         if devices[0] == devices[1] or size == 0:
             self._link(before, after)
             return
-        seconds, lane = self._lanes.transfer(*devices, size)
-        self._add(task, seconds, lane, owner)
+        task = self._add(number, *self._lanes.transfer(*devices, size), owner)
         self._link(before, task)
         self._link(task, after)
 
-    def _part_volumes(self, source: int, reader: int, sent: Configuration, read: Configuration) -> Floats:
-        """Bytes that part ``q`` of the reader reads of what part ``p`` of the source made; -1: nothing. Shape: (p, q)."""
+    def _shared_tiles(
+        self, source: int, reader: int, sent: Configuration, read: Configuration
+    ) -> list[tuple[int, int, float]]:
+        """Parts of the source and of the reader of which one reads what the other made, and the bytes."""
         total = np.zeros((math.prod(sent), math.prod(read)))
         reads = np.zeros(total.shape, np.bool_)
         for operand in self.costs.edges[source, reader]:
@@ -193,34 +265,7 @@ class Tasks:
             shared = part_overlaps(there, wanted)[: total.shape[0], : total.shape[1]]
             total += shared / whole * operand.bytes
             reads |= shared > 0
-        return np.where(reads, total, -1.0)
-
-
-class _Lanes:
-    """Numbers of serial devices: those that compute, the ways out of devices and of nodes, lanes for synchronisation."""
-
-    def __init__(self, costs: OperatorCosts) -> None:
-        self._topology, self._node_of = costs.wires.topology, costs.wires.node_of
-        self._cluster, self._devices = costs.estimate.cluster, costs.devices
-        self._reduction = functools.cache(self._reduction_cost)
-
-    def transfer(self, source: int, target: int, size: float) -> tuple[float, int]:
-        """Seconds and lane."""
-        node = self._node_of[source]
-        if node == self._node_of[target]:
-            return self._cluster.nodes[node].link.time(size), self._devices + source
-        return self._cluster.network.time(size), 2 * self._devices + node
-
-    def reduction(self, size: float, group: tuple[int, ...]) -> tuple[float, int]:
-        latency, slope, lane = self._reduction(group)
-        return latency + slope * size, lane
-
-    def _reduction_cost(self, group: tuple[int, ...]) -> tuple[float, float, int]:
-        cost = self._topology.cost(ring_all_reduce(np.array([group]), self._topology))
-        nodes = {self._node_of[device] for device in group}
-        first = 2 * self._devices + len(self._cluster.nodes)
-        lane = first + (min(nodes) + 1 if len(nodes) == 1 else 0)
-        return cost.latency, cost.slope, lane
+        return [(p, q, float(total[p, q])) for p, q in np.argwhere(reads).tolist()]
 
 
 def placements_of(costs: OperatorCosts, number: int) -> list[Placement]:

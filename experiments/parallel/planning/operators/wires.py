@@ -12,6 +12,11 @@ from experiments.hardware.topology import Cost, Topology
 from experiments.parallel.interface import Collective
 
 
+def in_bucket(cost: Cost, size: float, bucket: float) -> float:
+    """Seconds of ``size`` bytes that travel with others: of a ``bucket``'s latency they have their share."""
+    return cost.latency * min(1.0, size / bucket) + cost.slope * size
+
+
 class Wires:
     """Seconds of collectives among all devices of ``cluster``, numbered node by node."""
 

@@ -1,0 +1,119 @@
+"""Cost tables in which gradients are hidden in part and memory has its price, and plans that the simulator tells apart.
+
+The sum of an additive cost knows neither that gradients travel beside the backward passes that are left, nor what fits a
+device. So a search may be done with another share of t_S, and with a price on every byte (the lambda of Unity's memory
+search), the lowest at which the result fits; which of the results is fastest the simulator says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from experiments.core.errors import Infeasible
+from experiments.parallel.interface import Estimate, ParallelPlan
+from experiments.parallel.planning.operators.divisions import Configuration
+from experiments.parallel.planning.operators.footprint import Footprint
+from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
+
+Solution = TypeVar("Solution")
+
+#: What of gradients is looked at as exposed: all, as papers add it up, or nothing.
+EXPOSED = (1.0, 0.0)
+#: What the plan is called that every search space contains.
+DATA_PARALLEL = "data parallelism"
+#: Who says which plan is best: the simulator, by the time of a step, or a planner's own costs.
+JUDGES = SIMULATOR, COSTS = "simulator", "costs"
+#: Times that a price is raised fourfold until a result fits, and halvings of what is left between two prices.
+RAISES, HALVINGS = 12, 6
+
+
+class Pricing:
+    """The tables of one model's ``costs``; ``tables`` are the plain ones."""
+
+    def __init__(self, costs: OperatorCosts) -> None:
+        self._numbers = range(len(costs.operators))
+        self.footprint, self.tables = Footprint(costs), costs.tables()
+        self._gradients = [costs.synchronisation(number) for number in self._numbers]
+        self._held = [self.footprint.column(number) for number in self._numbers]
+        self._first_price = costs.serial_seconds / costs.devices / self.footprint.capacity
+
+    def priced(self, exposed: float, price: float) -> CostTables:
+        """``exposed`` is the share of t_S that counts; ``price`` the seconds of a byte on a device."""
+        hidden = 1 - exposed
+        columns = zip(self.tables.nodes, self._gradients, self._held, strict=True)
+        nodes = tuple(own - hidden * gradients + price * held for own, gradients, held in columns)
+        return replace(self.tables, nodes=nodes)
+
+    def solved(
+        self,
+        solve: Callable[[CostTables], Solution],
+        needed: Callable[[Solution], float],
+        exposed: float = 1.0,
+    ) -> Solution:
+        """The solution without a price where it fits; else at the lowest price at which one does, or at the highest."""
+        found = solve(self.priced(exposed, 0.0))
+        if self._fits(needed(found)):
+            return found
+        low, high = 0.0, self._first_price
+        for _ in range(RAISES):
+            found = solve(self.priced(exposed, high))
+            if self._fits(needed(found)):
+                return self._cheaper(solve, needed, exposed, found, (low, high))
+            low, high = high, 4 * high
+        return found
+
+    def _cheaper(
+        self,
+        solve: Callable[[CostTables], Solution],
+        needed: Callable[[Solution], float],
+        exposed: float,
+        found: Solution,
+        prices: tuple[float, float],
+    ) -> Solution:
+        """At about the lowest price between two at which a solution fits."""
+        low, high = prices
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            tried = solve(self.priced(exposed, middle))
+            if self._fits(needed(tried)):
+                found, high = tried, middle
+            else:
+                low = middle
+        return found
+
+    def needed(self, chosen: Sequence[Configuration], firsts: Sequence[int] | None = None) -> float:
+        """Bytes on the fullest device; parts begin at the first device if nothing else is said."""
+        placed = zip(chosen, firsts or [0] * len(chosen), strict=True)
+        return float(self.footprint.by_device(placed).max())
+
+    def _fits(self, needed: float) -> bool:
+        return needed <= self.footprint.capacity
+
+
+def taken(
+    judge: str, estimate: Estimate, plans: Mapping[str, ParallelPlan], costs: Mapping[str, float]
+) -> tuple[str, dict[str, float | None]]:
+    """The best of ``plans`` by its simulated step, or by ``costs`` (the first of equals); and what was simulated."""
+    if judge == COSTS:
+        return min(plans, key=costs.__getitem__), {}
+    return fastest(estimate, plans)
+
+
+def fastest(
+    estimate: Estimate, candidates: Mapping[str, ParallelPlan]
+) -> tuple[str, dict[str, float | None]]:
+    """The candidate with the shortest simulated step among those that fit, else the one that lacks fewest bytes (of
+    equals the first); and the seconds of each, nothing where it does not fit.
+    """
+    seconds: dict[str, float | None] = {}
+    rank: dict[str, tuple[bool, float]] = {}
+    for name, plan in candidates.items():
+        try:
+            seconds[name] = estimate.evaluate(plan).step_time
+            rank[name] = False, seconds[name] or 0.0
+        except Infeasible as error:
+            seconds[name] = None
+            rank[name] = True, error.missing or 0.0
+    return min(rank, key=rank.__getitem__), seconds

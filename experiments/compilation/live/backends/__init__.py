@@ -21,6 +21,7 @@ from experiments.core.errors import BadInput
 BACKENDS: Mapping[str, str] = {
     "eager": "eager",
     "inductor": "torch_compile",
+    "onnxruntime": "onnxruntime",
 }
 
 

@@ -64,6 +64,8 @@ fallbacks                        ops        lower   ops the compiler left to eag
 graphs                           graphs     lower   graphs compiled
 graph_breaks                     breaks     lower   graph breaks
 recompiles                       count      lower   recompilations
+onnx_nodes                       nodes      lower   nodes of the optimized ONNX graph
+padding_waste                    fraction   lower   rows of padding for each useful row
 warm_compile_time                s          lower   compile time with a full cache
 rewrites                         rewrites   -       rewrites applied
 flops                            FLOP       lower   FLOPs

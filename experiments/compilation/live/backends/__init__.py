@@ -22,6 +22,7 @@ BACKENDS: Mapping[str, str] = {
     "eager": "eager",
     "inductor": "torch_compile",
     "onnxruntime": "onnxruntime",
+    "buckets": "shape_buckets",
 }
 
 

@@ -42,18 +42,19 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     level = str(options.get("level", "all"))
     with tempfile.TemporaryDirectory() as folder:
         with clocked() as clock:
-            file = task.file or exported(task, Path(folder) / "model.onnx")
+            own = _uploaded(task)
+            file = own or exported(task, Path(folder) / "model.onnx")
             session = _session(runtime, file, level)
             call = _caller(session, task)
             _tried(call, task)
+        levels = {name: _optimized(runtime, file, name, Path(folder)) for name in LEVELS}
         report = {
             "level": level,
-            "graph": "the uploaded file" if task.file else "exported by torch",
+            "graph": "the uploaded file" if own else "exported by torch",
             "exported": counted(file),
-            "levels": {name: _optimized(runtime, file, name, Path(folder)) for name in LEVELS},
+            "levels": levels,
         }
-    nodes = float(report["levels"][level]["nodes"])
-    return Compiled(call, clock.wall, clock.cpu, {"onnx_nodes": nodes}, report)
+    return Compiled(call, clock.wall, clock.cpu, {"onnx_nodes": levels[level]["nodes"]}, report)
 
 
 def _library() -> Any:
@@ -73,6 +74,11 @@ def _check(task: Task) -> None:
     for value in (*task.inputs, *task.module.parameters()):
         if value.dtype == torch.bfloat16:
             raise unsupported("onnxruntime computes nothing in bfloat16 on processors", "onnxruntime")
+
+
+def _uploaded(task: Task) -> Path | None:
+    program = task.source.program if task.source else None
+    return task.file if program is not None and program.format == "onnx" else None
 
 
 def exported(task: Task, file: Path) -> Path:
@@ -138,7 +144,7 @@ def _first_line(error: Exception) -> str:
 def _caller(session: Any, task: Task) -> Callable[..., list[Tensor]]:
     """Tensors in, tensors out; numbers of an uploaded graph have the types that it asks for."""
     wanted = {entry.name: entry.type for entry in session.get_inputs()}
-    program = task.source.program if task.file and task.source else None
+    program = task.source.program if task.source and _uploaded(task) else None
     names = [entry.name for entry in program.inputs] if program else list(wanted)
     outputs = [program.output] if program else None
 

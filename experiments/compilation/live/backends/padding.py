@@ -6,8 +6,7 @@ where ``planning.padding`` says so. One graph then serves every size of its buck
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +34,9 @@ class Masker:
         first = next(iter(self.graph.nodes))
         with self.graph.inserting_before(first):
             self.valid = self.graph.placeholder(VALID)
-        self.inputs_end = next(node for node in self.graph.nodes if node.op not in ("placeholder", "get_attr"))
+        self.inputs_end = next(
+            node for node in self.graph.nodes if node.op not in ("placeholder", "get_attr")
+        )
         for mask in self.padding.masks:
             self._cover(self.by_name[mask.node], mask.argument, mask.axes, mask.neutral)
         for name, axis in self.padding.keys.items():
@@ -44,9 +45,13 @@ class Masker:
             self._rescale(self.by_name[name], times)
         for name, axes in self.padding.statistics.items():
             self._take_statistics(self.by_name[name], axes)
-        self.graph.set_codegen(fx.graph.CodeGen())  # flat inputs and outputs, not those of the original module
+        self.graph.set_codegen(
+            fx.graph.CodeGen()
+        )  # flat inputs and outputs, not those of the original module
         self.graph.lint()
-        return fx.GraphModule(self.module, self.graph)  # a fresh one, without the export's check of its inputs
+        return fx.GraphModule(
+            self.module, self.graph
+        )  # a fresh one, without the export's check of its inputs
 
     def _op(self, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
         """The op, once for equal arguments."""
@@ -167,7 +172,7 @@ def useful_part(x: Tensor, axes: Axes, entries: int, valid: int) -> Tensor:
     """The useful entries of a result."""
     for place, axis in enumerate(axes):
         if axis is not None:
-            apart = x.unflatten(place, (axis.outer, entries, axis.inner))
+            apart = x.reshape(*x.shape[:place], axis.outer, entries, axis.inner, *x.shape[place + 1 :])
             x = apart.narrow(place + 1, 0, valid).flatten(place, place + 2)
     return x
 
@@ -200,12 +205,9 @@ class Bucketed:
         if bucket not in self.graphs:
             self.graphs[bucket] = self.graph_at(bucket)
         fills = [self.fill if x.is_floating_point() else 0.0 for x in inputs]
-        whole = [
-            padded(x, axes, bucket, fill) for x, axes, fill in zip(inputs, all_axes, fills, strict=True)
-        ]
+        whole = [padded(x, axes, bucket, fill) for x, axes, fill in zip(inputs, all_axes, fills, strict=True)]
         valid = torch.tensor(size, device=self.device)
         results = torch.utils._pytree.tree_leaves(self.graphs[bucket](valid, *whole))
         return [
-            useful_part(x, axes, bucket, size)
-            for x, axes in zip(results, self.padding.outputs, strict=True)
+            useful_part(x, axes, bucket, size) for x, axes in zip(results, self.padding.outputs, strict=True)
         ]

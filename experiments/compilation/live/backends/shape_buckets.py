@@ -15,7 +15,7 @@ from torch._inductor.utils import fresh_cache
 from torch.utils._pytree import tree_leaves
 
 from experiments.compilation.live.backends import dynamo
-from experiments.compilation.live.backends.base import Compiled, CompilationFailed, Task, clocked
+from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clocked
 from experiments.compilation.live.backends.padding import Bucketed, Masker
 from experiments.compilation.live.backends.sizes import (
     AUTOMATIC,
@@ -57,7 +57,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     series = {"graphs": Series("graphs", sizes, grown, "entries")}
     if options.get("timed", True):
         task.progress(0.6, "timing each size")
-        calls = {"latency": call, "eager_latency": task.module}
+        calls: dict[str, Callable[..., Any]] = {"latency": call, "eager_latency": task.module}
         series |= latencies(calls, batch, sizes, task.device)
     report = {
         "buckets": list(buckets),
@@ -125,13 +125,9 @@ def _others(task: Task, batch: Sampler, sizes: Sequence[int]) -> dict[str, int]:
 def _compiled(
     task: Task, batch: Sampler, plan: Padding, sizes: Sequence[int], buckets: Sequence[int]
 ) -> tuple[Bucketed, list[int], Any]:
-    """Every size called once: each bucket is compiled when its first size comes, the largest first on a GPU would
-    share pools, here in the order given.
-    """
+    """Every size called once, in the order given: a bucket is compiled when its first size comes."""
     masked = masked_at(task, batch, plan)
-    call = Bucketed(
-        buckets, plan, task.device, lambda bucket: torch.compile(masked(bucket), dynamic=False)
-    )
+    call = Bucketed(buckets, plan, task.device, lambda bucket: torch.compile(masked(bucket), dynamic=False))
     cpu_vec_isa.pick_vec_isa()
     dynamo.reset()
     grown = []

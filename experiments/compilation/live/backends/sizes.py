@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -13,8 +13,9 @@ from torch import nn
 
 from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import Inputs, Task
+from experiments.core import knobs
 from experiments.core.errors import BadInput
-from experiments.core.spec import Series
+from experiments.core.spec import Series, WorkloadOptions
 from experiments.models.build import build
 from experiments.models.model import InputSpec
 from experiments.workloads.model import ModelSource
@@ -31,7 +32,9 @@ def sampler(task: Task, axis: str) -> Sampler:
     source = task.source
     assert source is not None
     if source.program is not None and source.program.format == "onnx":
-        raise BadInput("the graph of an ONNX file is planned for one size", source.name, "a model of any size")
+        raise BadInput(
+            "the graph of an ONNX file is planned for one size", source.name, "a model of any size"
+        )
     shapes = {size: _specs(source, axis, size, task.training) for size in (2, 3)}
     if shapes[2] == shapes[3]:
         raise BadInput(f"{source.name} has no {axis}", "knobs.axis", "an axis of the model's inputs")
@@ -47,7 +50,7 @@ def sampler(task: Task, axis: str) -> Sampler:
 
 def _specs(source: ModelSource, axis: str, size: int, training: bool) -> tuple[InputSpec, ...]:
     """What the batch looks like; the model itself is built without memory."""
-    options = replace(source.options, **{axis: size})
+    options = knobs.load(WorkloadOptions, {**asdict(source.options), axis: size}, "options")
     with torch.device("meta"):
         return build(replace(source, options=options), weights=False).batch(training)
 

@@ -33,7 +33,7 @@ def test_a_block_of_convolution_norm_and_relu_ends_as_one_node() -> None:
     assert [levels[name]["nodes"] for name in ("disable_all", "basic", "extended")] == [2, 2, 1]
     assert levels["extended"]["ops"] == {"com.microsoft.FusedConv": 1}
     assert made.metrics["onnx_nodes"] == 1
-    assert verify(module, made.call, task.inputs, 0).ok
+    assert verify(task, made, 0).ok
 
 
 def uploaded(file: Path, nodes: list[object]) -> Task:
@@ -63,7 +63,7 @@ def test_an_uploaded_graph_is_run_as_it_stands_in_the_file(tmp_path: Path) -> No
     assert made.report["graph"] == "the uploaded file"
     assert made.report["levels"]["disable_all"]["ops"] == {"Neg": 1, "Identity": 1, "Relu": 1}
     assert made.report["levels"]["basic"]["ops"] == {"Neg": 1, "Relu": 1}
-    assert verify(task.module, made.call, task.inputs, 0).bit_equal
+    assert verify(task, made, 0).bit_equal
 
 
 def test_what_it_cannot_do_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,8 +99,8 @@ def _rectangles(wrong: npt.NDArray[np.bool_]) -> Iterator[tuple[tuple[int, int],
     while left.any():
         row = int(np.flatnonzero(left.any(axis=1))[0])
         columns = next(iter(_runs(np.flatnonzero(left[row]).tolist())))
-        full = left[row:, columns[0] : columns[1]].all(axis=1)
-        rows = (row, row + (int(np.argmin(full)) if not full.all() else len(full)))
+        broken = np.flatnonzero(~left[row:, columns[0] : columns[1]].all(axis=1))
+        rows = (row, row + int(broken[0]) if broken.size else left.shape[0])
         yield rows, columns
         left[rows[0] : rows[1], columns[0] : columns[1]] = False
 

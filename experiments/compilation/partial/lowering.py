@@ -68,6 +68,8 @@ class Lowering:
 
     def _rearranged(self, source: Ref, program: Fold | Unfold | Scatter | Gather) -> Ref:
         batch, channels, height, width = self._draft.type(source).shape
+        parts: tuple[int, ...]
+        order: tuple[int, ...]
         if isinstance(program, Scatter | Gather):
             step = program.step
             if isinstance(program, Scatter):

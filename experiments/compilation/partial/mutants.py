@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from experiments.compilation.partial.expressions import (
     BATCH,
@@ -107,7 +108,7 @@ def _choices(shape: Shape, original: Convolution) -> Iterator[Change]:
         yield Swapped()
 
 
-def _parameters(original: Convolution, change: Change) -> dict[str, object]:
+def _parameters(original: Convolution, change: Change) -> dict[str, Any]:
     """Those of the convolution behind the change."""
     if isinstance(change, Apart):
         padding = tuple(-(-p // change.step) for p in original.padding)
@@ -164,7 +165,7 @@ def mutant(original: Convolution, changes: tuple[Change, ...]) -> Expression | N
         source = _laid(source, change)
         outer = levels[-1]
         shown = replace(outer, source=Image(_laid(Image(outer.source.shape), change).shape))
-        levels.append(replace(shown, **_parameters(outer, change)))  # type: ignore[arg-type]
+        levels.append(replace(shown, **_parameters(outer, change)))
     result: Expression | None = replace(levels[-1], source=source)
     for change, outer in zip(reversed(changes), reversed(levels[:-1]), strict=True):
         if result is None or min(result.shape) < 1:

@@ -26,6 +26,7 @@ from experiments.workloads.program import GraphProgram
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import PHASES, Floats, Step
 from experiments.workloads.substitutions import Substitutions
+from experiments.workloads.tuning_log import TUNING_ERRORS, TuningLog, best_so_far
 
 MOST_POINTS = 1500
 #: Whose roof is drawn where nothing says which device is meant.
@@ -323,6 +324,31 @@ def _requests(value: RequestTrace) -> dict[str, Any]:
         _histogram("Prompt lengths", "prompt (tokens)", value.prompt.astype(float), "requests", log=True),
         _histogram("Output lengths", "output (tokens)", value.output.astype(float), "requests", log=True),
         _histogram("Arrivals over time", "arrival (s)", value.arrival, "requests"),
+    ]
+    return {"cards": cards, "estimates": [], "plots": plots}
+
+
+@summary.register
+def _tuning(value: TuningLog) -> dict[str, Any]:
+    """Records by what became of them, and how the best time of the longest task fell."""
+    errors = Counter(TUNING_ERRORS[code] for task in value.tasks for code in task.error.tolist())
+    cards = [
+        card("written by", value.tuner),
+        card("records", len(value)),
+        card("valid records", value.valid),
+        card("tasks", len(value.tasks)),
+    ]
+    cards += [card(f"failed: {name}", count) for name, count in errors.most_common() if name]
+    longest = max(value.tasks, key=len)
+    cards.append(card("longest task", longest.name[:120]))
+    if longest.valid:
+        cards.append(card("its best time", float(np.nanmin(longest.seconds)), "s"))
+    shown, total = _sample(len(longest))
+    best = best_so_far(longest.seconds)[shown]
+    known = np.isfinite(best)
+    line = _points("best so far", shown[known] + 1, best[known])
+    plots = [
+        plot(f"Best time of {longest.name:.80}", "line", "trial", "time (s)", [line], sampled=total, log="y")
     ]
     return {"cards": cards, "estimates": [], "plots": plots}
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.compilation import simulator
 from experiments.compilation.interface import CompilationPolicy
+from experiments.compilation.interface.tuning import TuningPolicy
 from experiments.compilation.planning.scheduling import SchedulingPolicy
+from experiments.compilation.tuning import experiment as tuning_experiment
 from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     """Carry out the policy's answer; a wrong one ends ``rejected`` with its counterexample."""
+    if isinstance(policy, TuningPolicy):
+        return tuning_experiment.carry_out(spec, policy, progress)
     assert isinstance(policy, CompilationPolicy)
     if isinstance(policy, SchedulingPolicy) and spec.mode == "simulated":
         return simulator.carry_out(spec, policy, progress)

@@ -68,6 +68,18 @@ onnx_nodes                       nodes      lower   nodes of the optimized ONNX 
 padding_waste                    fraction   lower   rows of padding for each useful row
 warm_compile_time                s          lower   compile time with a full cache
 rewrites                         rewrites   -       rewrites applied
+trials                           trials     -       schedules tried
+failed_trials                    trials     lower   schedules that failed
+trials_to_90                     trials     lower   trials to 90 % of the best throughput
+trials_to_95                     trials     lower   trials to 95 % of the best throughput
+trials_to_99                     trials     lower   trials to 99 % of the best throughput
+trials_to_best                   trials     lower   trials to the best schedule
+random_trials_to_90              trials     -       trials of a random search to 90 %
+random_trials_to_95              trials     -       trials of a random search to 95 %
+random_trials_to_99              trials     -       trials of a random search to 99 %
+random_trials_to_best            trials     -       trials of a random search to the best
+recorded_best_time               s          -       best time recorded in the log
+achieved_flops                   FLOP/s     higher  FLOP/s of the best schedules
 flops                            FLOP       lower   FLOPs
 bytes                            bytes      lower   bytes read and written
 max_abs_error                    abs        lower   largest absolute error against eager

@@ -10,10 +10,12 @@ from typing import Any
 MOST_POINTS = 50_000
 #: What goes on while a run lasts: a curve over it is a line, however few its points (losses, staleness). Over anything
 #: else (devices, stages, how many updates late) it is bars, unless they are too many.
-PROGRESS = ("s", "", "step", "update", "iteration", "sample", "epoch")
+PROGRESS = ("s", "", "step", "update", "iteration", "sample", "epoch", "trial")
 MOST_BARS = 200
-#: A limit is drawn into the figure of what it limits.
-LIMITS = {"capacity": "device_bytes"}
+#: A limit, or what a search is compared with, is drawn into the figure of what it is about.
+LIMITS = {
+    "capacity": "device_bytes", "best_so_far_random": "best_so_far", "best_so_far_recorded": "best_so_far",
+}  # fmt: skip
 NUMBERED = re.compile(r"(?P<stem>.+?)_(?P<number>\d+)")
 
 

@@ -14,7 +14,7 @@ from webapp.artifacts.models import Artifact
 KINDS: Mapping[str, tuple[str, ...]] = {
     "memory": ("model", "step"),
     "parallel": ("model", "step", "layers"),
-    "compilation": ("model", "operators"),
+    "compilation": ("model", "operators", "tuning"),
     "cluster": ("jobs",),
     "serving": ("requests",),
 }

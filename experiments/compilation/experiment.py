@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.compilation import simulator
 from experiments.compilation.interface import CompilationPolicy
 from experiments.compilation.interface.tuning import TuningPolicy
+from experiments.compilation.planning.launches import LaunchPolicy
 from experiments.compilation.planning.scheduling import SchedulingPolicy
 from experiments.compilation.tuning import experiment as tuning_experiment
 from experiments.core import registry
@@ -31,6 +32,8 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     assert isinstance(policy, CompilationPolicy)
     if isinstance(policy, SchedulingPolicy) and spec.mode == "simulated":
         return simulator.carry_out(spec, policy, progress)
+    if isinstance(policy, LaunchPolicy) and spec.mode == "simulated":
+        return simulator.replayed(spec, policy, progress)
     loaded = load(spec.workload)
     if not isinstance(loaded.value, ModelSource):
         raise BadInput(f"is {loaded.kind} ({loaded.format})", spec.workload.source, "a model")

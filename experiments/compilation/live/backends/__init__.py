@@ -23,6 +23,7 @@ BACKENDS: Mapping[str, str] = {
     "inductor": "torch_compile",
     "onnxruntime": "onnxruntime",
     "buckets": "shape_buckets",
+    "cuda_graph": "cuda_graph",
 }
 
 

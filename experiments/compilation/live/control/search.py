@@ -1,0 +1,152 @@
+"""Every variant of a program compiled, checked and timed on this host; the policy chooses."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from experiments.compilation.interface.control import Choices, Construct, ControlPolicy, Trial, Variant
+from experiments.compilation.live.backends import dynamo
+from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clocked
+from experiments.compilation.live.control.program import Seen, in_form, observed, program_of
+from experiments.compilation.live.timing import compare
+from experiments.compilation.live.verify import unfriendly, verify
+from experiments.core.errors import LabError
+from experiments.core.progress import Progress, part
+
+#: Seconds that a variant and eager are timed in turn.
+TIMED = 0.5
+#: What compiling or running a variant may end in; each is recorded and the variant skipped.
+FAILURES = (LabError, ArithmeticError, LookupError, RuntimeError, TimeoutError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A variant carried out: what it gave, the compiled call, and where graphs ended."""
+
+    trial: Trial
+    call: Callable[..., Any] | None = None
+    breaks: tuple[dynamo.Break, ...] = ()
+
+
+def build(policy: ControlPolicy, task: Task, backend: str, limit: float, small: int) -> Compiled:
+    """The variant that the policy chooses. ``CompilationFailed`` where none could be carried out."""
+    found = observed(task.module, [case for _, case in unfriendly(task.inputs, task.seed)])
+    program = program_of(found)
+    choices = policy.variants(program)
+    carry = partial(_carried, task=task, found=found, backend=backend, limit=limit, small=small)
+    carried = list(_all(choices.variants, carry, task.progress))
+    chosen = policy.choose([entry.trial for entry in carried])
+    if chosen is None:
+        raise CompilationFailed("no variant could be carried out: " + "; ".join(_errors(carried)))
+    best = next(entry for entry in carried if entry.trial is chosen)
+    # Compiled again: what the other variants left in Dynamo's cache is forgotten.
+    again = carry(chosen.variant)
+    assert again.call is not None, again.trial.error
+    figures = {"ops": chosen.ops, "graphs": chosen.graphs, "graph_breaks": chosen.breaks}
+    figures["rewrites"] = len(found)
+    report = _report(program.constructs, found, choices, carried, best)
+    return Compiled(again.call, chosen.compile_seconds, chosen.compile_seconds, figures, report)
+
+
+def _all(
+    variants: Sequence[Variant], carry: Callable[[Variant], Carried], progress: Progress
+) -> Iterator[Carried]:
+    for number, variant in enumerate(variants):
+        progress(number / len(variants), str(variant))
+        yield carry(variant)
+
+
+def _errors(carried: Sequence[Carried]) -> list[str]:
+    return [f"{entry.trial.variant}: {entry.trial.error}" for entry in carried]
+
+
+def _carried(
+    variant: Variant, task: Task, found: list[Seen], backend: str, limit: float, small: int
+) -> Carried:
+    try:
+        with time_limit(limit), torch.no_grad():
+            return _measured(variant, task, found, backend, small)
+    except FAILURES as error:
+        line = " ".join(str(error).split()) or "no message"
+        return Carried(Trial(variant, error=f"{type(error).__name__}: {line:.300}"))
+
+
+def _measured(variant: Variant, task: Task, found: list[Seen], backend: str, small: int) -> Carried:
+    """Counted by ``explain``, compiled by its first call, compared with eager in float64, timed in turn with it."""
+    module = in_form(task.module, found, variant, small)
+    graphs, breaks = dynamo.breaks(module, task.inputs)
+    call = torch.compile(module, backend=backend)
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True), clocked() as clock:
+        call(*task.inputs)
+        counts = dynamo.counted()
+    trial = Trial(variant, None, graphs=graphs, breaks=max(graphs - 1, 0), ops=counts.calls)
+    trial = replace(trial, compile_seconds=clock.wall)
+    compiled = Compiled(call, clock.wall, clock.cpu)
+    check = verify(task, compiled, task.seed)
+    if not check.ok:
+        return Carried(replace(trial, error=f"wrong: {check.counterexample}"), None, breaks)
+    timing = compare(_once(call, task), _once(task.module, task), task.device, TIMED)
+    ours = timing.ours
+    trial = replace(trial, seconds=ours.median, lower=ours.lower, upper=ours.upper, bit_equal=check.bit_equal)
+    return Carried(trial, call, breaks)
+
+
+def _once(call: Callable[..., Any], task: Task) -> Callable[[], Any]:
+    return lambda: call(*task.inputs)
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """``TimeoutError`` when the block takes longer. Only the main thread can be interrupted; elsewhere no limit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _report(
+    constructs: Sequence[Construct],
+    found: Sequence[Seen],
+    choices: Choices,
+    carried: Sequence[Carried],
+    best: Carried,
+) -> dict[str, Any]:
+    """The level of each construct, all trials, what was refused, and the sides that no compared input took."""
+    levels = {level.kind: str(level) for level in best.trial.variant.levels}
+    rows = [
+        {"path": entry.path, "kind": entry.kind, "level": levels[entry.kind], **_shape(entry)}
+        for entry in constructs
+    ]
+    sides = {seen.path: dict(seen.sides) for seen in found if seen.sides}
+    return {
+        "constructs": rows,
+        "chosen": best.trial.to_json(),
+        "breaks": [asdict(row) for row in best.breaks],
+        "trials": [entry.trial.to_json() for entry in carried],
+        "refused": dict(choices.refused),
+        "sides_taken": sides,
+        "sides_never_taken": [f"{path}: {side}" for path, row in sides.items() for side in row if not row[side]],
+    }
+
+
+def _shape(entry: Construct) -> dict[str, Any]:
+    numbers = {name: getattr(entry, name) for name in ("trips", "conditional", "depth", "calls") if hasattr(entry, name)}
+    return numbers | {"body_ops": [len(graph.computing) if graph else None for graph in entry.bodies]}

@@ -13,6 +13,7 @@ from typing import Any
 
 from experiments.compilation.interface.graph import INPUT, OP, Graph
 from experiments.compilation.interface.policy import CompilationPolicy
+from experiments.core.knobs import knob
 
 LOOP, BRANCH, RECURSION = "loop", "branch", "recursion"
 #: Levels by kind. ``host``: Python decides and launches compiled bodies.
@@ -138,6 +139,10 @@ class Trial:
 @dataclass(frozen=True)
 class ControlPolicy(CompilationPolicy):
     """Asked which variants of a program to try, and, when they were measured, which one it is."""
+
+    backend: str = knob("eager", "what runs captured graphs", choices=("eager", "inductor"))
+    small: int = knob(128, "elements of an operand that may move ahead of a branch", low=0, high=2**20)
+    limit: float = knob(60.0, "time limit of a variant", low=0.1, high=3600.0, unit="s")
 
     def variants(self, program: Program) -> Choices:
         raise NotImplementedError

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._dynamo.exc import UserError
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from experiments.compilation.interface import (
     CONSTANT,
@@ -32,13 +34,27 @@ SYMBOLS = {
 }
 
 
+class NoOneGraph(BadInput):
+    """The module's data decide what it does, so there is no one graph of it."""
+
+    def __init__(self, error: Exception) -> None:
+        line = " ".join(str(error).split())
+        super().__init__(
+            f"has control flow that its data decide: {line:.160}", "model", "one graph for all data"
+        )
+
+
 def export(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> fx.GraphModule:
     """``module`` exported in the mode it is in and functionalized: parameters are attributes, and the only ops that
-    write to what they read are the last ones, which keep the buffers (running statistics) up to date.
+    write to what they read are the last ones, which keep the buffers (running statistics) up to date. ``NoOneGraph``
+    where control flow depends on data.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        program = torch.export.export(module, inputs, strict=False).run_decompositions({})
+        try:
+            program = torch.export.export(module, inputs, strict=False).run_decompositions({})
+        except (GuardOnDataDependentSymNode, UserError) as error:
+            raise NoOneGraph(error) from error
         graph_module = program.module()
     for node in list(graph_module.graph.nodes):
         if node.op == "call_module" and not node.users:  # export's own check of the input sizes

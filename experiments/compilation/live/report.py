@@ -12,7 +12,7 @@ from experiments.compilation.live.runner import Trial
 def counts(trial: Trial) -> dict[str, float]:
     """Ops before or after, rewrites, FLOPs and bytes."""
     if trial.rewritten is None:
-        return {"ops": len(trial.task.graph.computing), "rewrites": 0}
+        return {"ops": len(trial.task.whole.computing), "rewrites": 0}
     graph = trial.rewritten.graph
     found: dict[str, float] = {"ops": len(graph.computing), "rewrites": len(trial.rewritten.applied)}
     if trial.bench is not None:
@@ -36,7 +36,7 @@ def predicted(trial: Trial) -> tuple[float, float]:
 
 def plan_of(trial: Trial) -> dict[str, Any]:
     """The plan as JSON: recipe or rewrites, the backend's report, both graphs with what each op costs."""
-    before = trial.task.graph
+    before = trial.task.whole
     plan: dict[str, Any] = {
         "report": dict(trial.compiled.report),
         "before": rows(before, trial.bench, before),

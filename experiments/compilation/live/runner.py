@@ -17,7 +17,8 @@ from experiments.compilation.interface import (
     Rewritten,
     violations,
 )
-from experiments.compilation.live import backends
+from experiments.compilation.interface.control import ControlPolicy
+from experiments.compilation.live import backends, control
 from experiments.compilation.live.backends.base import Compiled, Task, clocked
 from experiments.compilation.live.costs import Bench, Measured, Prices, Roofline
 from experiments.compilation.live.exactness import exact_places
@@ -63,16 +64,26 @@ def carry_out(
     progress(0.15, "exporting the graph")
     if isinstance(policy, RecipePolicy):
         return _follow(policy, task, seed, progress)
+    if isinstance(policy, ControlPolicy):
+        return _controlled(policy, task, seed, progress)
     assert isinstance(policy, RewritePolicy)
     prices: Prices = Roofline(sheet) if sheet else Measured(task.device)
     return _rewrite(policy, task, prices, seed, progress)
 
 
 def _follow(policy: RecipePolicy, task: Task, seed: int, progress: Progress) -> Trial:
-    recipe = policy.recipe(task.graph)
+    recipe = policy.recipe(task.whole)
     progress(0.3, "compiling")
     compiled = backends.compiled(recipe.backend, recipe.options, task)
     checked = _verified(task, compiled, seed, progress)
+    return Trial(task, compiled, checked, _timed(task, compiled, checked, progress), recipe)
+
+
+def _controlled(policy: ControlPolicy, task: Task, seed: int, progress: Progress) -> Trial:
+    """The levels that the policy chooses for loops, branches and recursion, by timing all of them."""
+    compiled = control.build(policy, task)
+    checked = _verified(task, compiled, seed, progress)
+    recipe = Recipe("control flow", policy.knob_values())
     return Trial(task, compiled, checked, _timed(task, compiled, checked, progress), recipe)
 
 

@@ -54,15 +54,12 @@ class Cocktailer(ControlPolicy):
 
     name: ClassVar[str] = "cocktailer"
 
-    backend: str = knob("eager", "what runs captured graphs", choices=("eager", "inductor"))
     level: str = knob(
         "search", "time every variant, or one level for all constructs", choices=("search", "host", "graph")
     )
     stack: int = knob(32, "frames of an explicit stack", low=1, high=4096)
     most_frames: int = knob(512, "frames of all unrolled calls of a stack at most", low=1, high=2**20)
     most_trips: int = knob(128, "trips of a loop that one graph may hold", low=1, high=10_000)
-    small: int = knob(128, "elements of an operand that may move ahead of a branch", low=0, high=2**20)
-    limit: float = knob(60.0, "time limit of a variant", low=0.1, high=3600.0, unit="s")
 
     def variants(self, program: Program) -> Choices:
         refused: dict[str, str] = {}

@@ -3,7 +3,7 @@
 The flat ResNet of 15 basic blocks in three stages (16, 32, 64 wide) on 32 x 32 pictures; the policy network has one
 block a stage. A block runs when any picture of the batch wants it, and the others keep what they had. The trained
 weights are not here: so that pictures still differ in what they want, the policy sees their coarse grid beside its
-features, both normalised.
+features, both normalised, at a quarter of the weight.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class Policy(nn.Module):
         self.stem = _stem()
         self.blocks = nn.ModuleList([Block(*sizes) for sizes in _blocks(1)])
         self.shortcuts = nn.ModuleList([Shortcut(stride) for _, _, stride in _blocks(1)])
-        self.logits = nn.Linear(WIDTHS[-1] + 3 * GRID**2, blocks)
+        self.logits = nn.Linear(WIDTHS[-1] + 3 * GRID**2, blocks, bias=False)
 
     def forward(self, pictures: Tensor) -> Tensor:
         x = self.stem(pictures)
         always = x.new_ones(len(x), 1, 1, 1)
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
             x = block(x, shortcut(x), always)
-        features = F.layer_norm(x.mean((2, 3)), (WIDTHS[-1],))
+        features = F.layer_norm(x.mean((2, 3)), (WIDTHS[-1],)) / 4
         grid = F.layer_norm(F.adaptive_avg_pool2d(pictures, GRID).flatten(1), (3 * GRID**2,))
         logits: Tensor = self.logits(torch.cat((features, grid), 1))
         return logits

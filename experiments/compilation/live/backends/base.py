@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from experiments.compilation.interface import Graph
-from experiments.compilation.live.export import export, records
+from experiments.compilation.live.export import NoOneGraph, export, records
 from experiments.core.errors import Infeasible, LabError
 from experiments.core.progress import Progress, silent
 from experiments.core.spec import Series
@@ -53,6 +53,14 @@ class Task:
     @cached_property
     def graph(self) -> Graph:
         return records(self.origin)
+
+    @cached_property
+    def whole(self) -> Graph:
+        """The graph, or one without nodes where the data decide the control flow: a backend may still compile it."""
+        try:
+            return self.graph
+        except NoOneGraph:
+            return Graph(())
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,8 @@ def _take(module: fx.GraphModule, names: Sequence[str]) -> None:
         with module.graph.inserting_after(last):
             last = module.graph.placeholder(f"ahead_{name}")
         node.replace_all_uses_with(last)
+    output = next(iter(reversed(module.graph.nodes)))
+    output.args = (output.args[0][0],)
     _finish(module)
 
 

@@ -28,12 +28,21 @@ class Chunk(nn.Module):
 
 
 class UnrolledLoop(nn.Module):
-    """Whole groups of ``factor`` trips from one graph, then one group of those left; the host asks in between."""
+    """Whole groups of ``factor`` trips from one graph, then one group of those left; the host asks in between.
 
-    def __init__(self, loop: Loop, factor: int) -> None:
+    Groups for ``trips`` are made beforehand, others when they are met.
+    """
+
+    def __init__(self, loop: Loop, factor: int, trips: int = 0) -> None:
         super().__init__()
         self.loop, self.factor = loop, factor
         self.groups = nn.ModuleDict()
+        for size in self._sizes(trips):
+            self._group(size)
+
+    def _sizes(self, trips: int) -> list[int]:
+        whole, left = chunks(trips, self.factor)
+        return [self.factor] * whole + [left] * bool(left)
 
     def _group(self, trips: int) -> nn.Module:
         name = str(trips)
@@ -43,9 +52,7 @@ class UnrolledLoop(nn.Module):
 
     @run_by_host
     def forward(self, invariants: State, state: State) -> State:
-        whole, left = chunks(self.loop.count(invariants), self.factor)
-        sizes = [self.factor] * whole + [left] * bool(left)
-        for number, size in enumerate(sizes):
+        for number, size in enumerate(self._sizes(self.loop.count(invariants))):
             if self.loop.condition is not None and not bool(self.loop.condition(*state)):
                 break
             first = torch.tensor(number * self.factor, device=_device(invariants, state))
@@ -56,8 +63,8 @@ class UnrolledLoop(nn.Module):
 class HostLoop(UnrolledLoop):
     """The host launches one trip after another."""
 
-    def __init__(self, loop: Loop) -> None:
-        super().__init__(loop, 1)
+    def __init__(self, loop: Loop, trips: int = 0) -> None:
+        super().__init__(loop, 1, trips)
 
 
 class FullLoop(nn.Module):

@@ -9,18 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from experiments.compilation.interface import Graph, control
 from experiments.compilation.interface.control import Level, Variant, returns_input, small_ops
 from experiments.compilation.live.control.branches import AheadBranch, BothSides, CondBranch, split_ahead
 from experiments.compilation.live.control.loops import FullLoop, HostLoop, UnrolledLoop, WhileLoop
 from experiments.compilation.live.control.recursions import StackRecursion, UnrolledRecursion
-from experiments.compilation.live.export import export, records
+from experiments.compilation.live.export import NoOneGraph, export, records
 from experiments.models.control.constructs import CONSTRUCTS, Branch, Loop, Recursion
-
-#: What exporting a body ends in whose own control flow depends on data.
-UNDECIDED = (GuardOnDataDependentSymNode, torch._dynamo.exc.UserError)
 
 
 @dataclass
@@ -105,7 +101,7 @@ def _body(seen: Seen, name: str, arguments: tuple[Tensor, ...]) -> Graph | None:
     """A body's records; its graph is kept for forms that take it apart. ``None``: its own flow depends on data."""
     try:
         graph_module = export(getattr(seen.module, name), arguments)
-    except UNDECIDED:
+    except NoOneGraph:
         seen.bodies[name] = None
         return None
     seen.bodies[name] = graph_module
@@ -138,8 +134,8 @@ def _put(module: nn.Module, path: str, form: nn.Module) -> None:
 def _form(construct: nn.Module, seen: Seen, level: Level, small: int) -> nn.Module:
     if isinstance(construct, Loop):
         forms: Mapping[str, Callable[[], nn.Module]] = {
-            "host": lambda: HostLoop(construct),
-            "unroll": lambda: UnrolledLoop(construct, level.factor),
+            "host": lambda: HostLoop(construct, construct.count(seen.arguments[0])),
+            "unroll": lambda: UnrolledLoop(construct, level.factor, construct.count(seen.arguments[0])),
             "full": lambda: FullLoop(construct),
             "while_loop": lambda: WhileLoop(construct),
         }

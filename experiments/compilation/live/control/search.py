@@ -14,15 +14,19 @@ import torch
 
 from experiments.compilation.interface.control import Choices, Construct, ControlPolicy, Trial, Variant
 from experiments.compilation.live.backends import dynamo
-from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clocked
+from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Inputs, Task, clocked
 from experiments.compilation.live.control.program import Seen, in_form, observed, program_of
 from experiments.compilation.live.timing import compare
 from experiments.compilation.live.verify import unfriendly, verify
-from experiments.core.errors import LabError
-from experiments.core.progress import Progress, part
+from experiments.core.errors import BadInput, LabError
+from experiments.core.progress import Progress
 
 #: Seconds that a variant and eager are timed in turn.
-TIMED = 0.5
+TIMED = 0.3
+#: Draws of inputs that look for sides of branches that were not taken yet.
+DRAWS = 32
+#: Graphs of one function: the blocks of a model share their code, and each may be compiled for itself.
+MOST_GRAPHS = 64
 #: What compiling or running a variant may end in; each is recorded and the variant skipped.
 FAILURES = (LabError, ArithmeticError, LookupError, RuntimeError, TimeoutError, TypeError, ValueError)
 
@@ -36,24 +40,27 @@ class Carried:
     breaks: tuple[dynamo.Break, ...] = ()
 
 
-def build(policy: ControlPolicy, task: Task, backend: str, limit: float, small: int) -> Compiled:
+def build(policy: ControlPolicy, task: Task) -> Compiled:
     """The variant that the policy chooses. ``CompilationFailed`` where none could be carried out."""
-    found = observed(task.module, [case for _, case in unfriendly(task.inputs, task.seed)])
+    if task.training:
+        raise BadInput("forms of control flow have no backward pass here", "knobs.training", "false")
+    found, others = covered(task)
     program = program_of(found)
     choices = policy.variants(program)
-    carry = partial(_carried, task=task, found=found, backend=backend, limit=limit, small=small)
+    carry = partial(_carried, policy=policy, task=task, found=found, others=others)
     carried = list(_all(choices.variants, carry, task.progress))
     chosen = policy.choose([entry.trial for entry in carried])
     if chosen is None:
         raise CompilationFailed("no variant could be carried out: " + "; ".join(_errors(carried)))
     best = next(entry for entry in carried if entry.trial is chosen)
-    # Compiled again: what the other variants left in Dynamo's cache is forgotten.
-    again = carry(chosen.variant)
-    assert again.call is not None, again.trial.error
+    # Each variant starts with Dynamo's cache empty, so all but the last are forgotten by now.
+    kept = best if best is carried[-1] else carry(chosen.variant)
+    if kept.call is None:
+        raise CompilationFailed(f"{chosen.variant} worked once: {kept.trial.error}")
     figures = {"ops": chosen.ops, "graphs": chosen.graphs, "graph_breaks": chosen.breaks}
     figures["rewrites"] = len(found)
     report = _report(program.constructs, found, choices, carried, best)
-    return Compiled(again.call, chosen.compile_seconds, chosen.compile_seconds, figures, report)
+    return Compiled(kept.call, chosen.compile_seconds, chosen.compile_seconds, figures, report)
 
 
 def _all(
@@ -68,34 +75,63 @@ def _errors(carried: Sequence[Carried]) -> list[str]:
     return [f"{entry.trial.variant}: {entry.trial.error}" for entry in carried]
 
 
+def covered(task: Task) -> tuple[list[Seen], list[Inputs]]:
+    """The constructs, and inputs beside the unfriendly ones that take sides of branches which those never take."""
+    cases = [case for _, case in unfriendly(task.inputs, task.seed)]
+    others: list[Inputs] = []
+    found = observed(task.module, cases)
+    for draw in range(1, DRAWS + 1):
+        missing = _never_taken(found)
+        if not missing:
+            break
+        case = unfriendly(task.inputs, task.seed + draw)[1][1]
+        with_it = observed(task.module, [*cases, *others, case])
+        if len(_never_taken(with_it)) < len(missing):
+            found, others = with_it, [*others, case]
+    return found, others
+
+
+def _never_taken(found: Sequence[Seen]) -> list[str]:
+    return [f"{seen.path}: {side}" for seen in found for side, count in seen.sides.items() if not count]
+
+
 def _carried(
-    variant: Variant, task: Task, found: list[Seen], backend: str, limit: float, small: int
+    variant: Variant, policy: ControlPolicy, task: Task, found: list[Seen], others: list[Inputs]
 ) -> Carried:
     try:
-        with time_limit(limit), torch.no_grad():
-            return _measured(variant, task, found, backend, small)
+        with time_limit(policy.limit), torch.no_grad(), dynamo.limits(MOST_GRAPHS):
+            return _measured(variant, policy, task, found, others)
     except FAILURES as error:
         line = " ".join(str(error).split()) or "no message"
         return Carried(Trial(variant, error=f"{type(error).__name__}: {line:.300}"))
 
 
-def _measured(variant: Variant, task: Task, found: list[Seen], backend: str, small: int) -> Carried:
+def _measured(
+    variant: Variant, policy: ControlPolicy, task: Task, found: list[Seen], others: list[Inputs]
+) -> Carried:
     """Counted by ``explain``, compiled by its first call, compared with eager in float64, timed in turn with it."""
-    module = in_form(task.module, found, variant, small)
+    module = in_form(task.module, found, variant, policy.small)
     graphs, breaks = dynamo.breaks(module, task.inputs)
-    call = torch.compile(module, backend=backend)
-    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True), clocked() as clock:
+    call = torch.compile(module, backend=policy.backend)
+    with clocked() as clock:
         call(*task.inputs)
         counts = dynamo.counted()
     trial = Trial(variant, None, graphs=graphs, breaks=max(graphs - 1, 0), ops=counts.calls)
     trial = replace(trial, compile_seconds=clock.wall)
     compiled = Compiled(call, clock.wall, clock.cpu)
-    check = verify(task, compiled, task.seed)
-    if not check.ok:
-        return Carried(replace(trial, error=f"wrong: {check.counterexample}"), None, breaks)
+    checks = [verify(replace(task, inputs=case), compiled, task.seed) for case in (task.inputs, *others)]
+    wrong = next((check.counterexample for check in checks if not check.ok), "")
+    if wrong:
+        return Carried(replace(trial, error=f"wrong: {wrong}"), None, breaks)
     timing = compare(_once(call, task), _once(task.module, task), task.device, TIMED)
     ours = timing.ours
-    trial = replace(trial, seconds=ours.median, lower=ours.lower, upper=ours.upper, bit_equal=check.bit_equal)
+    trial = replace(
+        trial,
+        seconds=ours.median,
+        lower=ours.lower,
+        upper=ours.upper,
+        bit_equal=all(check.bit_equal for check in checks),
+    )
     return Carried(trial, call, breaks)
 
 
@@ -143,10 +179,14 @@ def _report(
         "trials": [entry.trial.to_json() for entry in carried],
         "refused": dict(choices.refused),
         "sides_taken": sides,
-        "sides_never_taken": [f"{path}: {side}" for path, row in sides.items() for side in row if not row[side]],
+        "sides_never_taken": _never_taken(found),
     }
 
 
 def _shape(entry: Construct) -> dict[str, Any]:
-    numbers = {name: getattr(entry, name) for name in ("trips", "conditional", "depth", "calls") if hasattr(entry, name)}
+    numbers = {
+        name: getattr(entry, name)
+        for name in ("trips", "conditional", "depth", "calls")
+        if hasattr(entry, name)
+    }
     return numbers | {"body_ops": [len(graph.computing) if graph else None for graph in entry.bodies]}

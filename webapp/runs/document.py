@@ -12,6 +12,7 @@ from django.http import Http404
 from experiments.core import trace_events
 from experiments.core.metrics import METRICS
 from experiments.core.units import human
+from webapp.runs.compilation_figure import CompilationView, compilation_view
 from webapp.runs.figures import figures_of
 from webapp.runs.lanes import lanes_of
 from webapp.runs.memory_figure import MemoryView, memory_view
@@ -34,6 +35,8 @@ TOLD_BY_WORKER = (
     "live_micro_batches", "live_by_stage", "peak_memory_by_worker", "capacity_by_worker", "communication_by_worker",
     "notes", "mesh",
 )  # fmt: skip
+#: What a compiled graph's own sections show.
+TOLD_BY_GRAPH = ("refused", "report", "search", "op_seconds", "exactness")
 #: Curves of a memory step, which stand in one figure.
 DRAWN_TOGETHER = ("device_bytes", "capacity", "channel.")
 
@@ -53,6 +56,7 @@ class RunView:
     plots: tuple[Mapping[str, Any], ...]
     memory: MemoryView | None
     parallel: ParallelView | None
+    compilation: CompilationView | None
     topology: Topology | None
     notes: Notes | None
     tables: tuple[PlanTable, ...]
@@ -75,7 +79,8 @@ def view_of(run: Run) -> RunView:
     plan: Mapping[str, Any] = outcome.get("plan") or {}
     provenance: Mapping[str, Any] = outcome.get("provenance") or {}
     memory, parallel = memory_view(outcome), parallel_view(outcome)
-    elsewhere = TOLD_BY_WORKER if parallel else ()
+    compilation = compilation_view(outcome)
+    elsewhere = TOLD_BY_WORKER if parallel else TOLD_BY_GRAPH if compilation else ()
     drawn = DRAWN_TOGETHER if memory else (MEMORY, "bubble_by_device") if parallel else ()
     values = {row.name: row.value for row in run.metrics.all()}
     return RunView(
@@ -83,6 +88,7 @@ def view_of(run: Run) -> RunView:
         plots=_plots(outcome, plan, drawn),
         memory=memory,
         parallel=parallel,
+        compilation=compilation,
         topology=topology_of(outcome),
         notes=notes_of(plan) if run.family == "parallel" else None,
         tables=_tables(plan, elsewhere),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import statistics
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,7 +97,9 @@ class Roofline:
 
 
 class Measured:
-    """The median over calls on random tensors of the given types, kept on disk for this host, device and threads."""
+    """The least disturbed of some calls on random tensors of the given types, kept on disk for this host, device and
+    threads.
+    """
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -141,7 +142,7 @@ class Measured:
             spent += times[-1]
             if len(times) >= FEWEST_CALLS and spent >= LEAST_SECONDS:
                 break
-        return statistics.median(times)
+        return min(times)
 
 
 def _stored(path: Path) -> dict[str, float]:

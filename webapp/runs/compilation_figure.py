@@ -1,0 +1,255 @@
+"""What a compilation run did, as its page shows it: both graphs side by side, costs by op, when compiling pays back.
+
+Graphs are compared like two versions of a text: ops that stayed line up, long runs of them are folded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from webapp.runs.graph_drawing import Drawing, drawings_of
+
+#: Unchanged ops around a change that are shown, and rows of the whole comparison.
+CONTEXT, MOST_ROWS = 2, 1200
+#: Kinds of ops in the plot of costs.
+MOST_KINDS = 12
+SIGNS = {"kept": "", "rewired": "~", "new": "+", "once": "●", "gone": "−"}
+WORDS = {
+    "kept": "as before", "rewired": "reads something else", "new": "new", "once": "computed once, before the first call",
+    "gone": "gone",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OpCell:
+    """One op in one of the two columns; ``state`` is one of ``SIGNS``."""
+
+    name: str
+    target: str
+    inputs: str
+    shape: str
+    seconds: float | None
+    state: str
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.state]
+
+    @property
+    def words(self) -> str:
+        return WORDS[self.state]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the comparison; or, with ``folded``, so many unchanged ops."""
+
+    before: OpCell | None = None
+    after: OpCell | None = None
+    folded: int = 0
+
+
+@dataclass(frozen=True)
+class CompilationView:
+    lines: tuple[Line, ...]
+    left_out: int
+    drawings: tuple[Drawing, ...]
+    applied: tuple[tuple[str, int], ...]
+    refused: tuple[tuple[str, str], ...]
+    search: tuple[tuple[str, float], ...]
+    accuracy: tuple[tuple[str, Any], ...]
+    payback: str
+    plots: tuple[Mapping[str, Any], ...]
+    kernels: tuple[Mapping[str, Any], ...]
+    breaks: tuple[Mapping[str, Any], ...]
+    recompiles: tuple[Mapping[str, Any], ...]
+
+
+def compilation_view(outcome: Mapping[str, Any]) -> CompilationView | None:
+    """``None`` where the outcome is not of a graph that was compiled or rewritten."""
+    plan: Mapping[str, Any] = outcome.get("plan") or {}
+    if not isinstance(plan.get("before"), list):
+        return None
+    notes = (outcome.get("provenance") or {}).get("compilation") or {}
+    report: Mapping[str, Any] = plan.get("report") or {}
+    lines = list(_lines(plan["before"], plan["after"])) if "after" in plan else []
+    return CompilationView(
+        lines=tuple(lines[:MOST_ROWS]),
+        left_out=max(0, len(lines) - MOST_ROWS),
+        drawings=drawings_of(plan),
+        applied=tuple(Counter(str(step["rule"]) for step in plan.get("applied", ())).most_common()),
+        refused=tuple(sorted((plan.get("refused") or {}).items())),
+        search=tuple((name.replace("_", " "), value) for name, value in (plan.get("search") or {}).items()),
+        accuracy=tuple(_accuracy(plan, notes)),
+        payback=payback(outcome),
+        plots=tuple(_plots(outcome, plan)),
+        kernels=tuple((report.get("kernels") or {}).get("scheduled") or ()),
+        breaks=tuple(report.get("breaks") or ()),
+        recompiles=tuple(report.get("recompiles") or ()),
+    )
+
+
+def _lines(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+    old = [row for row in before if row["kind"] == "op"]
+    new = [row for row in after if row["kind"] == "op"]
+    names = [row["name"] for row in old], [row["name"] for row in new]
+    staying = {row["name"] for row in new}
+    for tag, i, j, k, m in SequenceMatcher(None, *names, autojunk=False).get_opcodes():
+        if tag == "equal":
+            pairs = [
+                Line(_cell(a, "kept"), _cell(b, b["state"])) for a, b in zip(old[i:j], new[k:m], strict=True)
+            ]
+            yield from _folded(pairs)
+            continue
+        for place in range(max(j - i, m - k)):
+            left = old[i + place] if i + place < j else None
+            right = new[k + place] if k + place < m else None
+            gone = "gone" if left and left["name"] not in staying else "kept"
+            ours = _cell(right, right["state"]) if right else None
+            yield Line(_cell(left, gone) if left else None, ours)
+
+
+def _folded(pairs: Sequence[Line]) -> Iterator[Line]:
+    """Unchanged pairs far from any change are counted instead of shown."""
+    changed = [n for n, line in enumerate(pairs) if line.after and line.after.state != "kept"]
+    near = {n for at in (*changed, -1, len(pairs)) for n in range(at - CONTEXT, at + CONTEXT + 1)}
+    waiting = 0
+    for number, line in enumerate(pairs):
+        if number not in near:
+            waiting += 1
+            continue
+        if waiting:
+            yield Line(folded=waiting)
+            waiting = 0
+        yield line
+    if waiting:
+        yield Line(folded=waiting)
+
+
+def _cell(row: Mapping[str, Any], state: str) -> OpCell:
+    shape = "×".join(map(str, row["shape"])) or "scalar"
+    return OpCell(
+        row["name"],
+        short(row["target"]),
+        ", ".join(row["inputs"]),
+        f"{row['dtype']} {shape}",
+        row.get("seconds"),
+        state,
+    )
+
+
+def short(target: str) -> str:
+    """``aten.conv2d.default`` -> ``conv2d``."""
+    parts = target.split(".")
+    return parts[1] if len(parts) > 2 else target
+
+
+def _accuracy(plan: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """How right the result is, in words; figures come as (label, value, unit-less) pairs."""
+    if not notes:
+        return
+    if "exactness" in plan:
+        yield "promised", plan["exactness"]
+    yield (
+        "compared on",
+        f"{notes.get('inputs_compared', 0)} inputs, in float64"
+        + (", with the gradients of every parameter" if notes.get("training") else ""),
+    )
+    yield "bit for bit equal to eager", "yes" if notes.get("bit_equal_to_eager") else "no"
+    for name, label in (
+        ("max_relative_error", "error, of the result's norm"),
+        ("eager_max_abs_error", "eager's own largest error"),
+        ("bound", "relative error promised"),
+    ):
+        if notes.get(name) is not None:
+            yield label, f"{notes[name]:.3g}"
+    if notes.get("exact_places"):
+        yield "places equal on whole numbers", notes["exact_places"]
+
+
+def payback(outcome: Mapping[str, Any]) -> str:
+    """After how many calls the time spent compiling is won back, in a sentence; empty without times."""
+    times = _times(outcome)
+    if times is None:
+        return ""
+    compile_time, ours, eager = times
+    notes = (outcome.get("provenance") or {}).get("compilation") or {}
+    if notes.get("inside_the_noise"):
+        return "The difference to eager lies inside the noise: neither is faster."
+    if ours >= eager:
+        return f"Slower than eager ({eager / ours:.2f}x): compiling never pays back."
+    calls = compile_time / (eager - ours)
+    return f"{eager / ours:.2f}x as fast as eager: compiling has paid back after {calls:,.0f} calls."
+
+
+def _times(outcome: Mapping[str, Any]) -> tuple[float, float, float] | None:
+    """Seconds of compiling, of a call and of eager's call; ``None`` where one is not known."""
+    values = {name: row["value"] for name, row in (outcome.get("metrics") or {}).items()}
+    if not {"compile_time", "latency", "speedup"} <= set(values):
+        return None
+    return values["compile_time"], values["latency"], values["latency"] * values["speedup"]
+
+
+def _plots(outcome: Mapping[str, Any], plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    notes = (outcome.get("provenance") or {}).get("compilation") or {}
+    if notes.get("timing"):
+        yield _spread(notes["timing"])
+    times = _times(outcome)
+    if times is not None and times[0] > 0 and times[1] < times[2]:
+        yield _race(*times)
+    if "after" in plan and any("seconds" in row for row in plan["after"]):
+        yield _costs(plan)
+
+
+def _plot(title: str, kind: str, x: tuple[str, str], y: tuple[str, str], series: list[Any]) -> dict[str, Any]:
+    labels = {"x_label": x[0], "x_unit": x[1], "y_label": y[0], "y_unit": y[1]}
+    return {"title": title, "kind": kind, **labels, "log": "", "sampled": None, "series": series}
+
+
+def _spread(timing: Mapping[str, Any]) -> dict[str, Any]:
+    """Median with quartiles as bars from the lower to the upper one."""
+    rows = [("eager", timing["eager"]), ("ours", timing["ours"])]
+    series = [
+        {
+            "name": name, "x": [row["lower"], row["median"]], "to": [row["median"], row["upper"]], "y": [name, name],
+            "text": [f"{name}: lower quartile to median of {row['calls']} calls", f"{name}: median to upper quartile"],
+        }
+        for name, row in rows
+    ]  # fmt: skip
+    plot = _plot("Latency: quartiles around the median", "lanes", ("latency", "s"), ("", ""), series)
+    return plot | {"lanes": [name for name, _ in rows]}
+
+
+def _race(compile_time: float, ours: float, eager: float) -> dict[str, Any]:
+    """Seconds spent until the n-th call has ended, up to twice the break-even."""
+    calls = max(2.0, 2 * compile_time / (eager - ours))
+    x = [0.0, calls]
+    series = [
+        {"name": "eager", "x": x, "y": [0.0, calls * eager]},
+        {"name": "compile, then ours", "x": x, "y": [compile_time, compile_time + calls * ours]},
+    ]
+    return _plot("When compiling pays back", "line", ("calls", ""), ("time spent", "s"), series)
+
+
+def _costs(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds by kind of op, before and after, the dearest kinds first."""
+    sums = [_by_kind(plan[side]) for side in ("before", "after")]
+    dearest = sorted(set(sums[0]) | set(sums[1]), key=lambda k: -max(sums[0][k], sums[1][k]))[:MOST_KINDS]
+    series = [
+        {"name": name, "x": dearest, "y": [side[kind] for kind in dearest]}
+        for name, side in zip(("before", "after"), sums, strict=True)
+    ]
+    return _plot(
+        "Where the time of a call goes, by the ops' prices", "bar", ("op", ""), ("seconds", "s"), series
+    )
+
+
+def _by_kind(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
+    found: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        found[short(row["target"])] += row.get("seconds") or 0.0
+    return found

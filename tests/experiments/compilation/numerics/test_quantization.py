@@ -93,6 +93,13 @@ def test_not_a_number_is_refused() -> None:
         quantize([1.0, math.nan], Scheme())
 
 
+@pytest.mark.parametrize("largest", [1.1e-44, 1e-40, 1e-300])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_weights_too_small_for_a_scale_stay_within_half_a_step(largest: float, symmetric: bool) -> None:
+    found = quantize([0.0, largest], Scheme(3, symmetric=symmetric))
+    assert (np.abs(found.values - [0.0, largest]) <= found.steps / 2).all()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     weight=st.integers(1, 5).flatmap(

@@ -107,4 +107,6 @@ def test_requirements_are_pinned_exactly_and_name_no_index() -> None:
     for name in ("requirements.txt", "requirements-dev.txt", "constraints.txt"):
         for line in (ROOT / name).read_text().splitlines():
             if line and not line.startswith(("#", "-c constraints.txt")):
-                assert re.fullmatch(r"[A-Za-z0-9_.-]+(\[[a-z,]+\])?==[\w.]+(; platform_system == \"Linux\")?", line), line
+                assert re.fullmatch(
+                    r"[A-Za-z0-9_.-]+(\[[a-z,]+\])?==[\w.]+(; platform_system == \"Linux\")?", line
+                ), line

@@ -135,7 +135,9 @@ def _scales(blocks: Floats, scheme: Scheme) -> Floats:
     else:
         spread = np.maximum(blocks.max(-1, keepdims=True), 0) - np.minimum(blocks.min(-1, keepdims=True), 0)
     scales = (spread / (scheme.highest - (0 if scheme.symmetric else scheme.lowest))).astype(scheme.scale)
-    normal = np.maximum(scales, np.finfo(np.float32).tiny)  # a subnormal scale has few digits, or none where flushed
+    normal = np.maximum(
+        scales, np.finfo(np.float32).tiny
+    )  # a subnormal scale has few digits, or none where flushed
     return np.where(scales > 0, normal, 1).astype(np.float64)
 
 

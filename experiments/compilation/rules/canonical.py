@@ -26,7 +26,8 @@ ALGEBRA: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "pool2d_avg": (1, ("kernel_h", "kernel_w", "stride_h", "stride_w", "pad")),
     "enlarge": (1, ("kernel_h", "kernel_w")),
 }
-SAME, VALID = 0, 1
+#: Values of ``pad``: TASO's two, and EXPLICIT + p for p zeros on every side.
+SAME, VALID, EXPLICIT = 0, 1, 2
 _NO_ACTIVATION, _RELU = 0, 2
 #: Ranks that files leave unsaid: FlexFlow's tensors have three dims, TASO's matrices two, its images four.
 FLEXFLOW_DIMS = 3

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from experiments.compilation.rules.canonical import SAME
+from experiments.compilation.rules.canonical import EXPLICIT, SAME, VALID
 from experiments.core.errors import BadInput
 from experiments.workloads.substitutions import Operand, Operator
 
@@ -32,16 +32,18 @@ class IllTyped(BadInput):
 
 @dataclass(frozen=True)
 class Window:
-    """``out`` positions of a kernel along ``size``; padded to the same size at stride 1, or not at all."""
+    """``out`` positions of a kernel along ``size``; ``pad`` as the algebra spells it."""
 
     out: int
     size: int
     kernel: int
     stride: int
-    same: bool
+    pad: int
 
     def positions(self, size: int) -> int:
-        return -(-size // self.stride) if self.same else (size - self.kernel) // self.stride + 1
+        if self.pad == SAME:
+            return -(-size // self.stride)
+        return (size + 2 * max(self.pad - EXPLICIT, 0) - self.kernel) // self.stride + 1
 
 
 @dataclass
@@ -253,12 +255,12 @@ def _convolution(operator: Operator, x: Symbols, w: Symbols, dims: Dims) -> Symb
 def _windows(operator: Operator, x: Symbols, dims: Dims) -> Symbols:
     found = []
     for side, axis in (("h", 2), ("w", 3)):
-        stride, same = operator.parameter(f"stride_{side}"), operator.parameter("pad") == SAME
+        stride, pad = operator.parameter(f"stride_{side}"), operator.parameter("pad")
         kernel = operator.parameter(f"kernel_{side}")
-        if (same or kernel == 1) and stride == 1:
+        if (pad == SAME or (pad == VALID and kernel == 1)) and stride == 1:
             found.append(x[axis])
             continue
         out = dims.new()
-        dims.windows.append(Window(out, x[axis], kernel, stride, same))
+        dims.windows.append(Window(out, x[axis], kernel, stride, pad))
         found.append(out)
     return tuple(found)

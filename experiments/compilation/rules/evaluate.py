@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from experiments.compilation.rules.canonical import SAME
+from experiments.compilation.rules.canonical import EXPLICIT, SAME
 from experiments.compilation.rules.dims import IllTyped
 from experiments.workloads.substitutions import Operand, Operator
 
@@ -144,11 +144,12 @@ def _kept(operator: Operator, x: Value) -> Joins:
 def windows(operator: Operator, a: Integers, kernel: tuple[int, int]) -> Integers:
     """(batch, channel, row, column, kernel row, kernel column), zero outside; SAME pads as TASO (more at the end)."""
     strides = (operator.parameter("stride_h"), operator.parameter("stride_w"))
+    pad = operator.parameter("pad")
     padding = [(0, 0), (0, 0)]
     for size, k, stride in zip(a.shape[2:], kernel, strides, strict=True):
-        missing = (
-            max((-(-size // stride) - 1) * stride + k - size, 0) if operator.parameter("pad") == SAME else 0
-        )
+        missing = 2 * max(pad - EXPLICIT, 0)
+        if pad == SAME:
+            missing = max((-(-size // stride) - 1) * stride + k - size, 0)
         padding.append((missing // 2, missing - missing // 2))
         if size + missing < k:
             raise IllTyped(operator.kind, f"{a.shape} is smaller than the kernel {kernel}")

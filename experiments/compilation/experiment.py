@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.compilation import simulator
 from experiments.compilation.interface import CompilationPolicy
 from experiments.compilation.interface.tuning import TuningPolicy
+from experiments.compilation.kernels.plan import TilePolicy
 from experiments.compilation.planning.launches import LaunchPolicy
 from experiments.compilation.planning.scheduling import SchedulingPolicy
 from experiments.compilation.tuning import experiment as tuning_experiment
@@ -30,6 +31,8 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     if isinstance(policy, TuningPolicy):
         return tuning_experiment.carry_out(spec, policy, progress)
     assert isinstance(policy, CompilationPolicy)
+    if isinstance(policy, TilePolicy):
+        return simulator.carry_out_tiles(spec, policy, progress)
     if isinstance(policy, SchedulingPolicy) and spec.mode == "simulated":
         return simulator.carry_out(spec, policy, progress)
     if isinstance(policy, LaunchPolicy) and spec.mode == "simulated":

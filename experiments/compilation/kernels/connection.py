@@ -13,6 +13,7 @@ from experiments.compilation.kernels.group_tile import GroupTile, seconds
 from experiments.compilation.kernels.propagation import Group, group_of
 from experiments.compilation.kernels.tile_graph import TileGraph
 from experiments.compilation.kernels.tile_search import search
+from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress, silent
 
 MOST_ADDED = 10
@@ -46,7 +47,7 @@ class Welding:
     _tuned: dict[object, tuple[GroupTile, float] | None] = field(default_factory=dict)
 
     def unfused(self) -> tuple[Kernel, ...]:
-        """Every operator as a kernel of its own; ``ValueError`` names one whose smallest tile does not fit."""
+        """Every operator as a kernel of its own; ``Infeasible`` names one of which no tile fits."""
         return tuple(self.single(node.name) for node in self.graph.nodes)
 
     def run(self, progress: Progress = silent) -> tuple[Kernel, ...]:
@@ -65,7 +66,7 @@ class Welding:
         group = group_of(self.graph, [name])
         found = self._tune(group, False)
         if found is None:
-            raise ValueError(f"no tile of {name} fits a unit of {self.architecture.device.name}")
+            raise Infeasible(f"no tile fits a unit of {self.architecture.device.name}", name)
         return Kernel(group, found[0], found[1], found[1])
 
     def _grown(self, first: str, taken: set[str]) -> Kernel:

@@ -67,12 +67,12 @@ def evaluate(
         1, min(units.shared_bytes // max(held, 1), units.registers // max(registers, 1), units.partitions)
     )
     grid = tiles(group.domain, tile)
-    traffic, moved = _traffic(group, found, architecture)
+    elements, moved = traffic(group, found, architecture, steps)
     return GroupTile(
         tile=tile,
         tiles=found,
         steps=steps,
-        traffic=traffic,
+        traffic=elements,
         moved=moved,
         shared_bytes=held,
         registers=registers,
@@ -83,17 +83,23 @@ def evaluate(
     )
 
 
-def _traffic(group: Group, found: Tiles, architecture: Architecture) -> tuple[float, float]:
-    """Elements and bytes that a block reads in read transactions and writes in write transactions."""
+def traffic(
+    group: Group, found: Tiles, architecture: Architecture, steps: Steps | None = None
+) -> tuple[float, float]:
+    """Elements and bytes that a block reads in read transactions and writes in write transactions.
+
+    Rows that are not taken in one step are read twice (``steps`` left out: they are).
+    """
     elements = moved = 0.0
     units = architecture.units
     for index, (node, tile) in enumerate(zip(group.nodes, found, strict=True)):
-        whole = node.expression.whole(tile)
-        accesses = [(access, units.read_transaction_bytes) for access in group.external[index]]
+        expression, whole = node.expression, node.expression.whole(tile)
+        twice = expression.rowwise and steps is not None and steps[index] != expression.reduction
+        accesses = [(access, units.read_transaction_bytes, 1 + twice) for access in group.external[index]]
         if index in group.written:
-            accesses.append((node.expression.output, units.write_transaction_bytes))
-        for access, size in accesses:
-            count = _transactions(access, node.expression.touched(access, whole), size)
+            accesses.append((expression.output, units.write_transaction_bytes, 1))
+        for access, size, passes in accesses:
+            count = passes * _transactions(access, expression.touched(access, whole), size)
             elements, moved = elements + count, moved + count * access.element_bytes
     return elements, moved
 
@@ -122,14 +128,20 @@ def footprint(group: Group, found: Tiles, steps: Steps, in_registers: bool = Fal
 
 
 def seconds(group: Group, of: GroupTile, architecture: Architecture) -> float:
-    """Modelled time of a launched kernel: the longer of moving its blocks' bytes and computing, after the launch.
+    """Modelled time of a launched kernel: the longer of moving its blocks' bytes and computing, after the launch."""
+    return architecture.device.kernels.launch + max(_levels(group, of, architecture).values())
 
-    Computing goes at the rate that the last wave leaves busy.
-    """
-    places = of.waves * of.resident * architecture.units.count
-    busy = of.grid / places
-    dtype = max((node.expression for node in group.nodes), key=lambda e: e.flops * len(e.reduced)).dtype
-    computing = of.flops * of.grid / (architecture.flops(dtype) * busy)
-    return architecture.device.kernels.launch + max(
-        of.moved * of.grid / architecture.dram_bandwidth, computing
-    )
+
+def bound(group: Group, of: GroupTile, architecture: Architecture) -> str:
+    """What the kernel waits for."""
+    levels = _levels(group, of, architecture)
+    return max(levels, key=lambda level: levels[level])
+
+
+def _levels(group: Group, of: GroupTile, architecture: Architecture) -> dict[str, float]:
+    """Seconds of computing, at the rate that the last wave leaves busy, and of moving."""
+    busy = of.grid / (of.waves * of.resident * architecture.units.count)
+    pairs = zip(group.nodes, of.tiles, strict=True)
+    heaviest = max(pairs, key=lambda pair: pair[0].expression.work(pair[0].expression.whole(pair[1])))
+    rate = architecture.flops(heaviest[0].expression.dtype) * busy
+    return {"compute": of.flops * of.grid / rate, "DRAM": of.moved * of.grid / architecture.dram_bandwidth}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 
 from experiments.compilation.kernels.expression import Access, Axis, Expression, Index, Sizes
 
@@ -14,14 +15,27 @@ SOFTMAX_FLOPS = 5.0
 NORMALISATION_FLOPS = 8.0
 
 
+def with_bias(expression: Expression, dimension: int) -> Expression:
+    """``expression`` reading one more tensor along ``dimension`` of its output, once a result."""
+    index = expression.output.indices[dimension]
+    return replace(expression, inputs=(*expression.inputs, Access("bias", (index,), expression.output.dtype)))
+
+
 def _plain(extents: Sequence[int], names: Sequence[str]) -> tuple[Index, ...]:
     return tuple(Index(extent, ((name, 1),)) for extent, name in zip(extents, names, strict=True))
 
 
 def matmul(
-    m: int, n: int, k: int, dtype: str = "float32", *, batch: Sequence[int] = (), name: str = "matmul"
+    m: int,
+    n: int,
+    k: int,
+    dtype: str = "float32",
+    *,
+    batch: Sequence[int] = (),
+    transposed: bool = False,
+    name: str = "matmul",
 ) -> Expression:
-    """``C[b.., m, n] = sum over k of A[b.., m, k] * B[b.., k, n]``."""
+    """``C[b.., m, n] = sum over k of A[b.., m, k] * B[b.., k, n]``; ``transposed``: B lies as ``[b.., n, k]``."""
     lead = tuple(Axis(f"b{i}", extent) for i, extent in enumerate(batch))
     indices = _plain([axis.extent for axis in lead], [axis.name for axis in lead])
     rows, columns, depth = Index(m, (("m", 1),)), Index(n, (("n", 1),)), Index(k, (("k", 1),))
@@ -30,7 +44,10 @@ def matmul(
         "batch_matmul" if batch else "matmul",
         (*lead, Axis("m", m), Axis("n", n)),
         (Axis("k", k),),
-        (Access("a", (*indices, rows, depth), dtype), Access("b", (*indices, depth, columns), dtype)),
+        (
+            Access("a", (*indices, rows, depth), dtype),
+            Access("b", (*indices, *((columns, depth) if transposed else (depth, columns))), dtype),
+        ),
         Access("c", (*indices, rows, columns), dtype),
         flops=2.0,
     )
@@ -136,7 +153,7 @@ def implicit_gemm(convolved: Expression) -> Expression:
     """
     batch, filters, *out = convolved.domain
     pixels, depth = batch * math.prod(out), math.prod(convolved.reduction)
-    image, weights = convolved.inputs
+    image, weights, *bias = convolved.inputs
     repeats = max(1.0, pixels * depth / math.prod(image.shape))
     columns, rows, reduced = (
         Index(pixels, (("p", 1),)),
@@ -151,6 +168,7 @@ def implicit_gemm(convolved: Expression) -> Expression:
         (
             Access("w", (rows, reduced), weights.dtype),
             Access("x", (reduced, columns), image.dtype, repeats),
+            *(Access("bias", (rows,), access.dtype) for access in bias),
         ),
         Access("y", (rows, columns), convolved.output.dtype),
         flops=convolved.flops,
@@ -226,9 +244,14 @@ def elementwise(
 
 
 def reduction(
-    shape: Sequence[int], over: Sequence[int], dtype: str = "float32", *, name: str = "reduction"
+    shape: Sequence[int],
+    over: Sequence[int],
+    dtype: str = "float32",
+    *,
+    keep: bool = False,
+    name: str = "reduction",
 ) -> Expression:
-    """A sum, mean or maximum over the dimensions ``over``."""
+    """A sum, mean or maximum over the dimensions ``over``; ``keep``: they stay in the result with one element."""
     names = [f"i{i}" for i in range(len(shape))]
     axes = [Axis(axis, extent) for axis, extent in zip(names, shape, strict=True)]
     kept = [i for i in range(len(shape)) if i not in over]
@@ -238,7 +261,15 @@ def reduction(
         tuple(axes[i] for i in kept),
         tuple(axes[i] for i in sorted(over)),
         (Access("x", _plain(shape, names), dtype),),
-        Access("y", _plain([shape[i] for i in kept], [names[i] for i in kept]), dtype),
+        Access(
+            "y",
+            tuple(
+                Index(1) if i in over else Index(shape[i], ((names[i], 1),))
+                for i in range(len(shape))
+                if keep or i not in over
+            ),
+            dtype,
+        ),
         flops=1.0,
     )
 

@@ -78,13 +78,18 @@ def step_choices(extent: int) -> tuple[int, ...]:
 
 
 def first_steps(group: Group, architecture: Architecture) -> Steps:
-    """For every operator the step whose reads from memory are most like one transaction (rows are taken whole)."""
-    return tuple(
-        node.expression.reduction
-        if node.expression.rowwise
-        else _coalesced_step(node.expression, external, architecture)
-        for node, external in zip(group.nodes, group.external, strict=True)
-    )
+    """For every operator the step whose reads from memory are most like one transaction.
+
+    Rows are taken whole where half of a block's shared memory holds one.
+    """
+    half = architecture.units.shared_bytes_per_block // 2
+    found = []
+    for node, external in zip(group.nodes, group.external, strict=True):
+        expression = node.expression
+        row = math.prod(expression.reduction) * sum(access.element_bytes for access in external)
+        whole = expression.rowwise and row <= half
+        found.append(expression.reduction if whole else _coalesced_step(expression, external, architecture))
+    return tuple(found)
 
 
 def _coalesced_step(expression: Expression, external: Sequence[Access], architecture: Architecture) -> Sizes:

@@ -2,5 +2,6 @@
 
 from experiments.compilation.simulator.launches import replayed
 from experiments.compilation.simulator.run import carry_out
+from experiments.compilation.simulator.tiles import carry_out as carry_out_tiles
 
-__all__ = ["carry_out", "replayed"]
+__all__ = ["carry_out", "carry_out_tiles", "replayed"]

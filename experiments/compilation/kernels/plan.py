@@ -1,0 +1,106 @@
+"""What tile policies are asked, and their answer: one planned kernel for each group of operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from experiments.compilation.interface import CompilationPolicy
+from experiments.compilation.kernels.architecture import Architecture
+from experiments.compilation.kernels.expression import Sizes
+from experiments.compilation.kernels.tile_graph import TileGraph
+from experiments.core.progress import Progress
+from experiments.hardware.parts import ComputeUnits
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """A launched kernel: its operators, the sizes it tiles (``domain``) and by what (``tile``), one block's needs.
+
+    ``levels`` are further tiles by name (thread, reduction step; tiles of operators inside). ``bytes`` move with
+    memory in the whole kernel; ``apart_bytes`` and ``apart_seconds`` are those of the operators by themselves.
+    """
+
+    operators: tuple[str, ...]
+    kinds: tuple[str, ...]
+    domain: Sizes
+    tile: Sizes
+    levels: Mapping[str, Sizes]
+    grid: int
+    threads: int
+    shared_bytes: int
+    registers: int
+    seconds: float
+    bound: str
+    bytes: float
+    flops: float
+    apart_bytes: float
+    apart_seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """Kernels in launch order; ``examined`` tiles were looked at."""
+
+    kernels: tuple[PlannedKernel, ...]
+    examined: int
+
+    @property
+    def seconds(self) -> float:
+        return sum(kernel.seconds for kernel in self.kernels)
+
+    @property
+    def apart_seconds(self) -> float:
+        return sum(kernel.apart_seconds for kernel in self.kernels)
+
+    @property
+    def bytes(self) -> float:
+        return sum(kernel.bytes for kernel in self.kernels)
+
+    @property
+    def apart_bytes(self) -> float:
+        return sum(kernel.apart_bytes for kernel in self.kernels)
+
+
+@dataclass(frozen=True)
+class TilePolicy(CompilationPolicy):
+    """Asked for the tiles of every operator on a device, and which operators share a kernel."""
+
+    modes: ClassVar[tuple[str, ...]] = ("simulated",)
+    #: Whether operators may share a kernel: then kernels are compared with the operators by themselves.
+    connects: ClassVar[bool] = False
+
+    def tiles(self, graph: TileGraph, architecture: Architecture, progress: Progress) -> TilePlan:
+        raise NotImplementedError
+
+
+def violations(plan: TilePlan, graph: TileGraph, units: ComputeUnits) -> list[str]:
+    """What no device could launch or what leaves an operator out, one line each."""
+    planned = [name for kernel in plan.kernels for name in kernel.operators]
+    found = [
+        f"{name} is in {planned.count(name)} kernels" for name in graph.by_name if planned.count(name) != 1
+    ]
+    place = {name: index for index, kernel in enumerate(plan.kernels) for name in kernel.operators}
+    for node in graph.nodes:
+        late = [name for name in node.reads if place.get(name, 0) > place.get(node.name, 0)]
+        found += [f"{node.name} is launched before {name}, which it reads" for name in late]
+    for kernel in plan.kernels:
+        found += _impossible(kernel, units)
+    return found
+
+
+def _impossible(kernel: PlannedKernel, units: ComputeUnits) -> list[str]:
+    name, found = kernel.operators[0], []
+    if not 1 <= kernel.threads <= max(1024, units.threads_per_block):
+        found.append(f"{name}: a block of {kernel.threads} threads")
+    if kernel.shared_bytes > units.shared_bytes_per_block:
+        found.append(f"{name}: a block takes {kernel.shared_bytes} bytes of shared memory")
+    blocks = math.prod(-(-whole // size) for whole, size in zip(kernel.domain, kernel.tile, strict=True))
+    if kernel.grid != blocks:
+        found.append(f"{name}: {kernel.grid} blocks do not cover it once; {blocks} would")
+    return found

@@ -1,0 +1,85 @@
+"""Roller (Zhu et al., OSDI 2022): tiles are constructed from the shapes of hardware and tensors, not searched for.
+
+An operator's program (rProgram) is a tile at each level of memory. Sizes are aligned with what the hardware moves and
+runs (transactions, banks, warps on every scheduler) and pad tensors little; they grow along the axis with the most
+data reuse until the level below is no longer waited for. A model of the device, built from micro-benchmarks, prices the
+few programs left: that is all that "top 1" does; "top 10" would also run ten on the device.
+
+What is chosen here where the paper and its artifact leave it open: see ``kernels.construction``, ``kernels.shrinking``
+and ``kernels.micro_model``. Every op of a model is a kernel of its own; ``programs`` constructed ones are priced and
+the best by the model is taken, none is run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from experiments.compilation.kernels.architecture import Architecture
+from experiments.compilation.kernels.construction import construct
+from experiments.compilation.kernels.expression import Expression
+from experiments.compilation.kernels.micro_model import estimate
+from experiments.compilation.kernels.plan import PlannedKernel, TilePlan, TilePolicy
+from experiments.compilation.kernels.program import grid, registers, shared_bytes
+from experiments.compilation.kernels.rolled import tiled_form
+from experiments.compilation.kernels.shrinking import WAYS
+from experiments.compilation.kernels.tile_graph import TileGraph
+from experiments.core.knobs import knob
+from experiments.core.progress import Progress
+
+#: A planned kernel without its operator's name, and the tiles looked at for it.
+Planned = tuple[PlannedKernel, int]
+
+
+@dataclass(frozen=True)
+class Roller(TilePolicy):
+    """Constructs aligned tiles for every operator and takes the best by a model of the device."""
+
+    name: ClassVar[str] = "roller"
+
+    programs: int = knob(10, "programs constructed and priced for an operator", low=1, high=100)
+    padding: float = knob(1.0, "share by which a tile may pad an axis", low=0.0, high=1.0)
+    shrink: str = knob(
+        "one", "halve tiles of small operators: the best axis at a time, all at once, not", choices=WAYS
+    )
+
+    def tiles(self, graph: TileGraph, architecture: Architecture, progress: Progress) -> TilePlan:
+        known: dict[object, Planned] = {}
+        kernels, examined = [], 0
+        for index, node in enumerate(graph.nodes):
+            progress(index / len(graph.nodes), f"constructing tiles of {node.name}")
+            form = tiled_form(node.expression)
+            key = (form.kind, form.axes, form.inputs, form.output, form.flops)
+            if key not in known:
+                known[key] = self._planned(form, architecture)
+                examined += known[key][1]
+            kernels.append(_named(known[key][0], node.name))
+        return TilePlan(tuple(kernels), examined)
+
+    def _planned(self, form: Expression, architecture: Architecture) -> Planned:
+        found = construct(form, architecture, self.programs, self.padding, self.shrink)
+        priced = [(estimate(form, program, architecture), program) for program in found.programs]
+        best, program = min(priced, key=lambda pair: pair[0].seconds)
+        seconds = best.seconds + architecture.device.kernels.launch
+        kernel = PlannedKernel(
+            operators=("",),
+            kinds=(form.kind,),
+            domain=form.domain,
+            tile=program.shared,
+            levels={"thread": program.register, "reduction step": program.step},
+            grid=grid(form, program),
+            threads=program.threads,
+            shared_bytes=shared_bytes(form, program, architecture.units),
+            registers=registers(form, program.register),
+            seconds=seconds,
+            bound=best.bound,
+            bytes=best.dram_bytes,
+            flops=form.work(form.extents),
+            apart_bytes=best.dram_bytes,
+            apart_seconds=seconds,
+        )
+        return kernel, found.examined
+
+
+def _named(kernel: PlannedKernel, name: str) -> PlannedKernel:
+    return replace(kernel, operators=(name,))

@@ -1,0 +1,85 @@
+"""Welder (Shi et al., OSDI 2023): operators are connected at the level of tiles, so that results stay on the chip.
+
+A tile of a group's result says, through the operators' index maps, which tile of every operator before it is needed;
+intermediate tiles live in shared memory (or registers) and only the group's own inputs and outputs move. Groups grow
+greedily along the graph while the modelled time falls.
+
+What is chosen here where the paper and its artifact leave it open: candidates are timed by the model of
+``kernels.group_tile`` (bytes of all blocks, or arithmetic at the rate that the last wave leaves) with a launch each,
+where the artifact runs ten on the device; a register connection is tried for a reduction with one element-wise reader.
+Results are not followed through views (reshapes, transposes). Fused and unfused are priced by the same model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.compilation.kernels.architecture import Architecture
+from experiments.compilation.kernels.connection import Kernel, Welding
+from experiments.compilation.kernels.group_tile import bound
+from experiments.compilation.kernels.plan import PlannedKernel, TilePlan, TilePolicy
+from experiments.compilation.kernels.tile_graph import TileGraph
+from experiments.compilation.kernels.tile_search import block_size
+from experiments.core.knobs import knob
+from experiments.core.progress import Progress, part
+
+
+@dataclass(frozen=True)
+class Welder(TilePolicy):
+    """Connects operators into kernels by tiles that stay in shared memory, where that saves traffic and time."""
+
+    name: ClassVar[str] = "welder"
+    connects: ClassVar[bool] = True
+
+    candidates: int = knob(
+        10, "tiles of a group that are priced, best by traffic and waves first", low=1, high=1000
+    )
+    visited: int = knob(2000, "tiles that the search of one group looks at", low=1, high=100_000)
+    fuse: bool = knob(True, "connect operators; off: a kernel for each")
+
+    def tiles(self, graph: TileGraph, architecture: Architecture, progress: Progress) -> TilePlan:
+        welding = Welding(graph, architecture, self.candidates, self.visited)
+        kernels = welding.run(part(progress, 0.0, 0.9)) if self.fuse else welding.unfused()
+        planned = tuple(_planned(kernel, welding, architecture) for kernel in ordered(kernels, graph))
+        return TilePlan(planned, welding.examined)
+
+
+def ordered(kernels: Sequence[Kernel], graph: TileGraph) -> list[Kernel]:
+    """Kernels so that each comes after those whose results it reads; of several ready ones the first found."""
+    waiting, done, order = list(kernels), set[str](), []
+    while waiting:
+        ready = next(kernel for kernel in waiting if _needs(kernel, graph) <= done)
+        waiting.remove(ready)
+        done |= ready.group.names
+        order.append(ready)
+    return order
+
+
+def _needs(kernel: Kernel, graph: TileGraph) -> set[str]:
+    names = kernel.group.names
+    return {source for name in names for source in graph.by_name[name].reads} - names
+
+
+def _planned(kernel: Kernel, welding: Welding, architecture: Architecture) -> PlannedKernel:
+    group, made = kernel.group, kernel.tile
+    inner = {f"tile of {node.name}": own for node, own in zip(group.nodes, made.tiles, strict=True)}
+    steps = {f"step of {node.name}": own for node, own in zip(group.nodes, made.steps, strict=True) if own}
+    return PlannedKernel(
+        operators=tuple(node.name for node in group.nodes),
+        kinds=tuple(node.expression.kind for node in group.nodes),
+        domain=group.domain,
+        tile=made.tile,
+        levels={**inner, **steps},
+        grid=made.grid,
+        threads=block_size(group, made, architecture),
+        shared_bytes=made.shared_bytes,
+        registers=made.registers,
+        seconds=kernel.seconds,
+        bound=bound(group, made, architecture),
+        bytes=kernel.moved,
+        flops=made.flops * made.grid,
+        apart_bytes=sum(welding.single(node.name).moved for node in group.nodes),
+        apart_seconds=kernel.apart,
+    )

@@ -1,0 +1,70 @@
+"""One simulated run of a tile policy: a model's operators, or a list of them, as kernels on a named device."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.compilation.interface import Graph
+from experiments.compilation.kernels.architecture import architecture
+from experiments.compilation.kernels.from_graph import translate
+from experiments.compilation.kernels.from_list import expression
+from experiments.compilation.kernels.plan import TilePlan, TilePolicy, violations
+from experiments.compilation.kernels.tile_graph import TileGraph, independent
+from experiments.core import registry
+from experiments.core.errors import BadInput
+from experiments.core.progress import Progress, part
+from experiments.core.spec import Result, RunSpec
+from experiments.hardware import resolve
+from experiments.sources import Loaded, load
+from experiments.workloads.model import ModelSource
+from experiments.workloads.operator_list import OperatorList
+
+
+def carry_out(spec: RunSpec, policy: TilePolicy, progress: Progress) -> Result:
+    """The policy's kernels, priced on the device of the spec; ``compile_time`` is what constructing them took here."""
+    device = resolve(spec.hardware).device
+    on = architecture(device)
+    loaded = load(spec.workload)
+    graph, copies = _operators(spec, loaded, part(progress, 0.0, 0.5))
+    start = time.perf_counter()
+    plan = policy.tiles(graph, on, part(progress, 0.5, 1.0))
+    spent = time.perf_counter() - start
+    return Result(
+        metrics=_metrics(plan, graph, policy.connects) | {"compile_time": spent},
+        plan={"examined": plan.examined, "kernels": [kernel.to_json() for kernel in plan.kernels]},
+        violations=tuple(violations(plan, graph, on.units)),
+        workload_sha256=loaded.sha256,
+        notes={
+            "device": device.name,
+            "kernels": "modelled from tiles, not measured",
+            "priced_as_copies": list(copies),
+        },
+    )
+
+
+def _operators(spec: RunSpec, loaded: Loaded, progress: Progress) -> tuple[TileGraph, tuple[str, ...]]:
+    if isinstance(loaded.value, OperatorList):
+        return independent([expression(operator) for operator in loaded.value.operators]), ()
+    if not isinstance(loaded.value, ModelSource):
+        raise BadInput(
+            f"is {loaded.kind} ({loaded.format})", spec.workload.source, "a model or a list of operators"
+        )
+    source = replace(loaded.value, options=replace(loaded.value.options, training=False))
+    live = registry.load_module("compilation", "live")
+    file = None if source.zoo else Path(spec.workload.source)
+    graph: Graph = live.graph_of(source, spec.seed, progress, file)
+    translated = translate(graph)
+    return translated.graph, translated.copies
+
+
+def _metrics(plan: TilePlan, graph: TileGraph, connects: bool) -> dict[str, float]:
+    found = {
+        "latency": plan.seconds,
+        "kernels": len(plan.kernels),
+        "ops": len(graph.nodes),
+        "bytes": plan.bytes,
+        "flops": sum(kernel.flops for kernel in plan.kernels),
+    }
+    return found | ({"speedup": plan.apart_seconds / plan.seconds} if connects and plan.seconds else {})

@@ -10,6 +10,7 @@ from experiments.compilation.kernels import operators
 from experiments.compilation.kernels.architecture import architecture
 from experiments.compilation.kernels.best_fit import ALIGNMENT, BestFit
 from experiments.compilation.kernels.connection import Welding
+from experiments.compilation.kernels.expression import Expression
 from experiments.compilation.kernels.group_tile import evaluate, footprint, traffic
 from experiments.compilation.kernels.propagation import Group, group_of, propagate, spatial_of
 from experiments.compilation.kernels.tile_graph import TileGraph, TileNode, independent
@@ -44,7 +45,7 @@ def layer() -> TileGraph:
     )
 
 
-def alone(expression: operators.Expression) -> Group:
+def alone(expression: Expression) -> Group:
     return group_of(independent([expression]), [expression.name])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ class Algorithms:
 
     def __init__(self, cluster: Hardware) -> None:
         self.topology = Topology(cluster)
+        self._slower = dict(cluster.slower)
         self._costs: dict[tuple[str, Groups, str], Cost | None] = {}
 
     def cost(self, kind: str, groups: Groups, algorithm: str) -> Cost | None:
@@ -31,9 +33,11 @@ class Algorithms:
 
     def _found(self, kind: str, groups: Groups, algorithm: str) -> Cost | None:
         try:
-            return self.topology.cost(PATTERNS[kind][algorithm](np.array(groups), self.topology))
+            found = self.topology.cost(PATTERNS[kind][algorithm](np.array(groups), self.topology))
         except Unfit:
             return None
+        factor = self._slower.get(kind, 1.0)
+        return replace(found, latency=found.latency * factor, slope=found.slope * factor)
 
     def sends(self, sources: tuple[int, ...], targets: tuple[int, ...]) -> Cost:
         """From each source to its target, all at once."""

@@ -293,7 +293,8 @@ class Hardware:
 
     A node's network bandwidth is that of ``rails`` separate adapters, each for an equal share of its devices. Without a
     ``switch`` nodes are joined all to all. ``stragglers`` are (device, factor): they compute so many times longer than
-    their sheet says, which no planner is told.
+    their sheet says, which no planner is told. ``slower`` are (kind, factor): collectives that were seen to take so many
+    times as long as their algorithm on the links does.
     """
 
     name: str
@@ -302,6 +303,7 @@ class Hardware:
     rails: int = 1
     switch: Switch | None = None
     stragglers: tuple[tuple[int, float], ...] = ()
+    slower: tuple[tuple[str, float], ...] = ()
 
     @property
     def node(self) -> Node:
@@ -335,4 +337,5 @@ class Hardware:
             "rails": self.rails,
             "switch": self.switch.to_json() if self.switch else None,
             "stragglers": {str(device): factor for device, factor in self.stragglers},
+            **({"slower": dict(self.slower)} if self.slower else {}),
         }

@@ -12,7 +12,6 @@ from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec, Series
 from experiments.hardware import Hardware, NodeGroup, resolve
-from experiments.hardware.measured_collectives import Fit
 from experiments.parallel.interface import (
     Estimate,
     LivePolicy,
@@ -30,7 +29,6 @@ from experiments.parallel.simulator import (
     traffic,
 )
 from experiments.sources import Loaded, layers_of
-from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 from experiments.workloads.transformer_layers import CAPTURED, OPERATORS
 
@@ -260,22 +258,21 @@ def _measured(
     if plan.training is not None:
         return result
     model, reports = estimate.model, result.plan["ranks"]
-    layers, link = live.calibrated(plan, model, source, reports, part(progress, 0.7, 1.0))
-    return replace(result, notes={**result.notes, "predicted": _predicted(plan, estimate, layers, link)})
+    found = live.calibrated(plan, model, source, reports, part(progress, 0.7, 1.0))
+    return replace(result, notes={**result.notes, "predicted": _predicted(plan, estimate, found)})
 
 
-def _predicted(
-    plan: ParallelPlan, estimate: Estimate, layers: LayerGraph, link: Fit | None
-) -> dict[str, Any]:
-    """The simulator's figures for the measured plan, on layer times and a link measured on this host."""
-    node = estimate.cluster.node
-    if link is not None:
-        measured = replace(node.link, latency=link.latency, bandwidth=link.bandwidth)
+def _predicted(plan: ParallelPlan, estimate: Estimate, calibrated: Any) -> dict[str, Any]:
+    """The simulator's figures for the measured plan, on layer times and links measured on this host."""
+    node, links = estimate.cluster.node, calibrated.links
+    if links is not None:
+        measured = replace(node.link, latency=links.link.latency, bandwidth=links.link.bandwidth)
         node = replace(node, link=measured)
-    cluster = replace(estimate.cluster, groups=(NodeGroup(1, node),))
-    found = simulate(
-        plan, model_estimate(layers, cluster, evaluate, estimate.dtype, str(layers.facts["optimizer"]))
-    )
+    slower = links.slower if links is not None else ()
+    cluster = replace(estimate.cluster, groups=(NodeGroup(1, node),), slower=slower)
+    layers = calibrated.layers
+    asked = model_estimate(layers, cluster, evaluate, estimate.dtype, str(layers.facts["optimizer"]))
+    found = simulate(plan, replace(asked, exchange=calibrated.exchange))
     handed_over = [_handed_over(plan, found, worker) for worker in range(len(plan.workers))]
     return {
         "step_time": found.step_time,
@@ -284,5 +281,7 @@ def _predicted(
         "communication_by_worker": handed_over,
         "bubble_fraction": found.bubble_fraction,
         "exposed_communication_time": found.exposed_communication_time,
-        "link": None if link is None else asdict(link),
+        "link": None if links is None else asdict(links.link),
+        "slower": dict(slower),
+        "exchange": calibrated.exchange,
     }

@@ -2,6 +2,9 @@
 
 from experiments.parallel.interface.checker import violations
 from experiments.parallel.interface.estimate import (
+    BEHIND,
+    BESIDE,
+    BETWEEN,
     Estimate,
     Evaluation,
     model_estimate,
@@ -50,6 +53,9 @@ from experiments.parallel.interface.training import Adaptation, Learning, Traini
 __all__ = [
     "ALGORITHMS",
     "BACKWARD",
+    "BEHIND",
+    "BESIDE",
+    "BETWEEN",
     "COLLECTIVE_KINDS",
     "FORWARD",
     "PER_PASS",

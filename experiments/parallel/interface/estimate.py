@@ -25,6 +25,9 @@ WEIGHT_SHARE = 0.5
 #: Axes of a sharding that divide the columns of a weight.
 COLUMN_AXES = ("column", "vocabulary")
 
+#: When replicas exchange weights and gradients.
+BESIDE, BETWEEN, BEHIND = "beside", "between", "behind"
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -42,7 +45,9 @@ class Estimate:
     (``pass_seconds``); states follow ``dtype`` and ``optimizer``.
 
     ``evaluate`` carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for planners that
-    search. ``seed`` is the run's, for planners that draw; they tell how far they are through ``progress``.
+    search. ``seed`` is the run's, for planners that draw; they tell how far they are through ``progress``. ``exchange``
+    says when replicas exchange weights and gradients: beside computation; between computations, which wait; or behind the
+    last of them. That is a runner's way, not a plan's.
     """
 
     model: LayerGraph
@@ -52,6 +57,7 @@ class Estimate:
     evaluate: Callable[[ParallelPlan], Evaluation]
     seed: int = 0
     progress: Progress = silent
+    exchange: str = BESIDE
 
     @property
     def layer_seconds(self) -> Floats:

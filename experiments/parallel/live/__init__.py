@@ -16,10 +16,9 @@ from torch import Tensor
 from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result
-from experiments.hardware.measured_collectives import Fit
 from experiments.parallel.interface import ParallelPlan
 from experiments.parallel.live.asynchronous import measure_training
-from experiments.parallel.live.calibration import link_of, timed_layers
+from experiments.parallel.live.calibration import Links, links_of, timed_layers
 from experiments.parallel.live.job import STEPS, Job
 from experiments.parallel.live.launch import launch
 from experiments.parallel.live.model import OPTIMIZERS, built
@@ -29,7 +28,7 @@ from experiments.parallel.live.runner import refuse
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 
-__all__ = ["Reference", "calibrated", "difference", "measure", "single_process"]
+__all__ = ["Calibration", "Reference", "calibrated", "difference", "measure", "single_process"]
 
 
 def measure(
@@ -66,19 +65,29 @@ def measure(
     )
 
 
+@dataclass(frozen=True)
+class Calibration:
+    """The layers that a plan counts with the times of a micro-batch, the links, and when the runner exchanges gradients."""
+
+    layers: LayerGraph
+    links: Links | None
+    exchange: str
+
+
 def calibrated(
     plan: ParallelPlan,
     model: LayerGraph,
     source: ModelSource,
     reports: list[dict[str, Any]],
     progress: Progress,
-) -> tuple[LayerGraph, Fit | None]:
-    """The layers that ``plan`` counts with the times of a micro-batch, and the link, as the ranks of a measured run saw them."""
+) -> Calibration:
+    """What a prediction stands on, as the ranks of a measured run saw it."""
     loaded = statistics.median(report["loaded_pass"] for report in reports)
     layers = timed_layers(source, plan.micro_batch_samples, len(reports), loaded, progress)
     if model.transformer is not None:
         layers = operator_times(model, layers, source)
-    return layers, link_of(plan, reports[0]["messages"], len(reports)) if len(reports) > 1 else None
+    links = links_of(plan, reports[0]["messages"], len(reports)) if len(reports) > 1 else None
+    return Calibration(layers, links, reports[0]["exchange"])
 
 
 def _by_worker(plan: ParallelPlan, reports: list[dict[str, Any]]) -> list[dict[str, int]]:

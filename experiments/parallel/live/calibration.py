@@ -10,14 +10,14 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from experiments.core.progress import Progress
-from experiments.hardware.measured_collectives import Fit, Measurement, fit
+from experiments.hardware.measured_collectives import Fit, Measurement, fit, slower
 from experiments.parallel.interface import ParallelPlan
 from experiments.parallel.live.model import Built
 from experiments.profiling.timing import profiled
@@ -27,6 +27,7 @@ from experiments.workloads.model import ModelSource
 
 #: Bytes of the collectives and messages that are timed, and how often each.
 SIZES, TIMES = (2**10, 2**16, 2**20, 2**23), 7
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 def threads(ranks: int) -> int:
@@ -47,10 +48,17 @@ def loaded_pass(made: Built, samples: int) -> float:
 
 
 def timed_messages(rank: int, device: str) -> list[dict[str, Any]]:
-    """Seconds of all-reduces among all ranks, and of messages between the first two (which ``rank`` may only watch)."""
+    """Seconds of collectives among all ranks, and of messages between the first two (which ``rank`` may only watch).
+
+    Weights that are gathered come from shards and go to parameters of their own, and gradients are brought together: a
+    copy on either side, as every runner makes them.
+    """
     rows = []
     for size in SIZES:
         tensor = torch.zeros(size // 4, device=device)
+        own = tensor.chunk(dist.get_world_size())[0].clone()
+        rows.append(_timed("all_gather", tensor, lambda: _gathered(tensor, own), 1))  # noqa: B023
+        rows.append(_timed("reduce_scatter", tensor, lambda: _scattered(tensor, own), 1))  # noqa: B023
         rows.append(_timed("all_reduce", tensor, lambda: dist.all_reduce(tensor), 1))  # noqa: B023
         rows.append(_timed("send", tensor, lambda: _there_and_back(tensor, rank), 2))  # noqa: B023
     return rows
@@ -65,7 +73,17 @@ def _timed(kind: str, tensor: torch.Tensor, run: Callable[[], object], trips: in
         if tensor.is_cuda:
             torch.cuda.synchronize()
         found.append((time.perf_counter() - start) / trips)
-    return {"kind": kind, "size": tensor.nbytes, "seconds": min(found)}
+    return {"kind": kind, "size": tensor.nbytes, "seconds": statistics.median(found)}
+
+
+def _gathered(whole: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    dist.all_gather_into_tensor(whole, own.clone())
+    return whole.clone()
+
+
+def _scattered(whole: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    dist.reduce_scatter_tensor(own, whole.clone())
+    return own.clone()
 
 
 def _there_and_back(tensor: torch.Tensor, rank: int) -> None:
@@ -77,18 +95,27 @@ def _there_and_back(tensor: torch.Tensor, rank: int) -> None:
         dist.send(tensor, 0)
 
 
-def link_of(plan: ParallelPlan, rows: list[dict[str, Any]], ranks: int) -> Fit:
-    """Latency and bandwidth that explain the times of what ``plan`` sends: messages alone, or collectives."""
+@dataclass(frozen=True)
+class Links:
+    """``link`` explains all-reduces, or messages where a plan has nothing else; ``slower`` the collectives beside them."""
+
+    link: Fit
+    slower: tuple[tuple[str, float], ...] = ()
+
+
+def links_of(plan: ParallelPlan, rows: list[dict[str, Any]], ranks: int) -> Links:
+    """What explains the times of what ``plan`` sends."""
     collectives = len(plan.devices) > len(plan.workers) or any(
         len(stage.workers) > 1 for stage in plan.stages
     )
     if collectives:
-        return fit([_row(row) for row in rows if row["kind"] == "all_reduce"], ranks)
+        found = {kind: [_row(row) for row in rows if row["kind"] == kind] for kind in COLLECTIVES}
+        link = fit(found[COLLECTIVES[0]], ranks)
+        others = [row for kind in COLLECTIVES[1:] for row in found[kind]]
+        return Links(link, slower(others, link, ranks, least=SIZES[1]))
     # A message of n bytes costs alpha + n beta, as an all-gather of 2n bytes between two.
-    return fit(
-        [Measurement("all_gather", 2 * row["size"], row["seconds"]) for row in rows if row["kind"] == "send"],
-        2,
-    )
+    sent = [row for row in rows if row["kind"] == "send"]
+    return Links(fit([Measurement("all_gather", 2 * row["size"], row["seconds"]) for row in sent], 2))
 
 
 def _row(row: dict[str, Any]) -> Measurement:

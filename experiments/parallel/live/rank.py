@@ -83,6 +83,7 @@ def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
     return {
         "step_times": times,
         "loaded_pass": loaded,
+        "exchange": runner.exchange,
         "messages": messages,
         "peak_bytes": torch.cuda.max_memory_allocated(device)
         if device != "cpu"

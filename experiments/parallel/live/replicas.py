@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from experiments.core.errors import BadInput
 from experiments.models.model import Objective
-from experiments.parallel.interface import FORWARD
+from experiments.parallel.interface import BESIDE, BETWEEN, FORWARD
 from experiments.parallel.interface.shards import SEQUENCE, output_cut_along
 from experiments.parallel.live.cut import LOSS, unwrapped
 from experiments.parallel.live.job import Job
@@ -31,8 +31,10 @@ from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 
 
 class Runner(Protocol):
-    """A rank's part of the step."""
+    """A rank's part of the step. ``exchange``: when it exchanges weights and gradients with others (``Estimate``)."""
 
+    @property
+    def exchange(self) -> str: ...
     def gradients_of_step(self) -> None: ...
     def gradients(self) -> dict[str, Tensor]: ...
     def weights(self) -> dict[str, Tensor]: ...
@@ -65,6 +67,12 @@ class ReplicaRunner:
                 init_sync=False,  # every rank has made the same weights from the seed
             )
         self.optimizer = kind(list(made.module.parameters()), **options)
+
+    @property
+    def exchange(self) -> str:
+        """FSDP2 computes beside its collectives by streams, which a CPU has none of; DDP has a thread of its own."""
+        streams = self.made.batch[0].is_cuda
+        return BESIDE if streams or not self.plan.zero else BETWEEN
 
     def _cut(self, job: Job, module: nn.Module) -> DeviceMesh:
         """Layers are cut over the devices of a worker, whole between them; the mesh of the replicas is the answer."""

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, fx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Slot
+from experiments.parallel.interface import BACKWARD, BEHIND, FORWARD, WEIGHT, Slot
 from experiments.parallel.live.cut import Crossing, cut, opaque_path
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.messages import Messages
@@ -32,6 +32,8 @@ from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 
 class SlotRunner:
     """One rank's stages. Gradients of parameters that several ranks hold are summed once all slots are done."""
+
+    exchange = BEHIND
 
     def __init__(self, job: Job, rank: int, made: Built) -> None:
         self.plan, self.rank, self.made = job.plan, rank, made

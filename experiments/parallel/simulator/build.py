@@ -6,7 +6,18 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from experiments.hardware.roofline import memory_rate
-from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Estimate, ParallelPlan, Slot, ties
+from experiments.parallel.interface import (
+    BACKWARD,
+    BEHIND,
+    BESIDE,
+    BETWEEN,
+    FORWARD,
+    WEIGHT,
+    Estimate,
+    ParallelPlan,
+    Slot,
+    ties,
+)
 from experiments.parallel.simulator.exchange import Exchange
 from experiments.parallel.simulator.folding import representatives
 from experiments.parallel.simulator.network import Message, Network
@@ -207,7 +218,8 @@ class Builder:
         size = parameters * self.estimate.states.weight
         twice = what == f"gather {BACKWARD}" and self.plan.synchronisation.regather
         message = self._among(stage, "all_gather", size * (2 if twice else 1))
-        after = [self._before[piece] for _, piece in members if piece in self._before]
+        before = self._before if self.estimate.exchange == BESIDE else self.graph.previous
+        after = [before[piece] for _, piece in members if piece in before]
         task = self.graph.send((stage, bucket), message, after)
         for worker, piece in members:
             self.graph.edge(task, piece)
@@ -217,7 +229,8 @@ class Builder:
     def _reduce(self, stage: int, bucket: int, parameters: float, members: list[tuple[int, int]]) -> None:
         size = parameters * self.estimate.states.gradient
         kind = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
-        pieces = [piece for _, piece in members]
+        behind = self.estimate.exchange == BEHIND
+        pieces = [self.graph.last(worker) if behind else piece for worker, piece in members]
         tasks = self.exchange.tasks((stage, bucket), size, pieces, lambda: self._among(stage, kind, size))
         for worker, piece in members:
             self._reduced[stage, worker] += tasks
@@ -227,6 +240,8 @@ class Builder:
                 taken = self.estimate.occupied * sum(self.graph.seconds[task] for task in tasks)
                 self.graph.prolong(piece, taken)
                 self.holdings.append(Holding(worker, size, piece, tasks[-1]))
+            if self.estimate.exchange == BETWEEN and piece in self.graph.next:
+                self.graph.edge(tasks[-1], self.graph.next[piece])
 
     def _among(self, stage: int, kind: str, size: float) -> Message:
         """A collective over the replicas of a stage; the devices of a tensor-parallel group do theirs at once."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from experiments.parallel.interface import (
     BACKWARD,
+    BESIDE,
     PER_SAMPLE,
     PER_STEP,
     Collective,
@@ -49,6 +50,7 @@ class Passes:
         self, plan: ParallelPlan, estimate: Estimate, figures: StageFigures, network: Network
     ) -> None:
         self._plan, self._figures, self._network = plan, figures, network
+        self._overlap = estimate.exchange == BESIDE
         straggling = dict(estimate.cluster.stragglers)
         self.slowdown = [
             max(estimate.slowdown(device) * straggling.get(device, 1.0) for device in worker.devices)
@@ -83,6 +85,9 @@ class Passes:
             if collective.per == PER_STEP
         )
 
+    def _beside(self, collective: Collective) -> bool:
+        return self._overlap and collective.overlap and collective.per != PER_STEP
+
     def _samples(self, slot: Slot) -> float:
         return self._figures.samples(slot.micro_batch)
 
@@ -90,7 +95,7 @@ class Passes:
         begin = layers.start
         for layer in layers if self._plan.shardings else ():
             own = range(layer, layer + 1)
-            if any(c.overlap and c.per != PER_STEP for c in self._figures.collectives(kind, own)):
+            if any(self._beside(c) for c in self._figures.collectives(kind, own)):
                 if begin < layer:
                     yield range(begin, layer)
                 yield own
@@ -101,7 +106,7 @@ class Passes:
     def _looped(self, worker: int, slot: Slot, layers: range) -> list[Run]:
         """One run, or the parts of a loop: a collective in ``parts`` is beside each but its last."""
         whole = self._run(worker, slot, layers)
-        beside = [c for c in self._figures.collectives(slot.kind, layers) if c.overlap and c.per != PER_STEP]
+        beside = [c for c in self._figures.collectives(slot.kind, layers) if self._beside(c)]
         count = max((c.parts for c in beside), default=1)
         if count == 1:
             return [whole]
@@ -116,8 +121,8 @@ class Passes:
         found = [c for c in self._figures.collectives(slot.kind, layers) if c.per != PER_STEP]
         return Run(
             self._figures.seconds(slot.kind, layers, slot.micro_batch) * self.slowdown[worker],
-            tuple(self._message(worker, slot, c) for c in found if c.overlap),
-            tuple(joined([self._message(worker, slot, c) for c in found if not c.overlap])),
+            tuple(self._message(worker, slot, c) for c in found if self._beside(c)),
+            tuple(joined([self._message(worker, slot, c) for c in found if not self._beside(c)])),
         )
 
     def _message(self, worker: int, slot: Slot, collective: Collective) -> Message:

@@ -15,7 +15,7 @@ class TaskGraph:
     """Columns over tasks. A computation has a ``lane`` (its worker), a message has channels and no lane (-1).
 
     ``periods`` are those of waits. ``owner`` is the lane that does nothing else meanwhile: of a computation its own, of a blocking message the one that
-    waits for it, -1 otherwise.
+    waits for it, -1 otherwise. ``previous`` and ``next`` are a task's neighbours in its lane.
     """
 
     def __init__(self) -> None:
@@ -26,6 +26,8 @@ class TaskGraph:
         self.message: list[Message | None] = []
         self.successors: list[list[int]] = []
         self.periods: dict[int, float] = {}
+        self.previous: dict[int, int] = {}
+        self.next: dict[int, int] = {}
         self._lane_end: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -43,6 +45,10 @@ class TaskGraph:
     def lane_end(self, lane: int) -> int | None:
         """The last task of ``lane`` so far."""
         return self._lane_end.get(lane)
+
+    def last(self, lane: int) -> int:
+        """``lane_end`` of a lane that has tasks."""
+        return self._lane_end[lane]
 
     def compute(self, label: object, seconds: float, lane: int) -> int:
         """A computation that follows all those added to ``lane`` before."""
@@ -70,6 +76,7 @@ class TaskGraph:
         before = self._lane_end.get(lane)
         if before is not None:
             self.successors[before].append(task)
+            self.previous[task], self.next[before] = before, task
         self._lane_end[lane] = task
         return task
 

@@ -1,6 +1,7 @@
 """What a compilation run did, as its page shows it: both graphs side by side, costs by op, when compiling pays back.
 
-Graphs are compared like two versions of a text: ops that stayed line up, long runs of them are folded.
+Graphs are compared like two versions of a text: ops that stayed line up, long runs of them are folded. Ops on weights
+alone, which are computed once, are counted.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any
 
 from webapp.runs.graph_drawing import Drawing, drawings_of
@@ -26,10 +28,11 @@ WORDS = {
 
 @dataclass(frozen=True)
 class OpCell:
-    """One op in one of the two columns; ``state`` is one of ``SIGNS``."""
+    """One op in one of the two columns; ``state`` is one of ``SIGNS``, ``reads`` its inputs with weights cut short."""
 
     name: str
     target: str
+    reads: str
     inputs: str
     shape: str
     seconds: float | None
@@ -56,6 +59,8 @@ class Line:
 @dataclass(frozen=True)
 class CompilationView:
     lines: tuple[Line, ...]
+    unchanged: int
+    once: int
     left_out: int
     drawings: tuple[Drawing, ...]
     applied: tuple[tuple[str, int], ...]
@@ -77,8 +82,11 @@ def compilation_view(outcome: Mapping[str, Any]) -> CompilationView | None:
     notes = (outcome.get("provenance") or {}).get("compilation") or {}
     report: Mapping[str, Any] = plan.get("report") or {}
     lines = list(_lines(plan["before"], plan["after"])) if "after" in plan else []
+    same = bool(lines) and all(line.folded or (line.after and line.after.state == "kept") for line in lines)
     return CompilationView(
-        lines=tuple(lines[:MOST_ROWS]),
+        lines=() if same else tuple(lines[:MOST_ROWS]),
+        unchanged=sum(line.folded or 1 for line in lines) if same else 0,
+        once=sum(row["kind"] == "op" and row["state"] == "once" for row in plan.get("after", ())),
         left_out=max(0, len(lines) - MOST_ROWS),
         drawings=drawings_of(plan),
         applied=tuple(Counter(str(step["rule"]) for step in plan.get("applied", ())).most_common()),
@@ -95,13 +103,19 @@ def compilation_view(outcome: Mapping[str, Any]) -> CompilationView | None:
 
 def _lines(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
     old = [row for row in before if row["kind"] == "op"]
-    new = [row for row in after if row["kind"] == "op"]
+    new = [row for row in after if row["kind"] == "op" and row["state"] != "once"]
     names = [row["name"] for row in old], [row["name"] for row in new]
     staying = {row["name"] for row in new}
+    weights = {
+        row["name"]: row["target"].rsplit(".", 1)[-1]
+        for row in (*before, *after)
+        if row["kind"] == "constant"
+    }
+    cell = partial(_cell, weights)
     for tag, i, j, k, m in SequenceMatcher(None, *names, autojunk=False).get_opcodes():
         if tag == "equal":
             pairs = [
-                Line(_cell(a, "kept"), _cell(b, b["state"])) for a, b in zip(old[i:j], new[k:m], strict=True)
+                Line(cell(a, "kept"), cell(b, b["state"])) for a, b in zip(old[i:j], new[k:m], strict=True)
             ]
             yield from _folded(pairs)
             continue
@@ -109,8 +123,8 @@ def _lines(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any
             left = old[i + place] if i + place < j else None
             right = new[k + place] if k + place < m else None
             gone = "gone" if left and left["name"] not in staying else "kept"
-            ours = _cell(right, right["state"]) if right else None
-            yield Line(_cell(left, gone) if left else None, ours)
+            ours = cell(right, right["state"]) if right else None
+            yield Line(cell(left, gone) if left else None, ours)
 
 
 def _folded(pairs: Sequence[Line]) -> Iterator[Line]:
@@ -130,11 +144,12 @@ def _folded(pairs: Sequence[Line]) -> Iterator[Line]:
         yield Line(folded=waiting)
 
 
-def _cell(row: Mapping[str, Any], state: str) -> OpCell:
+def _cell(weights: Mapping[str, str], row: Mapping[str, Any], state: str) -> OpCell:
     shape = "×".join(map(str, row["shape"])) or "scalar"
     return OpCell(
         row["name"],
         short(row["target"]),
+        ", ".join(weights.get(name, name) for name in row["inputs"]),
         ", ".join(row["inputs"]),
         f"{row['dtype']} {shape}",
         row.get("seconds"),

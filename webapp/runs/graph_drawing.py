@@ -137,10 +137,19 @@ def _places(ordered: Sequence[str], rows: Rows) -> dict[str, tuple[int, int]]:
     places: dict[str, tuple[int, int]] = {}
     for number in sorted(set(layer.values())):
         members = [name for name in ordered if layer[name] == number]
-        members.sort(key=lambda name: _mean(places[s][0] for s in rows[name]["inputs"] if s in places))
+        members.sort(key=lambda name: (_is_weight(rows[name]), _mean(_across(rows[name], places))))
         for place, name in enumerate(members):
             places[name] = (MARGIN + place * (WIDTH + GAP_X), MARGIN + number * (HEIGHT + GAP_Y))
     return places
+
+
+def _is_weight(row: Mapping[str, Any]) -> bool:
+    """Weights, and what is computed of them once, stand on the right."""
+    return bool(row["kind"] == "constant" or row["state"] == "once")
+
+
+def _across(row: Mapping[str, Any], places: Mapping[str, tuple[int, int]]) -> Iterable[float]:
+    return (places[source][0] for source in row["inputs"] if source in places)
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -42,8 +42,17 @@ def test_ops_that_stayed_line_up_and_long_runs_of_them_are_folded() -> None:
         for line in view.lines
     ]
     kept = ("kept", "kept")
-    changed = [("gone", "once"), ("gone", "new"), ("kept", "rewired")]
+    changed = [("gone", "new"), ("gone", None), ("kept", "rewired")]
     assert told == [kept, kept, 5, kept, kept, *changed]
+    assert view.once == 1  # the op on the weight alone
+    assert view.lines[5].before.reads == "relu_8, weight"  # type: ignore[union-attr]  # not its whole path
+
+
+def test_a_graph_that_stayed_as_it_was_is_one_sentence() -> None:
+    found = outcome()
+    found["plan"]["after"] = found["plan"]["before"]
+    view = compilation_view(found)
+    assert view is not None and (view.lines, view.unchanged) == ((), 12)
 
 
 def test_a_rewrite_is_drawn_with_its_neighbours_before_and_after() -> None:

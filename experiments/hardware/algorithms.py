@@ -20,7 +20,7 @@ class Algorithms:
     """Costs of collectives on one cluster, each worked out once."""
 
     def __init__(self, cluster: Hardware) -> None:
-        self.topology = Topology(cluster)
+        self.cluster, self.topology = cluster, Topology(cluster)
         self._slower = dict(cluster.slower)
         self._costs: dict[tuple[str, Groups, str], Cost | None] = {}
 

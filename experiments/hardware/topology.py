@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from experiments.hardware.parts import Hardware
 
+#: Where a channel is.
+NODE, LEAF = "node", "leaf"
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -84,6 +86,26 @@ class Topology:
         taper = self._switch.oversubscription if self._switch else 1.0
         under = np.bincount(self._leaf)
         return np.full(len(self._leaf) * self._rails, rail), np.repeat(under * rail / taper, self._rails)
+
+    def leaf(self, node: int) -> int:
+        """The leaf switch of a node."""
+        return int(self._leaf[node])
+
+    def within(self, device: int) -> int:
+        """The number of a device in its node."""
+        return device - int(self._first[self.node[device]])
+
+    def place(self, channel: int) -> tuple[str, int, int]:
+        """``NODE`` or ``LEAF``, its number, and the channel's number there."""
+        if channel < self.adapters:
+            node = int(self.node[channel // 2])
+            return NODE, node, channel - 2 * int(self._first[node])
+        ways = 2 * self._rails
+        if channel < self.uplinks:
+            node, own = divmod(channel - self.adapters, ways)
+            return NODE, node, 2 * int(self._each[node]) * self._rails + own
+        leaf, own = divmod(channel - self.uplinks, ways)
+        return LEAF, leaf, own
 
     def cost(self, rounds: Iterable[Round]) -> Cost:
         """Rounds follow each other; in each the busiest channel sets the pace. Nothing sent costs nothing."""

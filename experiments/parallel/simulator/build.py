@@ -44,7 +44,7 @@ class Builder:
         self.figures = StageFigures(plan, estimate)
         self.network = Network(estimate.cluster)
         self.passes = Passes(plan, estimate, self.figures, self.network)
-        self.stands_for = representatives(plan, estimate, self.figures, self.passes.slowdown)
+        self.stands_for = representatives(plan, estimate, self.passes.slowdown, self.network)
         self.graph = TaskGraph()
         self.exchange = Exchange(plan, self.graph, self.network)
         self.first: dict[Slot, int] = {}
@@ -162,6 +162,8 @@ class Builder:
 
     def _cross(self, kind: str, micro_batch: int, source: int, target: int, size: float) -> None:
         before, after = Slot(kind, micro_batch, source), Slot(kind, micro_batch, target)
+        if before not in self.worker_of:  # another worker stands for its own
+            return
         sender, receiver = self.worker_of[before], self.worker_of[after]
         if size == 0 or sender == receiver:
             self.graph.edge(self.last[before], self.first[after])
@@ -259,6 +261,8 @@ class Builder:
             size /= self.figures.parts_of_parameters(tie.reader)
             rows = zip(*(self.plan.stages[number].workers for number in numbers), strict=False)
             for number, pair in enumerate(rows):
+                if any(self.stands_for[worker] != worker for worker in pair):
+                    continue
                 groups = list(zip(*(self.plan.workers[worker].devices for worker in pair), strict=False))
                 message = self.network.groups("all_reduce", groups, size, self.plan.synchronisation.algorithm)
                 after = [self.graph.lane_end(worker) for worker in pair]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.parallel.interface import Evaluation
+from experiments.parallel.interface.exchanges import SUMMATION
 from experiments.parallel.simulator.asynchrony import Asynchrony
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.memory import Usage
@@ -124,6 +125,8 @@ def _busiest_sender(built: Builder) -> tuple[float, float]:
         for device in message.senders:
             sent[device] += message.sent * times
             seconds[device] += message.seconds * times
+    _stand_in(built, sent)
+    _stand_in(built, seconds)
     busiest = max(sent, key=lambda device: (sent[device], -device))
     return sent[busiest], seconds[busiest]
 
@@ -133,7 +136,20 @@ def _by_kind(built: Builder) -> dict[int, dict[str, float]]:
     for message, times in _sent(built):
         for device in message.senders:
             found[device][message.kind] += message.size * times
+    _stand_in(built, found)
     return {device: dict(sorted(counts.items())) for device, counts in sorted(found.items())}
+
+
+def _stand_in(built: Builder, by_device: dict[int, Any]) -> None:
+    """Devices of a worker for which another stands have what those of the other have; what servers are sent and send
+    is known for each device.
+    """
+    if built.plan.synchronisation.kind == SUMMATION:
+        return
+    for worker, standing in enumerate(built.stands_for):
+        if worker != standing:
+            pairs = zip(built.plan.workers[worker].devices, built.plan.workers[standing].devices, strict=True)
+            by_device.update({own: by_device[other] for own, other in pairs})
 
 
 def _flops(built: Builder) -> tuple[float, float]:

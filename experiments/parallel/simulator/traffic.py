@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ class Transfer:
     """A message on its way from ``start`` to ``end`` (seconds).
 
     ``workers`` send (all that take part in a collective), ``target`` receives (-1 for a collective). ``bytes`` is what
-    each of ``senders`` devices hands over; ``about`` the slot, or the stage and bucket, that it belongs to.
+    each of ``senders`` devices hands over; ``about`` the slot, or the stage and bucket, that it belongs to. ``times`` is
+    how many there are like it: those of workers for which others stand are not listed.
     """
 
     kind: str
@@ -30,6 +31,7 @@ class Transfer:
     bytes: float
     senders: int
     between_nodes: bool
+    times: int = 1
 
     @property
     def everybody(self) -> tuple[int, ...]:
@@ -39,9 +41,10 @@ class Transfer:
 def transfers(built: Builder, times: Times) -> list[Transfer]:
     """Every message, in the order of their starts; several in a row as one, as they were replayed."""
     worker_of = {device: w for w, worker in enumerate(built.plan.workers) for device in worker.devices}
+    times_of = Counter(built.stands_for)
     rows = zip(built.graph.label, built.graph.message, times.start, times.end, strict=True)
     found = [
-        _transfer(built, worker_of, label, message, start, end)
+        _transfer(built, worker_of, times_of, label, message, start, end)
         for label, message, start, end in rows
         if message is not None
     ]
@@ -49,7 +52,13 @@ def transfers(built: Builder, times: Times) -> list[Transfer]:
 
 
 def _transfer(
-    built: Builder, worker_of: dict[int, int], label: object, message: Message, start: float, end: float
+    built: Builder,
+    worker_of: Mapping[int, int],
+    times_of: Mapping[int, int],
+    label: object,
+    message: Message,
+    start: float,
+    end: float,
 ) -> Transfer:
     workers = tuple(dict.fromkeys(worker_of[device] for device in message.senders if device in worker_of))
     target, about = -1, _spelled(label)
@@ -59,7 +68,8 @@ def _transfer(
     crossed = (*message.channels, *(channel for channel, _ in message.shares))
     far = max(crossed, default=0) >= built.network.topology.adapters
     size = sum(part.size for part in message.parts or (message,))
-    return Transfer(message.kind, about, start, end, workers, target, size, len(message.senders), far)
+    times = min((times_of[worker] for worker in workers), default=1) or 1
+    return Transfer(message.kind, about, start, end, workers, target, size, len(message.senders), far, times)
 
 
 def _spelled(label: object) -> str:
@@ -74,9 +84,9 @@ def totals(found: Iterable[Transfer]) -> list[dict[str, Any]]:
     sums: dict[tuple[str, bool], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for one in found:
         row = sums[one.kind, one.between_nodes]
-        row[0] += 1
-        row[1] += one.bytes * one.senders
-        row[2] += one.end - one.start
+        row[0] += one.times
+        row[1] += one.times * one.bytes * one.senders
+        row[2] += one.times * (one.end - one.start)
     ordered = sorted(sums.items(), key=lambda item: (-item[1][2], item[0]))
     return [
         {"kind": kind, "way": "between nodes" if far else "inside nodes", "messages": int(count), "bytes": size,
@@ -92,7 +102,7 @@ def columns(found: Sequence[Transfer], lanes: Iterable[int], most: int) -> dict[
     longest = sorted(own, key=lambda one: one.start - one.end)[:most]
     shown = sorted(longest, key=lambda one: (one.start, one.end, one.about))
     return {
-        "of": len(found),
+        "of": sum(one.times for one in found),
         "kind": [one.kind for one in shown],
         "about": [one.about for one in shown],
         "start": [one.start for one in shown],

@@ -102,7 +102,9 @@ def test_as_many_pipelines_are_simulated_as_share_their_nodes() -> None:
     """Sixteen pipelines of two stages in nodes of four: four of them share their nodes and stand for the others."""
     hardware = cluster(8, 4)
     model = chain(2, output_bytes=1.0)
-    plan = OneForwardOneBackward(stages=2, micro_batches=2).place(model, hardware, 32, estimate(model, hardware))
+    plan = OneForwardOneBackward(stages=2, micro_batches=2).place(
+        model, hardware, 32, estimate(model, hardware)
+    )
     built = build.Builder(plan, estimate(model, hardware))
     assert built.stands_for == [worker % 4 + worker // 16 * 16 for worker in range(32)]
 

@@ -216,7 +216,7 @@ class Tuner(Protocol):
 class TuningPolicy(CompilationPolicy):
     """Asked which schedules to try next, and told what they took."""
 
-    modes: ClassVar[tuple[str, ...]] = ("simulated",)
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     #: Whether the schedules come from sketches derived by rule; else from a template written by hand.
     from_sketches: ClassVar[bool] = False
 
@@ -229,6 +229,7 @@ class TuningPolicy(CompilationPolicy):
         "what schedules are written in; auto: Triton on a GPU, else C++",
         choices=("auto", "c++", "triton"),
     )
+    compiled: bool = knob(False, "time torch.compile's operator too (some seconds for each task)")
 
     def tuner(self, tasks: Sequence[TuningTask], seed: int) -> Tuner:
         """A search over ``tasks``, nothing tried yet."""

@@ -52,7 +52,7 @@ def compare(
     while len(mine) < 5 or (time.perf_counter() < deadline and len(mine) < 200):
         mine.append(_timed(ours, device))
         base.append(_timed(eager, device))
-    return Comparison(_sample(mine), _sample(base), os.getloadavg()[0])
+    return Comparison(sample_of(mine), sample_of(base), os.getloadavg()[0])
 
 
 def _timed(call: Callable[[], Any], device: str) -> float:
@@ -68,6 +68,7 @@ def _wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def _sample(values: list[float]) -> Sample:
+def sample_of(values: list[float]) -> Sample:
+    """Median and quartiles of the seconds of some calls."""
     lower, median, upper = statistics.quantiles(values, n=4)
     return Sample(median, lower, upper, len(values))

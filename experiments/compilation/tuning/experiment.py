@@ -173,7 +173,7 @@ def _measured(
     live = registry.load_module("compilation", "live.tuning")
     source = replace(source, options=replace(source.options, training=False))
     file = None if source.zoo else Path(spec.workload.source)
-    with live.bench(source, policy, spec.seed, progress, file) as bench:
+    with live.Bench(source, policy, spec.seed, progress, file) as bench:
         tasks = checked(bench.tasks)
         tuner = policy.tuner(tasks, spec.seed)
         searching = part(progress, 0.1, 0.9)

@@ -1,0 +1,85 @@
+"""A child process that is asked in lines of JSON, with a time limit for each answer."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class NoAnswer(Exception):
+    """The child did not answer: ``error`` is the class of a trial's error, the message says what happened."""
+
+    def __init__(self, error: str, what: str) -> None:
+        self.error = error
+        super().__init__(what)
+
+
+class Child:
+    """One child, started when first asked and again after it died. ``greeting`` is asked of every new one."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._command, self._environment = list(command), dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._greeting: Mapping[str, Any] | None = None
+
+    def greet(self, greeting: Mapping[str, Any], seconds: float) -> None:
+        """Ask now, and of every child started later."""
+        self._greeting = greeting
+        if self._process is None:
+            self._start(seconds)
+        else:
+            self._exchange(greeting, seconds)
+
+    def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """The answer; ``NoAnswer`` after ``seconds`` or when the child died. Either way the next child is a new one."""
+        if self._process is None:
+            self._start(60.0)
+        return self._exchange(question, seconds)
+
+    def close(self) -> None:
+        """End the child and wait for it, so that its CPU time is counted."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _start(self, seconds: float) -> None:
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self._environment,
+            bufsize=0,
+        )
+        if self._greeting is not None:
+            self._exchange(self._greeting, seconds)
+
+    def _exchange(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+        except BrokenPipeError:
+            raise self._died() from None
+        if not select.select([process.stdout], [], [], seconds)[0]:
+            self.close()
+            raise NoAnswer("run time-out", f"no answer in {seconds:g} s")
+        line = process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise self._died()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _died(self) -> NoAnswer:
+        assert self._process is not None
+        code = self._process.wait()
+        self.close()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return NoAnswer("device", f"the schedule's process ended with {how}")

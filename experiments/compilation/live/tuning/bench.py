@@ -1,0 +1,180 @@
+"""A model's heaviest operators as tasks, what measures them here, and the best schedules beside torch's own."""
+
+from __future__ import annotations
+
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from experiments.compilation.interface.tuning import Proposal, Trial, TuningPolicy, TuningTask
+from experiments.compilation.live.backends.base import unsupported
+from experiments.compilation.live.prepared import prepare
+from experiments.compilation.live.timing import Sample, sample_of
+from experiments.compilation.live.tuning.gpu import GpuBench
+from experiments.compilation.live.tuning.host import LEAST_SECONDS, HostBench
+from experiments.compilation.tuning.model_tasks import Operator, heaviest, host_task
+from experiments.compilation.tuning.session import History
+from experiments.compilation.tuning.triton_schedules import gpu_task
+from experiments.core.progress import Progress
+from experiments.workloads.model import ModelSource
+
+#: Times that a best schedule and torch's operator take turns.
+TURNS = 9
+#: What each language has schedules for.
+HOST_KINDS, HOST_DTYPES = ("matmul", "conv2d"), ("float32",)
+GPU_KINDS, GPU_DTYPES = ("matmul",), ("float32", "float16", "bfloat16")
+
+Call = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The best schedules against torch: figures over all tasks, a row for each, and what goes to the provenance."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    rows: tuple[dict[str, Any], ...] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Bench:
+    """Everything that a tuning run measures. A context: sources, libraries and operands lie in a folder of its own."""
+
+    def __init__(
+        self, source: ModelSource, policy: TuningPolicy, seed: int, progress: Progress, file: Path | None
+    ) -> None:
+        on_gpu = _on_gpu(policy.language)
+        progress(0.02, "finding the heaviest operators")
+        graph = prepare(source, False, seed, progress, file).graph
+        kinds, dtypes = (GPU_KINDS, GPU_DTYPES) if on_gpu else (HOST_KINDS, HOST_DTYPES)
+        self.operators = tuple(
+            operator
+            for operator in heaviest(graph, 10_000, kinds, dtypes)
+            if not on_gpu or _is_flat(operator)
+        )[: policy.tasks]
+        self.tasks: tuple[TuningTask, ...] = tuple(
+            gpu_task(operator)
+            if on_gpu
+            else host_task(operator, policy.from_sketches, torch.get_num_threads())
+            for operator in self.operators
+        )
+        self._on_gpu, self._seed = on_gpu, seed
+        self._stack = ExitStack()
+        self._compiled = policy.compiled
+        self.notes: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._began = _spent()
+        if self._on_gpu:
+            self._gpu = self._stack.enter_context(GpuBench(self.tasks, self.operators, self._seed))
+        else:
+            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-schedules-")))
+            self._host = self._stack.enter_context(HostBench(self.tasks, folder, self._seed))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.notes["language"] = "triton" if self._on_gpu else "c++"
+        if not self._on_gpu:
+            self.notes["compiler_seconds"] = self._host.compiling
+        self._stack.close()  # children are counted once they have ended
+        wall, cpu = (after - before for after, before in zip(_spent(), self._began, strict=True))
+        self.notes |= {"wall_seconds": wall, "cpu_seconds": cpu, "threads": torch.get_num_threads()}
+
+    def measure(self, proposals: Sequence[Proposal]) -> Iterator[Trial]:
+        """Each proposal compiled, checked and timed."""
+        return (self._gpu if self._on_gpu else self._host).measure(proposals)
+
+    def compare(self, history: History, progress: Progress) -> Compared:
+        """Each best schedule and torch's operator in turns; over all tasks the weighted sums."""
+        rows: list[dict[str, Any]] = []
+        totals, rivals = [0.0, 0.0], [0.0, 0.0]
+        for place, task in enumerate(self.tasks):
+            progress(place / len(self.tasks), f"torch's own {task.name}")
+            best = history.best(place)
+            if best is None:
+                rows.append({})
+                continue
+            samples = self._in_turns(place, best.proposal)
+            rows.append(_row(samples))
+            totals[0] += task.weight * samples["ours"].median
+            totals[1] += task.weight * samples["torch"].median
+            if "compiled" in samples:
+                rivals[0] += task.weight * samples["compiled"].median
+        metrics = {}
+        if all(rows) and rows:
+            metrics = {"latency": totals[0], "speedup": totals[1] / totals[0]}
+            metrics["achieved_flops"] = (
+                sum(task.weight * (task.flops or 0.0) for task in self.tasks) / totals[0]
+            )
+        notes: dict[str, Any] = {"load": os.getloadavg()[0]}
+        if metrics and rivals[0]:
+            notes["speedup_over_torch_compile"] = rivals[0] / totals[0]
+        return Compared(metrics, tuple(rows), notes)
+
+    def _in_turns(self, place: int, best: Proposal) -> dict[str, Sample]:
+        calls = self._calls(place, best)
+        taken: dict[str, list[float]] = {name: [] for name in calls}
+        for call in calls.values():
+            call()  # the first call pays for loading, laying out and compiling
+        for _ in range(TURNS):
+            for name, call in calls.items():
+                taken[name].append(call())
+        return {name: sample_of(values) for name, values in taken.items()}
+
+    def _calls(self, place: int, best: Proposal) -> dict[str, Call]:
+        """Each gives the seconds of one call of what it is named after."""
+        if self._on_gpu:
+            return {"ours": lambda: self._gpu.again(best), "torch": lambda: self._gpu.eager_seconds(place)}
+        eager = self._host.eager(place)
+        calls: dict[str, Call] = {"ours": lambda: self._host.again(best), "torch": lambda: _seconds(eager)}
+        if self._compiled:
+            compiled = torch.compile(eager)
+            calls["compiled"] = lambda: _seconds(compiled)
+        return calls
+
+
+def _on_gpu(language: str) -> bool:
+    """Whether schedules are Triton's; ``Infeasible`` where that was asked for and there is no GPU."""
+    if language == "triton" and not torch.cuda.is_available():
+        raise unsupported("Triton schedules are timed on a GPU", "triton")
+    return language == "triton" or (language == "auto" and torch.cuda.is_available())
+
+
+def _is_flat(operator: Operator) -> bool:
+    return [axis for axis, _ in operator.nest.spatial] == ["m", "n"]
+
+
+def _row(samples: Mapping[str, Sample]) -> dict[str, Any]:
+    ours, eager = samples["ours"], samples["torch"]
+    row: dict[str, Any] = {"seconds": ours.median, "torch_seconds": eager.median}
+    row |= {"speedup": eager.median / ours.median, "inside_the_noise": ours.overlaps(eager)}
+    if "compiled" in samples:
+        row["torch_compile_seconds"] = samples["compiled"].median
+    return row | {"spread": {name: asdict(sample) for name, sample in samples.items()}}
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    """Seconds of one call over at least ``LEAST_SECONDS``, as the schedules are timed."""
+    started = time.perf_counter()
+    call()
+    calls = max(1, int(LEAST_SECONDS / max(time.perf_counter() - started, 1e-9)))
+    started = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - started) / calls
+
+
+def _spent() -> tuple[float, float]:
+    """Wall seconds, and CPU seconds of this process and the children that have ended."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in usage)

@@ -1,0 +1,71 @@
+"""Runs compiled schedules in a process of its own: a schedule that crashes or hangs takes only this process with it.
+
+Started by file name with NumPy alone (no torch: it starts in a tenth of a second). One JSON object a line in and out:
+``{"task": FOLDER}`` loads operands, reference and error bound; ``{"library": FILE, "repeats": N, "least": SECONDS}``
+answers ``{"repeats": [seconds of a call, ...]}`` or ``{"wrong": what}``. Nothing is timed before it is right.
+"""
+
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+#: What of the operands may be left in the caches between two calls is what torch's own kernel finds there too.
+WARM_UP = 1
+
+
+def main() -> None:
+    data: dict[str, Any] = {}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "task" in asked:
+            folder = Path(asked["task"])
+            data = {name: np.load(folder / f"{name}.npy") for name in ("in0", "in1", "reference", "bound")}
+            answer: dict[str, Any] = {"ready": True}
+        else:
+            answer = measured(data, asked["library"], asked["repeats"], asked["least"])
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+def measured(data: dict[str, Any], library: str, repeats: int, least: float) -> dict[str, Any]:
+    """The seconds of one call, ``repeats`` times over at least ``least`` seconds each; or where it is wrong."""
+    kernel = ctypes.CDLL(library).kernel
+    out = np.full(data["reference"].shape, np.nan, dtype=np.float32)
+    arguments = [ctypes.c_void_p(array.ctypes.data) for array in (data["in0"], data["in1"], out)]
+    seconds = 0.0
+    for _ in range(1 + WARM_UP):  # twice: what a first call leaves behind must not change the second
+        started = time.perf_counter()
+        kernel(*arguments)
+        seconds = time.perf_counter() - started
+    wrong = difference(out, data["reference"], data["bound"])
+    if wrong:
+        return {"wrong": wrong}
+    calls = max(1, int(least / max(seconds, 1e-9)))
+    return {"repeats": [timed(kernel, arguments, calls) for _ in range(repeats)]}
+
+
+def timed(kernel: Callable[..., Any], arguments: list[Any], calls: int) -> float:
+    started = time.perf_counter()
+    for _ in range(calls):
+        kernel(*arguments)
+    return (time.perf_counter() - started) / calls
+
+
+def difference(out: np.ndarray, reference: np.ndarray, bound: np.ndarray) -> str:
+    """The first element that is further from the reference than rounding explains; empty where there is none."""
+    bad = ~(np.abs(out - reference) <= bound)
+    if not bad.any():
+        return ""
+    place = np.unravel_index(int(np.argmax(bad)), bad.shape)
+    position = [int(part) for part in place]
+    return f"element {position} is {out[place]:.8g} instead of {reference[place]:.8g}"
+
+
+if __name__ == "__main__":
+    main()

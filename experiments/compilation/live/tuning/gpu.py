@@ -1,0 +1,97 @@
+"""Triton schedules of products measured on this host's GPU, in a child process, after a check in float64."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import experiments
+from experiments.compilation.interface.tuning import Proposal, Trial, TuningTask
+from experiments.compilation.live.tuning.answers import Child, NoAnswer
+from experiments.compilation.tuning.model_tasks import Operator
+
+#: Compiling with many stages can take long; a product takes milliseconds.
+ANSWER_SECONDS = 120.0
+REPEATS, LEAST_SECONDS = 3, 0.01
+CHILD = "experiments.compilation.live.tuning.gpu_child"
+
+
+class GpuBench:
+    """Measures proposals of Triton tasks."""
+
+    def __init__(
+        self,
+        tasks: Sequence[TuningTask],
+        operators: Sequence[Operator],
+        seed: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._tasks, self._operators, self._seed = tasks, operators, seed
+        root = str(Path(experiments.__file__).parent.parent)
+        self._child = Child(
+            [sys.executable, "-m", CHILD], {**os.environ, "PYTHONPATH": root, **(environment or {})}
+        )
+        self._loaded = -1
+        self.compiling = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._child.close()
+
+    def measure(self, proposals: Sequence[Proposal]) -> Iterator[Trial]:
+        """Compile, check and time one schedule after another."""
+        for proposal in proposals:
+            started = time.perf_counter()
+            try:
+                repeats = self._timed(proposal, REPEATS)
+            except NoAnswer as failure:
+                spent = time.perf_counter() - started
+                yield Trial(proposal, error=failure.error, detail=str(failure), spent=spent)
+            else:
+                yield Trial(proposal, tuple(repeats), spent=time.perf_counter() - started)
+
+    def again(self, proposal: Proposal) -> float:
+        """Seconds of one call of a schedule that was measured before, once more."""
+        return self._timed(proposal, 1)[0]
+
+    def eager_seconds(self, task: int) -> float:
+        """Seconds of one call of torch's own product."""
+        return self._ask(task, {"eager": True}, 1)[0]
+
+    def _timed(self, proposal: Proposal, repeats: int) -> list[float]:
+        blocks = self._tasks[proposal.task].space.config(proposal.index)
+        return self._ask(proposal.task, {"blocks": blocks}, repeats)
+
+    def _ask(self, task: int, question: dict[str, Any], repeats: int) -> list[float]:
+        self._load(task)
+        answer = self._child.ask({**question, "repeats": repeats, "least": LEAST_SECONDS}, ANSWER_SECONDS)
+        if "wrong" in answer:
+            raise NoAnswer("wrong answer", answer["wrong"])
+        if "error" in answer:
+            raise NoAnswer(answer["error"], answer["detail"])
+        repeats_: list[float] = answer["repeats"]
+        return repeats_
+
+    def _load(self, task: int) -> None:
+        if task == self._loaded:
+            return
+        operator = self._operators[task]
+        sizes = dict(operator.nest.axes)
+        asked = {
+            "m": sizes["m"],
+            "n": sizes["n"],
+            "k": sizes["k"],
+            "dtype": operator.dtype,
+            "seed": self._seed,
+        }
+        self._child.greet({"task": asked}, ANSWER_SECONDS)
+        self._loaded = task

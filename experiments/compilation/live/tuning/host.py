@@ -1,0 +1,144 @@
+"""Schedules compiled with this host's C++ compiler and measured in a child process, after a check in float64."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.compilation.interface.tuning import Contraction, Proposal, Trial, TuningTask
+from experiments.compilation.live.tuning.answers import Child, NoAnswer
+from experiments.compilation.live.tuning.reference import Operands, eager_call, operands_of
+from experiments.compilation.tuning import cpp
+from experiments.compilation.tuning.schedules import schedule_of
+from experiments.core.errors import BadInput
+
+FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-w")
+COMPILE_SECONDS, RUN_SECONDS = 60.0, 20.0
+#: Times that a schedule is measured, and the least seconds of each.
+REPEATS, LEAST_SECONDS = 3, 0.004
+
+
+class HostBench:
+    """Measures proposals of C++ tasks. ``folder`` is private to the run and holds sources, libraries and operands."""
+
+    def __init__(self, tasks: Sequence[TuningTask], folder: Path, seed: int) -> None:
+        self._tasks, self._folder, self._seed = tasks, folder, seed
+        self._compiler = compiler()
+        self._child = Child([sys.executable, "-I", str(Path(__file__).with_name("child.py"))], _environment())
+        self._loaded = -1
+        self.compiling = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._child.close()
+
+    def measure(self, proposals: Sequence[Proposal]) -> Iterator[Trial]:
+        """Compile, check and time one schedule after another."""
+        for proposal in proposals:
+            started = time.perf_counter()
+            try:
+                trial = self.timed(proposal, REPEATS)
+            except NoAnswer as failure:
+                spent = time.perf_counter() - started
+                trial = Trial(proposal, error=failure.error, detail=str(failure), spent=spent)
+            yield trial
+
+    def timed(self, proposal: Proposal, repeats: int) -> Trial:
+        """One schedule, compiled unless it was before; ``NoAnswer`` says why it has no time."""
+        started = time.perf_counter()
+        library = self.library(proposal)
+        self._load(proposal.task)
+        answer = self._child.ask(
+            {"library": str(library), "repeats": repeats, "least": LEAST_SECONDS}, RUN_SECONDS
+        )
+        if "wrong" in answer:
+            raise NoAnswer("wrong answer", answer["wrong"])
+        return Trial(proposal, tuple(answer["repeats"]), spent=time.perf_counter() - started)
+
+    def again(self, proposal: Proposal) -> float:
+        """Seconds of one call of a schedule that was measured before, once more."""
+        return self.timed(proposal, 1).repeats[0]
+
+    def eager(self, task: int) -> Callable[[], Tensor]:
+        """Torch's own operator on the task's operands."""
+        folder = self._folder / f"operands{task}"
+        in0, in1 = (torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("in0", "in1"))
+        return eager_call(_nest(self._tasks[task]), in0, in1)
+
+    def library(self, proposal: Proposal) -> Path:
+        """The compiled schedule; ``NoAnswer`` where it cannot be."""
+        task = self._tasks[proposal.task]
+        nest = _nest(task)
+        stem = self._folder / f"task{proposal.task}-{proposal.index}"
+        if stem.with_suffix(".so").exists():
+            return stem.with_suffix(".so")
+        try:
+            text = cpp.source(nest, schedule_of(nest, task.space.config(proposal.index)))
+        except cpp.Unschedulable as problem:
+            raise NoAnswer("instantiation", str(problem)) from None
+        stem.with_suffix(".cpp").write_text(text)
+        self._compile(stem)
+        return stem.with_suffix(".so")
+
+    def _compile(self, stem: Path) -> None:
+        target = str(stem.with_suffix(".so"))
+        command = [self._compiler, *FLAGS, str(stem.with_suffix(".cpp")), "-o", target]
+        started = time.perf_counter()
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise NoAnswer("compile time-out", f"no program in {COMPILE_SECONDS:g} s") from None
+        finally:
+            self.compiling += time.perf_counter() - started
+        if done.returncode:
+            raise NoAnswer("host compiler", (done.stderr.strip().splitlines() or ["no message"])[0])
+
+    def _load(self, task: int) -> None:
+        if task == self._loaded:
+            return
+        folder = self._folder / f"operands{task}"
+        if not folder.exists():
+            folder.mkdir()
+            _store(operands_of(_nest(self._tasks[task]), self._seed), folder)
+        self._child.greet({"task": str(folder)}, RUN_SECONDS)
+        self._loaded = task
+
+
+def _nest(task: TuningTask) -> Contraction:
+    assert task.nest is not None, "only tasks with a loop nest are compiled"
+    return task.nest
+
+
+def _store(operands: Operands, folder: Path) -> None:
+    for name in ("in0", "in1", "reference", "bound"):
+        np.save(folder / f"{name}.npy", getattr(operands, name).numpy())
+
+
+def compiler() -> str:
+    """The C++ compiler that Inductor uses here; ``BadInput`` where there is none."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        return str(get_cpp_compiler())
+    except InvalidCxxCompiler:
+        raise BadInput("no C++ compiler on this host", "hardware", "g++, or CXX set to a compiler") from None
+
+
+def _environment() -> dict[str, str]:
+    """As many threads as torch has here; they wait for work as torch's do."""
+    return {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}

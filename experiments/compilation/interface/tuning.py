@@ -236,8 +236,10 @@ class TuningPolicy(CompilationPolicy):
         raise NotImplementedError
 
 
-def checked(tasks: Sequence[TuningTask]) -> Sequence[TuningTask]:
-    """``tasks`` if there is something to tune."""
+def checked(tasks: Sequence[TuningTask], trials: int) -> Sequence[TuningTask]:
+    """``tasks`` if there is something to tune and a trial for each."""
     if not tasks:
         raise BadInput("has no operator that can be tuned", "workload", "a matrix product or a convolution")
+    if trials < len(tasks):
+        raise BadInput(f"is {trials}", "knobs.trials", f"at least one for each of {len(tasks)} operators")
     return tasks

@@ -87,6 +87,8 @@ class _Search:
         self._rng = np.random.default_rng(seed)
         self._known = [_Known(task) for task in tasks]
         self._evolution = Evolution(policy.population, policy.generations)
+        # As in TVM, rounds are shortened until every task can have one.
+        self._per_round = max(1, min(policy.per_round, policy.trials // max(len(tasks), 1)))
 
     def propose(self, count: int) -> list[Proposal]:
         """A round of the task that the scheduler chooses; none when all spaces are exhausted."""
@@ -94,7 +96,7 @@ class _Search:
         if chosen is None:
             return []
         known = self._known[chosen]
-        round_ = self._round(known, min(count, self._policy.per_round))
+        round_ = self._round(known, min(count, self._per_round))
         known.taken.update(round_)
         return [Proposal(chosen, index) for index in round_]
 

@@ -174,7 +174,7 @@ def _measured(
     source = replace(source, options=replace(source.options, training=False))
     file = None if source.zoo else Path(spec.workload.source)
     with live.Bench(source, policy, spec.seed, progress, file) as bench:
-        tasks = checked(bench.tasks)
+        tasks = checked(bench.tasks, policy.trials)
         tuner = policy.tuner(tasks, spec.seed)
         searching = part(progress, 0.1, 0.9)
         history = tune(tuner, tasks, bench.measure, policy.trials, policy.seconds, searching)

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from experiments.compilation.interface.tuning import Contraction, Proposal, Trial, TuningTask
+from experiments.compilation.live.backends.base import unsupported
 from experiments.compilation.live.tuning.answers import Child, NoAnswer
 from experiments.compilation.live.tuning.reference import Operands, eager_call, operands_of
 from experiments.compilation.tuning import cpp
 from experiments.compilation.tuning.schedules import schedule_of
-from experiments.core.errors import BadInput
 
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-w")
 COMPILE_SECONDS, RUN_SECONDS = 60.0, 20.0
@@ -129,14 +129,14 @@ def _store(operands: Operands, folder: Path) -> None:
 
 
 def compiler() -> str:
-    """The C++ compiler that Inductor uses here; ``BadInput`` where there is none."""
+    """The C++ compiler that Inductor uses here; ``Infeasible`` where there is none."""
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 
     try:
         return str(get_cpp_compiler())
     except InvalidCxxCompiler:
-        raise BadInput("no C++ compiler on this host", "hardware", "g++, or CXX set to a compiler") from None
+        raise unsupported("no C++ compiler on this host (g++, or CXX set to one)", "c++") from None
 
 
 def _environment() -> dict[str, str]:

@@ -91,7 +91,7 @@ class TestAnnealing:
         space = numbers(*[32] * 5)
 
         def score(digits: Digits) -> Floats:
-            return -np.abs(digits - 17).sum(axis=1).astype(np.float64)
+            return np.asarray(-np.abs(digits - 17).sum(axis=1), dtype=np.float64)
 
         best, walkers = anneal(
             space, score, 8, {space.indices(np.full((1, 5), 17))[0]}, RNG, Annealing(steps=400)

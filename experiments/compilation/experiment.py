@@ -71,9 +71,9 @@ def _metrics(trial: Trial) -> dict[str, float]:
     """The figures that were counted or measured."""
     check, timing = trial.verification, trial.timing
     live = registry.load_module("compilation", "live")
-    metrics = (
-        dict(live.counts(trial)) | {"compile_time": trial.compiled.seconds} | dict(trial.compiled.metrics)
-    )
+    metrics = dict(live.counts(trial)) | dict(trial.compiled.metrics)
+    if not trial.compiled.untimed:
+        metrics["compile_time"] = trial.compiled.seconds
     if check.ok:
         metrics["max_abs_error"] = check.max_abs_error
     if timing is not None:
@@ -92,6 +92,8 @@ def _notes(trial: Trial) -> dict[str, Any]:
         "exact_places": check.exact_places,
         "compile_cpu_seconds": trial.compiled.cpu_seconds,
     }
+    if trial.compiled.untimed:
+        notes["untimed"] = trial.compiled.untimed
     if timing is not None:
         notes |= {"timing": asdict(timing), "inside_the_noise": timing.ours.overlaps(timing.eager)}
     return notes

@@ -83,6 +83,14 @@ achieved_flops                   FLOP/s     higher  FLOP/s of the best schedules
 flops                            FLOP       lower   FLOPs
 bytes                            bytes      lower   bytes read and written
 max_abs_error                    abs        lower   largest absolute error against eager
+sqnr                             dB         higher  signal to quantization noise of the outputs
+weight_sqnr                      dB         higher  signal to quantization noise of the weights
+model_bytes                      bytes      lower   constants that a call reads
+model_bytes_before               bytes      -       constants that a call of the original reads
+top1_agreement                   fraction   higher  largest output at the same place as eager's
+loss_increase                    nats       lower   loss above eager's
+final_loss_in_float32            nats       -       loss of the same steps in float32
+skipped_steps                    steps      lower   training steps skipped by loss scaling
 max_gradient_error               abs        lower   largest gradient difference from one process
 avg_jct                          s          lower   average job completion time
 p50_jct                          s          lower   median job completion time

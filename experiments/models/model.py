@@ -76,6 +76,10 @@ class Objective(nn.Module):
             self.outputs.append(output)
         return self._loss(output, target)
 
+    def loss(self, output: Any, target: Tensor) -> Tensor:
+        """Of what the body gave."""
+        return self._loss(output, target)
+
 
 def classification(output: Tensor, target: Tensor) -> Tensor:
     """Mean cross entropy over all leading dimensions; ``output`` [..., classes], ``target`` [...]."""

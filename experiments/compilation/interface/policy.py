@@ -7,7 +7,7 @@ against eager in float64 before it is reported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -25,10 +25,14 @@ EXACTNESS = ("exact", "reassociated", "approximate")
 
 @dataclass(frozen=True)
 class Recipe:
-    """A backend of ``live.backends`` with its options; "eager" runs the module itself, not even exported."""
+    """A backend of ``live.backends`` with its options; "eager" runs the module itself, not even exported.
+
+    ``bound`` > 0: the mechanism computes something else on purpose, within that relative error in norm (``Rewritten``).
+    """
 
     backend: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    bound: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -47,6 +51,33 @@ class Applied:
 
 
 @dataclass(frozen=True)
+class Approximation:
+    """What an approximate rewrite says of itself, so that it can be held to it.
+
+    ``weights``: constants, by their path, for which the graph computes with other values on purpose, each with the
+    quantization scheme and the axis of channels that give these values; the rewrite is compared with a model that has
+    them, so that a wrong code, scale, zero point or axis shows however few the bits are. ``calibration``: the rule and
+    the batches (by seed) that ranges of activations were taken from; then only inputs like those are compared.
+    ``training_steps``: how many steps are trained beside the original.
+    """
+
+    weights: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    training_steps: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Ranges (lowest, highest) of results over batches seen beforehand, which are named by their seeds."""
+
+    batches: tuple[int, ...]
+    ranges: Mapping[Ref, tuple[float, float]]
+
+
+@dataclass(frozen=True)
 class Rewritten:
     """A graph that computes the same, what was done to get there, and what was refused and why (by node or rule).
 
@@ -60,6 +91,7 @@ class Rewritten:
     search: Mapping[str, float] = field(default_factory=dict)
     exactness: str = "exact"
     bound: float = 0.0
+    approximation: Approximation = Approximation()
 
 
 class Workbench(Protocol):
@@ -79,6 +111,10 @@ class Workbench(Protocol):
 
     def cost(self, graph: Graph) -> float:
         """The sum over the graph's live nodes, each once however often it is read."""
+        ...
+
+    def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> Seen:
+        """Ranges of results of the original graph over ``batches`` batches, by a rule of ``numerics.calibration``."""
         ...
 
 
@@ -105,6 +141,10 @@ class RewritePolicy(CompilationPolicy):
     """Asked for another graph that computes the same."""
 
     modes: ClassVar[tuple[str, ...]] = ("measured", "simulated")
+
+    def instead(self, graph: Graph) -> Recipe | None:
+        """A library's recipe to follow instead of rewriting, where a knob asks for that."""
+        return None
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         raise NotImplementedError

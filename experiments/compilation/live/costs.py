@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -13,7 +13,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.compilation.interface import OP, Graph, Node, TensorType, mapped
+from experiments.compilation.interface import OP, Graph, Node, Ref, Seen, TensorType, mapped
+from experiments.compilation.live.calibration import Calibrator
 from experiments.compilation.live.types import Inference, constant, function
 from experiments.core import jsonio
 from experiments.core.progress import Progress, silent
@@ -43,9 +44,16 @@ class Prices(Protocol):
 class Bench:
     """The ``Workbench`` of one run; every price is asked for once."""
 
-    def __init__(self, types: Inference, prices: Prices, progress: Progress = silent) -> None:
+    def __init__(
+        self,
+        types: Inference,
+        prices: Prices,
+        progress: Progress = silent,
+        calibrator: Calibrator | None = None,
+    ) -> None:
         self.types = types
         self.progress = progress
+        self._calibrator = calibrator
         self._prices = prices
         self._known: dict[Any, tuple[float, Work]] = {}
 
@@ -54,6 +62,10 @@ class Bench:
 
     def work(self, node: Node, graph: Graph) -> Work:
         return self._priced(node, graph)[1]
+
+    def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> Seen:
+        assert self._calibrator is not None, "a bench without a model cannot calibrate"
+        return self._calibrator.ranges(refs, rule, batches, symmetric)
 
     def cost(self, graph: Graph) -> float:
         return sum(self.seconds(node, graph) for node in graph.ops if node.name in graph.live)

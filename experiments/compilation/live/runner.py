@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from experiments.compilation.interface import (
     CompilationPolicy,
@@ -18,8 +19,9 @@ from experiments.compilation.interface import (
     violations,
 )
 from experiments.compilation.interface.control import ControlPolicy
-from experiments.compilation.live import backends, control
+from experiments.compilation.live import approximation, backends, control
 from experiments.compilation.live.backends.base import Compiled, Task, clocked
+from experiments.compilation.live.calibration import Calibrator
 from experiments.compilation.live.costs import Bench, Measured, Prices, Roofline
 from experiments.compilation.live.exactness import exact_places
 from experiments.compilation.live.lower import lower
@@ -63,33 +65,41 @@ def carry_out(
     task = prepare(source, policy.training, seed, part(progress, 0.3, 0.7), file)
     progress(0.15, "exporting the graph")
     if isinstance(policy, RecipePolicy):
-        return _follow(policy, task, seed, progress)
+        return _follow(policy.recipe(task.whole), task, seed, progress)
     if isinstance(policy, ControlPolicy):
         return _controlled(policy, task, seed, progress)
     assert isinstance(policy, RewritePolicy)
+    recipe = policy.instead(task.graph)
+    if recipe is not None:
+        if sheet:
+            raise BadInput(f"{recipe.backend} is run, not priced", "mode", "measured, on local hardware")
+        return _follow(recipe, task, seed, progress)
     prices: Prices = Roofline(sheet) if sheet else Measured(task.device)
     return _rewrite(policy, task, prices, seed, progress)
 
 
-def _follow(policy: RecipePolicy, task: Task, seed: int, progress: Progress) -> Trial:
-    recipe = policy.recipe(task.whole)
+def _follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> Trial:
     progress(0.3, "compiling")
     compiled = backends.compiled(recipe.backend, recipe.options, task)
-    checked = _verified(task, compiled, seed, progress)
+    progress(0.7, "comparing with eager in float64")
+    checked = verify(task, compiled, seed, recipe.bound)
+    if recipe.bound and checked.ok:
+        compiled = approximation.examined(task, compiled)
     return Trial(task, compiled, checked, _timed(task, compiled, checked, progress), recipe)
 
 
 def _controlled(policy: ControlPolicy, task: Task, seed: int, progress: Progress) -> Trial:
     """The levels that the policy chooses for loops, branches and recursion, by timing all of them."""
     compiled = control.build(policy, task)
-    checked = _verified(task, compiled, seed, progress)
+    progress(0.7, "comparing with eager in float64")
+    checked = verify(task, compiled, seed)
     recipe = Recipe("control flow", policy.knob_values())
     return Trial(task, compiled, checked, _timed(task, compiled, checked, progress), recipe)
 
 
 def _rewrite(policy: RewritePolicy, task: Task, prices: Prices, seed: int, progress: Progress) -> Trial:
     original = task.graph
-    bench = Bench(Inference(task.device), prices, part(progress, 0.2, 0.6))
+    bench = Bench(Inference(task.device), prices, part(progress, 0.2, 0.6), Calibrator(task))
     with clocked() as clock:
         rewritten = policy.rewrite(original, bench)
         found = violations(rewritten.graph, original)
@@ -97,30 +107,37 @@ def _rewrite(policy: RewritePolicy, task: Task, prices: Prices, seed: int, progr
             raise BadInput(found[0], f"{policy.name}'s graph")
         progress(0.6, "lowering the rewritten graph")
         module = lower(rewritten.graph, task.origin, gradients=task.training)
-    parameters = dict(module.named_parameters()) if task.training else None
+    parameters = _named(module, task) if task.training else None
     compiled = Compiled(module, clock.wall, clock.cpu, parameters=parameters)
-    checked = _verified(task, compiled, seed, progress, rewritten)
+    checked, compiled = _judged(task, compiled, rewritten, seed, progress)
     timing = None if isinstance(prices, Roofline) else _timed(task, compiled, checked, progress)
     if isinstance(prices, Measured):
         prices.keep()
     return Trial(task, compiled, checked, timing, None, rewritten, bench)
 
 
-def _verified(
-    task: Task, compiled: Compiled, seed: int, progress: Progress, rewritten: Rewritten | None = None
-) -> Verification:
+def _judged(
+    task: Task, compiled: Compiled, rewritten: Rewritten, seed: int, progress: Progress
+) -> tuple[Verification, Compiled]:
+    """The verdict on a rewrite by what it claims, and ``compiled`` with what an approximation costs."""
     progress(0.7, "comparing with eager in float64")
-    if rewritten is None:
-        return verify(task, compiled, seed)
-    checked = verify(task, compiled, seed, rewritten.bound if rewritten.exactness == "approximate" else 0.0)
+    if rewritten.exactness == "approximate":
+        return approximation.judged(task, compiled, rewritten, seed)
+    checked = verify(task, compiled, seed)
     if rewritten.exactness != "exact" or not checked.ok:
-        return checked
+        return checked, compiled
     places, complaint = exact_places(task.graph, rewritten.graph, task.device, seed)
-    return replace(checked, exact_places=places, counterexample=complaint)
+    return replace(checked, exact_places=places, counterexample=complaint), compiled
+
+
+def _named(module: nn.Module, task: Task) -> dict[str, Tensor]:
+    """The parameters by the original module's names: exporting may keep another name of a tied one."""
+    names = {value.data_ptr(): name for name, value in task.module.named_parameters()}
+    return {names.get(value.data_ptr(), name): value for name, value in module.named_parameters()}
 
 
 def _timed(task: Task, compiled: Compiled, checked: Verification, progress: Progress) -> Comparison | None:
-    if not checked.ok:
+    if not checked.ok or compiled.untimed:
         return None
     progress(0.8, "timing in turn with eager")
     ours, eager = _once(task, compiled.call), _once(task, task.module)

@@ -31,7 +31,7 @@ class Scheme:
     """How a weight becomes integers of ``bits`` (2 to 8).
 
     A scale is shared by the whole tensor, by an output channel, or by ``group`` weights in a row of one channel.
-    Codes lie two or four to a byte where 4 or 2 bits hold them, otherwise one to a byte.
+    Codes lie two or four to a byte where 4 or 2 bits hold them, otherwise one to a byte; a row starts a new byte.
     """
 
     bits: int = 8
@@ -55,6 +55,11 @@ class Scheme:
         return -self.highest if self.symmetric else 0
 
     @property
+    def smallest_scale(self) -> float:
+        """The least number of full precision: a subnormal scale has few digits, or none where flushed."""
+        return float(np.finfo(self.scale).tiny)
+
+    @property
     def stored_bits(self) -> int:
         return next(size for size in (2, 4, 8) if size >= self.bits)
 
@@ -69,7 +74,7 @@ class Scheme:
     def bytes(self, channels: int, width: int) -> int:
         """What codes, scales and zero points of such a matrix take, padding included."""
         blocks = self.blocking(channels, width)
-        codes = math.ceil(blocks.rows * blocks.per_row * blocks.size * self.stored_bits / 8)
+        codes = channels * math.ceil((width + blocks.padding) * self.stored_bits / 8)
         beside = SCALE_BYTES[self.scale] + (0 if self.symmetric else ZERO_BYTES)
         return codes + blocks.rows * blocks.per_row * beside
 
@@ -134,11 +139,13 @@ def _scales(blocks: Floats, scheme: Scheme) -> Floats:
         spread = np.abs(blocks).max(-1, keepdims=True)
     else:
         spread = np.maximum(blocks.max(-1, keepdims=True), 0) - np.minimum(blocks.min(-1, keepdims=True), 0)
-    scales = (spread / (scheme.highest - (0 if scheme.symmetric else scheme.lowest))).astype(scheme.scale)
-    normal = np.maximum(
-        scales, np.finfo(np.float32).tiny
-    )  # a subnormal scale has few digits, or none where flushed
-    return np.where(scales > 0, normal, 1).astype(np.float64)
+    scales = spread / (scheme.highest - (0 if scheme.symmetric else scheme.lowest))
+    scales = scales.astype(np.float32).astype(scheme.scale)  # by way of float32, as torch rounds to float16
+    if not np.isfinite(scales).all():
+        raise BadInput(
+            f"scale {spread.max():.3g} over the steps", "weight", f"scales that {scheme.scale} holds"
+        )
+    return np.where(spread > 0, np.maximum(scales, scheme.smallest_scale), 1).astype(np.float64)
 
 
 def _blocked(tensor: Floats, scheme: Scheme, axis: int) -> Floats:

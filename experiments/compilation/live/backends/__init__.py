@@ -24,6 +24,8 @@ BACKENDS: Mapping[str, str] = {
     "onnxruntime": "onnxruntime",
     "buckets": "shape_buckets",
     "cuda_graph": "cuda_graph",
+    "torchao": "torchao",
+    "triton": "triton",
 }
 
 

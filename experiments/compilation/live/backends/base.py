@@ -69,7 +69,8 @@ class Compiled:
 
     ``seconds`` and ``cpu_seconds`` are those of compiling (the cold first call where that compiles). ``metrics`` are
     figures by their names of ``core.metrics``, ``report`` JSON for the run's page. ``parameters`` are those that
-    gradients of ``call`` end in, where they are not the module's own.
+    gradients of ``call`` end in, where they are not the module's own. ``untimed`` says why the time of a call means
+    nothing; then none is taken.
     """
 
     call: Callable[..., Any]
@@ -79,6 +80,7 @@ class Compiled:
     report: Mapping[str, Any] = field(default_factory=dict)
     series: Mapping[str, Series] = field(default_factory=dict)
     parameters: Mapping[str, Tensor] | None = None
+    untimed: str = ""
 
 
 @dataclass

@@ -31,8 +31,18 @@ class Blocks:
     group: int = 8
 
 
-#: For the interpreter, where a step of Python is dear and lanes are not, and until a GPU has been asked.
+#: Fits every GPU.
 UNTUNED = Blocks(64, 64, 32)
+#: The sides of the interpreter's blocks: a step of Python is dear there, lanes are not.
+WIDE = 256
+
+
+def suited(rows: int, columns: int, inner: int) -> Blocks:
+    """Blocks where none were chosen by timing."""
+    if not knobs.runtime.interpret:
+        return UNTUNED
+    m, n, k = (max(16, min(WIDE, triton.next_power_of_2(size))) for size in (rows, columns, inner))
+    return Blocks(m, n, k)
 
 
 def _room(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -88,11 +98,12 @@ def layer_norm(
     return out.to(x.dtype)
 
 
-def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, blocks: Blocks = UNTUNED) -> Tensor:
+def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, blocks: Blocks | None = None) -> Tensor:
     """``a [M, K] @ b [K, N] + bias [N]`` in a's type; a transposed operand is read through its strides."""
     (rows, inner), (other, columns) = a.shape, b.shape
     if inner != other:
         raise ValueError(f"inner sizes {inner} and {other} differ")
+    blocks = blocks or suited(rows, columns, inner)
     out = _room((rows, columns), a)
     grid = (triton.cdiv(rows, blocks.m) * triton.cdiv(columns, blocks.n),)
     kernels.matmul_kernel[grid](
@@ -104,7 +115,7 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, blocks: Blocks = UN
     return out.to(a.dtype)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, blocks: Blocks = UNTUNED) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, blocks: Blocks | None = None) -> Tensor:
     """``x [..., K]`` times ``weight [N, K]`` transposed."""
     out = matmul(x.reshape(-1, x.shape[-1]), weight.t(), bias, blocks)
     return out.reshape(*x.shape[:-1], weight.shape[0])

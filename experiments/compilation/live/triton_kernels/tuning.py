@@ -9,10 +9,12 @@ import functools
 import itertools
 
 import torch
+from torch import Tensor
 from triton.runtime.errors import OutOfResources
 from triton.testing import do_bench
 
-from experiments.compilation.live.triton_kernels.launch import Blocks, matmul
+from experiments.compilation.live.triton_kernels import launch
+from experiments.compilation.live.triton_kernels.launch import Blocks
 
 #: Rows, columns and depth of a block, loads in flight, warps: what suits tall, square and flat products.
 CONFIGURATIONS = tuple(
@@ -36,9 +38,28 @@ def fastest(rows: int, columns: int, inner: int, dtype: torch.dtype, transposed:
     return min(CONFIGURATIONS, key=lambda blocks: _seconds(a, b, blocks))
 
 
-def _seconds(a: torch.Tensor, b: torch.Tensor, blocks: Blocks) -> float:
+def _seconds(a: Tensor, b: Tensor, blocks: Blocks) -> float:
     """Median time of one product; infinite for blocks that do not fit the GPU's shared memory or registers."""
     try:
-        return float(do_bench(lambda: matmul(a, b, None, blocks), return_mode="median")) / 1e3
+        return float(do_bench(lambda: launch.matmul(a, b, None, blocks), return_mode="median")) / 1e3
     except OutOfResources:
         return float("inf")
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """``a [M, K] @ b [K, N]`` with the fastest blocks."""
+    (rows, inner), columns = a.shape, b.shape[1]
+    return launch.matmul(a, b, None, fastest(rows, columns, inner, a.dtype))
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``launch.linear`` with the fastest blocks."""
+    columns, inner = weight.shape
+    return launch.linear(
+        x, weight, bias, fastest(x.numel() // inner, columns, inner, x.dtype, transposed=True)
+    )
+
+
+def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``launch.linear_gelu`` with the fastest blocks."""
+    return launch.bias_gelu(linear(x, weight), bias)

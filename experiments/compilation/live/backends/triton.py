@@ -1,0 +1,122 @@
+"""``triton``: ops of the exported graph carried out by the kernels of ``live.triton_kernels``.
+
+On CUDA the kernels are compiled and a matmul's blocks chosen by timing before the first call. Elsewhere they run under
+Triton's interpreter, in a child process: right or wrong can be seen, and the time of a call means nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from experiments.compilation.live.backends.base import Compiled, Task, clocked, unsupported
+from experiments.compilation.live.triton_kernels.interpreter import NoTriton, installed, interpreter
+
+Launch = Callable[..., Tensor]
+#: The interpreter reads some ten million weights a second; a verification is half a dozen calls.
+MOST_WEIGHTS = 150_000_000
+INTERPRETED = "Triton's interpreter carried the kernels out on a CPU: its time says nothing of theirs"
+
+
+def build(task: Task, options: Mapping[str, Any]) -> Compiled:
+    kernels: Mapping[str, str] = options["kernels"]
+    if not installed():
+        raise unsupported("Triton is not installed (CUDA builds of torch bring it)", "triton")
+    interpreted = task.device != "cuda"
+    if interpreted:
+        _refuse_large(task.origin, kernels)
+    with clocked() as clock:
+        module = _replaced(copy.deepcopy(task.origin), kernels, _interpreted if interpreted else _launched)
+        _call_once(module, task)
+    report = {"kernels": dict(kernels), "refused": dict(options["refused"]), "interpreted": interpreted}
+    metrics = {"rewrites": float(len(kernels))}
+    untimed = INTERPRETED if interpreted else ""
+    return Compiled(module, clock.wall, clock.cpu, metrics, report, untimed=untimed)
+
+
+def _call_once(module: fx.GraphModule, task: Task) -> None:
+    """The first call compiles the kernels, or shows that the interpreter runs."""
+    try:
+        with torch.no_grad():
+            module(*task.inputs)
+    except NoTriton as error:
+        raise unsupported(str(error), "triton") from error
+
+
+def _refuse_large(origin: fx.GraphModule, kernels: Mapping[str, str]) -> None:
+    """A model whose weights would keep the interpreter busy for more than minutes."""
+    read = {
+        source for node in origin.graph.nodes if node.name in kernels for source in _products(node, kernels)
+    }
+    weights = sum(value.numel() for node in read if isinstance(value := node.meta.get("val"), Tensor))
+    if weights > MOST_WEIGHTS:
+        raise unsupported(
+            f"{weights} elements are more than Triton's interpreter gets through ({MOST_WEIGHTS})", "triton"
+        )
+
+
+def _products(node: fx.Node, kernels: Mapping[str, str]) -> list[fx.Node]:
+    """What a product reads."""
+    if kernels[node.name] == "linear_gelu":
+        return node.all_input_nodes[0].all_input_nodes
+    return node.all_input_nodes if kernels[node.name] in ("linear", "matmul") else []
+
+
+def _replaced(
+    module: fx.GraphModule, kernels: Mapping[str, str], launch: Callable[[str], Launch]
+) -> fx.GraphModule:
+    """The nodes named in ``kernels`` as calls of theirs."""
+    for node in list(module.graph.nodes):
+        if node.name in kernels:
+            _replace(node, kernels[node.name], launch)
+    module.graph.lint()
+    module.recompile()
+    return module
+
+
+def _replace(node: fx.Node, kernel: str, launch: Callable[[str], Launch]) -> None:
+    absorbed = node.all_input_nodes[0] if kernel == "linear_gelu" else None
+    arguments = _arguments(absorbed or node, kernel)
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(launch(kernel), arguments)
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
+    if absorbed is not None:
+        absorbed.graph.erase_node(absorbed)
+
+
+def _arguments(node: fx.Node, kernel: str) -> tuple[Any, ...]:
+    """What the kernel reads of the op's arguments."""
+    if kernel == "layer_norm":
+        x, _, weight, bias, eps = _filled(node.args, (None, None, None, None, 1e-5))
+        return (x, weight, bias, eps)
+    return node.args[:1] if kernel in ("softmax", "bias_gelu") else node.args
+
+
+def _filled(given: Sequence[Any], defaults: Sequence[Any]) -> list[Any]:
+    """The first arguments, defaults where the call has fewer."""
+    return [*given, *defaults[len(given) :]][: len(defaults)]
+
+
+def _interpreted(kernel: str) -> Launch:
+    def call(*arguments: Any) -> Tensor:
+        return interpreter()(kernel, *arguments)
+
+    call.__name__ = kernel
+    return call
+
+
+def _launched(kernel: str) -> Launch:
+    from experiments.compilation.live.triton_kernels import launch, tuning
+
+    tuned: Mapping[str, Launch] = {
+        "linear": tuning.linear,
+        "linear_gelu": tuning.linear_gelu,
+        "matmul": tuning.matmul,
+    }
+    return tuned.get(kernel) or launch.KERNELS[kernel]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from experiments.compilation.interface import (
@@ -15,6 +15,7 @@ from experiments.compilation.interface import (
     Ref,
     RewritePolicy,
     Rewritten,
+    Seen,
     Signature,
     TensorType,
     contiguous,
@@ -47,6 +48,9 @@ class ByHand:
 
     def types(self, target: str, arguments: tuple[Any, ...], keywords: Any) -> Signature:
         return Signature((next(a for a in arguments if isinstance(a, TensorType)),))
+
+    def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> Seen:
+        return Seen(tuple(range(batches)), {ref: (-1.0, 1.0) for ref in refs})
 
     def seconds(self, node: Node, graph: Graph) -> float:
         return float(node.kind == OP and not node.once)

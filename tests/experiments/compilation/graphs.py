@@ -50,7 +50,7 @@ class ByHand:
         return Signature((next(a for a in arguments if isinstance(a, TensorType)),))
 
     def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> Seen:
-        return Seen(tuple(range(batches)), {ref: (-1.0, 1.0) for ref in refs})
+        return Seen(tuple(range(batches)), dict.fromkeys(refs, (-1.0, 1.0)))
 
     def seconds(self, node: Node, graph: Graph) -> float:
         return float(node.kind == OP and not node.once)

@@ -57,6 +57,10 @@ final_loss                       nats       lower   loss at the end of training
 latency                          s          lower   latency
 compile_time                     s          lower   compile time
 speedup                          ratio      higher  speed-up over eager
+speedup_over_tensorflow          ratio      higher  TensorFlow's recorded time over ours
+speedup_over_tvm                 ratio      higher  TVM's recorded time over ours
+speedup_over_ansor               ratio      higher  Ansor's recorded time over ours
+speedup_over_roller              ratio      -       recorded time of Roller's own kernels over ours
 kernels                          kernels    lower   kernels
 ops                              ops        lower   ops that compute, views apart
 library_calls                    calls      -       calls of a library's kernels

@@ -11,17 +11,20 @@ nothing. Kinds and their sizes (those in brackets may be left out)::
     S0 softmax shape=128x1000 over=1
 
 ``x`` and ``shape`` are whole tensors (batch and channels first), ``over`` the dimensions reduced, ``operands`` how many
-tensors as large are read. Every kind takes ``dtype=`` (float32 where it is left out).
+tensors as large are read. Every kind takes ``dtype=`` (float32 where it is left out). ``options.extra`` names a table of
+times that other systems took for them (``readers.operator_times``).
 """
 
 from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 from experiments.core.errors import BadInput
 from experiments.core.spec import DTYPES, WorkloadOptions
 from experiments.readers.base import Reader, Reading
+from experiments.readers.operator_times import operator_times
 from experiments.workloads.operator_list import OPERATOR_KINDS, SINGLE, Operator, OperatorList
 
 MOST_OPERATORS, LARGEST, MOST_POINTS = 20_000, 2**31, 2**50
@@ -53,7 +56,11 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
             raise BadInput(f"more than {MOST_OPERATORS} operators", where, "fewer")
     if not found:
         raise BadInput("no operators", name, "a line for each: NAME KIND SIZE=VALUE ...")
-    return Reading(OperatorList(name, tuple(found.values())))
+    if options.extra is None:
+        return Reading(OperatorList(name, tuple(found.values())))
+    recorded = operator_times(options.extra, found)
+    assumed = f"times in {Path(options.extra).name} are milliseconds of a kernel"
+    return Reading(OperatorList(name, tuple(found.values()), recorded), (assumed,))
 
 
 def _operator(words: list[str], where: str, options: WorkloadOptions) -> Operator:

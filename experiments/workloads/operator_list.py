@@ -34,10 +34,14 @@ class Operator:
 
 @dataclass(frozen=True)
 class OperatorList:
-    """Operators in the file's order, each under a name of its own."""
+    """Operators in the file's order, each under a name of its own.
+
+    ``recorded``: seconds that other systems took, by system and then by operator, where they are known.
+    """
 
     name: str
     operators: tuple[Operator, ...]
+    recorded: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.operators)

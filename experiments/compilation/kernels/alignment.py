@@ -6,6 +6,7 @@ hardware moves anyway; only sizes without such waste are looked at, so that few 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 
@@ -50,10 +51,12 @@ def shared_steps(
     if base:
         whole = math.lcm(base[-1], transaction(expression, architecture))
         base[-1] = whole if whole <= expression.domain[-1] else min(expression.domain[-1], whole)
-    return [
-        allowed(extent, (size * times for times in range(1, SHARED_MULTIPLES + 1)), slack)
-        for extent, size in zip(expression.domain, base, strict=True)
-    ]
+    return [_multiples(extent, size, slack) for extent, size in zip(expression.domain, base, strict=True)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _multiples(extent: int, base: int, slack: float) -> list[int]:
+    return allowed(extent, (base * times for times in range(1, SHARED_MULTIPLES + 1)), slack)
 
 
 def reduction_steps(expression: Expression, architecture: Architecture) -> list[list[int]]:

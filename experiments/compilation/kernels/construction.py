@@ -136,7 +136,7 @@ class _Search:
         grown = list(_next(self.steps, position, order)) if gain else []
         for following in grown:
             self._grow_register(following, tile)
-        if not grown and not self.saturated:
+        if not self.saturated and not (grown and self.border):
             self._descend(tile)
 
     def _descend(self, register: Sizes) -> None:

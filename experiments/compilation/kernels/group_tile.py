@@ -104,6 +104,28 @@ def traffic(
     return elements, moved
 
 
+def least_bytes(group: Group) -> float:
+    """Bytes of what the group reads from memory and writes there, each element once."""
+    total = 0.0
+    for index, node in enumerate(group.nodes):
+        expression = node.expression
+        written = (expression.output,) if index in group.written else ()
+        for access in (*group.external[index], *written):
+            elements = expression.elements(access, expression.extents) / access.repeats
+            total += elements * access.element_bytes
+    return total
+
+
+def least_seconds(group: Group, architecture: Architecture) -> float:
+    """No tiles make the group faster: each element moved once, each result computed once, every unit busy."""
+    computing = sum(
+        node.expression.work(node.expression.extents) / architecture.flops(node.expression.dtype)
+        for node in group.nodes
+    )
+    moving = least_bytes(group) / architecture.dram_bandwidth
+    return architecture.device.kernels.launch + max(computing, moving)
+
+
 def _transactions(access: Access, box: Sequence[int], size: int) -> float:
     return coalesced(box, access.shape, max(1, size // access.element_bytes))
 

@@ -19,8 +19,9 @@ from experiments.hardware.parts import ComputeUnits
 class PlannedKernel:
     """A launched kernel: its operators, the sizes it tiles (``domain``) and by what (``tile``), one block's needs.
 
-    ``levels`` are further tiles by name (thread, reduction step; tiles of operators inside). ``bytes`` move with
-    memory in the whole kernel; ``apart_bytes`` and ``apart_seconds`` are those of the operators by themselves.
+    ``levels`` are further tiles by name (thread, reduction step; tiles of operators inside). ``grid`` blocks run in
+    ``waves``. ``bytes`` move with memory in the whole kernel; ``least_bytes`` would if each element it reads or writes
+    there moved once, and ``least_seconds`` is the bound that follows; ``apart_bytes`` and ``apart_seconds`` are those of the operators by themselves.
     """
 
     operators: tuple[str, ...]
@@ -29,13 +30,16 @@ class PlannedKernel:
     tile: Sizes
     levels: Mapping[str, Sizes]
     grid: int
+    waves: int
     threads: int
     shared_bytes: int
     registers: int
     seconds: float
     bound: str
     bytes: float
+    least_bytes: float
     flops: float
+    least_seconds: float
     apart_bytes: float
     apart_seconds: float
 
@@ -61,6 +65,10 @@ class TilePlan:
     @property
     def bytes(self) -> float:
         return sum(kernel.bytes for kernel in self.kernels)
+
+    @property
+    def least_bytes(self) -> float:
+        return sum(kernel.least_bytes for kernel in self.kernels)
 
     @property
     def apart_bytes(self) -> float:

@@ -18,9 +18,11 @@ from typing import ClassVar
 from experiments.compilation.kernels.architecture import Architecture
 from experiments.compilation.kernels.construction import construct
 from experiments.compilation.kernels.expression import Expression
+from experiments.compilation.kernels.group_tile import least_bytes, least_seconds
 from experiments.compilation.kernels.micro_model import estimate
 from experiments.compilation.kernels.plan import PlannedKernel, TilePlan, TilePolicy
-from experiments.compilation.kernels.program import grid, registers, shared_bytes
+from experiments.compilation.kernels.program import grid, registers, resident, shared_bytes
+from experiments.compilation.kernels.propagation import Group, group_of
 from experiments.compilation.kernels.rolled import tiled_form
 from experiments.compilation.kernels.shrinking import WAYS
 from experiments.compilation.kernels.tile_graph import TileGraph
@@ -51,15 +53,16 @@ class Roller(TilePolicy):
             form = tiled_form(node.expression)
             key = (form.kind, form.axes, form.inputs, form.output, form.flops)
             if key not in known:
-                known[key] = self._planned(form, architecture)
+                known[key] = self._planned(form, architecture, group_of(graph, [node.name]))
                 examined += known[key][1]
             kernels.append(_named(known[key][0], node.name))
         return TilePlan(tuple(kernels), examined)
 
-    def _planned(self, form: Expression, architecture: Architecture) -> Planned:
+    def _planned(self, form: Expression, architecture: Architecture, alone: Group) -> Planned:
         found = construct(form, architecture, self.programs, self.padding, self.shrink)
         priced = [(estimate(form, program, architecture), program) for program in found.programs]
         best, program = min(priced, key=lambda pair: pair[0].seconds)
+        blocks = grid(form, program)
         seconds = best.seconds + architecture.device.kernels.launch
         kernel = PlannedKernel(
             operators=("",),
@@ -67,14 +70,17 @@ class Roller(TilePolicy):
             domain=form.domain,
             tile=program.shared,
             levels={"thread": program.register, "reduction step": program.step},
-            grid=grid(form, program),
+            grid=blocks,
+            waves=-(-blocks // (resident(form, program, architecture) * architecture.units.count)),
             threads=program.threads,
             shared_bytes=shared_bytes(form, program, architecture.units),
             registers=registers(form, program.register),
             seconds=seconds,
             bound=best.bound,
             bytes=best.dram_bytes,
+            least_bytes=least_bytes(alone),
             flops=form.work(form.extents),
+            least_seconds=least_seconds(alone, architecture),
             apart_bytes=best.dram_bytes,
             apart_seconds=seconds,
         )

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from experiments.compilation.kernels.architecture import Architecture
 from experiments.compilation.kernels.connection import Kernel, Welding
-from experiments.compilation.kernels.group_tile import bound
+from experiments.compilation.kernels.group_tile import bound, least_bytes, least_seconds
 from experiments.compilation.kernels.plan import PlannedKernel, TilePlan, TilePolicy
 from experiments.compilation.kernels.tile_graph import TileGraph
 from experiments.compilation.kernels.tile_search import block_size
@@ -73,13 +73,16 @@ def _planned(kernel: Kernel, welding: Welding, architecture: Architecture) -> Pl
         tile=made.tile,
         levels={**inner, **steps},
         grid=made.grid,
+        waves=made.waves,
         threads=block_size(group, made, architecture),
         shared_bytes=made.shared_bytes,
         registers=made.registers,
         seconds=kernel.seconds,
         bound=bound(group, made, architecture),
         bytes=kernel.moved,
+        least_bytes=least_bytes(group),
         flops=made.flops * made.grid,
+        least_seconds=least_seconds(group, architecture),
         apart_bytes=sum(welding.single(node.name).moved for node in group.nodes),
         apart_seconds=kernel.apart,
     )

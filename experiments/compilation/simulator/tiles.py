@@ -12,6 +12,7 @@ from experiments.compilation.kernels.from_graph import translate
 from experiments.compilation.kernels.from_list import expression
 from experiments.compilation.kernels.plan import TilePlan, TilePolicy, violations
 from experiments.compilation.kernels.tile_graph import TileGraph, independent
+from experiments.compilation.simulator.tile_report import curves, document, figures, ratios
 from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
@@ -28,18 +29,23 @@ def carry_out(spec: RunSpec, policy: TilePolicy, progress: Progress) -> Result:
     on = architecture(device)
     loaded = load(spec.workload)
     graph, copies = _operators(spec, loaded, part(progress, 0.0, 0.5))
+    recorded = loaded.value.recorded if isinstance(loaded.value, OperatorList) else {}
     start = time.perf_counter()
     plan = policy.tiles(graph, on, part(progress, 0.5, 1.0))
     spent = time.perf_counter() - start
+    found = ratios(plan, device.kernels.launch, recorded)
     return Result(
-        metrics=_metrics(plan, graph, policy.connects) | {"compile_time": spent},
-        plan={"examined": plan.examined, "kernels": [kernel.to_json() for kernel in plan.kernels]},
+        metrics=_metrics(plan, graph, policy.connects) | {"compile_time": spent} | figures(found),
+        series=curves(found),
+        plan=document(plan),
         violations=tuple(violations(plan, graph, on.units)),
         workload_sha256=loaded.sha256,
         notes={
             "device": device.name,
             "kernels": "modelled from tiles, not measured",
+            "assumed": list(loaded.assumed),
             "priced_as_copies": list(copies),
+            "recorded": {system: len(times) for system, times in recorded.items()},
         },
     )
 

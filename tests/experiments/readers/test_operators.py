@@ -1,6 +1,7 @@
 """Lists of operators: each kind as spelled, and what is refused at its line."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ S0 softmax shape=4x1000 over=1
 """
 
 
-def read(path: Path, text: str, **options: str) -> OperatorList:
+def read(path: Path, text: str, **options: Any) -> OperatorList:
     file = path / "list.txt"
     file.write_text(text)
     found: OperatorList = open_file(file, "auto", WorkloadOptions(**options)).reading.value
@@ -74,6 +75,55 @@ def test_the_type_of_a_spec_is_that_of_operators_that_say_none(tmp_path: Path) -
     ],
 )
 def test_a_line_that_cannot_be_is_refused_with_its_number(tmp_path: Path, line: str, complaint: str) -> None:
-    with pytest.raises(BadInput, match="line 3") as refused:
+    with pytest.raises(BadInput, match=r"list\.txt: line 3") as refused:
         read(tmp_path, f"# list\nM0 matmul m=1 n=1 k=1\n{line}\n")
     assert complaint in str(refused.value)
+    assert "expected" in str(refused.value)
+
+
+TIMES = "OP\tTF\tTVM\tOP\tTF\tTVM\nM0\t1.5\t0\tX9\t7\t8\nE0\t2\tN/A\t\t\t\n"
+
+
+def timed(path: Path, table: str) -> OperatorList:
+    (path / "times.dat").write_text(table)
+    return read(path, LIST, extra=str(path / "times.dat"))
+
+
+def test_times_of_other_systems_come_in_a_table_beside_the_list(tmp_path: Path) -> None:
+    # X9 is no operator of the list, TVM was not measured on E0.
+    assert timed(tmp_path, TIMES).recorded == {"TF": {"M0": 1.5e-3, "E0": 2e-3}, "TVM": {}}
+    assert timed(tmp_path, "name ours\nM0 3\n").recorded == {"ours": {"M0": 3e-3}}
+
+
+@pytest.mark.parametrize(
+    ("table", "place", "complaint", "expected"),
+    [
+        ("", "times.dat: line 1", "''", "a column for the operator"),
+        ("OP\n", "times.dat: line 1", "'OP'", "one for each system"),
+        ("OP TF TF\n", "times.dat: line 1", "OP TF TF", "once"),
+        (
+            "OP TF OP TVM\nM0 1 E0 2\n",
+            "times.dat: line 1",
+            "other columns",
+            "the columns of the first: OP, TF",
+        ),
+        ("OP TF\nM0 1\nE0 fast\n", "times.dat: line 3: TF", "'fast'", "milliseconds over 0"),
+        ("OP TF\nM0 -1\n", "times.dat: line 2: TF", "'-1'", "milliseconds over 0"),
+        ("OP TF\nM0 inf\n", "times.dat: line 2: TF", "'inf'", "milliseconds over 0"),
+        ("OP TF TVM\nM0 1\n", "times.dat: line 2", "1 times of 'M0'", "2, as the first line names"),
+        ("OP TF\nM0 1\nM0 2\n", "times.dat: line 3", "appears twice", "each once"),
+        ("OP TF\nX9 1\n", "times.dat", "names none of the operators", "such as M0"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused_at_its_line(
+    tmp_path: Path, table: str, place: str, complaint: str, expected: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        timed(tmp_path, table)
+    for words in (place, complaint, expected):
+        assert words in str(refused.value)
+
+
+def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"gone\.dat"):
+        read(tmp_path, LIST, extra=str(tmp_path / "gone.dat"))

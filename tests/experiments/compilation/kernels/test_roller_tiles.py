@@ -154,6 +154,13 @@ class TestConstruction:
         assert found.programs
         assert found.slack > 0
 
+    def test_where_the_largest_thread_tile_fills_no_warps_smaller_ones_are_tried(self) -> None:
+        # 42 rows by 2^7 83^2 columns without padding: threads of 32 columns leave 4 x 21 of them to a block at most.
+        odd = operators.matmul(42, 128 * 83 * 83, 96)
+        found = construct(odd, V100, slack=0.0)
+        assert found.border
+        assert [program.threads % 128 for program in found.programs] == [0] * len(found.programs)
+
     def test_a_device_without_units_is_refused(self) -> None:
         with pytest.raises(BadInput, match="no sheet of units"):
             architecture(resolve("tpu-v4").device)

@@ -13,7 +13,7 @@ from experiments.compilation.kernels.plan import violations
 from experiments.compilation.policies.roller import Roller
 from experiments.compilation.policies.welder import Welder
 from experiments.core.progress import silent
-from experiments.core.spec import RunSpec, Workload
+from experiments.core.spec import RunSpec, Workload, WorkloadOptions
 from experiments.hardware.specs import resolve
 from experiments.run import run
 
@@ -139,8 +139,30 @@ class TestRuns:
         assert figures["flops"] >= 2 * 65536 * 1024 * 1024
         assert figures["latency"] > 2 * 65536 * 1024 * 1024 / 12.48e12
         assert len(outcome.plan["kernels"]) == 3
+        summary = outcome.plan["summary"]
+        assert summary["kernels"] == sum(row["kernels"] for row in summary["by_kind"].values()) == 3
+        assert summary["least_seconds"] <= summary["seconds"] == figures["latency"]
+        assert summary["least_bytes"] <= figures["bytes"]
+        assert all(
+            1 <= row["waves"] <= -(-row["grid"] // V100.units.count) for row in outcome.plan["kernels"]
+        )
         faster = run(RunSpec("compilation", policy, Workload(str(file)), "h200"))
         assert faster.metrics["latency"]["value"] < figures["latency"]
+
+    def test_recorded_times_are_compared_kernel_by_kernel(self, tmp_path: Path) -> None:
+        file, times = tmp_path / "operators.txt", tmp_path / "times.dat"
+        file.write_text(LIST)
+        alone = run(RunSpec("compilation", "roller", Workload(str(file)), "v100"))
+        launch = V100.device.kernels.launch
+        ours = {row["operators"][0]: row["seconds"] - launch for row in alone.plan["kernels"]}
+        # TVM is said to take four times as long on one, and as long as ours on another: geometric mean 2.
+        times.write_text(f"OP TVM mine\nM4 {4e3 * ours['M4']!r} 1\nR0 {1e3 * ours['R0']!r} 0\n")
+        options = WorkloadOptions(extra=str(times))
+        outcome = run(RunSpec("compilation", "roller", Workload(str(file), options=options), "v100"))
+        assert outcome.metrics["speedup_over_tvm"]["value"] == pytest.approx(2)
+        assert outcome.series["recorded TVM over ours"]["y"] == pytest.approx([1, 4])
+        assert len(outcome.series["recorded mine over ours"]["y"]) == 1
+        assert outcome.provenance["recorded"] == {"TVM": 2, "mine": 1}
 
     def test_a_list_needs_no_torch(self, tmp_path: Path) -> None:
         file = tmp_path / "operators.txt"

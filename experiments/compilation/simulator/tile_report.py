@@ -1,0 +1,82 @@
+"""The document and the figures of planned kernels: a row for each, sums by kind and by what they wait for, others' times."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from experiments.compilation.kernels.plan import PlannedKernel, TilePlan
+from experiments.core.spec import Series
+
+#: Systems of recorded times that have a figure of their own, by the names that tables of times give them.
+FIGURES = {
+    "TF": "speedup_over_tensorflow",
+    "TVM": "speedup_over_tvm",
+    "Ansor": "speedup_over_ansor",
+    "Roller-Top10": "speedup_over_roller",
+}
+
+
+def document(plan: TilePlan) -> dict[str, Any]:
+    """Kernels in launch order and their summary."""
+    summary = {
+        **_totals(plan.kernels),
+        "apart_bytes": plan.apart_bytes,
+        "apart_seconds": plan.apart_seconds,
+        "by_kind": _grouped(plan, lambda kernel: " + ".join(dict.fromkeys(kernel.kinds))),
+        "by_bound": _grouped(plan, lambda kernel: kernel.bound),
+    }
+    rows = [kernel.to_json() for kernel in plan.kernels]
+    return {"examined": plan.examined, "summary": summary, "kernels": rows}
+
+
+def _grouped(plan: TilePlan, name: Callable[[PlannedKernel], str]) -> dict[str, dict[str, float]]:
+    found: dict[str, list[PlannedKernel]] = defaultdict(list)
+    for kernel in plan.kernels:
+        found[name(kernel)].append(kernel)
+    return {key: _totals(kernels) for key, kernels in sorted(found.items())}
+
+
+def _totals(kernels: Iterable[PlannedKernel]) -> dict[str, float]:
+    chosen = list(kernels)
+    return {
+        "kernels": len(chosen),
+        "seconds": sum(kernel.seconds for kernel in chosen),
+        "least_seconds": sum(kernel.least_seconds for kernel in chosen),
+        "bytes": sum(kernel.bytes for kernel in chosen),
+        "least_bytes": sum(kernel.least_bytes for kernel in chosen),
+        "flops": sum(kernel.flops for kernel in chosen),
+    }
+
+
+def ratios(
+    plan: TilePlan, launch: float, recorded: Mapping[str, Mapping[str, float]]
+) -> Mapping[str, Mapping[str, float]]:
+    """By system and operator the recorded time over that of our kernel, launches left out as records leave them out."""
+    ours = {k.operators[0]: k.seconds - launch for k in plan.kernels if len(k.operators) == 1}
+    return {
+        system: {name: seconds / ours[name] for name, seconds in times.items() if name in ours}
+        for system, times in recorded.items()
+    }
+
+
+def figures(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Geometric means over the operators."""
+    return {
+        FIGURES[system]: math.exp(sum(map(math.log, values.values())) / len(values))
+        for system, values in found.items()
+        if system in FIGURES and values
+    }
+
+
+def curves(found: Mapping[str, Mapping[str, float]]) -> dict[str, Series]:
+    """For every system the ratios from small to large: where they pass 1 the rest of the operators are faster here."""
+    return {
+        f"recorded {system} over ours": Series(
+            "ratio", list(range(1, len(values) + 1)), sorted(values.values()), "operators"
+        )
+        for system, values in found.items()
+        if values
+    }

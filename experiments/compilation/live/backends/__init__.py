@@ -26,6 +26,7 @@ BACKENDS: Mapping[str, str] = {
     "cuda_graph": "cuda_graph",
     "torchao": "torchao",
     "triton": "triton",
+    "guards": "guards",
 }
 
 

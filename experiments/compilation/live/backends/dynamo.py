@@ -85,7 +85,8 @@ def counted() -> Counts:
 
 
 def _guard(reason: str | None) -> str:
-    return _COMPILATION.sub("", (reason or "").strip()).split("\nUser stack trace")[0]
+    plain = _COMPILATION.sub("", (reason or "").strip()).split("\nUser stack trace")[0]
+    return " ".join(plain.split())
 
 
 def _phases(frames: Sequence[Any]) -> dict[str, float]:

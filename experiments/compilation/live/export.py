@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,15 +45,22 @@ class NoOneGraph(BadInput):
         )
 
 
-def export(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> fx.GraphModule:
+def export(
+    module: nn.Module, inputs: tuple[torch.Tensor, ...], open_axes: Mapping[int, Sequence[int]] | None = None
+) -> fx.GraphModule:
     """``module`` exported in the mode it is in and functionalized: parameters are attributes, and the only ops that
-    write to what they read are the last ones, which keep the buffers (running statistics) up to date. ``NoOneGraph``
-    where control flow depends on data.
+    write to what they read are the last ones, which keep the buffers (running statistics) up to date. ``open_axes``:
+    by number of the input the dimensions whose sizes stay open. ``NoOneGraph`` where control flow depends on data.
     """
+    shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
+    for place, dimensions in (open_axes or {}).items():
+        shapes[inputs[place]] = dict.fromkeys(dimensions, torch.export.Dim.AUTO)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         try:
-            program = torch.export.export(module, inputs, strict=False).run_decompositions({})
+            program = torch.export.export(
+                module, inputs, dynamic_shapes=shapes if open_axes else None, strict=False
+            ).run_decompositions({})
         except (GuardOnDataDependentSymNode, UserError) as error:
             raise NoOneGraph(error) from error
         graph_module = program.module()

@@ -70,12 +70,12 @@ def verify(
     bound: float = 0.0,
     cases: Sequence[tuple[str, Inputs]] | None = None,
 ) -> Verification:
-    """Compare ``ours`` with eager in float64 and in its own dtype on every unfriendly input; in training, where the
+    """Compare ``ours`` with eager in float64 and in its own dtype on every unfriendly input and other size; in training, where the
     output is the loss, the gradients of the parameters too. ``bound`` > 0 is the error in norm of an approximation;
-    ``cases`` are the inputs to compare on instead of all unfriendly ones.
+    ``cases`` are the inputs to compare on instead of these.
     """
     reference = replace(task, module=copy.deepcopy(task.module).double())
-    cases = unfriendly(task.inputs, seed) if cases is None else cases
+    cases = [*unfriendly(task.inputs, seed), *ours.others.items()] if cases is None else cases
     found = Verification(len(cases), 0.0, 0.0, True)
     for title, case in cases:
         wide = tuple(x.double() if x.is_floating_point() else x for x in case)

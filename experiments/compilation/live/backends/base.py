@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -70,7 +71,8 @@ class Compiled:
     ``seconds`` and ``cpu_seconds`` are those of compiling (the cold first call where that compiles). ``metrics`` are
     figures by their names of ``core.metrics``, ``report`` JSON for the run's page. ``parameters`` are those that
     gradients of ``call`` end in, where they are not the module's own. ``untimed`` says why the time of a call means
-    nothing; then none is taken.
+    nothing; then none is taken. ``others`` are batches of other sizes, by what to call them, for a callable that takes
+    any: they are verified too.
     """
 
     call: Callable[..., Any]
@@ -81,11 +83,14 @@ class Compiled:
     series: Mapping[str, Series] = field(default_factory=dict)
     parameters: Mapping[str, Tensor] | None = None
     untimed: str = ""
+    others: Mapping[str, Inputs] = field(default_factory=dict)
 
 
 @dataclass
 class Clock:
-    """Wall and processor seconds of a ``with`` block, once it has ended."""
+    """Wall and processor seconds of a ``with`` block, once it has ended; those of ended child processes (a C++
+    compiler's) are among the latter.
+    """
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -94,8 +99,13 @@ class Clock:
 @contextmanager
 def clocked() -> Iterator[Clock]:
     clock = Clock()
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), _processor()
     try:
         yield clock
     finally:
-        clock.wall, clock.cpu = time.perf_counter() - wall, time.process_time() - cpu
+        clock.wall, clock.cpu = time.perf_counter() - wall, _processor() - cpu
+
+
+def _processor() -> float:
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system

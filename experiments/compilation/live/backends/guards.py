@@ -16,7 +16,7 @@ from torch._inductor.utils import fresh_cache
 from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import Clock, Compiled, Task, clocked
 from experiments.compilation.live.backends.piecewise import pieces
-from experiments.compilation.live.backends.sizes import Sampler, latencies, sampler
+from experiments.compilation.live.backends.sizes import Sampler, latencies, others, sampler
 from experiments.core.errors import BadInput
 from experiments.core.spec import Series
 
@@ -53,7 +53,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         series |= latencies(calls, batch, sizes, task.device)
     report = {"variant": variant, "graphs_of_variants": counted, **extra, **counts.to_json()}
     figures = {"graphs": float(counts.graphs), "recompiles": float(len(counts.recompiles))}
-    return Compiled(call, clock.wall, clock.cpu, figures, report, series)
+    return Compiled(call, clock.wall, clock.cpu, figures, report, series, None, others(batch, sizes))
 
 
 def open_axes(batch: Sampler) -> dict[int, tuple[int, ...]]:
@@ -89,7 +89,7 @@ def _compiled(
     module: nn.Module, batch: Sampler, axes: dict[int, tuple[int, ...]], variant: str, backend: str
 ) -> tuple[Call, dict[str, Any]]:
     if variant == PIECEWISE:
-        found = pieces(module, batch, axes)
+        found = pieces(module, batch, axes, backend)
         return found.call, {"pieces": found.compiled, "cuts": list(found.eager)}
     call: Call = torch.compile(module, backend=backend, dynamic=DYNAMIC[variant])
     if variant != MARKED:
@@ -103,5 +103,3 @@ def _compiled(
         return call(*inputs)
 
     return marked, {}
-
-

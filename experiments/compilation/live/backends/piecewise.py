@@ -13,7 +13,8 @@ import torch
 from torch import fx, nn
 from torch.fx.passes.split_module import split_module
 
-from experiments.compilation.live.backends.base import NOT_EXPORTED, CompilationFailed, Inputs
+from experiments.compilation.live.backends.base import Inputs
+from experiments.compilation.live.export import export
 from experiments.compilation.planning.launches import OBSTACLES
 
 CUTS = ("scaled_dot_product_attention", *OBSTACLES)
@@ -30,9 +31,13 @@ class Pieces:
     eager: tuple[str, ...]
 
 
-def pieces(module: nn.Module, batch: Callable[[int], Inputs], axes: dict[int, tuple[int, ...]]) -> Pieces:
-    """``axes``: for each input the dimensions whose size is open."""
-    graph = open_graph(module, batch(EXPORTED_AT), axes)
+def pieces(
+    module: nn.Module, batch: Callable[[int], Inputs], axes: dict[int, tuple[int, ...]], backend: str
+) -> Pieces:
+    """``axes``: for each input the dimensions whose size is open. ``backend`` compiles the pieces."""
+    graph = export(module, batch(EXPORTED_AT), axes)
+    graph.graph.set_codegen(fx.graph.CodeGen())
+    graph = fx.GraphModule(graph, graph.graph)
     part: dict[fx.Node, int] = {}
     cuts: dict[int, str] = {}
     number = 0
@@ -46,26 +51,9 @@ def pieces(module: nn.Module, batch: Callable[[int], Inputs], axes: dict[int, tu
     names = [name for name, _ in whole.named_children() if name.startswith("submod_")]
     compiled = [name for name in names if int(name.removeprefix("submod_")) not in cuts]
     for name in compiled:
-        setattr(whole, name, torch.compile(getattr(whole, name), dynamic=True))
+        setattr(whole, name, torch.compile(getattr(whole, name), backend=backend, dynamic=True))
     return Pieces(whole, len(compiled), tuple(cuts.values()))
 
 
 def _is_cut(node: fx.Node) -> bool:
     return getattr(node.target, "__name__", "").partition(".")[0] in CUTS
-
-
-def open_graph(module: nn.Module, inputs: Inputs, axes: dict[int, tuple[int, ...]]) -> fx.GraphModule:
-    """The functional graph with sizes of ``axes`` as symbols, taking and giving flat tensors."""
-    shapes = torch.export.ShapesCollection()
-    for place, dimensions in axes.items():
-        shapes[inputs[place]] = dict.fromkeys(dimensions, torch.export.Dim.AUTO)
-    try:
-        program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
-    except NOT_EXPORTED as error:
-        raise CompilationFailed(f"export: {str(error).strip().splitlines()[0]}") from error
-    graph = program.run_decompositions({}).module()
-    for node in list(graph.graph.nodes):
-        if node.op == "call_module" and not node.users:  # export's own check of the input sizes
-            graph.graph.erase_node(node)
-    graph.graph.set_codegen(fx.graph.CodeGen())
-    return fx.GraphModule(graph, graph.graph)

@@ -23,6 +23,7 @@ from experiments.compilation.live.backends.sizes import (
     Sampler,
     graphs_by_size,
     latencies,
+    others,
     probes,
     sampler,
 )
@@ -71,7 +72,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         "recompiles": float(len(counts.recompiles)),
         "padding_waste": spent.of_useful,
     }
-    return Compiled(call, clock.wall, clock.cpu, figures, report, series)
+    return Compiled(call, clock.wall, clock.cpu, figures, report, series, None, others(batch, sizes))
 
 
 def followed(task: Task, batch: Sampler) -> Padding:

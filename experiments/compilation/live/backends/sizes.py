@@ -64,6 +64,12 @@ def _at(two: InputSpec, three: InputSpec, size: int) -> InputSpec:
     return replace(two, shape=shape)
 
 
+def others(batch: Sampler, sizes: Sequence[int]) -> dict[str, Inputs]:
+    """Batches of the smallest, the middle and the largest size, to be verified."""
+    chosen = sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]})
+    return {f"of {size} entries": batch(size) for size in chosen}
+
+
 def graphs_by_size(
     module: nn.Module, batch: Sampler, sizes: Sequence[int], dynamic: bool | None
 ) -> tuple[list[int], dynamo.Counts]:

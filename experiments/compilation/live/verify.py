@@ -70,7 +70,7 @@ def verify(
     bound: float = 0.0,
     cases: Sequence[tuple[str, Inputs]] | None = None,
 ) -> Verification:
-    """Compare ``ours`` with eager in float64 and in its own dtype on every unfriendly input and other size; in training, where the
+    """Compare ``ours`` with eager in float64 and in its own dtype on unfriendly inputs and other sizes; in training, where the
     output is the loss, the gradients of the parameters too. ``bound`` > 0 is the error in norm of an approximation;
     ``cases`` are the inputs to compare on instead of these.
     """

@@ -53,7 +53,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         series |= latencies(calls, batch, sizes, task.device)
     report = {"variant": variant, "graphs_of_variants": counted, **extra, **counts.to_json()}
     figures = {"graphs": float(counts.graphs), "recompiles": float(len(counts.recompiles))}
-    return Compiled(call, clock.wall, clock.cpu, figures, report, series, None, others(batch, sizes))
+    return Compiled(call, clock.wall, clock.cpu, figures, report, series, others=others(batch, sizes))
 
 
 def open_axes(batch: Sampler) -> dict[int, tuple[int, ...]]:

@@ -72,7 +72,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         "recompiles": float(len(counts.recompiles)),
         "padding_waste": spent.of_useful,
     }
-    return Compiled(call, clock.wall, clock.cpu, figures, report, series, None, others(batch, sizes))
+    return Compiled(call, clock.wall, clock.cpu, figures, report, series, others=others(batch, sizes))
 
 
 def followed(task: Task, batch: Sampler) -> Padding:

@@ -99,6 +99,8 @@ class _Lowering:
     def _add_values(self, node: Node) -> None:
         for number, _ in enumerate(node.outputs):
             ref = Ref(node.name, number)
+            if ref not in self._values:
+                continue
             name = f"_once_{node.name}_{number}".replace(".", "_")
             self.attributes[name] = self._values[ref]
             self._nodes[ref] = self.graph.create_node("get_attr", name)
@@ -128,7 +130,7 @@ def _remove_unread(module: fx.GraphModule) -> None:
 
 @torch.no_grad()
 def computed(graph: Graph, origin: fx.GraphModule) -> dict[Ref, Any]:
-    """The values of all nodes marked ``once``."""
+    """The values of all nodes marked ``once`` but those that only others of them read, which are let go of."""
     values: dict[Ref, Any] = {}
     for node in graph.nodes:
         if node.kind == CONSTANT:
@@ -136,7 +138,16 @@ def computed(graph: Graph, origin: fx.GraphModule) -> dict[Ref, Any]:
             values[Ref(node.name)] = found.detach() if isinstance(found, Tensor) else found
         elif node.once:
             call(node, values)
+            for done in _done_with(node, graph):
+                for number in range(len(graph.by_name[done].outputs)):
+                    values.pop(Ref(done, number), None)
     return {ref: value for ref, value in values.items() if graph.by_name[ref.node].once}
+
+
+def _done_with(node: Node, graph: Graph) -> list[str]:
+    """What only nodes computed once read, ``node`` the last of them."""
+    read = {name: graph.users[name] for name in node.inputs}
+    return [name for name, users in read.items() if users[-1] is node and all(user.once for user in users)]
 
 
 def call(node: Node, values: dict[Ref, Any]) -> None:

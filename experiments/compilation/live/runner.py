@@ -82,9 +82,10 @@ def _follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> Trial:
     progress(0.3, "compiling")
     compiled = backends.compiled(recipe.backend, recipe.options, task)
     progress(0.7, "comparing with eager in float64")
-    checked = verify(task, compiled, seed, recipe.bound)
-    if recipe.bound and checked.ok:
-        compiled = approximation.examined(task, compiled)
+    if compiled.kept is None:
+        checked = verify(task, compiled, seed, recipe.bound)
+    else:
+        checked, compiled = approximation.followed(task, compiled, recipe, seed)
     return Trial(task, compiled, checked, _timed(task, compiled, checked, progress), recipe)
 
 

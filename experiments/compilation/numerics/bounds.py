@@ -13,15 +13,17 @@ SAFETY = 4.0
 #: Largest over root-mean-square of values that are spread like a bell.
 CREST = 4.0
 #: Half of the distance between 1 and the next number.
-ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float8_e4m3fn": 2.0**-4}
 
 
-def quantized_activations(bits: int, products: int) -> float:
-    """Of ``products`` in a row whose inputs are rounded to ``bits``: a step of CREST / (2^(bits-1) - 1) of the
-    root-mean-square is an error of step / sqrt(12).
+def rounded_activations(number: str, products: int) -> float:
+    """Of ``products`` in a row whose inputs are rounded to 8 bits.
+
+    Whole numbers: a step of CREST / 127 of the root-mean-square is an error of step / sqrt(12). Floats of 3 bits of
+    mantissa are at most 2^-4 of themselves off, both operands of a product.
     """
-    step = CREST / ((1 << bits - 1) - 1)
-    return SAFETY * step / math.sqrt(12) * math.sqrt(products)
+    noise = CREST / 127 / math.sqrt(12) if number == "integer" else ROUNDOFF["float8_e4m3fn"]
+    return SAFETY * noise * math.sqrt(max(products, 1))
 
 
 def half_precision(dtype: str, ops: int, gates: int = 0) -> float:

@@ -2,7 +2,8 @@
 2022, section 2, for scales by row; Frantar et al., ICLR 2023, for groups; rounding is to nearest, no weight is tuned).
 
 Weights become integer codes with scales that are computed once and kept; every call turns them back (weights only), or
-multiplies integers (activations too). ``engine`` torchao leaves the mechanism to that library's ``quantize_``.
+multiplies integers (activations too). ``engine`` torchao leaves the mechanism to that library's ``quantize_``: linear
+layers only, on GPUs 8-bit floats as well.
 
 What the papers leave open: a constant that something else reads too stays as it is; a group size that does not divide
 a row pads the last group with zeros; scales are rounded before the codes are made with them.
@@ -36,10 +37,11 @@ from experiments.compilation.numerics.activations import (
     integer_product_fits,
     static,
 )
-from experiments.compilation.numerics.bounds import quantized_activations
+from experiments.compilation.numerics.bounds import rounded_activations
 from experiments.compilation.numerics.calibration import RULES, Range
 from experiments.compilation.numerics.quantization import Scheme
 from experiments.compilation.numerics.stored import Stored, looked_up, store, whole
+from experiments.compilation.numerics.torchao_methods import method
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 
@@ -66,6 +68,9 @@ class Quantize(RewritePolicy):
     name: ClassVar[str] = "quantize"
 
     engine: str = knob("own", "who quantizes", choices=("own", "torchao"))
+    number: str = knob(
+        "integer", "what a code is: a whole number, or a float (e4m3)", choices=("integer", "float")
+    )
     bits: int = knob(8, "bits of a weight", low=2, high=8)
     granularity: str = knob("channel", "weights that share a scale", choices=("tensor", "channel", "group"))
     group: int = knob(128, "weights of a row that share a scale", low=1, high=65536)
@@ -77,13 +82,19 @@ class Quantize(RewritePolicy):
     batches: int = knob(32, "batches seen by calibration", low=32, high=4096)
     activations_symmetric: bool = knob(False, "static activations have no zero point")
 
+    def __post_init__(self) -> None:
+        if self.training:
+            raise BadInput("quantizes after training only", "knobs.training", "false")
+        if self.engine == "torchao":
+            method(self.number, self.scheme, self.activations)
+        elif self.number != "integer":
+            raise BadInput("codes of the own engine are whole numbers", "knobs.number", "integer")
+
     @property
     def scheme(self) -> Scheme:
         return Scheme(self.bits, self.granularity, self.group, self.symmetric, self.scale)
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
-        if self.training:
-            raise BadInput("quantizes after training only", "knobs.training", "false")
         chosen, refused = weights(graph, self.embeddings)
         seen = self._seen(graph, bench, chosen)
         work = _Work(self, Draft(graph, bench.types), seen.ranges)
@@ -94,7 +105,7 @@ class Quantize(RewritePolicy):
             applied,
             refused,
             exactness="approximate",
-            bound=quantized_activations(8, products) if products else 0.0,
+            bound=rounded_activations(self.number, products) if products else 0.0,
             approximation=Approximation(
                 {
                     graph.by_name[name].target: asdict(self.scheme) | {"axis": axis}
@@ -124,26 +135,17 @@ class Quantize(RewritePolicy):
         )
 
     def instead(self, graph: Graph) -> Recipe | None:
-        """torchao's configuration that means the same; what it has none for is refused."""
+        """torchao's method that means the same."""
         if self.engine == "own":
             return None
-        names = {
-            (8, "channel", True, "none"): "Int8WeightOnlyConfig",
-            (8, "channel", True, "dynamic"): "Int8DynamicActivationInt8WeightConfig",
-            (4, "group", False, "none"): "Int4WeightOnlyConfig",
-        }
-        asked = (self.bits, self.granularity, self.symmetric, self.activations)
-        if asked not in names:
-            raise BadInput(
-                f"{self.bits} bits by {self.granularity}, symmetric {self.symmetric}, activations {self.activations}",
-                "engine torchao",
-                "8 bits by channel, symmetric, activations none or dynamic; or 4 bits by group, not symmetric",
-            )
         linears = sum(node.target == LINEAR for node in graph.ops)
-        options: dict[str, Any] = {"config": names[asked]}
-        if self.granularity == "group":
-            options["group"] = self.group
-        return Recipe("torchao", options, bound=quantized_activations(self.bits, max(linears, 1)))
+        options = {
+            "method": method(self.number, self.scheme, self.activations),
+            "number": self.number,
+            "scheme": asdict(self.scheme),
+        }
+        bound = rounded_activations(self.number, linears) if self.activations != "none" else 0.0
+        return Recipe("torchao", options, bound)
 
 
 def weights(graph: Graph, embeddings: bool) -> tuple[dict[str, int], dict[str, str]]:

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 
 from experiments.compilation.interface import Graph
 from experiments.compilation.live.export import NoOneGraph, export, records
+from experiments.compilation.live.kept_weights import KeptWeight
 from experiments.core.errors import Infeasible, LabError
 from experiments.core.progress import Progress, silent
 from experiments.core.spec import Series
@@ -72,7 +73,8 @@ class Compiled:
     figures by their names of ``core.metrics``, ``report`` JSON for the run's page. ``parameters`` are those that
     gradients of ``call`` end in, where they are not the module's own. ``untimed`` says why the time of a call means
     nothing; then none is taken. ``others`` are batches of other sizes, by what to call them, for a callable that takes
-    any: they are verified too.
+    any: they are verified too. ``kept`` are the weights that an approximation computes with; ``call`` is held to a
+    model that has them.
     """
 
     call: Callable[..., Any]
@@ -84,6 +86,7 @@ class Compiled:
     parameters: Mapping[str, Tensor] | None = None
     untimed: str = ""
     others: Mapping[str, Inputs] = field(default_factory=dict)
+    kept: tuple[KeptWeight, ...] | None = None
 
 
 @dataclass

@@ -1,4 +1,8 @@
-"""``torchao``: the library's own quantization of linear layers, ``quantize_`` with one of its configurations."""
+"""``torchao``: the library's own quantization of linear layers, ``quantize_`` with one of its configurations.
+
+What it kept of a weight is read back, so that the run can be held to a model that has these values, and these values to
+the noise that the scheme may make. Layers whose sizes its kernels do not take stay as they are, and are named.
+"""
 
 from __future__ import annotations
 
@@ -6,54 +10,154 @@ import copy
 import importlib
 import importlib.util
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from experiments.compilation.live.backends.base import Compiled, Task, clocked, unsupported
+from experiments.compilation.live.backends.base import (
+    CompilationFailed,
+    Compiled,
+    Task,
+    clocked,
+    unsupported,
+)
+from experiments.compilation.live.kept_weights import KeptWeight, float8_sqnr, scheme_sqnr
+from experiments.compilation.numerics.quantization import Scheme
 
-#: Configurations whose kernels run on NVIDIA GPUs only.
-GPU_ONLY = ("Int4WeightOnlyConfig", "Float8DynamicActivationFloat8WeightConfig")
+
+@dataclass(frozen=True)
+class Library:
+    """A configuration: its module and name there, its arguments, and what its kernels need.
+
+    ``capability`` is that of an NVIDIA GPU, ``None`` for every device; ``dtype`` the only type of weights, if any.
+    """
+
+    module: str
+    name: str
+    arguments: Mapping[str, Any]
+    capability: tuple[int, int] | None = None
+    dtype: torch.dtype | None = None
+
+
+def configuration(method: str, group: int, device: str) -> Library:
+    """The library's configuration of a method of ``numerics.torchao_methods`` on this device."""
+    plain = "torchao.quantization"
+    if method == "int8 weights":
+        return Library(plain, "Int8WeightOnlyConfig", {})
+    if method == "int8 weights and activations":
+        return Library(plain, "Int8DynamicActivationInt8WeightConfig", {})
+    if method == "int4 weights" and device == "cpu":
+        module = "torchao.prototype.quantization.int4"
+        return Library(module, "PrototypeInt4WeightOnlyConfig", {"group_size": group})
+    if method == "int4 weights":
+        tiles = {"group_size": group, "int4_packing_format": "tile_packed_to_4d"}
+        return Library(plain, "Int4WeightOnlyConfig", tiles, (8, 0), torch.bfloat16)
+    granularity = "PerRow" if method.endswith("row") else "PerTensor"
+    dtype = torch.bfloat16 if granularity == "PerRow" else None
+    name = "Float8DynamicActivationFloat8WeightConfig"
+    return Library(plain, name, {"granularity": granularity}, (8, 9), dtype)
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
-    name = options["config"]
     if importlib.util.find_spec("torchao") is None:
         raise unsupported("torchao is not installed (`pip install torchao`)", "torchao")
-    if name in GPU_ONLY and task.device != "cuda":
-        raise unsupported(f"{name} needs an NVIDIA GPU", "torchao")
-    library = importlib.import_module("torchao.quantization")
-    sizes = {"group_size": options["group"]} if "group" in options else {}
+    scheme = Scheme(**options["scheme"])
+    chosen = configuration(options["method"], scheme.group, task.device)
+    _refuse(chosen, task)
     module = copy.deepcopy(task.module)
-    before = module_bytes(module)
     with clocked() as clock, torch.no_grad():
-        library.quantize_(module, getattr(library, name)(**sizes))
-        module(*task.inputs)
+        _quantize(module, chosen, task)
+    kept = _kept(module, task.module, scheme if options["number"] == "integer" else None)
     metrics = {
         "model_bytes": module_bytes(module),
-        "model_bytes_before": before,
-        "rewrites": float(_quantized(module)),
+        "model_bytes_before": module_bytes(task.module),
+        "rewrites": float(len(kept)),
     }
-    return Compiled(module, clock.wall, clock.cpu, metrics, {"config": name, **sizes})
+    report = {"config": chosen.name, "refused": _left(module, kept)}
+    return Compiled(module, clock.wall, clock.cpu, metrics, report, kept=tuple(kept))
+
+
+def _refuse(chosen: Library, task: Task) -> None:
+    """What this host or model lacks for the kernels."""
+    if chosen.capability is not None:
+        needs = "{}.{}".format(*chosen.capability)
+        if task.device != "cuda":
+            raise unsupported(f"{chosen.name} needs an NVIDIA GPU of capability {needs}", "torchao")
+        if torch.cuda.get_device_capability() < chosen.capability:
+            raise unsupported(f"{chosen.name} needs capability {needs}", "torchao")
+    types = {layer.weight.dtype for layer in task.module.modules() if isinstance(layer, nn.Linear)}
+    if chosen.dtype is not None and types - {chosen.dtype}:
+        raise unsupported(f"{chosen.name} takes {chosen.dtype} weights only, these are {types}", "torchao")
+
+
+def _quantize(module: nn.Module, chosen: Library, task: Task) -> None:
+    """In place, and one call: kernels refuse sizes then at the latest."""
+    library = importlib.import_module("torchao.quantization")
+    arguments = dict(chosen.arguments)
+    if "granularity" in arguments:
+        arguments["granularity"] = getattr(library, arguments["granularity"])()
+    config = getattr(importlib.import_module(chosen.module), chosen.name)(**arguments)
+    try:
+        library.quantize_(module, config)
+        module(*task.inputs)
+    except (NotImplementedError, AssertionError, ValueError, ImportError) as error:
+        said = str(error).splitlines() or [type(error).__name__]
+        raise CompilationFailed(f"{chosen.name}: {said[0]}") from error
+
+
+def _kept(module: nn.Module, original: nn.Module, scheme: Scheme | None) -> list[KeptWeight]:
+    """Every weight that was quantized, beside its original."""
+    found = []
+    for path, layer in module.named_modules():
+        if isinstance(layer, nn.Linear) and _is_quantized(layer.weight):
+            truth = original.get_submodule(path).weight
+            assert isinstance(truth, Tensor)
+            expected = float8_sqnr() if scheme is None else scheme_sqnr(truth, scheme)
+            values, size = _values(layer.weight), _bytes(layer.weight)
+            found.append(KeptWeight(f"{path}.weight", truth, values, size, expected=expected, tied=False))
+    return found
+
+
+def _is_quantized(value: Tensor) -> bool:
+    return hasattr(value, "__tensor_flatten__")
+
+
+@torch.no_grad()
+def _values(weight: Tensor) -> Tensor:
+    """What the codes stand for; a layout that cannot be turned back is multiplied by the identity."""
+    try:
+        return weight.dequantize()
+    except NotImplementedError:
+        identity = torch.eye(weight.shape[1], dtype=weight.dtype, device=weight.device)
+        return F.linear(identity, weight).t()
+
+
+def _left(module: nn.Module, kept: list[KeptWeight]) -> dict[str, str]:
+    quantized = {weight.path for weight in kept}
+    return {
+        f"{path}.weight": f"no kernel of the library for {tuple(layer.weight.shape)}"
+        for path, layer in module.named_modules()
+        if isinstance(layer, nn.Linear) and f"{path}.weight" not in quantized
+    }
 
 
 def module_bytes(module: nn.Module) -> float:
     """Parameters and buffers, each once, a quantized one as the tensors that it is made of."""
     found = {id(value): value for value in (*module.parameters(), *module.buffers())}
-    return float(
-        sum(plain.numel() * plain.element_size() for value in found.values() for plain in _plain(value))
-    )
+    return float(sum(map(_bytes, found.values())))
+
+
+def _bytes(value: Tensor) -> int:
+    return sum(plain.numel() * plain.element_size() for plain in _plain(value))
 
 
 def _plain(value: Tensor) -> Iterator[Tensor]:
-    if not hasattr(value, "__tensor_flatten__"):
+    if not _is_quantized(value):
         yield value
         return
-    names, _ = value.__tensor_flatten__()
+    names, _ = value.__tensor_flatten__()  # type: ignore[attr-defined]
     for name in names:
         yield from _plain(getattr(value, name))
-
-
-def _quantized(module: nn.Module) -> int:
-    return sum(hasattr(value, "__tensor_flatten__") for value in module.parameters())

@@ -32,8 +32,8 @@ from experiments.sources import Loaded, layers_of
 from experiments.workloads.model import ModelSource
 from experiments.workloads.transformer_layers import CAPTURED, OPERATORS
 
-#: Workers whose memory curve is drawn, points of a curve, and slots of a timeline that are kept in an outcome.
-MOST_CURVES, MOST_POINTS, MOST_EVENTS = 16, 2000, 20000
+#: Workers whose memory curve is drawn, points of a curve, and lanes and slots of a timeline that are kept in an outcome.
+MOST_CURVES, MOST_POINTS, MOST_LANES, MOST_EVENTS = 16, 2000, 256, 20000
 #: Messages that are told one by one; all of them are added up.
 MOST_MESSAGES = 8000
 
@@ -43,12 +43,12 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     placed = place(spec, policy, part(progress, 0.0, 0.6))
     plan, estimate, loaded = placed.plan, placed.estimate, placed.loaded
     if spec.mode == "measured":
-        result = _measured(spec, plan, loaded, estimate, part(progress, 0.6, 1.0))
-    else:
+        wrong = tuple(violations(plan, estimate.model, estimate.cluster))
+        result = replace(_measured(spec, plan, loaded, estimate, part(progress, 0.6, 1.0)), violations=wrong)
+    else:  # the simulator refuses a plan that violates anything
         result = _simulated(spec, plan, estimate)
     return replace(
         result,
-        violations=tuple(violations(plan, estimate.model, estimate.cluster)),
         workload_sha256=loaded.sha256,
         notes={
             **result.notes,
@@ -153,12 +153,12 @@ def _bubbles(found: Simulation) -> dict[str, Series]:
 def _timeline(
     plan: ParallelPlan, lanes: tuple[Lane, ...], messages: Sequence[traffic.Transfer]
 ) -> dict[str, Any]:
-    """Whole lanes, as many as ``MOST_EVENTS`` events allow: one replica of every stage before the other replicas."""
+    """Whole lanes, ``MOST_LANES`` or as many as ``MOST_EVENTS`` events allow: one replica of every stage before the others."""
     kept: dict[int, dict[str, Any]] = {}
     events = 0
     for worker in _representatives_first(plan):
         events += len(lanes[worker].events)
-        if kept and events > MOST_EVENTS:
+        if len(kept) == MOST_LANES or (kept and events > MOST_EVENTS):
             break
         kept[worker] = {"worker": worker, **lanes[worker].to_json()}
     return {

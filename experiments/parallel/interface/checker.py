@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from experiments.hardware import Hardware
 from experiments.parallel.interface.exchanges import exchange_violations
@@ -103,9 +103,10 @@ def _recomputed(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
 def _slots(plan: ParallelPlan) -> Iterator[str]:
     """Each micro-batch passes each stage once, on one worker that hosts it, forward first."""
     seen: dict[Slot, int] = {}
+    hosts = [frozenset(stage.workers) for stage in plan.stages]
     for number, worker in enumerate(plan.workers):
         for slot in worker.slots:
-            yield from _slot(plan, number, slot, seen)
+            yield from _slot(plan, hosts, number, slot, seen)
             seen[slot] = number
     kinds = (FORWARD, BACKWARD, WEIGHT) if any(s.kind == WEIGHT for s in seen) else (FORWARD, BACKWARD)
     for stage in range(len(plan.stages)):
@@ -114,15 +115,17 @@ def _slots(plan: ParallelPlan) -> Iterator[str]:
             yield from (f"slot {slot} is missing" for slot in slots if slot not in seen)
 
 
-def _slot(plan: ParallelPlan, worker: int, slot: Slot, seen: dict[Slot, int]) -> Iterator[str]:
+def _slot(
+    plan: ParallelPlan, hosts: Sequence[frozenset[int]], worker: int, slot: Slot, seen: Mapping[Slot, int]
+) -> Iterator[str]:
     if slot in seen:
         yield f"slot {slot} is executed twice"
     if slot.kind not in SLOT_KINDS or not 0 <= slot.micro_batch < plan.micro_batches:
         yield f"slot {slot} names an unknown kind or micro-batch"
-    if not 0 <= slot.stage < len(plan.stages) or worker not in plan.stages[slot.stage].workers:
+    if not 0 <= slot.stage < len(hosts) or worker not in hosts[slot.stage]:
         yield f"slot {slot} is given to worker {worker}, which does not host its stage"
     if slot.kind in (BACKWARD, WEIGHT):
-        before = slot._replace(kind=FORWARD if slot.kind == BACKWARD else BACKWARD)
+        before = Slot(FORWARD if slot.kind == BACKWARD else BACKWARD, slot.micro_batch, slot.stage)
         if seen.get(before) != worker:
             yield f"slot {slot} comes before {before} on worker {worker}"
 

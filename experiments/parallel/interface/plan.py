@@ -10,7 +10,7 @@ worker (interleaved) and two replicas in opposite directions (Chimera) without a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from experiments.parallel.interface.training import Training
@@ -229,7 +229,7 @@ class ParallelPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Slots are spelled ``F3.0``: kind, micro-batch, stage."""
-        plain = asdict(self)
+        plain = asdict(replace(self, workers=()))
         plain["mesh"] = dict(self.mesh)
         plain["notes"] = dict(self.notes)
         plain["workers"] = [

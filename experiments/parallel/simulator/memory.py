@@ -6,6 +6,7 @@ share of activations that allocators lose. Not counted: workspace inside an op, 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -34,7 +35,7 @@ class Usage:
     live_micro_batches: int
     live_by_stage: Mapping[int, int]
 
-    @property
+    @functools.cached_property
     def peak(self) -> float:
         return max(self.bytes)
 

@@ -38,38 +38,54 @@ class Transfer:
         return self.workers if self.target < 0 else (*self.workers, self.target)
 
 
+@dataclass(frozen=True)
+class _Way:
+    """What all transfers of one message have in common; see ``Transfer``."""
+
+    workers: tuple[int, ...]
+    bytes: float
+    senders: int
+    between_nodes: bool
+    times: int
+
+
 def transfers(built: Builder, times: Times) -> list[Transfer]:
     """Every message, in the order of their starts; several in a row as one, as they were replayed."""
-    worker_of = {device: w for w, worker in enumerate(built.plan.workers) for device in worker.devices}
-    times_of = Counter(built.stands_for)
+    ways = _ways(built)
     rows = zip(built.graph.label, built.graph.message, times.start, times.end, strict=True)
     found = [
-        _transfer(built, worker_of, times_of, label, message, start, end)
+        _transfer(built, ways[id(message)], label, message.kind, start, end)
         for label, message, start, end in rows
         if message is not None
     ]
     return sorted(found, key=lambda one: (one.start, one.end, one.about))
 
 
-def _transfer(
-    built: Builder,
-    worker_of: Mapping[int, int],
-    times_of: Mapping[int, int],
-    label: object,
-    message: Message,
-    start: float,
-    end: float,
-) -> Transfer:
+def _ways(built: Builder) -> dict[int, _Way]:
+    """Of each message; one that is sent many times is looked at once."""
+    worker_of = {device: w for w, worker in enumerate(built.plan.workers) for device in worker.devices}
+    times_of = Counter(built.stands_for)
+    distinct = {id(message): message for message in built.graph.message if message is not None}
+    return {key: _way(built, worker_of, times_of, message) for key, message in distinct.items()}
+
+
+def _way(built: Builder, worker_of: Mapping[int, int], times_of: Mapping[int, int], message: Message) -> _Way:
     workers = tuple(dict.fromkeys(worker_of[device] for device in message.senders if device in worker_of))
-    target, about = -1, _spelled(label)
-    if isinstance(label, tuple) and isinstance(label[0], Slot):  # from a stage to the next
-        before, stage = label
-        about, target = f"{before} to stage {stage}", built.worker_of[before._replace(stage=stage)]
     crossed = (*message.channels, *(channel for channel, _ in message.shares))
     far = max(crossed, default=0) >= built.network.topology.adapters
     size = sum(part.size for part in message.parts or (message,))
     times = min((times_of[worker] for worker in workers), default=1) or 1
-    return Transfer(message.kind, about, start, end, workers, target, size, len(message.senders), far, times)
+    return _Way(workers, size, len(message.senders), far, times)
+
+
+def _transfer(built: Builder, way: _Way, label: object, kind: str, start: float, end: float) -> Transfer:
+    target, about = -1, _spelled(label)
+    if isinstance(label, tuple) and isinstance(label[0], Slot):  # from a stage to the next
+        before, stage = label
+        about, target = f"{before} to stage {stage}", built.worker_of[before._replace(stage=stage)]
+    return Transfer(
+        kind, about, start, end, way.workers, target, way.bytes, way.senders, way.between_nodes, way.times
+    )
 
 
 def _spelled(label: object) -> str:

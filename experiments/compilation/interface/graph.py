@@ -212,12 +212,34 @@ class Graph:
         return frozenset(reached(self, [node.name for node in self.nodes if node.anchored]))
 
     @functools.cached_property
+    def written(self) -> frozenset[str]:
+        """Nodes that an op writes to, counters and running statistics among them: another value in every call."""
+        return frozenset(node.refs[0].node for node in self.ops if node.mutates and node.refs)
+
+    @functools.cached_property
+    def fixed(self) -> frozenset[str]:
+        """Constants that no op writes to."""
+        return frozenset(n.name for n in self.nodes if n.kind == CONSTANT and n.name not in self.written)
+
+    @functools.cached_property
+    def handed_out(self) -> frozenset[str]:
+        """Nodes that share memory with an output: the caller may write to it."""
+        found: set[str] = set()
+        waiting = list(self.output.inputs)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += self.by_name[name].inputs if self.by_name[name].views else ()
+        return frozenset(found)
+
+    @functools.cached_property
     def weight_only(self) -> frozenset[str]:
-        """Nodes whose value depends on constants alone: the same in every call."""
+        """Nodes whose value depends on fixed constants alone: the same in every call."""
         found: set[str] = set()
         for node in self.nodes:
             pure = node.kind == OP and not node.anchored
-            if node.kind == CONSTANT or (pure and all(name in found for name in node.inputs)):
+            if node.name in self.fixed or (pure and all(name in found for name in node.inputs)):
                 found.add(node.name)
         return frozenset(found)
 

@@ -159,9 +159,9 @@ def violations(graph: Graph, original: Graph) -> list[str]:
             f"{node.name} reads {ref.node}, which does not come before it" for ref in _unknown(node, seen)
         ]
         if node.once and any(
-            not seen[name].once and seen[name].kind != "constant" for name in node.inputs if name in seen
+            not seen[name].once and name not in graph.fixed for name in node.inputs if name in seen
         ):
-            found.append(f"{node.name} is to be computed once but depends on an input")
+            found.append(f"{node.name} is to be computed once but depends on what changes")
         if node.name in seen:
             found.append(f"two nodes are called {node.name}")
         seen[node.name] = node

@@ -26,6 +26,8 @@ from experiments.compilation.interface import (
 from experiments.compilation.live.types import behaviour, gives_several, spelled, types_of
 from experiments.core.errors import BadInput
 
+#: Puts a new value into a buffer or an input; its result is that tensor, whose type the exporter does not note.
+WRITE_BACK = torch.ops.aten.copy_.default
 KINDS = {"placeholder": INPUT, "get_attr": CONSTANT, "call_function": OP, "output": OUTPUT}
 SYMBOLS = {
     torch.dtype: "dtype",
@@ -104,6 +106,8 @@ def _record(node: fx.Node, owner: fx.GraphModule, refs: dict[fx.Node, Ref]) -> N
     value = node.meta.get("val")
     if node.op == "get_attr":
         value = fx.graph_module._get_attr(owner, str(node.target))
+    elif node.target is WRITE_BACK:
+        value = _destination(node, owner)
     known = behaviour(node.target) if node.op == "call_function" else {}
     keywords = sorted(node.kwargs.items())
     return Node(
@@ -115,6 +119,14 @@ def _record(node: fx.Node, owner: fx.GraphModule, refs: dict[fx.Node, Ref]) -> N
         outputs=types_of(value),
         **known,
     )
+
+
+def _destination(node: fx.Node, owner: fx.GraphModule) -> Any:
+    written = node.args[0]
+    assert isinstance(written, fx.Node)
+    if written.op == "get_attr":
+        return fx.graph_module._get_attr(owner, str(written.target))
+    return written.meta.get("val")
 
 
 def _plain(value: Any, refs: dict[fx.Node, Ref], node: fx.Node) -> Argument:

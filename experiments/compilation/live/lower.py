@@ -24,7 +24,7 @@ from experiments.compilation.live.types import constant, function, gives_several
 def lower(graph: Graph, origin: fx.GraphModule, gradients: bool = False) -> fx.GraphModule:
     """``graph`` with constants and calling convention of ``origin``, the module that was exported.
 
-    Nodes marked ``once`` are computed here and stand as constants. For ``gradients`` they stay ops, so that gradients
+    Nodes marked ``once`` are computed here and stand as constants; what the caller gets of them is a copy. For ``gradients`` they stay ops, so that gradients
     flow through them to the parameters, and buffers that the graph writes to are read through a copy, because
     autograd keeps what was read.
     """
@@ -32,7 +32,9 @@ def lower(graph: Graph, origin: fx.GraphModule, gradients: bool = False) -> fx.G
     attributes = {
         node.target: attribute(origin, node.target) for node in graph.nodes if node.kind == CONSTANT
     }
-    made = _Lowering(values, attributes, _written(graph) if gradients else set())
+    written = {name for name in graph.written if graph.by_name[name].kind == CONSTANT}
+    copied = graph.handed_out & {ref.node for ref in values}
+    made = _Lowering(values, attributes, copied | (written if gradients else set()))
     for node in graph.nodes:
         made.add(node)
     made.graph.set_codegen(origin.graph._codegen)
@@ -44,12 +46,6 @@ def lower(graph: Graph, origin: fx.GraphModule, gradients: bool = False) -> fx.G
     return module
 
 
-def _written(graph: Graph) -> set[str]:
-    """Constants (running statistics) that an op writes to."""
-    first = {node.refs[0].node for node in graph.ops if node.mutates and node.refs}
-    return {name for name in first if graph.by_name[name].kind == CONSTANT}
-
-
 def attribute(origin: fx.GraphModule, path: str) -> Any:
     return fx.graph_module._get_attr(origin, path)
 
@@ -57,11 +53,11 @@ def attribute(origin: fx.GraphModule, path: str) -> Any:
 class _Lowering:
     """The graph being made, with the fx node of every result so far."""
 
-    def __init__(self, values: Mapping[Ref, Any], attributes: Mapping[str, Any], written: Set[str]) -> None:
+    def __init__(self, values: Mapping[Ref, Any], attributes: Mapping[str, Any], copied: Set[str]) -> None:
         self.graph = fx.Graph()
         self.attributes = dict(attributes)
         self._values = values
-        self._written = written
+        self._copied = copied
         self._own: dict[Ref, fx.Node] = {}
         self._nodes: dict[Ref, fx.Node] = {}
 
@@ -89,8 +85,8 @@ class _Lowering:
         kinds = [_meta(out) for out in node.outputs]
         made.meta["val"] = tuple(kinds) if several else next(iter(kinds), None)
         self._nodes[Ref(node.name)] = self._own[Ref(node.name)] = made
-        if node.name in self._written:
-            self._nodes[Ref(node.name)] = self.graph.call_function(torch.ops.aten.clone.default, (made,))
+        if node.name in self._copied:
+            self._nodes[Ref(node.name)] = self._copy(made)
         for number in range(len(kinds) if several else 0):
             picked = self.graph.call_function(operator.getitem, (made, number))
             picked.meta["val"] = kinds[number]
@@ -103,8 +99,14 @@ class _Lowering:
                 continue
             name = f"_once_{node.name}_{number}".replace(".", "_")
             self.attributes[name] = self._values[ref]
-            self._nodes[ref] = self.graph.create_node("get_attr", name)
-            self._nodes[ref].meta["val"] = self._values[ref]
+            made = self.graph.create_node("get_attr", name)
+            made.meta["val"] = self._values[ref]
+            self._nodes[ref] = self._copy(made) if node.name in self._copied else made
+
+    def _copy(self, made: fx.Node) -> fx.Node:
+        copy = self.graph.call_function(torch.ops.aten.clone.default, (made,))
+        copy.meta["val"] = made.meta["val"]
+        return copy
 
     def _filled(self, value: Any, writes: bool = False) -> Any:
         if isinstance(value, Ref):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.compilation.interface import (
-    CONSTANT,
     Applied,
     Draft,
     Graph,
@@ -65,7 +64,7 @@ def obstacle(node: Node, graph: Graph) -> str:
     """Why this layer may not be stacked with others; empty when it may."""
     for ref in node.refs[1:]:
         weight = graph.by_name[ref.node]
-        if weight.kind != CONSTANT:
+        if weight.name not in graph.fixed:
             return "its weight is not a constant"
         if len(graph.users[weight.name]) > 1:
             return "its weight is tied to another op's"

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.compilation.interface import (
-    CONSTANT,
     Applied,
     Graph,
     Node,
@@ -36,7 +35,7 @@ class ConstantFolding(RewritePolicy):
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         frozen = self.freeze and not self.training
-        constant = {node.name for node in graph.nodes if node.kind == CONSTANT} if frozen else set()
+        constant = set(graph.fixed) if frozen else set()
         refused: dict[str, str] = {}
         folded: set[str] = set()
         for node in graph.ops:
@@ -56,8 +55,8 @@ class ConstantFolding(RewritePolicy):
             return "draws random numbers"
         if node.effect:
             return "is there for its effect"
-        if node.mutates or any(user.mutates for user in graph.users[node.name]):
-            return "is mutated"
+        if node.mutates:
+            return "mutates a tensor"
         read = sum(graph.by_name[name].bytes for name in node.inputs)
         if node.bytes > max(self.most_bytes, read):
             return f"would keep {node.bytes} bytes"

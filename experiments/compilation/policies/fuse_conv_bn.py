@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from experiments.compilation.interface import (
-    CONSTANT,
     Applied,
     Argument,
     Draft,
@@ -65,7 +64,7 @@ def obstacle(convolution: Node, norm: Node, graph: Graph) -> str:
     if any(ref.output for ref in graph.readers if ref.node == norm.name):
         return "more than the normalized result is read"
     constants = (*convolution.inputs[1:], *norm.inputs[1:])
-    if any(graph.by_name[name].kind != CONSTANT for name in constants):
+    if any(name not in graph.fixed for name in constants):
         return "a weight is not a constant"
     if len(graph.users[convolution.inputs[1]]) > 1:
         return "the weight is shared with another op"

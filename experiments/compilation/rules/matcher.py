@@ -28,7 +28,7 @@ SHAPES_OF_A_CLASS = 20
 Bound = Mapping[Operand, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pattern:
     """A rule ready to be matched: ``roots`` are the source's operators whose results are mapped."""
 

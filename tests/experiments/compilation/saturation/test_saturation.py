@@ -88,7 +88,7 @@ def test_what_is_selected_is_right_and_never_dearer_than_what_the_search_finds(
     graph, bench = graph_and_bench(module, inputs)
     rules = rulebook(standard_verdicts())
     ours = saturated(graph, bench, rules, Bounds())
-    theirs = optimised(graph, bench, rules, Limits(1.05, budget=60))
+    theirs = optimised(graph, bench, rules, Limits(1.05, budget=30))
     assert ours.search["proved_cheapest"] and ours.search["saturated"]
     assert bench.cost(ours.graph) == pytest.approx(ours.search["cost_after"])
     assert bench.cost(ours.graph) <= bench.cost(theirs.graph) * (1 + 1e-9) < bench.cost(graph)

@@ -61,7 +61,8 @@ class AutoTvm(TuningPolicy):
 
     def tuner(self, tasks: Sequence[TuningTask], seed: int) -> Tuner:
         if self.search == "random":
-            return RandomTuner(tasks, seed, self.plan_size)
+            share = max(1, self.trials // max(len(tasks), 1))
+            return RandomTuner(tasks, seed, min(self.plan_size, share))
         return _Search(self, tasks, seed)
 
 

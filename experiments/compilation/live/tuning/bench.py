@@ -104,7 +104,7 @@ class Bench:
             if best is None:
                 rows.append({})
                 continue
-            samples = self._in_turns(place, best.proposal)
+            samples = in_turns(self.calls(place, best.proposal))
             rows.append(_row(samples))
             totals[0] += task.weight * samples["ours"].median
             totals[1] += task.weight * samples["torch"].median
@@ -121,17 +121,7 @@ class Bench:
             notes["speedup_over_torch_compile"] = rivals[0] / totals[0]
         return Compared(metrics, tuple(rows), notes)
 
-    def _in_turns(self, place: int, best: Proposal) -> dict[str, Sample]:
-        calls = self._calls(place, best)
-        taken: dict[str, list[float]] = {name: [] for name in calls}
-        for call in calls.values():
-            call()  # the first call pays for loading, laying out and compiling
-        for _ in range(TURNS):
-            for name, call in calls.items():
-                taken[name].append(call())
-        return {name: sample_of(values) for name, values in taken.items()}
-
-    def _calls(self, place: int, best: Proposal) -> dict[str, Call]:
+    def calls(self, place: int, best: Proposal) -> dict[str, Call]:
         """Each gives the seconds of one call of what it is named after."""
         if self._on_gpu:
             return {"ours": lambda: self._gpu.again(best), "torch": lambda: self._gpu.eager_seconds(place)}
@@ -141,6 +131,17 @@ class Bench:
             compiled = torch.compile(eager)
             calls["compiled"] = lambda: _seconds(compiled)
         return calls
+
+
+def in_turns(calls: Mapping[str, Call]) -> dict[str, Sample]:
+    """Seconds of each, taken one after the other ``TURNS`` times, after one to warm up."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()  # the first call pays for loading, laying out and compiling
+    for _ in range(TURNS):
+        for name, call in calls.items():
+            taken[name].append(call())
+    return {name: sample_of(values) for name, values in taken.items()}
 
 
 def _on_gpu(language: str) -> bool:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -47,31 +48,49 @@ class HostBench:
         self._child.close()
 
     def measure(self, proposals: Sequence[Proposal]) -> Iterator[Trial]:
-        """Compile, check and time one schedule after another."""
-        for proposal in proposals:
-            started = time.perf_counter()
-            try:
-                trial = self.timed(proposal, REPEATS)
-            except NoAnswer as failure:
-                spent = time.perf_counter() - started
-                trial = Trial(proposal, error=failure.error, detail=str(failure), spent=spent)
-            yield trial
+        """Check and time one schedule after another; as many as there are cores are compiled before, side by side."""
+        cores = os.cpu_count() or 1
+        for start in range(0, len(proposals), cores):
+            some = proposals[start : start + cores]
+            with ThreadPoolExecutor(cores) as pool:
+                built = list(pool.map(self._built, some))
+            for proposal, (library, spent) in zip(some, built, strict=True):
+                yield self._trial(proposal, library, spent)
 
-    def timed(self, proposal: Proposal, repeats: int) -> Trial:
-        """One schedule, compiled unless it was before; ``NoAnswer`` says why it has no time."""
+    def _built(self, proposal: Proposal) -> tuple[Path | NoAnswer, float]:
+        """The library or why there is none, and the seconds that it took."""
         started = time.perf_counter()
-        library = self.library(proposal)
-        self._load(proposal.task)
-        answer = self._child.ask(
-            {"library": str(library), "repeats": repeats, "least": LEAST_SECONDS}, RUN_SECONDS
-        )
+        try:
+            library: Path | NoAnswer = self.library(proposal)
+        except NoAnswer as failure:
+            library = failure
+        return library, time.perf_counter() - started
+
+    def _trial(self, proposal: Proposal, library: Path | NoAnswer, spent: float) -> Trial:
+        started = time.perf_counter()
+        self.compiling += spent
+        try:
+            if isinstance(library, NoAnswer):
+                raise library
+            repeats = self._times(proposal.task, library, REPEATS)
+        except NoAnswer as failure:
+            spent += time.perf_counter() - started
+            return Trial(proposal, error=failure.error, detail=str(failure), spent=spent)
+        return Trial(proposal, tuple(repeats), spent=spent + time.perf_counter() - started)
+
+    def _times(self, task: int, library: Path, repeats: int) -> list[float]:
+        """Seconds of one call, each time; ``NoAnswer`` says why there are none."""
+        self._load(task)
+        asked = {"library": str(library), "repeats": repeats, "least": LEAST_SECONDS}
+        answer = self._child.ask(asked, RUN_SECONDS)
         if "wrong" in answer:
             raise NoAnswer("wrong answer", answer["wrong"])
-        return Trial(proposal, tuple(answer["repeats"]), spent=time.perf_counter() - started)
+        found: list[float] = answer["repeats"]
+        return found
 
     def again(self, proposal: Proposal) -> float:
         """Seconds of one call of a schedule that was measured before, once more."""
-        return self.timed(proposal, 1).repeats[0]
+        return self._times(proposal.task, self.library(proposal), 1)[0]
 
     def eager(self, task: int) -> Callable[[], Tensor]:
         """Torch's own operator on the task's operands."""
@@ -97,13 +116,10 @@ class HostBench:
     def _compile(self, stem: Path) -> None:
         target = str(stem.with_suffix(".so"))
         command = [self._compiler, *FLAGS, str(stem.with_suffix(".cpp")), "-o", target]
-        started = time.perf_counter()
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS)
         except subprocess.TimeoutExpired:
             raise NoAnswer("compile time-out", f"no program in {COMPILE_SECONDS:g} s") from None
-        finally:
-            self.compiling += time.perf_counter() - started
         if done.returncode:
             raise NoAnswer("host compiler", (done.stderr.strip().splitlines() or ["no message"])[0])
 

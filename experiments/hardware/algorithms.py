@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +20,7 @@ class Algorithms:
 
     def __init__(self, cluster: Hardware) -> None:
         self.cluster, self.topology = cluster, Topology(cluster)
-        self._slower = dict(cluster.slower)
+        self._seen = {kind: Topology(cluster.seen_by(kind)) for kind, _ in cluster.collectives}
         self._costs: dict[tuple[str, Groups, str], Cost | None] = {}
 
     def cost(self, kind: str, groups: Groups, algorithm: str) -> Cost | None:
@@ -33,11 +32,10 @@ class Algorithms:
 
     def _found(self, kind: str, groups: Groups, algorithm: str) -> Cost | None:
         try:
-            found = self.topology.cost(PATTERNS[kind][algorithm](np.array(groups), self.topology))
+            topology = self._seen.get(kind, self.topology)
+            return topology.cost(PATTERNS[kind][algorithm](np.array(groups), topology))
         except Unfit:
             return None
-        factor = self._slower.get(kind, 1.0)
-        return replace(found, latency=found.latency * factor, slope=found.slope * factor)
 
     def sends(self, sources: tuple[int, ...], targets: tuple[int, ...]) -> Cost:
         """From each source to its target, all at once."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,14 +121,3 @@ def fit(rows: Sequence[Measurement], ranks: int) -> Fit:
         raise BadInput("times do not grow with sizes", "table", "larger sizes, which the bandwidth decides")
     errors = np.abs(terms @ (latency, slope) - 1)
     return Fit(latency, 1 / slope, float(np.median(errors)), float(errors.max()))
-
-
-def slower(rows: Sequence[Measurement], link: Fit, ranks: int, least: float) -> tuple[tuple[str, float], ...]:
-    """For each kind how many times as long as by rings on ``link`` it took: the median over sizes from ``least`` bytes."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        if row.size >= least:
-            one = TRAFFIC[row.kind](ranks, row.size)
-            seconds = one.messages * link.latency + one.sent / link.bandwidth
-            found.setdefault(row.kind, []).append(row.seconds / seconds)
-    return tuple((kind, statistics.median(factors)) for kind, factors in sorted(found.items()))

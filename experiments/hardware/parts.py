@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.core.errors import BadInput
@@ -293,8 +293,8 @@ class Hardware:
 
     A node's network bandwidth is that of ``rails`` separate adapters, each for an equal share of its devices. Without a
     ``switch`` nodes are joined all to all. ``stragglers`` are (device, factor): they compute so many times longer than
-    their sheet says, which no planner is told. ``slower`` are (kind, factor): collectives that were seen to take so many
-    times as long as their algorithm on the links does.
+    their sheet says, which no planner is told. ``collectives`` are (kind, link): what a node's links are like to that kind
+    of collective, where it was timed by itself.
     """
 
     name: str
@@ -303,7 +303,7 @@ class Hardware:
     rails: int = 1
     switch: Switch | None = None
     stragglers: tuple[tuple[int, float], ...] = ()
-    slower: tuple[tuple[str, float], ...] = ()
+    collectives: tuple[tuple[str, Link], ...] = ()
 
     @property
     def node(self) -> Node:
@@ -314,6 +314,16 @@ class Hardware:
     def device(self) -> Device:
         """The first device: the only kind there is unless the cluster is mixed."""
         return self.node.device
+
+    def seen_by(self, kind: str) -> Hardware:
+        """The cluster as that kind of collective sees it."""
+        link = dict(self.collectives).get(kind)
+        return self if link is None else self.linked(link)
+
+    def linked(self, link: Link) -> Hardware:
+        """The cluster with ``link`` inside every node."""
+        groups = tuple(replace(group, node=replace(group.node, link=link)) for group in self.groups)
+        return replace(self, groups=groups, collectives=())
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -337,5 +347,4 @@ class Hardware:
             "rails": self.rails,
             "switch": self.switch.to_json() if self.switch else None,
             "stragglers": {str(device): factor for device, factor in self.stragglers},
-            **({"slower": dict(self.slower)} if self.slower else {}),
         }

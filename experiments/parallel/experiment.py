@@ -11,7 +11,7 @@ from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec, Series
-from experiments.hardware import Hardware, NodeGroup, resolve
+from experiments.hardware import Hardware, Link, NodeGroup, resolve
 from experiments.parallel.interface import (
     Estimate,
     LivePolicy,
@@ -264,15 +264,12 @@ def _measured(
 
 def _predicted(plan: ParallelPlan, estimate: Estimate, calibrated: Any) -> dict[str, Any]:
     """The simulator's figures for the measured plan, on layer times and links measured on this host."""
-    node, links = estimate.cluster.node, calibrated.links
-    if links is not None:
-        measured = replace(node.link, latency=links.link.latency, bandwidth=links.link.bandwidth)
-        node = replace(node, link=measured)
-    slower = links.slower if links is not None else ()
-    cluster = replace(estimate.cluster, groups=(NodeGroup(1, node),), slower=slower)
-    layers = calibrated.layers
+    links, layers = calibrated.links, calibrated.layers
+    cluster = _linked(estimate.cluster, links)
     asked = model_estimate(layers, cluster, evaluate, estimate.dtype, str(layers.facts["optimizer"]))
-    found = simulate(plan, replace(asked, exchange=calibrated.exchange))
+    asked = replace(asked, exchange=calibrated.exchange, updates=calibrated.updates)
+    as_run = replace(plan.synchronisation, buckets=calibrated.buckets or plan.synchronisation.buckets)
+    found = simulate(replace(plan, synchronisation=as_run), asked)
     handed_over = [_handed_over(plan, found, worker) for worker in range(len(plan.workers))]
     return {
         "step_time": found.step_time,
@@ -282,6 +279,20 @@ def _predicted(plan: ParallelPlan, estimate: Estimate, calibrated: Any) -> dict[
         "bubble_fraction": found.bubble_fraction,
         "exposed_communication_time": found.exposed_communication_time,
         "link": None if links is None else asdict(links.link),
-        "slower": dict(slower),
+        "collectives": {} if links is None else {kind: asdict(found) for kind, found in links.collectives},
         "exchange": calibrated.exchange,
+        "update_seconds": max(calibrated.updates),
     }
+
+
+def _linked(cluster: Hardware, links: Any) -> Hardware:
+    """``cluster`` with the links that were measured, if any; a fit tells of both ways at once."""
+    if links is None:
+        return cluster
+    sheet = cluster.node.link
+
+    def measured(fit: Any) -> Link:
+        return replace(sheet, latency=fit.latency, bandwidth=fit.bandwidth, duplex=True)
+
+    kinds = tuple((kind, measured(fit)) for kind, fit in links.collectives)
+    return replace(cluster.linked(measured(links.link)), collectives=kinds)

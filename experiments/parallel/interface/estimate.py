@@ -47,7 +47,8 @@ class Estimate:
     ``evaluate`` carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for planners that
     search. ``seed`` is the run's, for planners that draw; they tell how far they are through ``progress``. ``exchange``
     says when replicas exchange weights and gradients: beside computation; between computations, which wait; or behind the
-    last of them. That is a runner's way, not a plan's.
+    last of them. That is a runner's way, not a plan's. ``updates`` are the seconds of each worker's optimizer step where they
+    were measured.
     """
 
     model: LayerGraph
@@ -58,6 +59,7 @@ class Estimate:
     seed: int = 0
     progress: Progress = silent
     exchange: str = BESIDE
+    updates: tuple[float, ...] = ()
 
     @property
     def layer_seconds(self) -> Floats:

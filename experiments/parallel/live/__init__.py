@@ -22,9 +22,9 @@ from experiments.parallel.live.calibration import Links, links_of, timed_layers
 from experiments.parallel.live.job import STEPS, Job
 from experiments.parallel.live.launch import launch
 from experiments.parallel.live.model import OPTIMIZERS, built
-from experiments.parallel.live.modules import operator_times
+from experiments.parallel.live.modules import operator_times, units
 from experiments.parallel.live.places import Places
-from experiments.parallel.live.runner import refuse
+from experiments.parallel.live.runner import by_torch, refuse
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 
@@ -60,18 +60,22 @@ def measure(
         notes={
             "backend": reports[0]["backend"],
             "device": reports[0]["device"],
-            "step_time_iqr": _spread(_steps(reports)),
+            "step_time_iqr": _spread(_slowest(reports, "step_times")),
         },
     )
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The layers that a plan counts with the times of a micro-batch, the links, and when the runner exchanges gradients."""
+    """The layers that a plan counts with the times of a micro-batch, the links, when the runner exchanges weights and
+    gradients, which layers' together where that is its own choice, and each worker's seconds of an update.
+    """
 
     layers: LayerGraph
     links: Links | None
     exchange: str
+    buckets: tuple[tuple[int, int], ...]
+    updates: tuple[float, ...]
 
 
 def calibrated(
@@ -82,12 +86,15 @@ def calibrated(
     progress: Progress,
 ) -> Calibration:
     """What a prediction stands on, as the ranks of a measured run saw it."""
-    loaded = statistics.median(report["loaded_pass"] for report in reports)
+    loaded = statistics.median(_slowest(reports, "passes"))
     layers = timed_layers(source, plan.micro_batch_samples, len(reports), loaded, progress)
     if model.transformer is not None:
         layers = operator_times(model, layers, source)
     links = links_of(plan, reports[0]["messages"], len(reports)) if len(reports) > 1 else None
-    return Calibration(layers, links, reports[0]["exchange"])
+    places = Places(plan)
+    updates = tuple(reports[places.rank(worker, 0)]["update"] for worker in range(len(plan.workers)))
+    buckets = units(model.layer) if plan.zero and by_torch(plan) else ()
+    return Calibration(layers, links, reports[0]["exchange"], buckets, updates)
 
 
 def _by_worker(plan: ParallelPlan, reports: list[dict[str, Any]]) -> list[dict[str, int]]:
@@ -96,9 +103,9 @@ def _by_worker(plan: ParallelPlan, reports: list[dict[str, Any]]) -> list[dict[s
     return [reports[places.rank(worker, 0)]["bytes_by_collective"] for worker in range(len(plan.workers))]
 
 
-def _steps(reports: list[dict[str, Any]]) -> list[float]:
-    """Each timed step takes as long as its slowest rank."""
-    return [max(times) for times in zip(*(report["step_times"] for report in reports), strict=True)]
+def _slowest(reports: list[dict[str, Any]], what: str) -> list[float]:
+    """What ranks begin together takes as long as the slowest of them."""
+    return [max(times) for times in zip(*(report[what] for report in reports), strict=True)]
 
 
 def _spread(seconds: list[float]) -> float:
@@ -108,7 +115,7 @@ def _spread(seconds: list[float]) -> float:
 
 
 def _metrics(plan: ParallelPlan, reports: list[dict[str, Any]]) -> dict[str, float]:
-    seconds = statistics.median(_steps(reports))
+    seconds = statistics.median(_slowest(reports, "step_times"))
     return {
         "step_time": seconds,
         "samples_per_second": plan.batch / seconds,

@@ -8,6 +8,7 @@ the last norm and the logits.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,16 +29,25 @@ EMBEDDING, NORM, LOGITS = "embedding", "norm", "logits"
 def over_modules(job: Job, module: nn.Module) -> Job:
     """``job`` with a plan whose layers are modules; as it is where they are already. ``BadInput`` says what no module does."""
     operators = list(filter(_in_block, job.layers))
-    blocks = dict.fromkeys(map(_group, operators))
+    blocks = dict.fromkeys(map(group_of, operators))
     if len(blocks) == len(operators):
         return job
     modules = modules_of(module, list(blocks))
     return replace(job, plan=_Translation(job, modules).plan(), layers=_flat(modules))
 
 
-def _group(row: str) -> str:
+def group_of(row: str) -> str:
     """``blocks.3.norm1`` belongs to ``blocks.3``; what is in no block stands for itself."""
     return ".".join(row.split(".")[:2])
+
+
+def units(rows: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """The rows (first to last exclusive) of each module that torch shards by itself, the last first."""
+    operators = list(filter(_in_block, rows))
+    whole = len(set(map(group_of, operators))) == len(operators)
+    groups = itertools.groupby(range(len(rows)), lambda row: rows[row] if whole else group_of(rows[row]))
+    bounds = [(members[0], members[-1] + 1) for members in (list(group) for _, group in groups)]
+    return tuple(reversed(bounds))
 
 
 def _in_block(row: str) -> bool:
@@ -77,17 +87,17 @@ def operator_times(rows: LayerGraph, measured: LayerGraph, source: ModelSource) 
     """``rows`` with the measured times of their modules, among a module's rows in proportion to their closed form."""
     with torch.device("meta"):
         module = build(source, weights=False).module
-    modules = modules_of(module, list(dict.fromkeys(filter(_in_block, map(_group, rows.layer)))))
-    group_of = {name: group for group, names in modules.items() for name in names}
+    modules = modules_of(module, list(dict.fromkeys(filter(_in_block, map(group_of, rows.layer)))))
+    place = {name: group for group, names in modules.items() for name in names}
     columns = {}
     for column in ("forward_seconds", "backward_seconds"):
         known, total = getattr(rows, column), dict.fromkeys(modules, 0.0)
         for name, seconds in zip(measured.layer, getattr(measured, column), strict=True):
-            total[group_of.get(name.partition("@")[0], LOSS)] += float(seconds)
+            total[place.get(name.partition("@")[0], LOSS)] += float(seconds)
         closed = dict.fromkeys(modules, 0.0)
         for name, seconds in zip(rows.layer, known, strict=True):
-            closed[_group(name)] += float(seconds)
-        share = [total[_group(name)] / closed[_group(name)] for name in rows.layer]
+            closed[group_of(name)] += float(seconds)
+        share = [total[group_of(name)] / closed[group_of(name)] for name in rows.layer]
         columns[column] = known * share * rows.batch / measured.batch
     return replace(rows, work=(), **columns)
 
@@ -118,7 +128,7 @@ class _Translation:
 
     def _refuse(self) -> None:
         plan = self.job.plan
-        partly = {_group(self.job.layers[layer]) for layer in plan.recompute} - self._recomputed(
+        partly = {group_of(self.job.layers[layer]) for layer in plan.recompute} - self._recomputed(
             plan.recompute
         )
         only = {
@@ -136,7 +146,7 @@ class _Translation:
         """The first module of the group of ``row``; one behind the last is one behind all modules."""
         if row == len(self.job.layers):
             return len(_flat(self.modules))
-        wanted, place = _group(self.job.layers[row]), 0
+        wanted, place = group_of(self.job.layers[row]), 0
         for name, modules in self.modules.items():
             if name == wanted:
                 return place
@@ -148,7 +158,7 @@ class _Translation:
 
     def _recomputed(self, rows: Sequence[int]) -> set[str]:
         """Groups all of whose rows are computed again."""
-        missing = {_group(name) for row, name in enumerate(self.job.layers) if row not in set(rows)}
+        missing = {group_of(name) for row, name in enumerate(self.job.layers) if row not in set(rows)}
         return set(self.modules) - missing
 
     def _whole(self, rows: Sequence[int]) -> tuple[int, ...]:
@@ -165,7 +175,7 @@ class _Translation:
         """Those of a group's rows as one, on the first of its modules; what nobody divides has none."""
         rows: dict[str, list[Sharding]] = {}
         for sharding in self.job.plan.shardings:
-            rows.setdefault(_group(self.job.layers[sharding.layer]), []).append(sharding)
+            rows.setdefault(group_of(self.job.layers[sharding.layer]), []).append(sharding)
         found = [self._together(group) for group in rows.values()]
         return [one for one in found if max(one.compute, one.parameters) > 1]
 

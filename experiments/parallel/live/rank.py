@@ -7,7 +7,6 @@ import datetime
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from experiments.parallel.live.calibration import loaded_pass, timed_messages
 from experiments.parallel.live.counted import Counted
 from experiments.parallel.live.job import TIMED_STEPS, Job
 from experiments.parallel.live.model import built
 from experiments.parallel.live.profiled import peak_bytes
-from experiments.parallel.live.replicas import Runner
 from experiments.parallel.live.runner import runner_for
+from experiments.parallel.live.timings import in_turn, timed_messages, timed_units, timed_update
 
 TIMEOUT = datetime.timedelta(seconds=120)
 PROFILED = "profiled step"
@@ -60,11 +58,9 @@ def _rank(job: Job, rank: int) -> None:
 
 
 def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
-    """The host as it is under this load, then steps: the first gives the gradients, the third is profiled, those after it
-    are timed.
+    """Steps: the first gives the gradients, the third is profiled, those after it are timed, in turn with what a prediction
+    of them needs.
     """
-    loaded = loaded_pass(built(job.source, job.seed, device), job.plan.micro_batch_samples)
-    messages = timed_messages(rank, device) if job.ranks > 1 else []
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device != "cpu" else [])]
     with profile(activities=activities, profile_memory=True, record_shapes=True) as profiler:
         made = built(job.source, job.seed, device)
@@ -77,28 +73,32 @@ def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
             torch.cuda.reset_peak_memory_stats(device)
         with record_function(PROFILED), Counted() as counted:
             runner.step()
-    times = [_timed(runner, device) for _ in range(TIMED_STEPS)]
-    job.save_tensors("weights", rank, runner.weights())
-    events = profiler.profiler.kineto_results.events()
-    return {
-        "step_times": times,
-        "loaded_pass": loaded,
-        "exchange": runner.exchange,
-        "messages": messages,
-        "peak_bytes": torch.cuda.max_memory_allocated(device)
+    peak = (
+        torch.cuda.max_memory_allocated(device)
         if device != "cpu"
-        else peak_bytes(events, PROFILED),
+        else peak_bytes(profiler.profiler.kineto_results.events(), PROFILED)
+    )
+    whole, samples = built(job.source, job.seed, device), job.plan.micro_batch_samples
+    steps, passes = zip(*in_turn(runner.step, whole, samples, TIMED_STEPS, device), strict=True)
+    job.save_tensors("weights", rank, runner.weights())
+    return {
+        "step_times": steps,
+        "passes": passes,
+        "update": timed_update(runner.optimizer, device),
+        "exchange": runner.exchange,
+        "messages": _messages(job, rank, device, runner.unit_tensors),
+        "peak_bytes": peak,
         "bytes_by_collective": dict(sorted(counted.bytes.items())),
     }
 
 
-def _timed(runner: Runner, device: str) -> float:
-    dist.barrier()
-    start = time.perf_counter()
-    runner.step()
-    if device != "cpu":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
+def _messages(job: Job, rank: int, device: str, unit_tensors: int) -> list[dict[str, Any]]:
+    """FSDP2 has its own way of gathering and scattering."""
+    rows = timed_messages(rank, device) if job.ranks > 1 else []
+    if not rows or not unit_tensors:
+        return rows
+    others = [row for row in rows if row["kind"] in ("all_reduce", "send")]
+    return others + timed_units(device, unit_tensors, job.plan.zero == 3)
 
 
 if __name__ == "__main__":

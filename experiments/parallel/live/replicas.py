@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -31,10 +32,16 @@ from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 
 
 class Runner(Protocol):
-    """A rank's part of the step. ``exchange``: when it exchanges weights and gradients with others (``Estimate``)."""
+    """A rank's part of the step. ``exchange``: when it exchanges weights and gradients with others (``Estimate``);
+    ``unit_tensors``: how many weights it gathers together where it does that between computations, else 0.
+    """
 
     @property
     def exchange(self) -> str: ...
+    @property
+    def unit_tensors(self) -> int: ...
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None: ...
     def gradients_of_step(self) -> None: ...
     def gradients(self) -> dict[str, Tensor]: ...
     def weights(self) -> dict[str, Tensor]: ...
@@ -73,6 +80,12 @@ class ReplicaRunner:
         """FSDP2 computes beside its collectives by streams, which a CPU has none of; DDP has a thread of its own."""
         streams = self.made.batch[0].is_cuda
         return BESIDE if streams or not self.plan.zero else BETWEEN
+
+    @property
+    def unit_tensors(self) -> int:
+        units = sum(isinstance(part, FSDPModule) for part in self.module.modules())
+        tensors = sum(1 for _ in self.module.parameters())
+        return max(1, round(tensors / units)) if self.exchange == BETWEEN else 0
 
     def _cut(self, job: Job, module: nn.Module) -> DeviceMesh:
         """Layers are cut over the devices of a worker, whole between them; the mesh of the replicas is the answer."""

@@ -33,7 +33,7 @@ from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 class SlotRunner:
     """One rank's stages. Gradients of parameters that several ranks hold are summed once all slots are done."""
 
-    exchange = BEHIND
+    exchange, unit_tensors = BEHIND, 0
 
     def __init__(self, job: Job, rank: int, made: Built) -> None:
         self.plan, self.rank, self.made = job.plan, rank, made
@@ -205,6 +205,10 @@ class SlotRunner:
 
     def weights(self) -> dict[str, Tensor]:
         return self._whole({name: parameter.data for name, parameter in self.parameters.items()})
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        return self.synchroniser.optimizer
 
     def update(self) -> None:
         self.synchroniser.update()

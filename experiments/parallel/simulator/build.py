@@ -284,8 +284,15 @@ class Builder:
             own = [worker for worker in stage.workers if self.stands_for[worker] == worker]
             tasks = [self._update_of(number, worker, owned) for worker in own]
             if self.plan.zero in (1, 2) and len(stage.workers) > 1:
+                self._gather_updated(number, tasks)
+
+    def _gather_updated(self, stage: int, tasks: list[int]) -> None:
+        """Updated weights come together, bucket by bucket where the plan has buckets of its own."""
+        whole = range(self.plan.stages[stage].begin, self.plan.stages[stage].end)
+        for layers in self.figures.buckets[stage] if self.plan.synchronisation.buckets else [whole]:
+            if parameters := self.figures.bucket_parameters(stage, layers):
                 size = parameters * self.estimate.states.weight
-                self.graph.send((number,), self._among(number, "all_gather", size), tasks)
+                self.graph.send((stage,), self._among(stage, "all_gather", size), tasks)
 
     def _update_of(self, stage: int, worker: int, parameters: float) -> int:
         task = self.graph.compute(f"U.{stage}", self._update_seconds(worker, parameters), worker)
@@ -295,8 +302,18 @@ class Builder:
         return task
 
     def _update_seconds(self, worker: int, parameters: float) -> float:
-        """Bound by memory: states are read and written once, gradients read."""
+        """Bound by memory where it was not measured: states are read and written once, gradients read."""
+        if self.estimate.updates:
+            return self.estimate.updates[worker] * parameters / self._updated(worker)
         states = self.estimate.states
         traffic = parameters * (2 * (states.weight + states.optimizer) + states.gradient)
         devices = (self.estimate.devices[device] for device in self.plan.workers[worker].devices)
         return traffic / min(map(memory_rate, devices))
+
+    def _updated(self, worker: int) -> float:
+        """Parameters that a device of ``worker`` updates, of all its stages."""
+        return sum(
+            float(self.figures.parameters[number].sum()) / (len(stage.workers) if self.plan.zero else 1)
+            for number, stage in enumerate(self.plan.stages)
+            if worker in stage.workers
+        )

@@ -78,13 +78,15 @@ class _Doing(NamedTuple):
 
 def _doing(plan: ParallelPlan, estimate: Estimate, worker: int, slowdown: float) -> _Doing:
     devices = plan.workers[worker].devices
-    rate = min(memory_rate(device) for device in {estimate.devices[device] for device in devices})
+    update: float = min(memory_rate(device) for device in {estimate.devices[device] for device in devices})
+    if estimate.updates:
+        update = estimate.updates[worker]
     sizes = plan.slices or None
     slots = [
         (slot.micro_batch, (slot.kind, slot.stage, sizes and sizes[slot.micro_batch]))
         for slot in plan.workers[worker].slots
     ]
-    return _Doing((slowdown, rate, len(devices)), slots)
+    return _Doing((slowdown, update, len(devices)), slots)
 
 
 # --- groups of workers ----------------------------------------------------------------------------------------------

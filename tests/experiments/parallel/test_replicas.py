@@ -203,24 +203,29 @@ def test_what_is_wrong_with_a_plan_is_said_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("zero", "exchange", "slower", "seconds"),
+    ("zero", "exchange", "rates", "seconds"),
     [
         (0, "beside", (), 2 + 4 + 1),
         (0, "between", (), 2 + 4 + 2),
         (0, "behind", (), 2 + 4 + 2),
-        (0, "beside", (("all_reduce", 3.0),), 2 + 2 + 2 * 3),
+        (0, "beside", (("all_reduce", 1.0),), 2 + 2 + 2 * 4),
+        (1, "between", (("all_gather", 2.0),), 2 + 4 + 2 * 0.5 + 2 * 1.0),
         (3, "between", (), 2 + 4 + 4 * 0.5 + 2 * 0.5),
         (3, "between", (("all_gather", 2.0),), 2 + 4 + 4 * 1.0 + 2 * 0.5),
     ],
 )
 def test_a_runner_that_waits_computes_nothing_meanwhile(
-    zero: int, exchange: str, slower: tuple[tuple[str, float], ...], seconds: float
+    zero: int, exchange: str, rates: tuple[tuple[str, float], ...], seconds: float
 ) -> None:
     """Two layers of F=1 and B=2, each a bucket of four bytes: an all-reduce of it takes 1 s, a gather or a scatter half of
-    that, unless the backend is slower at it. Beside computation only the first layer's gradients are seen.
+    that, unless the backend is slower at it. Beside computation only the first layer's gradients are seen. An update that
+    was measured takes as long as it did.
     """
-    hardware = replace(cluster(1, 2, link=Link("slow", 4.0, 0.0, True, "test")), slower=slower)
+    link = Link("slow", 4.0, 0.0, True, "test")
+    kinds = tuple((kind, replace(link, bandwidth=rate)) for kind, rate in rates)
+    hardware = replace(cluster(1, 2, link=link), collectives=kinds)
     model = chain(2, parameter_bytes=4.0)
     asked = replace(estimate(model, hardware), exchange=exchange)
     plan = Zero(stage=zero, bucket_bytes=1.0).place(model, hardware, 2, asked)
     assert simulate(plan, asked).step_time == seconds
+    assert simulate(plan, replace(asked, updates=(0.25, 0.25))).step_time == seconds + 0.25

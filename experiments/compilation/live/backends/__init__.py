@@ -27,6 +27,7 @@ BACKENDS: Mapping[str, str] = {
     "torchao": "torchao",
     "triton": "triton",
     "guards": "guards",
+    "whole_graph": "whole_graph",
 }
 
 

@@ -6,12 +6,14 @@ several fused nodes may share a function: ``emitted`` names the functions of the
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import torch
 from torch._inductor import config, custom_graph_pass, ir
 from torch._inductor.graph import GraphLowering
 from torch._inductor.scheduler import ExternKernelSchedulerNode, NopKernelSchedulerNode
@@ -20,6 +22,10 @@ GENERATED, LIBRARY, FALLBACK, TEMPLATE = "generated", "library", "fallback", "te
 
 #: ``cpp_fused_add_0 = async_compile.cpp_pybinding(...)`` and the same of Triton.
 _DEFINED = re.compile(r"^(\w+) = async_compile\.\w+\(", re.MULTILINE)
+#: A buffer of its own ("buf3 = empty_strided_cpu(...)"), one placed in a pool, and a pool with its shape and type.
+_OWN = re.compile(r"^ *buf\d+ = empty_strided_\w+\(", re.MULTILINE)
+_PLACED = re.compile(r"^ *buf\d+ = (?:alloc_from_pool\(|buf\d+ +# alloc)", re.MULTILINE)
+_POOL = re.compile(r"^ *pool\d+ = empty_strided_\w+\(\(([\d, ]+)\), .*torch\.(\w+)\)", re.MULTILINE)
 #: Older versions of torch take any callable for the scheduler's pass.
 _Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", object)
 
@@ -37,18 +43,32 @@ class Kernel:
     loops: int
 
 
+@dataclass(frozen=True)
+class Buffers:
+    """Memory that a graph's code asks for: buffers ``alone``, and those ``placed`` in pools of these bytes."""
+
+    alone: int
+    placed: int
+    pools: tuple[int, ...]
+
+
 @dataclass
 class KernelTable:
-    """What was seen while ``watched`` was open."""
+    """What was seen while ``watched`` was open; ``buffers`` of each graph."""
 
     kernels: list[Kernel] = field(default_factory=list)
     emitted: list[str] = field(default_factory=list)
+    buffers: list[Buffers] = field(default_factory=list)
 
     def count(self, *kinds: str) -> int:
         return sum(kernel.kind in kinds for kernel in self.kernels)
 
     def to_json(self) -> dict[str, Any]:
-        return {"scheduled": [asdict(kernel) for kernel in self.kernels], "emitted": self.emitted}
+        return {
+            "scheduled": [asdict(kernel) for kernel in self.kernels],
+            "emitted": self.emitted,
+            "buffers": [asdict(one) for one in self.buffers],
+        }
 
 
 class _Watch(_Pass):  # type: ignore[misc]
@@ -72,6 +92,8 @@ def watched() -> Iterator[KernelTable]:
 
     def keep(code: str) -> None:
         table.emitted += _DEFINED.findall(code)
+        pools = tuple(_bytes(shape, dtype) for shape, dtype in _POOL.findall(code))
+        table.buffers.append(Buffers(len(_OWN.findall(code)), len(_PLACED.findall(code)), pools))
 
     GraphLowering.save_output_code = staticmethod(keep)
     try:
@@ -79,6 +101,12 @@ def watched() -> Iterator[KernelTable]:
             yield table
     finally:
         GraphLowering.save_output_code = before
+
+
+def _bytes(shape: str, dtype: str) -> int:
+    """Of a tensor as the generated code writes it: "16, 16" and "float32"."""
+    sizes = (int(size) for size in shape.split(",") if size.strip())
+    return math.prod(sizes) * int(getattr(torch, dtype).itemsize)
 
 
 def _row(node: Any) -> Kernel | None:

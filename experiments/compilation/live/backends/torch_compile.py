@@ -43,7 +43,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         kernels = int(metrics.generated_kernel_count)
         _exercise(call, task)
         counts = dynamo.counted()
-        seen = KernelTable(list(table.kernels), list(table.emitted))
+        seen = KernelTable(list(table.kernels), list(table.emitted), list(table.buffers))
         dynamo.reset()
         with clocked() as warm:
             call = _first_call(task, options)

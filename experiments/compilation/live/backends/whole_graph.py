@@ -1,0 +1,33 @@
+"""``whole_graph``: the model as one graph of fixed sizes whose memory is planned, or a refusal that names the break."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._inductor import config
+
+from experiments.compilation.live.backends import dynamo, torch_compile
+from experiments.compilation.live.backends.base import Compiled, Task
+from experiments.core.errors import Infeasible
+
+#: Breaks that a refusal spells out.
+MOST_BREAKS = 3
+
+
+def build(task: Task, options: Mapping[str, Any]) -> Compiled:
+    """``options``: planned. ``Infeasible`` where the model is more than one graph."""
+    with torch.set_grad_enabled(task.training):
+        graphs, breaks = dynamo.breaks(task.module, task.inputs)
+    if breaks:
+        raise Infeasible(f"no whole graph but {graphs}: {told(breaks)}", "whole_graph")
+    with config.patch(memory_planning=bool(options.get("planned"))):
+        return torch_compile.build(task, {"dynamic": False, "fullgraph": True})
+
+
+def told(breaks: Sequence[dynamo.Break]) -> str:
+    """Where the graph breaks, at which line of the model, and why."""
+    rows = [f"{one.where} `{one.line}`: {one.reason}" for one in breaks[:MOST_BREAKS]]
+    more = len(breaks) - len(rows)
+    return "; ".join(rows) + (f"; and {more} more" if more else "")

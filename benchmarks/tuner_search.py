@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -133,7 +134,7 @@ def _print_tuned(
 ) -> None:
     calls = ", ".join(f"{task.name} ({task.weight:g} calls)" for task in tasks)
     print(
-        f"{model}: {calls}; {len(histories[0].trials)} trials each; best schedules in turns with torch's operators"
+        f"{model}: {calls}; {len(histories[0].trials)} trials each; best schedules in turns with torch's operators; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
     print(
         f"{'search':<26}{'ms':>9}{'over torch':>12}{'trials to random':>18}{'failed':>8}{'s/trial':>9}{'thinking':>10}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -198,8 +199,8 @@ class Trial:
 
     @property
     def seconds(self) -> float | None:
-        """Mean of the repeats; ``None`` of a failed trial."""
-        return sum(self.repeats) / len(self.repeats) if self.repeats else None
+        """Median of the repeats, as a host has other things to do too; ``None`` of a failed trial."""
+        return statistics.median(self.repeats) if self.repeats else None
 
 
 class Tuner(Protocol):

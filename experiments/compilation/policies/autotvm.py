@@ -8,7 +8,7 @@ greedily by score and new knob values. ``transfer`` starts a task from a model o
 falls by half every 64 trials (section 4).
 
 Left open by the paper: what trials with a failure alone teach (nothing: no model is fitted); the noise of a trial (the
-mean of its repeats). The paper's tree-based neural network (TreeGRU) is not here.
+median of its repeats). The paper's tree-based neural network (TreeGRU) is not here.
 """
 
 from __future__ import annotations

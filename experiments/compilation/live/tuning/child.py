@@ -33,9 +33,16 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def measured(data: dict[str, Any], library: str, repeats: int, least: float) -> dict[str, Any]:
+def measured(data: dict[str, Any], file: str, repeats: int, least: float) -> dict[str, Any]:
     """The seconds of one call, ``repeats`` times over at least ``least`` seconds each; or where it is wrong."""
-    kernel = ctypes.CDLL(library).kernel
+    library = ctypes.CDLL(file)
+    try:
+        return _measured(library.kernel, data, repeats, least)
+    finally:
+        library.release()
+
+
+def _measured(kernel: Callable[..., Any], data: dict[str, Any], repeats: int, least: float) -> dict[str, Any]:
     out = np.full(data["reference"].shape, np.nan, dtype=np.float32)
     arguments = [ctypes.c_void_p(array.ctypes.data) for array in (data["in0"], data["in1"], out)]
     seconds = 0.0

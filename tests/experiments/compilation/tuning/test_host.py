@@ -1,6 +1,7 @@
 """C++ schedules on this host: right before they are timed, and each way to fail by its name."""
 
 import ctypes
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -50,9 +51,10 @@ def test_any_schedule_of_any_nest_is_the_reference_within_rounding(tmp_path: Pat
         configs += [{**sketched.config(point), "sketch": way} for point, way in zip(drawn, WAYS, strict=True)]
         programs += [(nest, schedule_of(nest, config)) for config in configs]
     texts = [
-        f"namespace n{i} {{\n" + cpp.source(*program).replace("void kernel(", f"void kernel{i}(") + "}\n"
+        re.sub("void (kernel|release)", rf"void \g<1>{i}", cpp.source(*program))
         for i, program in enumerate(programs)
     ]
+    texts = [f"namespace n{i} {{\n{text}}}\n" for i, text in enumerate(texts)]
     (tmp_path / "all.cpp").write_text("#include <cstdlib>\n#include <cstring>\n" + "".join(texts))
     flags = ["-O0", "-fopenmp", "-shared", "-fPIC", "-w"]
     subprocess.run(["g++", *flags, str(tmp_path / "all.cpp"), "-o", str(tmp_path / "all.so")], check=True)
@@ -64,6 +66,7 @@ def test_any_schedule_of_any_nest_is_the_reference_within_rounding(tmp_path: Pat
         out = np.full(reference.shape, np.nan, dtype=np.float32)
         library[f"kernel{i}"](*(ctypes.c_void_p(array.ctypes.data) for array in (in0, in1, out)))
         assert not difference(out, reference, bound), schedule
+        library[f"release{i}"]()
 
 
 @needs_compiler
@@ -84,7 +87,7 @@ def test_a_program_that_is_wrong_or_crashes_or_hangs_has_no_time(
         )
     )
     monkeypatch.setattr(host, "FLAGS", ("-O1", "-shared", "-fPIC"))
-    monkeypatch.setattr(cpp, "source", lambda *_: f"{KERNEL} {next(bodies)}")
+    monkeypatch.setattr(cpp, "source", lambda *_: f'{KERNEL} {next(bodies)} extern "C" void release() {{}}')
     task = TuningTask("product", "matmul", template_space(nest), nest=nest)
     trials: list[Trial] = []
     with host.HostBench([task], tmp_path, seed=0) as bench:

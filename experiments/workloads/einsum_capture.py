@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -139,8 +139,12 @@ def captured_operators(step: Step, layer_of: npt.NDArray[np.int64]) -> tuple[Ope
         results = [t for t in step.outputs[op].tolist() if not tensors.is_weight(t) and tensors.elements(t)]
         if not results:
             continue
-        loops = loops_of(tensors, step, op, results[0])
-        made.append((op, loops, [maker.get(walk.tensor, -1) for walk in loops.walks]))
+        found = loops_of(tensors, step, op, results[0])
+        sources = [maker.get(walk.tensor, -1) for walk in found.walks]
+        rows = zip(found.walks, sources, strict=True)
+        walks = tuple(_as_made(walk, made[source][1].output if source >= 0 else ()) for walk, source in rows)
+        loops = replace(found, walks=walks)
+        made.append((op, loops, sources))
         for result in results:
             maker[result] = len(made) - 1
             same = tensors.elements(result) == math.prod(axis.size for axis in loops.output)
@@ -152,6 +156,13 @@ def captured_operators(step: Step, layer_of: npt.NDArray[np.int64]) -> tuple[Ope
         )
         for op, loops, sources in made
     )
+
+
+def _as_made(walk: Walk, output: Axes) -> Walk:
+    """A reader may have taken the axes of a result for others than its maker did: it needs those that it lacks whole."""
+    if not output or len(walk.loops) == len(output):
+        return walk
+    return replace(walk, loops=tuple(axis if axis in walk.loops else None for axis in output))
 
 
 def _stash(step: Step) -> Floats:

@@ -22,14 +22,27 @@ def product(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | Non
     summed = tensors.elements(weight) // columns
     own = tensors.of(data)
     cut = next((i for i in range(len(own) + 1) if math.prod(a.size for a in own[i:]) == summed), None)
+    read = Walk(data, own)
     if cut is None or math.prod(a.size for a in own[:cut]) != rows:
-        own = tensors.axes[data] = _rows_of(tensors, rows, summed)
+        picked = _picked(tensors, data, rows, summed)
+        own = tensors.axes[data] = _rows_of(tensors, rows, summed) if picked is None else own
+        read = picked or Walk(data, own)
+        own = tuple(axis for axis in read.loops if axis is not None)
         cut = len(own) - 1
     made = Axis(columns, _label_of_columns(tensors, columns))
     output = (*own[:cut], made)
-    walks = [Walk(data, own), Walk(weight, (made, *own[cut:]))]
+    walks = [read, Walk(weight, (made, *own[cut:]))]
     walks += [Walk(t, (made,)) for t in inputs if t not in (data, weight) and tensors.is_weight(t)]
     return Loops("einsum", output, tuple(walks))
+
+
+def _picked(tensors: Tensors, data: int, rows: int, summed: int) -> Walk | None:
+    """Of each sample one row, such as the first token's: nothing tells which, so all rows must be near."""
+    own = tensors.of(data)
+    if not own or own[0].size != rows or own[-1].size != summed or tensors.elements(data) <= rows * summed:
+        return None
+    loops = (own[0], *(None for _ in own[1:-1]), own[-1])
+    return Walk(data, loops, rows * summed / tensors.elements(data))
 
 
 def _rows_of(tensors: Tensors, rows: int, summed: int) -> Axes:

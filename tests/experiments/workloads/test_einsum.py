@@ -54,6 +54,17 @@ def test_sources_and_bytes_are_those_of_the_graph() -> None:
     assert sum(operator.share for operator in of_layer(model, "blocks.0")) == pytest.approx(1)
 
 
+def test_the_first_token_of_each_sample_is_a_part_of_all_rows() -> None:
+    """BERT's pooler reads one of 16 rows of 768 floats of two samples; which, nothing says."""
+    model = captured("bert-base", 2, 16)
+    pooler = next(o for o in model.einsums if o.kind == "einsum" and "" in o.operands[0].dims)
+    read = pooler.operands[0]
+    assert model.einsums[read.source].output[:2] == ("batch", "sequence")
+    assert read.dims == ("batch", "", pooler.contracted[0]) and read.bytes == 2 * 768 * 4
+    made = [(operand, model.einsums[operand.source]) for o in model.einsums for operand in o.operands]
+    assert all(len(o.dims) == len(by.output) for o, by in made if o.source >= 0 and by.output)
+
+
 def test_tied_parameters_have_one_number() -> None:
     model = captured("gpt2-tiny", 2, 32)
     (head,) = of_layer(model, "head")

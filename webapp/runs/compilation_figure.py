@@ -259,7 +259,7 @@ def _costs(plan: Mapping[str, Any]) -> dict[str, Any]:
         for name, side in zip(("before", "after"), sums, strict=True)
     ]
     return _plot(
-        "Where the time of a call goes, by the ops' prices", "bar", ("op", ""), ("seconds", "s"), series
+        "Where the time of a call goes, by the ops' prices", "bar", ("op", ""), ("time", "s"), series
     )
 
 

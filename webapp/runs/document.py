@@ -35,7 +35,8 @@ TOLD_BY_WORKER = (
     "live_micro_batches", "live_by_stage", "peak_memory_by_worker", "capacity_by_worker", "communication_by_worker",
     "notes", "mesh",
 )  # fmt: skip
-#: What a compiled graph's own sections show.
+#: A compiled graph's plan: both graphs op by op, and what its own sections show.
+WHOLE_GRAPHS = ("before", "after")
 TOLD_BY_GRAPH = ("refused", "report", "search", "op_seconds", "exactness")
 #: Curves of a memory step, which stand in one figure.
 DRAWN_TOGETHER = ("device_bytes", "capacity", "channel.")
@@ -65,6 +66,11 @@ class RunView:
     provenance: tuple[tuple[str, Any], ...]
     sheets: str
     timing: str
+
+    @property
+    def folded(self) -> tuple[str, ...]:
+        """Tables that are shown on request: the page compares them already."""
+        return WHOLE_GRAPHS if self.compilation else ()
 
     def plan_table(self, name: str) -> PlanTable:
         """The table of that name, or 404."""

@@ -94,7 +94,7 @@ def percent(fraction: float | None) -> str:
 
 @register.filter
 def pretty(value: Any) -> str:
-    """A value of a knob, option or plan as text: JSON for what has structure."""
+    """A value of a knob, option or plan as text: names with commas between, JSON for other structure."""
     if value is None or value in ([], {}):
         return "–"
     if isinstance(value, bool):
@@ -103,6 +103,8 @@ def pretty(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, str | int):
         return str(value)
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return ", ".join(value)
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -57,12 +57,14 @@ class Approximation:
     ``weights``: constants, by their path, for which the graph computes with other values on purpose, each with the
     quantization scheme and the axis of channels that give these values; the rewrite is compared with a model that has
     them, so that a wrong code, scale, zero point or axis shows however few the bits are. ``calibration``: the rule and
-    the batches (by seed) that ranges of activations were taken from; then only inputs like those are compared.
+    the batches (by seed) that ranges of activations were taken from; then only inputs like those are compared. ``casts``:
+    the type that ops were given by casts; with float32 in its place the graph must be the original.
     ``training_steps``: how many steps are trained beside the original.
     """
 
     weights: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     calibration: Mapping[str, Any] = field(default_factory=dict)
+    casts: str = ""
     training_steps: int = 0
 
     def to_json(self) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 Weights that were kept in fewer bits first: what runs must agree with a model that has their values as closely as any
 rewrite must. For our own codes ``numerics.quantization`` works these values out by another path, so a wrong axis, scale
 or zero point is rejected however coarse the codes are; a library's are read back from it and held to the noise that
-rounding to nearest makes. How far the values are from the original's is then reported, not judged.
+rounding to nearest makes. How far the values are from the original's is then reported, not judged. A graph with casts
+must be the original's equal without them, and is then compared beside torch's own autocast.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from experiments.compilation.interface import CONSTANT, Approximation, Graph, Re
 from experiments.compilation.live.backends.base import Compiled, Inputs, Task
 from experiments.compilation.live.examined import examined, tensors
 from experiments.compilation.live.kept_weights import KeptWeight, rows, weight_sqnr, with_kept
+from experiments.compilation.live.lower import lower, parameters_of
 from experiments.compilation.live.training_curve import trained_beside
 from experiments.compilation.live.verify import Verification, unfriendly, verify
 from experiments.compilation.numerics.quantization import Scheme, quantize
+from experiments.compilation.numerics.widened import widened
 
 #: Unfriendly inputs that are distributed as calibration's were.
 LIKE_CALIBRATION = ("as given", "shuffled")
@@ -32,11 +35,15 @@ LIKE_CALIBRATION = ("as given", "shuffled")
 def judged(task: Task, ours: Compiled, rewritten: Rewritten, seed: int) -> tuple[Verification, Compiled]:
     """The verdict on a rewrite and, where it is good, ``ours`` with the approximation's figures."""
     told = rewritten.approximation
+    if told.casts:
+        checked = _without_casts(task, rewritten, seed)
+        if not checked.ok:
+            return checked, ours
     kept = [_kept(task.module, path, scheme) for path, scheme in told.weights.items()]
     cases = [
         case for case in unfriendly(task.inputs, seed) if not told.calibration or case[0] in LIKE_CALIBRATION
     ]
-    checked, ours = _held(task, ours, kept, rewritten.bound, cases, seed)
+    checked, ours = _held(task, ours, kept, rewritten.bound, cases, seed, _autocast(task, told.casts))
     if not checked.ok:
         return checked, ours
     ours = _sized(task, ours, rewritten)
@@ -60,16 +67,39 @@ def _held(
     bound: float,
     cases: list[tuple[str, Inputs]],
     seed: int,
+    peer: Callable[..., Any] | None = None,
 ) -> tuple[Verification, Compiled]:
     """Agreement with a model that has the weights that were kept; the errors that are told are from the original."""
     standing = replace(task, module=with_kept(task.module, kept)) if kept else task
-    checked = verify(standing, ours, seed, bound, cases)
+    checked = verify(standing, ours, seed, bound, cases, peer)
     if not checked.ok or not kept:
         return checked, ours
     largest, relative = _errors(task, ours.call, cases)
     checked = replace(checked, bit_equal=False, max_abs_error=largest, max_relative_error=relative)
     metrics = {**ours.metrics, "weight_sqnr": weight_sqnr(kept)}
     return checked, replace(ours, metrics=metrics, report={**ours.report, "weights": rows(kept)})
+
+
+def _without_casts(task: Task, rewritten: Rewritten, seed: int) -> Verification:
+    """The rewrite with float32 in the place of the type that its casts give, held to the original."""
+    graph = widened(rewritten.graph, rewritten.approximation.casts)
+    module = lower(graph, task.origin, gradients=task.training)
+    parameters = parameters_of(module, task.module) if task.training else None
+    return verify(task, Compiled(module, 0.0, 0.0, parameters=parameters), seed)
+
+
+def _autocast(task: Task, dtype: str) -> Callable[..., Any] | None:
+    """The original under torch's own autocast, which rounds as often as the rewrite: ReLUs send gradients elsewhere
+    after any rounding, so those of both are far from float64's.
+    """
+    if not dtype:
+        return None
+
+    def call(*inputs: Tensor) -> Any:
+        with torch.autocast(task.device, getattr(torch, dtype)):
+            return task.module(*inputs)
+
+    return call
 
 
 def _kept(module: nn.Module, path: str, told: Mapping[str, Any]) -> KeptWeight:

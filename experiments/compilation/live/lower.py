@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from experiments.compilation.interface import (
     CONSTANT,
@@ -44,6 +44,12 @@ def lower(graph: Graph, origin: fx.GraphModule, gradients: bool = False) -> fx.G
     module.recompile()
     module.train(origin.training)
     return module
+
+
+def parameters_of(module: nn.Module, original: nn.Module) -> dict[str, Tensor]:
+    """The parameters by the original's names: exporting may keep another name of a tied one."""
+    names = {value.data_ptr(): name for name, value in original.named_parameters()}
+    return {names.get(value.data_ptr(), name): value for name, value in module.named_parameters()}
 
 
 def attribute(origin: fx.GraphModule, path: str) -> Any:

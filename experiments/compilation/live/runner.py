@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from experiments.compilation.interface import (
     CompilationPolicy,
@@ -24,7 +23,7 @@ from experiments.compilation.live.backends.base import Compiled, Task, clocked
 from experiments.compilation.live.calibration import Calibrator
 from experiments.compilation.live.costs import Bench, Measured, Prices, Roofline
 from experiments.compilation.live.exactness import exact_places
-from experiments.compilation.live.lower import lower
+from experiments.compilation.live.lower import lower, parameters_of
 from experiments.compilation.live.prepared import prepare
 from experiments.compilation.live.timing import Comparison, compare
 from experiments.compilation.live.types import Inference
@@ -108,7 +107,7 @@ def _rewrite(policy: RewritePolicy, task: Task, prices: Prices, seed: int, progr
             raise BadInput(found[0], f"{policy.name}'s graph")
         progress(0.6, "lowering the rewritten graph")
         module = lower(rewritten.graph, task.origin, gradients=task.training)
-    parameters = _named(module, task) if task.training else None
+    parameters = parameters_of(module, task.module) if task.training else None
     compiled = Compiled(module, clock.wall, clock.cpu, parameters=parameters)
     checked, compiled = _judged(task, compiled, rewritten, seed, progress)
     timing = None if isinstance(prices, Roofline) else _timed(task, compiled, checked, progress)
@@ -129,12 +128,6 @@ def _judged(
         return checked, compiled
     places, complaint = exact_places(task.graph, rewritten.graph, task.device, seed)
     return replace(checked, exact_places=places, counterexample=complaint), compiled
-
-
-def _named(module: nn.Module, task: Task) -> dict[str, Tensor]:
-    """The parameters by the original module's names: exporting may keep another name of a tied one."""
-    names = {value.data_ptr(): name for name, value in task.module.named_parameters()}
-    return {names.get(value.data_ptr(), name): value for name, value in module.named_parameters()}
 
 
 def _timed(task: Task, compiled: Compiled, checked: Verification, progress: Progress) -> Comparison | None:

@@ -34,8 +34,6 @@ from experiments.compilation.numerics.bounds import half_precision
 from experiments.core.knobs import knob
 
 FULL_TYPE = "float32"
-#: Ops that pass a gradient on to some elements only.
-GATES = ("relu", "leaky_relu", "hardtanh", "hardswish", "max_pool2d", "max_pool2d_with_indices", "clamp")
 
 
 @dataclass(frozen=True)
@@ -62,14 +60,17 @@ class MixedPrecision(RewritePolicy):
             work.draft.finish(),
             tuple(work.applied),
             exactness="approximate",
-            bound=half_precision(self.dtype, max(work.low, 1), self._gates(graph)),
+            bound=half_precision(self.dtype, work.low),
             search={f"ops in {dtype}": count for dtype, count in sorted(work.types.items())},
-            approximation=Approximation(training_steps=self.steps if self.training else 0),
+            approximation=Approximation(
+                casts="" if self._given(graph) else self.dtype,
+                training_steps=self.steps if self.training else 0,
+            ),
         )
 
-    def _gates(self, graph: Graph) -> int:
-        """Gates that gradients pass."""
-        return sum(node.target.split(".")[1] in GATES for node in graph.ops) if self.training else 0
+    def _given(self, graph: Graph) -> bool:
+        """Whether the model computes in the type already."""
+        return any(kind.dtype == self.dtype for node in graph.nodes for kind in node.outputs if kind)
 
 
 def _written_beyond_statistics(graph: Graph) -> str:

@@ -32,7 +32,8 @@ from experiments.compilation.numerics.quantization import Scheme
 class Library:
     """A configuration: its module and name there, its arguments, and what its kernels need.
 
-    ``capability`` is that of an NVIDIA GPU, ``None`` for every device; ``dtype`` the only type of weights, if any.
+    ``capability`` is that of an NVIDIA GPU, ``None`` for every device; ``dtype`` the only type of weights, if any;
+    outputs come in multiples of ``rows``.
     """
 
     module: str
@@ -40,6 +41,11 @@ class Library:
     arguments: Mapping[str, Any]
     capability: tuple[int, int] | None = None
     dtype: torch.dtype | None = None
+    rows: int = 1
+
+    def takes(self, layer: nn.Module, path: str) -> bool:
+        """Whether the layer is to be quantized; the library then still leaves out those that groups do not divide."""
+        return isinstance(layer, nn.Linear) and layer.out_features % self.rows == 0
 
 
 def configuration(method: str, group: int, device: str) -> Library:
@@ -51,7 +57,7 @@ def configuration(method: str, group: int, device: str) -> Library:
         return Library(plain, "Int8DynamicActivationInt8WeightConfig", {})
     if method == "int4 weights" and device == "cpu":
         module = "torchao.prototype.quantization.int4"
-        return Library(module, "PrototypeInt4WeightOnlyConfig", {"group_size": group})
+        return Library(module, "PrototypeInt4WeightOnlyConfig", {"group_size": group}, rows=16)
     if method == "int4 weights":
         tiles = {"group_size": group, "int4_packing_format": "tile_packed_to_4d"}
         return Library(plain, "Int4WeightOnlyConfig", tiles, (8, 0), torch.bfloat16)
@@ -101,9 +107,9 @@ def _quantize(module: nn.Module, chosen: Library, task: Task) -> None:
         arguments["granularity"] = getattr(library, arguments["granularity"])()
     config = getattr(importlib.import_module(chosen.module), chosen.name)(**arguments)
     try:
-        library.quantize_(module, config)
+        library.quantize_(module, config, chosen.takes)
         module(*task.inputs)
-    except (NotImplementedError, AssertionError, ValueError, ImportError) as error:
+    except (RuntimeError, AssertionError, ValueError, ImportError) as error:
         said = str(error).splitlines() or [type(error).__name__]
         raise CompilationFailed(f"{chosen.name}: {said[0]}") from error
 

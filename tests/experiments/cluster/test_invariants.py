@@ -42,7 +42,7 @@ def policy(name: str, **knobs: object) -> ClusterPolicy:
 
 
 @every_policy
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=rows, placement=placements, restart=st.sampled_from([0.0, 2.5]))
 def test_every_job_completes_once_and_no_device_is_given_twice(
     name: str, rows: list[tuple[int, int, int]], placement: str, restart: float
@@ -54,7 +54,7 @@ def test_every_job_completes_once_and_no_device_is_given_twice(
 
 
 @every_policy
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(rows=rows, seed=st.randoms(use_true_random=False))
 def test_the_order_of_rows_means_nothing(name: str, rows: list[tuple[int, int, int]], seed: object) -> None:
     shuffled = list(range(len(rows)))
@@ -87,7 +87,7 @@ class Recorder:
 
 
 @every_policy
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(rows=rows, seed=st.integers(0, 2**32 - 1))
 def test_hidden_columns_change_no_decision(name: str, rows: list[tuple[int, int, int]], seed: int) -> None:
     """The same history, with what the policy may not see permuted, gets the same answers."""
@@ -115,7 +115,7 @@ def test_a_column_that_is_not_declared_is_not_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["fifo", "sjf"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=rows)
 def test_nothing_waits_that_the_policy_would_start(name: str, rows: list[tuple[int, int, int]]) -> None:
     """Work conserving: while a one-GPU job waits, every device is held (skipping policies)."""

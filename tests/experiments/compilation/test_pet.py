@@ -69,7 +69,7 @@ def reference(x: torch.Tensor, weight: torch.Tensor, of: Convolution) -> torch.T
     return torch.conv2d(x, weight, None, of.stride, of.padding, of.dilation)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
     st.tuples(st.integers(0, 2), st.integers(0, 2)),

@@ -124,7 +124,7 @@ def programs(draw: st.DrawFn) -> list[Operator]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(programs(), st.integers(1, 9), st.sampled_from([0.0, 4 * US]), st.booleans())
 def test_no_unit_runs_two_blocks_at_once_and_reads_wait(
     operators: list[Operator], units: int, launch: float, merge: bool

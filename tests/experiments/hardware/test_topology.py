@@ -59,7 +59,7 @@ def cost(hardware: Hardware, kind: str, algorithm: str, *groups: range | tuple[i
     st.sampled_from([SLOW, HALF]),
     st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_alone_on_equal_links_the_closed_forms_hold(
     named: tuple[str, str], ranks: int, size: float, link: Link, inside: bool
 ) -> None:
@@ -71,7 +71,7 @@ def test_alone_on_equal_links_the_closed_forms_hold(
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.floats(0, 1e9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_two_levels_take_the_closed_forms_three_phases(nodes: int, each: int, size: float) -> None:
     hardware, ranks = machines(nodes, each), range(nodes * each)
     reduced = cost(hardware, "all_reduce", "hierarchical", ranks).seconds(size)
@@ -84,7 +84,7 @@ KINDS = [(kind, name) for kind, named in PATTERNS.items() for name in named]
 
 
 @given(st.sampled_from(KINDS), st.sampled_from([1, 2, 4]), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_all_reduce_sends_no_less_than_its_two_halves(
     named: tuple[str, str], each: int, nodes: int
 ) -> None:
@@ -127,7 +127,7 @@ def test_two_trees_start_few_transfers_and_send_hardly_more_than_a_ring(ranks: i
     st.sampled_from([1, 2, 4]),
     st.sampled_from([None, Switch(1, 3.0), Switch(2, 2.0, 0.5)]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather_on_any_fabric(
     algorithm: str, each: int, nodes: int, rails: int, switch: Switch | None
 ) -> None:

@@ -33,7 +33,7 @@ def counted(reversal, units: int) -> tuple[int, int]:
     return steps, most
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 40), st.integers(0, 8))
 def test_the_optimal_reversal_takes_as_many_steps_as_the_formula_says(units, slots):
     # The first forward pass makes the steps up to the last stored state; those are not extra.

@@ -75,7 +75,7 @@ def legal_plan(draw, step, on):
     return plan
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.data(),
     steps(),

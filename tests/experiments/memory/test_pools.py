@@ -155,7 +155,7 @@ def test_a_pool_that_names_what_is_not_there_is_a_violation():
 KINDS = st.sampled_from(["first_fit", "best_fit", "two_ended", "planned", "classes", "caching"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     KINDS, st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), max_size=60), st.sampled_from([1, 4])
 )
@@ -188,7 +188,7 @@ def test_ranges_never_overlap_and_free_bytes_are_right(kind, requests, grain):
         assert pool_.largest == empty
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps(), KINDS, st.integers(1, 200), st.sampled_from([0.5, 8.0]))
 def test_a_pool_with_room_changes_nothing_and_one_without_never_helps(step, kind, capacity, bandwidth):
     fields = {"classes": ((64, 40),)} if kind == "classes" else {}

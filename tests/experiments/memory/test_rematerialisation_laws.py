@@ -63,7 +63,7 @@ def test_plans_are_legal_repeatable_and_stay_within_the_device(name, knobs, step
 
 
 @pytest.mark.parametrize(("name", "knobs"), LOOKS_AT_CAPACITY)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(step=steps())
 def test_nothing_is_done_where_everything_fits(name, knobs, step):
     assert planned(name, knobs, step, machine(step.live_peak)) == MemoryPlan()

@@ -51,7 +51,7 @@ def test_a_lane_with_too_many_spans_closes_the_narrowest_gaps():
 POLICIES = st.sampled_from([SwapAll(), SwapAll(ahead=3), Checkpoint()])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps(), POLICIES, st.integers(1, 200), st.sampled_from([0.5, 8.0]), st.integers(1, 3))
 def test_execution_is_what_an_observer_sees(step, policy, capacity, bandwidth, iterations):
     on = machine(capacity, bandwidth)

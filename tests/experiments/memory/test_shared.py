@@ -103,7 +103,7 @@ def test_what_cannot_be_shared_is_refused():
         run_shared(step, [plan], machine(), "lottery")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     steps(),
     st.sampled_from([0, 1, 3]),

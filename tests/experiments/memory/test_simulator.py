@@ -249,7 +249,7 @@ POLICIES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps(), POLICIES, st.integers(1, 200), st.sampled_from([0.5, 8.0, 1e6]), st.booleans())
 def test_whatever_the_plan_the_capacity_holds_and_the_time_adds_up(step, policy, capacity, bandwidth, duplex):
     on = machine(capacity, bandwidth, duplex=duplex)
@@ -272,7 +272,7 @@ def test_whatever_the_plan_the_capacity_holds_and_the_time_adds_up(step, policy,
     assert Simulator(step, on).run(plan) == done
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps())
 def test_without_moves_the_live_peak_is_just_enough(step):
     fits = Simulator(step, machine(step.live_peak)).run(MemoryPlan())

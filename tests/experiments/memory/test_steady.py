@@ -74,7 +74,7 @@ def test_a_step_says_by_how_much_each_tensor_came_late():
     assert estimate.fits and estimate.late == {0: 1} and estimate.stalls["transfer"] == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps(), st.sampled_from([0, 1, 3]), st.integers(1, 200), st.sampled_from([0.5, 8.0, 1e6]))
 def test_a_step_that_leaves_nothing_under_way_is_repeated_exactly(step, ahead, capacity, bandwidth):
     on = machine(capacity, bandwidth)

@@ -25,7 +25,7 @@ def test_greedy_takes_the_densest_and_misses_the_best_pair():
     assert dynamic(weights, values, 0.6) == integer(weights, values, 0.6) == [2, 3]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 10), st.integers(0, 9)), max_size=6), st.integers(0, 20))
 def test_the_exact_solvers_find_the_best_of_all_subsets(items, capacity):
     weights, values = [w / 20 for w, _ in items], [float(v) for _, v in items]

@@ -62,7 +62,7 @@ class TestChoices:
         )
         assert found is not None and found.choices == (1, 2)
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=20)
     @given(st.integers(0, 10**6), st.integers(1, 5))
     def test_the_program_finds_what_enumeration_finds(self, seed: int, count: int) -> None:
         rng = np.random.default_rng(seed)
@@ -128,7 +128,7 @@ class TestStages:
         assert len(stages_of(best_stages(table, fits, sizes, 4, 64))) == 2
         assert best_stages(table, fits & False, sizes, 4, 64) is None
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([1, 2, 4]), st.integers(1, 9))
     def test_the_dynamic_program_finds_what_enumeration_finds(
         self, seed: int, count: int, devices: int, micro_batches: int

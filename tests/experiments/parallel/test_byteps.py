@@ -93,7 +93,7 @@ def test_more_helpers_than_machines_stay_idle() -> None:
 
 
 @given(st.floats(1e-3, 1e3), st.integers(1, 6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_wrong_shares_are_named(total: float, nodes: int) -> None:
     model, hardware = chain(1, parameter_bytes=8.0), machines(nodes)
     plan = BytePs().place(model, hardware, nodes, estimate(model, hardware))

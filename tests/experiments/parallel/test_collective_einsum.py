@@ -48,7 +48,7 @@ def test_ten_of_computing_and_eight_of_gathering_on_four() -> None:
 
 
 @given(st.integers(2, 6), st.integers(1, 3), st.integers(1, 4), st.integers(0, 1000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_both_loops_compute_what_the_blocking_forms_do(
     ranks: int, rows: int, columns: int, seed: int
 ) -> None:

@@ -43,7 +43,7 @@ def test_a_kilobyte_doubles_and_ten_megabytes_are_halved() -> None:
 
 
 @given(st.integers(1, 4), st.sampled_from([1, 2, 3, 4]), st.floats(1.0, 1e9))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_auto_is_never_slower_than_any_algorithm(nodes: int, per_node: int, size: float) -> None:
     hardware = cluster(nodes, per_node, link=WIRE, network=replace(WIRE, bandwidth=1e9))
     algorithms = Algorithms(hardware)

@@ -118,7 +118,7 @@ def test_a_mixed_cluster_is_slow_where_its_slow_devices_are() -> None:
     speed=st.floats(0.5, 50),
     more=st.floats(1, 10),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_more_bandwidth_is_never_slower_and_no_step_is_shorter_than_its_work(
     policy: DataParallel, nodes: int, rails: int, taper: float | None, speed: float, more: float
 ) -> None:

@@ -120,7 +120,7 @@ class TestStages:
         with pytest.raises(BadInput, match="9 samples do not divide"):
             planned(layers([1], [0]), cluster(1, 1), 9, micro_batches=8)
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(
         st.lists(st.integers(1, 9), min_size=1, max_size=6),
         st.integers(1, 4),

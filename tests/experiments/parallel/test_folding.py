@@ -37,7 +37,7 @@ POLICIES = [
     stragglers=st.dictionaries(st.integers(0, 5), st.sampled_from([1.5, 3.0]), max_size=3),
     rails=st.sampled_from([1, 3]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_step_with_and_without_stand_ins_is_the_same(
     policy: ParallelPolicy, stragglers: dict[int, float], rails: int
 ) -> None:
@@ -71,7 +71,7 @@ PIPELINES = [
     switch=st.sampled_from([None, Switch(2, 2.0, 0.5)]),
     algorithm=st.sampled_from(["ring", "tree", "doubling"]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_pipelines_with_and_without_stand_ins_take_the_same_steps(
     policy: ParallelPolicy,
     nodes: int,

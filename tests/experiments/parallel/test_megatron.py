@@ -201,7 +201,7 @@ def _zero3(devices: int) -> float:
 # --- closed forms and the event simulator -----------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from([1, 2, 4]),

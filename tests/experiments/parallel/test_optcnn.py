@@ -110,7 +110,7 @@ class TestElimination:
         assert found.exact
         assert (found.cost, found.edges_eliminated, found.enumerated) == (4.0, 1, 1)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.data())
     def test_it_equals_brute_force_on_any_graph(self, data: st.DataObject) -> None:
         count = data.draw(st.integers(1, 6))
@@ -165,7 +165,7 @@ class TestPolicy:
         assert [sharding.axis for sharding in plan.shardings][1] == "channel 2"
         assert plan.shardings[1].parameters == 2
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     @given(
         st.lists(st.sampled_from([2, 3, 4, 8]), min_size=1, max_size=4),
         st.sampled_from([(1, 2), (1, 4), (2, 2)]),

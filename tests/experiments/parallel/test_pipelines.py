@@ -75,7 +75,7 @@ def test_a_unit_of_chimera(devices: int, equal: float, twice: float, live: list[
 
 
 @given(half=st.integers(1, 4), units=st.integers(1, 4))
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=16)
 def test_chimeras_bubble_is_d_minus_2_over_2n_plus_d_minus_2(half: int, units: int) -> None:
     devices = 2 * half
     total = units * devices
@@ -97,7 +97,7 @@ def test_chimera_keeps_every_stage_twice_and_sums_their_gradients() -> None:
 
 
 @given(p=st.integers(1, 5), rounds=st.integers(1, 3), v=st.integers(2, 4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_interleaving_divides_the_bubble_by_the_chunks(p: int, rounds: int, v: int) -> None:
     m = rounds * p
     found = carried_out(Interleaved(micro_batches=m, chunks=v), p)
@@ -112,7 +112,7 @@ def test_one_chunk_is_plain_1f1b() -> None:
 
 
 @given(p=st.integers(1, 5), m=st.integers(1, 12))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_zb_h1_has_a_third_of_the_bubble_in_1f1bs_memory(p: int, m: int) -> None:
     found = carried_out(ZeroBubble(micro_batches=m), p)
     assert max(peaks(found)) <= min(p, m)
@@ -122,7 +122,7 @@ def test_zb_h1_has_a_third_of_the_bubble_in_1f1bs_memory(p: int, m: int) -> None
 
 
 @given(p=st.integers(1, 5), rounds=st.integers(1, 3), v=st.integers(1, 4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_interleaved_zero_bubble_is_late_by_its_filling_alone(p: int, rounds: int, v: int) -> None:
     m = rounds * p
     found = carried_out(ZeroBubble(variant="interleaved", micro_batches=m, chunks=v), p)
@@ -131,7 +131,7 @@ def test_interleaved_zero_bubble_is_late_by_its_filling_alone(p: int, rounds: in
 
 
 @given(p=st.integers(1, 5), m=st.integers(1, 14))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_zb_v_has_no_gap_in_1f1bs_memory(p: int, m: int) -> None:
     """Two chunks, so p whole micro-batches are 2p passes. Fewer micro-batches than 2p-1 leave gaps but run."""
     found = carried_out(ZeroBubble(variant="v", micro_batches=m), p)

@@ -64,13 +64,13 @@ def plain(graph: TaskGraph) -> list[float]:
 
 
 @given(graphs())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_what_meets_nothing_may_be_taken_out_of_turn(graph: TaskGraph) -> None:
     assert replay(graph).end == plain(graph)
 
 
 @given(graphs())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_messages_that_take_no_time_delay_nobody(graph: TaskGraph) -> None:
     free, busy = replay(graph, free_messages=True), replay(graph)
     assert all(early <= late for early, late in zip(free.end, busy.end, strict=True))

@@ -55,7 +55,7 @@ def test_a_higher_zero_stage_never_needs_more(parameters: int, degree: int, opti
 
 
 @given(devices=st.integers(1, 9), stage=st.integers(0, 3), layers=st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_each_device_sends_two_ring_passes_and_three_with_stage_3(
     devices: int, stage: int, layers: int
 ) -> None:

@@ -39,7 +39,7 @@ def test_four_stages_and_eight_micro_batches_span_33(
 
 
 @given(p=st.integers(1, 7), m=st.integers(1, 12), schedule=st.sampled_from(SCHEDULES))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_bubble_is_p_minus_1_over_m_plus_p_minus_1(
     p: int, m: int, schedule: type[PipelineSchedule]
 ) -> None:
@@ -55,7 +55,7 @@ def test_the_bubble_is_p_minus_1_over_m_plus_p_minus_1(
     m=st.integers(1, 6),
     schedule=st.sampled_from(SCHEDULES),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_step_is_shorter_than_its_busiest_device_or_its_longest_chain(
     costs: list[int], m: int, schedule: type[PipelineSchedule]
 ) -> None:

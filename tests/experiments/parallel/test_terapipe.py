@@ -55,7 +55,7 @@ def compositions(total: int) -> Iterator[list[int]]:
     stages=st.integers(1, 6),
     samples=st.integers(1, 2),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_slicing_is_better(times: list[int], stages: int, samples: int) -> None:
     """Any times at all: 5 steps, one or two samples together or apart."""
     latency = np.array(times, np.float64).reshape(2, 6, 6)

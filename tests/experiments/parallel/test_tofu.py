@@ -90,7 +90,7 @@ class TestPartitionAndReduce:
 
 
 class TestSearch:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(
         st.lists(st.sampled_from([1, 2, 4, 6]), min_size=1, max_size=3),
         st.sampled_from([2, 3]),

@@ -124,7 +124,7 @@ class TestPlacement:
 
 
 class TestSearch:
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     @given(st.lists(st.sampled_from([2, 4, 6]), min_size=1, max_size=4), st.sampled_from([1, 3, 10]))
     def test_without_limits_a_chain_equals_brute_force(self, channels: list[int], threshold: int) -> None:
         model = convolutions(*channels, image=2)

@@ -30,7 +30,7 @@ every_policy = pytest.mark.parametrize("name", POLICIES)
 
 
 @every_policy
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=rows, slots=st.integers(20, 200), stages=st.integers(1, 3), batch=st.integers(1, 6))
 def test_no_request_is_lost_and_slots_never_exceed_the_slots(
     name: str, rows: list[tuple[int, int, int]], slots: int, stages: int, batch: int
@@ -67,7 +67,7 @@ class Watched:
         assert counts == sorted(counts, reverse=True), f"a later arrival is ahead: {present} {counts}"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=rows, slots=st.integers(60, 300), stages=st.integers(1, 3), batch=st.integers(1, 6))
 def test_orca_never_runs_a_later_arrival_more_often_than_an_earlier_one(
     rows: list[tuple[int, int, int]], slots: int, stages: int, batch: int
@@ -89,7 +89,7 @@ class OnePassAtATime:
         return replace(decision, repeat=False) if isinstance(decision, Batch) else decision
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=rows, batch=st.integers(1, 6))
 def test_passes_without_asking_are_the_passes_with_asking(
     rows: list[tuple[int, int, int]], batch: int

@@ -74,7 +74,9 @@ def test_layers_know_what_they_hold_and_hand_on() -> None:
     assert graph.parameter_bytes.tolist() == [100, 0, 0]
     assert graph.output_bytes.tolist() == [40, 20, 0]
     assert graph.stash_bytes.tolist() == [40, 20, 0]
-    assert graph.handed == ((0, 40.0, (1,)),)  # a is made by the first block and read by the second one's backward
+    assert graph.handed == (
+        (0, 40.0, (1,)),
+    )  # a is made by the first block and read by the second one's backward
     assert [row.tolist() for row in graph.predecessors] == [[], [0], [1]]
 
 

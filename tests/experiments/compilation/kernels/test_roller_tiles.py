@@ -194,7 +194,7 @@ def expressions(draw: st.DrawFn) -> Expression:
     return (operators.reduction if kind == "reduce" else operators.rowwise)((m, n), (1,))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(expressions())
 def test_every_operator_gets_programs_that_fit_cover_it_and_cost_time(expression: Expression) -> None:
     found = construct(expression, V100)

@@ -168,7 +168,7 @@ class TestSharedMemory:
         assert footprint(group, tiles, ((16,), (), ())) == max(inputs, result)
         assert footprint(group, tiles, ((16,), (), ()), in_registers=True) == inputs
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(st.lists(st.tuples(st.integers(1, 500), st.booleans()), max_size=25))
     def test_live_blocks_never_overlap(self, requests: list[tuple[int, bool]]) -> None:
         memory, live = BestFit(), list[tuple[int, int]]()

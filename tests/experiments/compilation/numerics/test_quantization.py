@@ -100,7 +100,7 @@ def test_weights_too_small_for_a_scale_stay_within_half_a_step(largest: float, s
     assert (np.abs(found.values - [0.0, largest]) <= found.steps / 2).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     weight=st.integers(1, 5).flatmap(
         lambda rows: st.lists(

@@ -42,7 +42,7 @@ def graphs(draw: st.DrawFn) -> Choices:
     return {owner: draw(st.lists(call, min_size=1, max_size=3)) for owner in range(size)}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(graphs())
 def test_no_selection_is_cheaper(choices: Choices) -> None:
     best = cheapest(choices, 0)

@@ -37,7 +37,7 @@ class TestSpace:
         assert space.index({"k0": 1, "k1": 4, "k2": 1}) == 28
 
     @given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.integers(0, 2**32))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     def test_digits_and_points_are_one_to_one_in_spaces_of_any_size(
         self, sizes: list[int], seed: int
     ) -> None:
@@ -57,7 +57,7 @@ class TestSpace:
 
 class TestFactorisations:
     @given(st.integers(1, 720), st.integers(1, 4))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def test_every_one_multiplies_to_the_extent(self, extent: int, parts: int) -> None:
         found = factorisations(extent, parts)
         assert all(math.prod(lengths) == extent and lengths[-1] <= 64 for lengths in found)

@@ -267,7 +267,7 @@ def _predicted(plan: ParallelPlan, estimate: Estimate, calibrated: Any) -> dict[
     links, layers = calibrated.links, calibrated.layers
     cluster = _linked(estimate.cluster, links)
     asked = model_estimate(layers, cluster, evaluate, estimate.dtype, str(layers.facts["optimizer"]))
-    asked = replace(asked, exchange=calibrated.exchange, updates=calibrated.updates)
+    asked = replace(asked, exchange=calibrated.exchange, updates=calibrated.updates, walks_again=True)
     as_run = replace(plan.synchronisation, buckets=calibrated.buckets or plan.synchronisation.buckets)
     found = simulate(replace(plan, synchronisation=as_run), asked)
     handed_over = [_handed_over(plan, found, worker) for worker in range(len(plan.workers))]

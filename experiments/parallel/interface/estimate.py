@@ -48,7 +48,7 @@ class Estimate:
     search. ``seed`` is the run's, for planners that draw; they tell how far they are through ``progress``. ``exchange``
     says when replicas exchange weights and gradients: beside computation; between computations, which wait; or behind the
     last of them. That is a runner's way, not a plan's. ``updates`` are the seconds of each worker's optimizer step where they
-    were measured.
+    were measured. With ``walks_again`` a weight-gradient pass computes the input gradients once more.
     """
 
     model: LayerGraph
@@ -60,6 +60,7 @@ class Estimate:
     progress: Progress = silent
     exchange: str = BESIDE
     updates: tuple[float, ...] = ()
+    walks_again: bool = False
 
     @property
     def layer_seconds(self) -> Floats:

@@ -19,7 +19,7 @@ from experiments.parallel.live.counted import Counted
 from experiments.parallel.live.job import TIMED_STEPS, Job
 from experiments.parallel.live.model import built
 from experiments.parallel.live.profiled import peak_bytes
-from experiments.parallel.live.runner import runner_for
+from experiments.parallel.live.runner import passes_for, runner_for
 from experiments.parallel.live.timings import in_turn, timed_messages, timed_units, timed_update
 
 TIMEOUT = datetime.timedelta(seconds=120)
@@ -78,8 +78,8 @@ def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
         if device != "cpu"
         else peak_bytes(profiler.profiler.kineto_results.events(), PROFILED)
     )
-    whole, samples = built(job.source, job.seed, device), job.plan.micro_batch_samples
-    steps, passes = zip(*in_turn(runner.step, whole, samples, TIMED_STEPS, device), strict=True)
+    whole = passes_for(job, built(job.source, job.seed, device))
+    steps, passes = zip(*in_turn(runner.step, whole, TIMED_STEPS, device), strict=True)
     job.save_tensors("weights", rank, runner.weights())
     return {
         "step_times": steps,

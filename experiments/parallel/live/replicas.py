@@ -77,15 +77,14 @@ class ReplicaRunner:
 
     @property
     def exchange(self) -> str:
-        """FSDP2 computes beside its collectives by streams, which a CPU has none of; DDP has a thread of its own."""
-        streams = self.made.batch[0].is_cuda
-        return BESIDE if streams or not self.plan.zero else BETWEEN
+        """Streams compute beside collectives. A CPU has none: FSDP2 waits, and DDP's thread takes the cores that compute."""
+        return BESIDE if self.made.batch[0].is_cuda else BETWEEN
 
     @property
     def unit_tensors(self) -> int:
         units = sum(isinstance(part, FSDPModule) for part in self.module.modules())
         tensors = sum(1 for _ in self.module.parameters())
-        return max(1, round(tensors / units)) if self.exchange == BETWEEN else 0
+        return max(1, round(tensors / units)) if units and self.exchange == BETWEEN else 0
 
     def _cut(self, job: Job, module: nn.Module) -> DeviceMesh:
         """Layers are cut over the devices of a worker, whole between them; the mesh of the replicas is the answer."""

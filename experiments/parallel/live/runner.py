@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import torch
+from torch import fx
 
 from experiments.core.errors import BadInput
 from experiments.models.build import build
-from experiments.parallel.interface import ParallelPlan
+from experiments.parallel.interface import ParallelPlan, Stage
 from experiments.parallel.interface.recomputation import recomputed_runs
+from experiments.parallel.live.cut import cut
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import Built
 from experiments.parallel.live.modules import over_modules
@@ -55,3 +61,36 @@ def runner_for(job: Job, rank: int, made: Built) -> Runner:
     job = over_modules(job, made.module)
     refuse_simulated_only(job.plan)
     return (ReplicaRunner if by_torch(job.plan) else SlotRunner)(job, rank, made)
+
+
+def passes_for(job: Job, made: Built) -> Callable[[], None]:
+    """Forward and backward passes of a micro-batch through the whole model, which leave no gradients: by the modules, or
+    op by op of the exported graph, as the job's runner computes. Nothing is cut or computed again.
+    """
+    job = over_modules(job, made.module)
+    batch = made.micro_batch(0, job.plan.micro_batch_samples)
+    compute = (lambda: made.module(*batch)) if by_torch(job.plan) else _graph(job, made, batch)
+
+    def passes() -> None:
+        torch.autograd.backward([compute()])
+        made.module.zero_grad()
+
+    return passes
+
+
+def _graph(job: Job, made: Built, batch: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
+    """The loss, by all ops of the graph as one stage."""
+    stages = (Stage(0, len(job.layers), (0,)),)
+    whole = cut(
+        made,
+        replace(job.plan, stages=stages, shardings=(), recompute=(), checkpoints=(), saved=()),
+        job.layers,
+    )
+    inputs = whole.module.graph.find_nodes(op="placeholder")
+
+    def compute() -> Any:
+        values: dict[fx.Node, Any] = dict(zip(inputs, batch, strict=True))
+        whole.run(0, values)
+        return values[whole.loss]
+
+    return compute

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
-from experiments.parallel.live.model import Built
 from experiments.parallel.live.places import mesh_of
 
 #: Bytes of the collectives and messages that are timed, and how often each.
 SIZES, TIMES = (2**10, 2**16, 2**20, 2**23), 7
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
-#: Sharded layers in a row, so that what a step costs once weighs little.
-UNITS = 4
+#: Sharded layers: as many that caches do not hold them all, of so many bytes, and of so many rows that ranks compute
+#: between two exchanges, as they do in a model.
+UNITS, UNIT_SIZES, ROWS = 16, (2**10, 2**16, 2**20, 2**22), 128
 #: No difference of two times counts as less.
 LEAST = 1e-6
 
@@ -38,18 +38,13 @@ def seconds(run: Callable[[], object], device: str) -> float:
 
 
 def in_turn(
-    step: Callable[[], object], made: Built, samples: int, steps: int, device: str
+    step: Callable[[], object], passes: Callable[[], object], steps: int, device: str
 ) -> Iterator[tuple[float, float]]:
     """Seconds of a step, and of the whole model's passes of a micro-batch on every rank at once: what else the host does
     slows both alike.
     """
     for _ in range(steps):
-        yield seconds(step, device), seconds(lambda: _passes(made, samples), device)
-        made.module.zero_grad()
-
-
-def _passes(made: Built, samples: int) -> None:
-    made.module(*made.micro_batch(0, samples)).backward()
+        yield seconds(step, device), seconds(passes, device)
 
 
 def timed_update(optimizer: torch.optim.Optimizer | None, device: str) -> float:
@@ -113,16 +108,16 @@ def _there_and_back(tensor: Tensor, rank: int) -> None:
 
 def timed_units(device: str, tensors: int, reshard: bool) -> list[dict[str, Any]]:
     """Seconds in which FSDP2 gathers a layer's weights, ``tensors`` of them, and reduces and scatters their gradients, with
-    its hooks, buffers and copies: by how much longer the passes of sharded layers are than those of whole ones, for one
-    sample. With ``reshard`` weights are dropped after the forward pass and gathered again.
+    its hooks, buffers and copies: by how much longer the passes of sharded layers are than those of whole ones. With
+    ``reshard`` weights are dropped after the forward pass and gathered again.
     """
     mesh = mesh_of(dist.new_group(), device)
     rows = []
-    for size in SIZES:
+    for size in UNIT_SIZES:
         width = math.isqrt(size // 4 // tensors)
         whole, cut = (_layers(width, tensors, device) for _ in range(2))
         _shard(cut, mesh, reshard)
-        sample = torch.ones(1, width, device=device)
+        sample = torch.ones(ROWS, width, device=device)
         gathers, reduces = [], []
         for _ in range(TIMES):
             plain, sharded = (_forward_and_backward(layers, sample, device) for layers in (whole, cut))

@@ -74,7 +74,10 @@ class StageFigures:
             for layer in range(len(self.estimate.model))
         ]
         forward, backward, weight = (np.array(column) for column in zip(*passes, strict=True))
-        backward = backward if self.has_weight_slots else backward + weight
+        if not self.has_weight_slots:
+            backward = backward + weight
+        elif self.estimate.walks_again:
+            weight = backward + weight
         return {FORWARD: forward, BACKWARD: backward + forward * self.again, WEIGHT: weight}
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -139,6 +141,15 @@ def test_zb_v_has_no_gap_in_1f1bs_memory(p: int, m: int) -> None:
     assert found.step_time >= 6 * m
     if m >= 2 * p - 1:
         assert found.step_time == 6 * m + p - 1
+
+
+def test_a_weight_gradient_that_walks_the_graph_again_takes_the_input_gradients_time_once_more() -> None:
+    """F, B and W of one second each, four micro-batches on one device."""
+    model, hardware = chain(1), cluster(1, 1)
+    asked = estimate(model, hardware)
+    plan = ZeroBubble(micro_batches=4).place(model, hardware, 4, asked)
+    assert simulate(plan, asked).step_time == 4 * (1 + 1 + 1)
+    assert simulate(plan, replace(asked, walks_again=True)).step_time == 4 * (1 + 1 + 2)
 
 
 def test_the_loss_of_zb_v_turns_round_on_one_device() -> None:

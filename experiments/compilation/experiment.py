@@ -74,10 +74,13 @@ def _metrics(trial: Trial) -> dict[str, float]:
     metrics = dict(live.counts(trial)) | dict(trial.compiled.metrics)
     if not trial.compiled.untimed:
         metrics["compile_time"] = trial.compiled.seconds
+        metrics["compile_cpu_time"] = trial.compiled.cpu_seconds
     if check.ok:
         metrics["max_abs_error"] = check.max_abs_error
     if timing is not None:
         metrics |= {"latency": timing.ours.median, "speedup": timing.speedup}
+        calls = timing.break_even(trial.compiled.seconds)
+        metrics |= {"break_even": calls} if calls else {}
     return metrics
 
 
@@ -95,5 +98,5 @@ def _notes(trial: Trial) -> dict[str, Any]:
     if trial.compiled.untimed:
         notes["untimed"] = trial.compiled.untimed
     if timing is not None:
-        notes |= {"timing": asdict(timing), "inside_the_noise": timing.ours.overlaps(timing.eager)}
+        notes |= {"timing": asdict(timing), "inside_the_noise": timing.inside_the_noise}
     return notes

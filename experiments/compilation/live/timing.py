@@ -38,6 +38,15 @@ class Comparison:
     def speedup(self) -> float:
         return self.eager.median / self.ours.median
 
+    @property
+    def inside_the_noise(self) -> bool:
+        return self.ours.overlaps(self.eager)
+
+    def break_even(self, compiling: float) -> float | None:
+        """Calls after which ``compiling`` seconds are won back; ``None`` where ours is not faster beyond the noise."""
+        won = self.eager.median - self.ours.median
+        return compiling / won if won > 0 and not self.inside_the_noise else None
+
 
 def compare(
     ours: Callable[[], Any], eager: Callable[[], Any], device: str, seconds: float = 2.0

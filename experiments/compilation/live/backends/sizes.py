@@ -70,6 +70,16 @@ def others(batch: Sampler, sizes: Sequence[int]) -> dict[str, Inputs]:
     return {f"of {size} entries": batch(size) for size in chosen}
 
 
+def other_batches(task: Task) -> dict[str, Inputs]:
+    """Batches of three sizes; none where the model takes only one."""
+    if task.source is None:
+        return {}
+    try:
+        return others(sampler(task, "batch"), (2, 3, 5))
+    except BadInput:
+        return {}
+
+
 def graphs_by_size(
     module: nn.Module, batch: Sampler, sizes: Sequence[int], dynamic: bool | None
 ) -> tuple[list[int], dynamo.Counts]:

@@ -3,7 +3,7 @@
 The first call of all compiles with an empty cache on disk (cold), the second after Dynamo has forgotten everything but
 that cache is full (warm): what a restarted process would pay, imports apart. Which vector instructions the processor
 has is found out beforehand: probing takes seconds, once for a host. Counts are those of the cold call and of calls on
-the unfriendly inputs that verification uses.
+the inputs that verification uses: unfriendly ones and, for a model compiled for any size, other sizes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from typing import Any
 import torch
 from torch._dynamo.exc import TorchDynamoException
 from torch._dynamo.utils import counters
-from torch._inductor import config, cpu_vec_isa, metrics
+from torch._inductor import config, cpu_vec_isa, list_mode_options, metrics
 from torch._inductor.utils import fresh_cache
 
 from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clocked
 from experiments.compilation.live.backends.kernels import FALLBACK, LIBRARY, KernelTable, watched
+from experiments.compilation.live.backends.sizes import other_batches
 from experiments.compilation.live.verify import unfriendly
 from experiments.core.errors import BadInput
+
+#: Options of a mode that are about Triton's kernels and CUDA graphs.
+GPU_ONLY = ("triton.", "coordinate_descent")
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
@@ -31,6 +35,8 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     freezing = bool(options.get("freezing"))
     if freezing and task.training:
         raise BadInput("freezing makes constants of parameters", "knobs.freezing", "false in training")
+    others = other_batches(task) if options.get("dynamic") else {}
+    cases = [*unfriendly(task.inputs, task.seed), *others.items()]
     with ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(task.training))
         graphs, breaks = _explained(task, options)
@@ -41,7 +47,8 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         with clocked() as cold:
             call = _first_call(task, options)
         kernels = int(metrics.generated_kernel_count)
-        _exercise(call, task)
+        for _, inputs in cases:
+            call(*inputs)
         counts = dynamo.counted()
         seen = KernelTable(list(table.kernels), list(table.emitted), list(table.buffers))
         dynamo.reset()
@@ -58,13 +65,21 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         "warm_compile_time": warm.wall,
     }
     report = {
+        **mode_of(task, options),
         **counts.to_json(),
         "graphs_of_one_call": graphs,
         "breaks": [asdict(row) for row in breaks],
         "kernels": seen.to_json(),
         "first_calls": {"cold": asdict(cold), "warm": asdict(warm), "warm_cache_hits": hits},
     }
-    return Compiled(call, cold.wall, cold.cpu, figures, report)
+    return Compiled(call, cold.wall, cold.cpu, figures, report, others=others)
+
+
+def mode_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the mode switches on in Inductor, and what of it does nothing on the task's device."""
+    switched = list_mode_options(options.get("mode", "default"))
+    idle = [name for name in switched if name.startswith(GPU_ONLY)] if task.device == "cpu" else []
+    return {"mode_options": switched, "without_effect": idle}
 
 
 def _explained(task: Task, options: Mapping[str, Any]) -> tuple[int, tuple[dynamo.Break, ...]]:
@@ -88,8 +103,3 @@ def _first_call(task: Task, options: Mapping[str, Any]) -> Callable[..., Any]:
     except TorchDynamoException as error:
         raise CompilationFailed(f"inductor: {str(error).strip().splitlines()[0]}") from error
     return call
-
-
-def _exercise(call: Callable[..., Any], task: Task) -> None:
-    for _, inputs in unfriendly(task.inputs, task.seed):
-        call(*inputs)

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
 from experiments.compilation.live.backends import CompilationFailed, Compiled, Task, compiled, dynamo  # noqa: E402
+from experiments.compilation.live.backends.torch_compile import mode_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -50,6 +51,7 @@ def test_a_chain_that_ends_in_a_sum_is_one_kernel_of_four_ops() -> None:
     first = made.report["first_calls"]
     assert first["cold"]["wall"] == made.seconds > 0
     assert first["warm"]["wall"] == made.metrics["warm_compile_time"] > 0
+    assert first["warm_cache_hits"] == 1
     assert torch.allclose(made.call(x, b), torch.relu((x + b) * 2).sum())
 
 
@@ -71,7 +73,16 @@ def test_an_op_that_inductor_does_not_lower_is_a_fallback_and_a_product_a_librar
     made = inductor(Calls(lambda x: torch.linalg.qr(x @ x)[1] + 1), torch.randn(8, 8))
     kinds = [row["kind"] for row in made.report["kernels"]["scheduled"]]
     assert kinds == ["library", "fallback", "generated"]
+    assert made.report["first_calls"]["warm_cache_hits"] == 1, "also where others were compiled before"
     assert (made.metrics["library_calls"], made.metrics["fallbacks"]) == (1, 1)
+
+
+def test_what_a_mode_switches_on_for_gpus_only_is_said() -> None:
+    task = Task(nn.Identity(), (torch.ones(1),), "cpu")
+    assert mode_of(task, {}) == {"mode_options": {}, "without_effect": []}
+    assert mode_of(task, {"mode": "reduce-overhead"})["without_effect"] == ["triton.cudagraphs"]
+    found = mode_of(task, {"mode": "max-autotune"})
+    assert set(found["mode_options"]) - set(found["without_effect"]) == {"max_autotune"}
 
 
 def test_recompiles_name_the_guard_that_failed() -> None:

@@ -55,14 +55,19 @@ class Cell:
 
 
 def cell_spec(
-    model: str, options: Mapping[str, Any], family: str, policy: str, capacity: int | None = None
+    model: str,
+    options: Mapping[str, Any],
+    family: str,
+    policy: str,
+    capacity: int | None = None,
+    knobs: Mapping[str, Any] | None = None,
 ) -> RunSpec:
     workload = {"source": model, "options": dict(options)}
     hardware: Any = "local"
     if capacity is not None:
         hardware = {"device": "local", "overrides": {"memory_bytes": capacity}}
     row = {"family": family, "policy": policy, "workload": workload, "hardware": hardware, "mode": "measured"}
-    return load_spec(row)
+    return load_spec({**row, "knobs": dict(knobs or {})})
 
 
 def compared(

@@ -12,6 +12,7 @@ from experiments.core.progress import Progress, part, silent
 from experiments.core.spec import load_workload
 from experiments.run import run
 from experiments.sources import load
+from experiments.validate import numerics
 from experiments.validate.cells import SINGLE_DEVICE, Cell, Models, cell_spec, compared
 from experiments.workloads.step import Step
 
@@ -25,8 +26,9 @@ def models(device: str) -> Models:
 def cells(device: str, progress: Progress) -> Iterator[Cell]:
     grid = [(model, options, policy) for model, options in models(device).items() for policy in POLICIES]
     for done, (model, options, policy) in enumerate(grid):
-        progress(done / len(grid), f"{model} {policy}")
-        yield _cell(model, options, policy, part(progress, done / len(grid), (done + 1) / len(grid)))
+        progress(done / len(grid) / 2, f"{model} {policy}")
+        yield _cell(model, options, policy, part(progress, done / len(grid) / 2, (done + 1) / len(grid) / 2))
+    yield from numerics.cells(device, part(progress, 0.5, 1.0))
 
 
 def _cell(model: str, options: Mapping[str, Any], policy: str, progress: Progress) -> Cell:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from experiments.core.jsonio import loads
-from experiments.validate import compilation, memory
+from experiments.core.progress import silent
+from experiments.validate import compilation, memory, numerics
 from experiments.validate.__main__ import main
 from experiments.validate.cells import SINGLE_DEVICE
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 
@@ -19,6 +20,8 @@ def test_each_cell_says_what_was_predicted_measured_and_planned_for(tmp_path, mo
     monkeypatch.setattr(memory, "EAGER", ("baseline",))
     monkeypatch.setattr(memory, "PLANNED", ("flashneuron", "zero_offload"))
     monkeypatch.setattr(compilation, "POLICIES", ("eager",))
+    monkeypatch.setattr(numerics, "ROWS", ())
+    monkeypatch.setattr(numerics, "MATMULS", ())
     out = tmp_path / "evidence.json"
     assert main(["--device", "cpu", "--out", str(out)]) == 0
     cells = {cell["policy"]: cell for cell in loads(out.read_bytes(), "evidence")["cells"]}
@@ -40,3 +43,14 @@ def test_capacities_begin_with_the_tightest(monkeypatch):
     found = memory.capacities(step)
     assert found[-1] == step.live_peak and found == sorted(found)
     assert found[0] >= step.op_need.max()
+
+
+def test_what_needs_a_gpu_is_unsupported_and_not_failed_on_a_processor(monkeypatch):
+    if torch.cuda.is_available():
+        pytest.skip("this host has a GPU")
+    floats = next(row for row in numerics.ROWS if row.knobs.get("number") == "float")
+    monkeypatch.setattr(numerics, "ROWS", (floats,))
+    found = list(numerics.cells("cpu", silent))
+    assert len(found) == 1 + len(numerics.MATMULS)
+    assert {cell.status for cell in found} == {"infeasible"}
+    assert all(": unsupported here: " in (cell.reason or "") for cell in found)

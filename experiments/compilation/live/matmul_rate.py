@@ -1,0 +1,52 @@
+"""Our Triton matmul beside cuBLAS on this GPU: how much of its speed, and whether both multiply the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from experiments.compilation.live.backends.base import unsupported
+from experiments.compilation.live.triton_kernels.interpreter import installed
+from experiments.compilation.live.verify import TOLERANCE
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Median seconds of one product by each, and the largest difference over the largest result."""
+
+    triton: float
+    cublas: float
+    difference: float
+    tolerance: float
+
+    @property
+    def share(self) -> float:
+        """Of cuBLAS's speed."""
+        return self.cublas / self.triton
+
+    @property
+    def agrees(self) -> bool:
+        return self.difference <= self.tolerance
+
+
+def beside_cublas(size: int, dtype: str) -> Rate:
+    """Square matrices of ``size``; ``Infeasible`` where there is no GPU or no Triton. float32 is not cut to TF32."""
+    if not torch.cuda.is_available():
+        raise unsupported("there is no NVIDIA GPU", "triton matmul")
+    if not installed():
+        raise unsupported("Triton is not installed (CUDA builds of torch bring it)", "triton matmul")
+    from triton.testing import do_bench
+
+    from experiments.compilation.live.triton_kernels import tuning
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    kind = getattr(torch, dtype)
+    a, b = (torch.randn(size, size, generator=generator, device="cuda").to(kind) for _ in range(2))
+    ours, theirs = tuning.matmul(a, b), a @ b
+    difference = float((ours.double() - theirs.double()).abs().max() / theirs.double().abs().max())
+    seconds = [
+        float(do_bench(call, return_mode="median")) / 1e3
+        for call in (lambda: tuning.matmul(a, b), lambda: a @ b)
+    ]
+    return Rate(seconds[0], seconds[1], difference, TOLERANCE[kind])

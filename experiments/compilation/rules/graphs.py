@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from experiments.compilation.interface import INPUT, OP, Graph, Node, Workbench
 from experiments.compilation.rules.terms import BROADCAST, CHANNELS, FEATURES, LEAF, RESULT, Call, Terms
@@ -45,13 +46,26 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class TermGraph:
-    """``order`` are the live terms that a call computes, inputs first; ``readers`` their and their inputs' readers."""
+    """The terms that ``roots`` need; all but these is found when first asked for (most graphs are seen again)."""
 
     roots: tuple[int, ...]
-    order: tuple[int, ...]
-    readers: Readers
-    cost: float
+    prices: Prices
     step: Step | None = None
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The live terms that a call computes, inputs first."""
+        return self.prices.live(self.roots)
+
+    @cached_property
+    def readers(self) -> Readers:
+        """Of every live term and its inputs those that read it."""
+        return self.prices.readers(self.order, self.roots)
+
+    @cached_property
+    def cost(self) -> float:
+        """Seconds: every live term once."""
+        return sum(self.prices.charge(number, self.readers.__getitem__) for number in self.order)
 
     def steps(self) -> list[Step]:
         return self.step.all() if self.step else []
@@ -68,17 +82,18 @@ class Prices:
         self._products: dict[int, int] = {}
 
     def graph(self, roots: tuple[int, ...], step: Step | None = None) -> TermGraph:
-        order = self._live(roots)
-        readers: dict[int, list[int]] = {number: [] for number in order}
+        return TermGraph(roots, self, step)
+
+    def readers(self, order: Sequence[int], roots: Sequence[int]) -> Readers:
+        found: dict[int, list[int]] = {number: [] for number in order}
         for number in order:
             for source in dict.fromkeys(self.terms[number].inputs):
-                readers.setdefault(source, []).append(number)
+                found.setdefault(source, []).append(number)
         for number in dict.fromkeys(roots):
-            readers.setdefault(number, []).append(OUTSIDE)
-        cost = sum(self.charge(number, readers.__getitem__) for number in order)
-        return TermGraph(roots, tuple(order), readers, cost, step)
+            found.setdefault(number, []).append(OUTSIDE)
+        return found
 
-    def _live(self, roots: tuple[int, ...]) -> list[int]:
+    def live(self, roots: Sequence[int]) -> tuple[int, ...]:
         """Terms that are not free, each after its inputs."""
         order: list[int] = []
         done: set[int] = set()
@@ -92,7 +107,7 @@ class Prices:
                 done.add(number)
                 waiting.append((number, True))
                 waiting += [(source, False) for source in reversed(terms[number].inputs)]
-        return order
+        return tuple(order)
 
     def charge(self, number: int, readers: ReadersOf) -> float:
         """Seconds of one term beside its readers; 0 for what is free, or computed inside its readers' calls."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.compilation import simulator
-from experiments.compilation.interface import CompilationPolicy
+from experiments.compilation.interface import CompilationPolicy, RewritePolicy
 from experiments.compilation.interface.tuning import TuningPolicy
 from experiments.compilation.kernels.plan import TilePolicy
 from experiments.compilation.planning.launches import LaunchPolicy
@@ -17,10 +17,11 @@ from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress
-from experiments.core.spec import Result, RunSpec
+from experiments.core.spec import Result, RunSpec, Workload
 from experiments.hardware import resolve
 from experiments.sources import load
 from experiments.workloads.model import ModelSource
+from experiments.workloads.substitutions import Substitutions
 
 if TYPE_CHECKING:
     from experiments.compilation.live.runner import Trial
@@ -46,10 +47,21 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     live = registry.load_module("compilation", "live")
     try:
         file = None if source.zoo else Path(spec.workload.source)
-        trial = live.carry_out(source, policy, spec.seed, progress, sheet, file)
+        trial = live.carry_out(source, policy, spec.seed, progress, sheet, file, _rules(spec, policy))
     except live.CompilationFailed as error:
         return Result(status="failed", reason=str(error), workload_sha256=loaded.sha256)
     return _result(trial, loaded.sha256, simulated=sheet is not None)
+
+
+def _rules(spec: RunSpec, policy: CompilationPolicy) -> Substitutions | None:
+    """The rules in the workload's side file, for a policy that reads some."""
+    extra = spec.workload.options.extra
+    if extra is None or not (isinstance(policy, RewritePolicy) and policy.takes_rules):
+        return None
+    held = load(Workload(extra))
+    if not isinstance(held.value, Substitutions):
+        raise BadInput(f"is {held.kind} ({held.format})", extra, "substitution rules")
+    return held.value
 
 
 def _result(trial: Trial, sha256: str, simulated: bool) -> Result:

@@ -16,6 +16,7 @@ from experiments.compilation.interface.graph import Graph, Node, Ref
 from experiments.core.knobs import knob
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress
+from experiments.workloads.substitutions import Substitutions
 
 #: How a rewritten graph's results relate to the original's. ``exact``: the same numbers wherever arithmetic is exact
 #: (integers), only memory layout or order of independent work differs. ``reassociated``: equal in real arithmetic,
@@ -107,6 +108,11 @@ class Workbench(Protocol):
     @property
     def progress(self) -> Progress: ...
 
+    @property
+    def rules(self) -> Substitutions | None:
+        """The substitution rules that the workload's side file holds (``options.extra``)."""
+        ...
+
     def seconds(self, node: Node, graph: Graph) -> float:
         """One call of ``node``; 0 for what is no op or is computed once."""
         ...
@@ -143,6 +149,8 @@ class RewritePolicy(CompilationPolicy):
     """Asked for another graph that computes the same."""
 
     modes: ClassVar[tuple[str, ...]] = ("measured", "simulated")
+    #: Whether the workload's side file is read as its substitution rules.
+    takes_rules: ClassVar[bool] = False
 
     def instead(self, graph: Graph) -> Recipe | None:
         """A library's recipe to follow instead of rewriting, where a knob asks for that."""

@@ -23,6 +23,7 @@ from experiments.hardware.roofline import op_time
 from experiments.profiling import cache
 from experiments.profiling.cost import bytes_moved, flops
 from experiments.profiling.timing import device_name, new_clock
+from experiments.workloads.substitutions import Substitutions
 
 #: An op is timed for at least this long and this often.
 LEAST_SECONDS, FEWEST_CALLS, MOST_CALLS = 5e-3, 3, 100
@@ -50,9 +51,11 @@ class Bench:
         prices: Prices,
         progress: Progress = silent,
         calibrator: Calibrator | None = None,
+        rules: Substitutions | None = None,
     ) -> None:
         self.types = types
         self.progress = progress
+        self.rules = rules
         self._calibrator = calibrator
         self._prices = prices
         self._known: dict[Any, tuple[float, Work]] = {}

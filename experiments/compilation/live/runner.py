@@ -32,6 +32,7 @@ from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.hardware.parts import Device
 from experiments.workloads.model import ModelSource
+from experiments.workloads.substitutions import Substitutions
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,10 @@ def carry_out(
     progress: Progress,
     sheet: Device | None = None,
     file: Path | None = None,
+    rules: Substitutions | None = None,
 ) -> Trial:
     """Build the model on this host's device and do what ``policy`` says. With a ``sheet`` the costs are that device's,
-    by roofline, and nothing is timed.
+    by roofline, and nothing is timed. ``rules`` are those of the workload's side file.
     """
     progress(0.05, "building the model")
     task = prepare(source, policy.training, seed, part(progress, 0.3, 0.7), file)
@@ -74,7 +76,11 @@ def carry_out(
             raise BadInput(f"{recipe.backend} is run, not priced", "mode", "measured, on local hardware")
         return _follow(recipe, task, seed, progress)
     prices: Prices = Roofline(sheet) if sheet else Measured(task.device)
-    return _rewrite(policy, task, prices, seed, progress)
+    bench = Bench(Inference(task.device), prices, part(progress, 0.2, 0.6), Calibrator(task), rules)
+    trial = _rewrite(policy, task, bench, seed, progress, timed=sheet is None)
+    if isinstance(prices, Measured):
+        prices.keep()
+    return trial
 
 
 def _follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> Trial:
@@ -97,9 +103,10 @@ def _controlled(policy: ControlPolicy, task: Task, seed: int, progress: Progress
     return Trial(task, compiled, checked, _timed(task, compiled, checked, progress), recipe)
 
 
-def _rewrite(policy: RewritePolicy, task: Task, prices: Prices, seed: int, progress: Progress) -> Trial:
+def _rewrite(
+    policy: RewritePolicy, task: Task, bench: Bench, seed: int, progress: Progress, timed: bool
+) -> Trial:
     original = task.graph
-    bench = Bench(Inference(task.device), prices, part(progress, 0.2, 0.6), Calibrator(task))
     with clocked() as clock:
         rewritten = policy.rewrite(original, bench)
         found = violations(rewritten.graph, original)
@@ -110,9 +117,7 @@ def _rewrite(policy: RewritePolicy, task: Task, prices: Prices, seed: int, progr
     parameters = parameters_of(module, task.module) if task.training else None
     compiled = Compiled(module, clock.wall, clock.cpu, parameters=parameters)
     checked, compiled = _judged(task, compiled, rewritten, seed, progress)
-    timing = None if isinstance(prices, Roofline) else _timed(task, compiled, checked, progress)
-    if isinstance(prices, Measured):
-        prices.keep()
+    timing = _timed(task, compiled, checked, progress) if timed else None
     return Trial(task, compiled, checked, timing, None, rewritten, bench)
 
 

@@ -6,6 +6,7 @@ and order stay; anything else is a new node. Free terms are nodes that are compu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from experiments.compilation.interface import Applied, Draft, Graph, Ref, Types, mapped
@@ -20,6 +21,7 @@ class Emission:
     def __init__(self, source: Imported, prices: Prices, final: TermGraph, types: Types) -> None:
         self.terms, self.prices, self.final, self.source = source.terms, prices, final, source
         self.draft = Draft(source.graph, types)
+        self.folded: tuple[str, ...] = ()
         self._made: dict[int, Ref] = {}
         self._kept = {self.terms[n].origin for n in final.order if self.terms[n].kind != LEAF} - {""}
 
@@ -31,7 +33,18 @@ class Emission:
         output = self.source.graph.output
         roots = iter(self.final.roots)
         self.draft.rewire(output.name, *mapped(output.arguments, lambda _: self._value(next(roots))))
-        return self.draft.finish()
+        for ref, number in self.source.values.items():
+            if ref.node in self.source.merged:
+                self.draft.replace(ref, self._value(number))
+        return self._folded(self.draft.finish())
+
+    def _folded(self, made: Graph) -> Graph:
+        """``made`` with the input graph's own ops on constants computed once."""
+        free = {term.origin for term in self.source.terms if term.free and term.kind != LEAF}
+        self.folded = tuple(node.name for node in made.ops if node.name in free and not node.once)
+        return Graph(
+            tuple(replace(node, once=True) if node.name in self.folded else node for node in made.nodes)
+        )
 
     def applied(self, final: Graph) -> tuple[Applied, ...]:
         """The steps by the names of their nodes in the input, and of what is left of their results in ``final``."""
@@ -43,6 +56,8 @@ class Emission:
                 left = [later.moved.get(number, number) for number in left]
             made = tuple(name for name in self._names(tuple(left)) if name in final.by_name)
             found.append(Applied(step.rule, self._names(step.took), made))
+        found += [Applied("equal to an earlier op", (n,), (o,)) for n, o in self.source.merged.items()]
+        found += [Applied("depends on constants only", (name,), (name,)) for name in self.folded]
         return tuple(found)
 
     def _names(self, numbers: tuple[int, ...]) -> tuple[str, ...]:

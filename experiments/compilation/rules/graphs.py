@@ -7,7 +7,7 @@ reads, a concatenation of concatenations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,13 +25,14 @@ INSIDE_OTHERS = ("matmul", "conv2d", "concat", "ew_add")
 @dataclass(frozen=True)
 class Step:
     """One change on the way to a graph: the rule, the terms it took and those that it put in their place; ``moved``
-    says what became of every term that it changed, those above included.
+    says what became of every term that it changed, those above included; ``added`` are all terms made for it.
     """
 
     rule: str
     took: tuple[int, ...]
     made: tuple[int, ...]
     moved: Mapping[int, int]
+    added: Set[int]
     before: Step | None = None
 
     def all(self) -> list[Step]:
@@ -230,7 +231,7 @@ def again(terms: Terms, number: int, new: Mapping[int, int]) -> int | None:
     if not any(source in new for source in term.inputs):
         return None
     inputs = tuple(new.get(source, source) for source in term.inputs)
-    made = terms.remade(term, inputs)
+    made = terms.made(term.kind, term.data, inputs)
     if not made.origin and not made.successor:
         made.successor = term.origin or term.successor
     return made.number

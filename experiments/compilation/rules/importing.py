@@ -46,9 +46,11 @@ def _add(node: Node, found: Imported) -> None:
     if not node.anchored and node.target in _READERS and len(node.outputs) == 1:
         number = _in_algebra(node, found)
     if number is None:
-        number = found.terms.make(ATEN, _opaque(node), inputs)
+        number = found.terms.made(ATEN, _opaque(node), tuple(inputs)).number
     term = found.terms[number]
-    if term.origin or term.kind == RESULT:
+    if term.kind == ATEN and term.data.call.target != node.target:
+        term.successor = node.name  # a view of what equal ops made simpler: it became a copy
+    elif term.origin or term.kind == RESULT:
         found.merged[node.name] = term.origin or found.terms[term.inputs[0]].origin
     else:
         term.origin, term.covers = node.name, _between(found.terms, number, set(inputs))

@@ -7,12 +7,14 @@ search takes it out of its queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from experiments.compilation.interface import IllTyped
-from experiments.compilation.rules.graphs import OUTSIDE, Prices, Step, TermGraph, again, rebuilt
+from experiments.compilation.rules.canonical import ALGEBRA
+from experiments.compilation.rules.graphs import INSIDE_OTHERS, OUTSIDE, Prices, Step, TermGraph, again, rebuilt
 from experiments.compilation.rules.matcher import Match, Matcher
 from experiments.compilation.rules.search import Successor
 from experiments.compilation.rules.terms import LEAF, Terms
@@ -43,12 +45,15 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How a graph came from another: what became of its terms, and those whose neighbourhood is another now."""
+    """How a graph came from another: what became of its terms, those whose own state is another now, and all those
+    whose readers are.
+    """
 
     options: list[Option]
     moved: Mapping[int, int]
     removed: Set[int]
     changed: Set[int]
+    seen: Set[int]
 
 
 class RewriteSpace:
@@ -64,7 +69,7 @@ class RewriteSpace:
         self.terms = prices.terms
         self.refused: dict[str, str] = {}
         self._targets: dict[tuple[str, tuple[int, ...]], Mapping[int, int]] = {}
-        self._origins: dict[tuple[int, ...], Origin] = {}
+        self._origins: MutableMapping[TermGraph, Origin] = WeakKeyDictionary()
         self._parts: dict[tuple[int, ...], Set[int]] | None = None
 
     def within(self, state: TermGraph, part: Set[int] | None) -> None:
@@ -97,7 +102,7 @@ class RewriteSpace:
 
     def options(self, state: TermGraph) -> list[Option]:
         """All applicable matches in ``state``."""
-        origin = self._origins.pop(state.roots, None)
+        origin = self._origins.pop(state, None)
         if origin is None:
             return self._fresh(state, None, set())
         kept = list(self._inherited(state, origin))
@@ -126,7 +131,7 @@ class RewriteSpace:
 
     def _seen_from(self, state: TermGraph, origin: Origin) -> list[int]:
         """Terms from which a pattern reaches what changed, in the graph's order."""
-        edge = {origin.moved.get(number, number) for number in origin.changed}
+        edge = {origin.moved.get(number, number) for number in origin.seen}
         found = set(edge)
         for _ in range(self.matcher.height):
             edge = {r for n in edge for r in state.readers.get(n, ()) if r != OUTSIDE} - found
@@ -177,12 +182,13 @@ class RewriteSpace:
             self.refused[rewrite.rule] = str(error)
             return None
         roots = tuple(moved.get(number, number) for number in state.roots)
-        step = Step(rewrite.rule, rewrite.took, tuple(rewrite.replaced.values()), moved, state.step)
+        made_of = tuple(rewrite.replaced.values())
+        step = Step(rewrite.rule, rewrite.took, made_of, moved, change.inside, state.step)
         made = self.prices.graph(roots, step)
-        self._origins[roots] = Origin(options, moved, change.removed, change.touched)
+        self._origins[made] = Origin(options, moved, change.removed, change.touched, change.seen)
         if self._parts is not None:
             part = self._parts[state.roots]
-            self._parts[roots] = {moved.get(number, number) for number in part} | change.added
+            self._parts[roots] = {moved.get(number, number) for number in part} | change.inside
         return made
 
 
@@ -194,7 +200,7 @@ class _Change:
         self.readers: dict[int, list[int]] = {}
         self.added: set[int] = set()
         self.removed: set[int] = set()
-        moved = self._moved_readers(replaced)
+        self.moved = moved = self._moved_readers(replaced)
         for old, new in [*replaced.items(), *moved.items()]:
             after = [moved.get(r, r) for r in self._before(old) if r not in replaced]
             self._add(new)
@@ -204,15 +210,21 @@ class _Change:
             self._remove(old)
 
     def _moved_readers(self, replaced: Mapping[int, int]) -> dict[int, int]:
-        """The direct readers of what is replaced, on their new inputs."""
-        moved = {}
-        for old in replaced:
-            for reader in self._before(old):
-                if reader != OUTSIDE and reader not in replaced and reader not in moved:
-                    new = again(self.terms, reader, replaced)
-                    assert new is not None
-                    moved[reader] = new
-        return moved
+        """The readers of what is replaced, on their new inputs, and theirs where one may be inside the other."""
+        found: set[int] = set()
+        waiting = list(replaced)
+        while waiting:
+            for reader in self._before(waiting.pop()):
+                if reader != OUTSIDE and reader not in replaced and reader not in found:
+                    found.add(reader)
+                    if self._may_be_inside(reader):
+                        waiting.append(reader)
+        new = dict(replaced)
+        for reader in sorted(found):  # a term's inputs have lower numbers
+            made = again(self.terms, reader, new)
+            assert made is not None
+            new[reader] = made
+        return {reader: new[reader] for reader in found}
 
     def _before(self, number: int) -> Sequence[int]:
         return self.state.readers.get(number, ())
@@ -231,7 +243,9 @@ class _Change:
             return
         self.added.add(number)
         for source in dict.fromkeys(term.inputs):
-            self._after(source).append(number)
+            held = self._after(source)
+            if number not in held:
+                held.append(number)
             self._add(source)
 
     def _remove(self, number: int) -> None:
@@ -246,13 +260,29 @@ class _Change:
                 self._remove(source)
 
     @property
+    def inside(self) -> Set[int]:
+        """What is new of the change itself: its readers on new inputs left out."""
+        return self.added - set(self.moved.values())
+
+    @property
     def touched(self) -> frozenset[int]:
-        """All terms whose readers, or whose own state, the change's figure depends on."""
-        return frozenset(self.readers) | self.removed | self.added | self._around()
+        """All terms whose own state, or whose readers' state, the change's figure depends on."""
+        matched = {n for n in self.readers if self.terms[n].kind in ALGEBRA and not self.terms[n].free}
+        return frozenset(matched | self.removed | self.added | self._around())
+
+    @property
+    def seen(self) -> frozenset[int]:
+        """All terms that are new, gone, or have other readers."""
+        return frozenset(self.readers) | self.removed | self.added
 
     def _around(self) -> set[int]:
-        live = {number for number in self.readers if self._live(number)}
-        return live | {reader for n in live for reader in self.readers[n] if reader != OUTSIDE}
+        """The terms whose charge depends on readers that are others now, and those that may have room for them."""
+        live = {n for n in self.readers if self._may_be_inside(n) and self._live(n)}
+        around = {r for n in live for r in self.readers[n] if r != OUTSIDE and self._may_be_inside(r)}
+        return live | around
+
+    def _may_be_inside(self, number: int) -> bool:
+        return self.terms[number].kind in INSIDE_OTHERS
 
     def cost(self) -> float:
         kept = {number for number in self._around() if self._live(number)} - self.removed - self.added

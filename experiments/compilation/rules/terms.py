@@ -3,7 +3,8 @@
 A graph is then the tuple of its outputs' terms, two graphs are equal when these are, and replacing one term leaves all
 others what they were, with their types, prices and matches. Kinds are those of the rules' algebra and four more:
 ``leaf`` (an input or constant), ``aten`` (any other op), ``result`` (one of several results) and ``broadcast`` (a
-vector spread along an axis: biases). A term that depends on constants only is ``free``: it is computed once.
+vector spread along an axis: biases). A term that depends on constants only is ``free``: it is computed once, as TASO
+does at the end of its search, unless that would keep a huge result.
 
 Simplified while made: transposes of transposes, a split of what was just concatenated and the other way round, a
 concatenation of biases (it is the bias of concatenations), a transpose of concatenated weights.
@@ -11,7 +12,7 @@ concatenation of biases (it is the bias of concatenations), a transpose of conca
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ LEAF, ATEN, RESULT, BROADCAST, COLUMN = "leaf", "aten", "result", "broadcast", "
 FEATURES, CHANNELS = -1, -3
 #: Views that ask for a certain layout, and the op that gives the same of any layout.
 VIEWS, RESHAPE = ("aten.view.default",), "aten.reshape.default"
+#: An op on constants is computed once unless its result has more bytes than this, and than what it reads.
+MOST_FOLDED = 2**26
 ADDITION = {"ew_add": "aten.add.Tensor", "ew_mul": "aten.mul.Tensor"}
 
 
@@ -77,6 +80,9 @@ class Terms:
     def __len__(self) -> int:
         return len(self._terms)
 
+    def __iter__(self) -> Iterator[Term]:
+        return iter(self._terms)
+
     def type(self, number: int) -> TensorType:
         """Of a term with one result, or of one result."""
         term = self._terms[number]
@@ -101,18 +107,28 @@ class Terms:
         known = self._known.get((kind, data, inputs))
         if known is not None:
             return known
-        free = all(self._terms[number].free for number in inputs) and not (kind == ATEN and data.own)
-        return self._add(kind, data, inputs, self._types(kind, data, inputs), free)
+        types = self._types(kind, data, inputs)
+        free = all(self._terms[number].free for number in inputs) and not (
+            kind == ATEN and (data.own or self._bytes(types) > max(MOST_FOLDED, self._read(inputs)))
+        )
+        return self._add(kind, data, inputs, types, free)
 
-    def remade(self, term: Term, inputs: tuple[int, ...]) -> Term:
-        """The same op on other inputs; a view that cannot be taken of how they lie in memory copies instead."""
+    @staticmethod
+    def _bytes(types: Sequence[TensorType | None]) -> int:
+        return sum(kind.bytes for kind in types if kind is not None)
+
+    def _read(self, inputs: tuple[int, ...]) -> int:
+        return sum(self._bytes(self._terms[number].types) for number in inputs)
+
+    def made(self, kind: str, data: Any, inputs: tuple[int, ...]) -> Term:
+        """``make``, where a view that cannot be taken of how its input lies in memory copies instead."""
         try:
-            return self._terms[self.make(term.kind, term.data, inputs)]
+            return self._terms[self.make(kind, data, inputs)]
         except IllTyped:
-            if term.kind != ATEN or term.data.call.target not in VIEWS:
+            if kind != ATEN or data.call.target not in VIEWS:
                 raise
-        call = Call(RESHAPE, term.data.call.arguments, term.data.call.keywords)
-        return self._terms[self.make(ATEN, Opaque(call, term.data.own), inputs)]
+        call = Call(RESHAPE, data.call.arguments, data.call.keywords)
+        return self._terms[self.make(ATEN, Opaque(call, data.own), inputs)]
 
     def _add(
         self,

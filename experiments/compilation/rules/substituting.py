@@ -1,0 +1,77 @@
+"""What policies that search by substitution rules share: where rules come from, what each must have shown, the search.
+
+Rules are those of the workload's side file (``options.extra``: TASO's protobuf, FlexFlow's JSON), else those that this
+lab's own generator found (``standard``). Every rule is tested exactly before it is used, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
+from experiments.compilation.rules.optimise import Rulebook, Strategy, optimised, rulebook
+from experiments.compilation.rules.proof import PROVED, proved
+from experiments.compilation.rules.search import Limits
+from experiments.compilation.rules.standard import standard_verdicts
+from experiments.compilation.rules.strategies import Whole
+from experiments.compilation.rules.verdicts import Verdict, verdicts
+from experiments.core.knobs import knob
+from experiments.core.progress import Progress, part
+from experiments.workloads.substitutions import Substitution, Substitutions
+
+TESTED, AND_PROVED = "tested", "tested and proved"
+#: Share of the progress that judging rules takes.
+JUDGING = 0.3
+
+
+@dataclass(frozen=True)
+class SubstitutionPolicy(RewritePolicy):
+    """Searches graphs that rules lead to, by cost."""
+
+    takes_rules: ClassVar[bool] = True
+
+    alpha: float = knob(1.0, "a graph is followed below this many times the best cost", low=0.0, high=10.0)
+    budget: int = knob(1000, "graphs that are expanded; 0 applies no rule", low=0, high=10**6)
+    verdict: str = knob(
+        TESTED, "what a rule must have shown; a proof needs Z3 and seconds", choices=(TESTED, AND_PROVED)
+    )
+    seconds: float = knob(0.0, "end the search after this long; 0 does not", low=0.0, unit="s")
+
+    def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
+        if self.training:
+            reason = "the weights change in every step: nothing of them can be computed once"
+            return Rewritten(graph, refused={"graph": reason})
+        rules = self.judged(bench.rules, part(bench.progress, 0.0, JUDGING))
+        limits = Limits(self.alpha, self.budget, seconds=self.seconds or math.inf)
+        return optimised(graph, bench, rules, limits, self.strategy(), part(bench.progress, JUDGING, 1.0))
+
+    def strategy(self) -> Strategy:
+        return Whole()
+
+    def judged(self, file: Substitutions | None, progress: Progress) -> Rulebook:
+        """The rules that may be applied."""
+        if file is None:
+            return self._proved(standard_verdicts(self.verdict == AND_PROVED))
+        kept, moving = algebraic(file.rules)
+        found = self._proved(verdicts(kept, proved if self.verdict == AND_PROVED else None, progress))
+        if moving:
+            found = replace(found, refused={**found.refused, f"{moving} rules": "move data among devices"})
+        return found
+
+    def _proved(self, found: Sequence[Verdict]) -> Rulebook:
+        """All that are usable; where a proof is wanted too, those that have one."""
+        book = rulebook(found)
+        if self.verdict == TESTED:
+            return book
+        without = {one.name: "not proved" for one in found if one.proof != PROVED}
+        kept = tuple(one for one in book.patterns if one.rule.name not in without)
+        return Rulebook(kept, {**without, **book.refused})
+
+
+def algebraic(rules: Sequence[Substitution]) -> tuple[list[Substitution], int]:
+    """The rules that compute only, and how many others there are."""
+    kept = [rule for rule in rules if rule.parallel == "none"]
+    return kept, len(rules) - len(kept)

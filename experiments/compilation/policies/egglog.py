@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
-from experiments.compilation.rules.optimise import rulebook
-from experiments.compilation.rules.standard import standard_verdicts
+from experiments.compilation.rules.substituting import rules_of
 from experiments.compilation.saturation.optimise import saturated
 from experiments.compilation.saturation.saturate import Bounds
 from experiments.core.knobs import knob
@@ -23,6 +22,7 @@ class Egglog(RewritePolicy):
     """Holds all rewrites of a graph at once and selects the cheapest one that they lead to."""
 
     name: ClassVar[str] = "egglog"
+    takes_rules: ClassVar[bool] = True
 
     rounds: int = knob(8, "times that rules are applied to all that is there", low=1, high=100)
     terms: int = knob(20_000, "terms at which the e-graph stops growing", low=100, high=1_000_000)
@@ -30,4 +30,4 @@ class Egglog(RewritePolicy):
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         bounds = Bounds(self.rounds, self.terms, self.seconds)
-        return saturated(graph, bench, rulebook(standard_verdicts()), bounds)
+        return saturated(graph, bench, rules_of(bench.rules), bounds)

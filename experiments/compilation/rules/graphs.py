@@ -32,8 +32,8 @@ class Step:
     took: tuple[int, ...]
     made: tuple[int, ...]
     moved: Mapping[int, int]
-    added: Set[int]
     before: Step | None = None
+    added: Set[int] = frozenset()
 
     def all(self) -> list[Step]:
         """The steps in the order done."""

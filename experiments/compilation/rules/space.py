@@ -14,7 +14,15 @@ from weakref import WeakKeyDictionary
 
 from experiments.compilation.interface import IllTyped
 from experiments.compilation.rules.canonical import ALGEBRA
-from experiments.compilation.rules.graphs import INSIDE_OTHERS, OUTSIDE, Prices, Step, TermGraph, again, rebuilt
+from experiments.compilation.rules.graphs import (
+    INSIDE_OTHERS,
+    OUTSIDE,
+    Prices,
+    Step,
+    TermGraph,
+    again,
+    rebuilt,
+)
 from experiments.compilation.rules.matcher import Match, Matcher
 from experiments.compilation.rules.search import Successor
 from experiments.compilation.rules.terms import LEAF, Terms
@@ -183,7 +191,7 @@ class RewriteSpace:
             return None
         roots = tuple(moved.get(number, number) for number in state.roots)
         made_of = tuple(rewrite.replaced.values())
-        step = Step(rewrite.rule, rewrite.took, made_of, moved, change.inside, state.step)
+        step = Step(rewrite.rule, rewrite.took, made_of, moved, state.step, change.inside)
         made = self.prices.graph(roots, step)
         self._origins[made] = Origin(options, moved, change.removed, change.touched, change.seen)
         if self._parts is not None:

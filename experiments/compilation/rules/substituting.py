@@ -19,8 +19,8 @@ from experiments.compilation.rules.standard import standard_verdicts
 from experiments.compilation.rules.strategies import Whole
 from experiments.compilation.rules.verdicts import Verdict, verdicts
 from experiments.core.knobs import knob
-from experiments.core.progress import Progress, part
-from experiments.workloads.substitutions import Substitution, Substitutions
+from experiments.core.progress import Progress, part, silent
+from experiments.workloads.substitutions import Substitutions
 
 TESTED, AND_PROVED = "tested", "tested and proved"
 #: Share of the progress that judging rules takes.
@@ -44,34 +44,29 @@ class SubstitutionPolicy(RewritePolicy):
         if self.training:
             reason = "the weights change in every step: nothing of them can be computed once"
             return Rewritten(graph, refused={"graph": reason})
-        rules = self.judged(bench.rules, part(bench.progress, 0.0, JUDGING))
+        rules = rules_of(bench.rules, self.verdict == AND_PROVED, part(bench.progress, 0.0, JUDGING))
         limits = Limits(self.alpha, self.budget, seconds=self.seconds or math.inf)
         return optimised(graph, bench, rules, limits, self.strategy(), part(bench.progress, JUDGING, 1.0))
 
     def strategy(self) -> Strategy:
         return Whole()
 
-    def judged(self, file: Substitutions | None, progress: Progress) -> Rulebook:
-        """The rules that may be applied."""
-        if file is None:
-            return self._proved(standard_verdicts(self.verdict == AND_PROVED))
-        kept, moving = algebraic(file.rules)
-        found = self._proved(verdicts(kept, proved if self.verdict == AND_PROVED else None, progress))
-        if moving:
-            found = replace(found, refused={**found.refused, f"{moving} rules": "move data among devices"})
-        return found
 
-    def _proved(self, found: Sequence[Verdict]) -> Rulebook:
-        """All that are usable; where a proof is wanted too, those that have one."""
-        book = rulebook(found)
-        if self.verdict == TESTED:
-            return book
-        without = {one.name: "not proved" for one in found if one.proof != PROVED}
-        kept = tuple(one for one in book.patterns if one.rule.name not in without)
-        return Rulebook(kept, {**without, **book.refused})
+def rules_of(file: Substitutions | None, prove: bool = False, progress: Progress = silent) -> Rulebook:
+    """The rules of ``file``, or this lab's own, that may be applied: tested, and with ``prove`` proved too."""
+    if file is None:
+        return _usable(standard_verdicts(prove), prove)
+    kept = [rule for rule in file.rules if rule.parallel == "none"]
+    book = _usable(verdicts(kept, proved if prove else None, progress), prove)
+    moving = len(file.rules) - len(kept)
+    return replace(
+        book,
+        refused={**book.refused, f"{moving} rules": "move data among devices"} if moving else book.refused,
+    )
 
 
-def algebraic(rules: Sequence[Substitution]) -> tuple[list[Substitution], int]:
-    """The rules that compute only, and how many others there are."""
-    kept = [rule for rule in rules if rule.parallel == "none"]
-    return kept, len(rules) - len(kept)
+def _usable(found: Sequence[Verdict], prove: bool) -> Rulebook:
+    book = rulebook(found)
+    without = {one.name: "not proved" for one in found if prove and one.proof != PROVED}
+    kept = tuple(one for one in book.patterns if one.rule.name not in without)
+    return Rulebook(kept, {**without, **book.refused})

@@ -59,6 +59,7 @@ compile_time                     s          lower   compile time
 compile_cpu_time                 s          lower   processor time of compiling, the C++ compiler's too
 speedup                          ratio      higher  speed-up over eager
 break_even                       calls      lower   calls until compiling has paid back
+traffic_ratio                    ratio      lower   memory traffic over that of operators by themselves
 speedup_over_tensorflow          ratio      higher  TensorFlow's recorded time over ours
 speedup_over_tvm                 ratio      higher  TVM's recorded time over ours
 speedup_over_ansor               ratio      higher  Ansor's recorded time over ours

@@ -62,12 +62,12 @@ def _multiples(extent: int, base: int, slack: float) -> list[int]:
 def reduction_steps(expression: Expression, architecture: Architecture) -> list[list[int]]:
     """Steps along every reduced axis: a transaction, fourfold, up to 32 or the axis.
 
-    A row-wise expression takes its rows whole where shared memory holds one; it needs them twice.
+    A row-wise expression needs its rows twice: they may also be taken whole where shared memory holds two.
     """
     row = math.prod(expression.reduction) * sum(access.element_bytes for access in expression.inputs)
-    if expression.rowwise and row <= architecture.units.shared_bytes_per_block // 2:
-        return [[extent] for extent in expression.reduction]
-    return [_steps(extent, transaction(expression, architecture)) for extent in expression.reduction]
+    whole = expression.rowwise and row <= architecture.units.shared_bytes_per_block // 2
+    first = transaction(expression, architecture)
+    return [sorted({*_steps(extent, first), *([extent] * whole)}) for extent in expression.reduction]
 
 
 def _steps(extent: int, first: int) -> list[int]:

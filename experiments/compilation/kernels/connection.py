@@ -6,6 +6,7 @@ with what else they need; it is kept if the time that it saves over single kerne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from experiments.compilation.kernels.architecture import Architecture
@@ -76,7 +77,7 @@ class Welding:
             added = self._added(waiting.pop(0), best.group.names, taken)
             if added is None:
                 continue
-            kernel = self._fused(best.group, added)
+            kernel = self.together(best.group.names | added)
             if kernel is not None and kernel.apart - kernel.seconds >= gain:
                 best, gain = kernel, kernel.apart - kernel.seconds
                 waiting += sorted(added, key=lambda name: self.graph.place[name])
@@ -95,19 +96,19 @@ class Welding:
             waiting += self.graph.by_name[current].reads
         return frozenset(added) if 0 < len(added) <= MOST_ADDED else None
 
-    def _fused(self, group: Group, added: frozenset[str]) -> Kernel | None:
-        names = group.names | added
+    def together(self, names: frozenset[str]) -> Kernel | None:
+        """``names`` as one kernel; ``None`` where a result is needed in it and in memory, or no tile fits."""
         if any(self._both(name, names) for name in names):
             return None
-        larger = group_of(self.graph, sorted(names))
-        found = self._tune(larger, False)
-        local = self._tune(larger, True) if _local(group, larger) else None
+        group = group_of(self.graph, sorted(names))
+        found = self._tune(group, False)
+        local = self._tune(group, True) if _local(group) else None
         in_registers = local is not None and (found is None or local[1] < found[1])
         chosen = local if in_registers else found
         if chosen is None:
             return None
         apart = sum(self.single(name).seconds for name in names)
-        return Kernel(larger, chosen[0], chosen[1], apart, in_registers)
+        return Kernel(group, chosen[0], chosen[1], apart, in_registers)
 
     def _both(self, name: str, names: frozenset[str]) -> bool:
         """Whether a result would be needed inside the kernel and in memory: there it is not complete in time."""
@@ -125,14 +126,33 @@ class Welding:
         return self._tuned[key]
 
 
-def _local(group: Group, larger: Group) -> bool:
+def _local(group: Group) -> bool:
     """Whether a reduction meets one element-wise reader: their connection may stay in registers."""
-    return (
-        len(group.nodes) == 1
-        and len(larger.nodes) == 2
-        and bool(larger.nodes[0].expression.reduced)
-        and not larger.nodes[1].expression.reduced
-    )
+    if len(group.nodes) != 2:
+        return False
+    first, second = group.nodes
+    return bool(first.expression.reduced) and not second.expression.reduced
+
+
+def launch_order(kernels: Sequence[Kernel], graph: TileGraph) -> tuple[Kernel, ...] | None:
+    """Kernels so that each comes after those whose results it reads, of several ready ones the first given.
+
+    ``None`` where two wait for one another.
+    """
+    waiting, done, order = list(kernels), set[str](), []
+    while waiting:
+        ready = next((kernel for kernel in waiting if _needs(kernel, graph) <= done), None)
+        if ready is None:
+            return None
+        waiting.remove(ready)
+        done |= ready.group.names
+        order.append(ready)
+    return tuple(order)
+
+
+def _needs(kernel: Kernel, graph: TileGraph) -> set[str]:
+    names = kernel.group.names
+    return {source for name in names for source in graph.by_name[name].reads} - names
 
 
 def _signature(group: Group) -> object:

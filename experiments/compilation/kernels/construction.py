@@ -6,9 +6,10 @@ delivers and the block's threads fill whole warps. Depth first, so that the firs
 on the path of best reuse. Tiles that may pad tensors by more are looked at only while too few are found.
 
 Where no tile can be bound by computation (little reuse: element-wise, short reductions) the border is taken: the last
-aligned tile on each path before a tile that does not fit. What is open in the paper and chosen here: a level also ends where growing gains no reuse;
-an operator whose whole intensity lies under the machine's balance is given up as soon as enough such border tiles are
-found; sizes from which no larger block fills whole warps are left out; one padding share looks at no more than ``ROUND`` tiles, all of them together at ``BUDGET``.
+aligned tile on each path before a tile that does not fit. What is open in the paper and chosen here: a level also ends
+where growing gains no reuse; an operator whose whole intensity lies under the machine's balance is given up as soon as enough such border tiles are
+found; whole rows of a row-wise operator stand beside what was found; sizes from which no larger block fills whole warps
+are left out; one padding share looks at no more than ``ROUND`` tiles, all of them together at ``BUDGET``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from experiments.compilation.kernels.alignment import reduction_steps, register_
 from experiments.compilation.kernels.architecture import Architecture
 from experiments.compilation.kernels.expression import Expression, Sizes
 from experiments.compilation.kernels.program import Program, aligned, fits, registers
-from experiments.compilation.kernels.shrinking import shrunk
+from experiments.compilation.kernels.shrinking import shrunk, sizes_on_the_way
 
 #: Shares by which a tile may pad an axis, tried in this order.
 SLACKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -45,7 +46,10 @@ def construct(
     slack: float = 1.0,
     shrink: str = "one",
 ) -> Constructed:
-    """Up to ``wanted`` programs for ``expression``; padding up to the share ``slack``; small grids shrunk (section 3.3)."""
+    """Up to ``wanted`` programs for ``expression``; padding up to the share ``slack``; small grids shrunk (section 3.3).
+
+    With ``shrink="priced"`` each program comes in every size on the way to one block for each scheduler.
+    """
     saturated: dict[Program, None] = {}
     border: dict[Program, None] = {}
     examined, reached = 0, 0.0
@@ -57,19 +61,40 @@ def construct(
         border.update(dict.fromkeys(search.border))
         if max(len(saturated), len(border) * search.hopeless) >= wanted or examined >= BUDGET:
             break
-    programs = [*saturated, *border][:wanted] or [smallest(expression, architecture)]
-    kept = dict.fromkeys(shrunk(expression, program, architecture, shrink) for program in programs)
+    programs = [*saturated, *border][:wanted]
+    if not programs or expression.rowwise:
+        programs.append(smallest(expression, architecture))
+    kept = dict.fromkeys(
+        size for program in programs for size in _sizes(expression, program, architecture, shrink)
+    )
     return Constructed(tuple(kept), examined, reached, not saturated)
 
 
+def _sizes(
+    expression: Expression, program: Program, architecture: Architecture, shrink: str
+) -> tuple[Program, ...]:
+    if shrink == "priced":
+        return sizes_on_the_way(expression, program, architecture)
+    return (shrunk(expression, program, architecture, shrink),)
+
+
 def smallest(expression: Expression, architecture: Architecture) -> Program:
-    """One warp's worth of points along the last axes: what is left where nothing aligned fits."""
-    left, shared = architecture.units.warp, []
-    for extent in reversed(expression.domain):
-        shared.append(min(extent, left))
-        left = max(1, left // shared[-1])
-    steps = tuple(choice[0] for choice in reduction_steps(expression, architecture))
-    return Program((1,) * len(expression.domain), tuple(reversed(shared)), steps)
+    """At most a warp's worth of points along the last axes, so many as fit: what is left where nothing aligned fits.
+
+    Of a row-wise expression whole rows, where shared memory holds them.
+    """
+    place = -1 if expression.rowwise else 0
+    steps = tuple(choice[place] for choice in reduction_steps(expression, architecture))
+    points = architecture.units.warp
+    while True:
+        left, shared = points, list[int]()
+        for extent in reversed(expression.domain):
+            shared.append(min(extent, left))
+            left = max(1, left // shared[-1])
+        program = Program((1,) * len(expression.domain), tuple(reversed(shared)), steps)
+        if points == 1 or fits(expression, program, architecture):
+            return program
+        points //= 2
 
 
 def compute_bound(expression: Expression, spatial: Sequence[int], flops: float, bandwidth: float) -> bool:

@@ -52,7 +52,7 @@ class Access:
     def element_bytes(self) -> int:
         return DTYPE_BYTES[self.dtype]
 
-    @property
+    @functools.cached_property
     def shape(self) -> Sizes:
         return tuple(index.extent for index in self.indices)
 
@@ -129,10 +129,13 @@ class Expression:
 
     def touched(self, access: Access, sizes: Sizes) -> Sizes:
         """Elements along each dimension of ``access`` between the first and the last that a tile touches."""
-        return tuple(
-            min(extent, 1 + sum(factor * (sizes[axis] - 1) for axis, factor in terms))
-            for extent, terms in self._maps[id(access)]
-        )
+        found = []
+        for extent, terms in self._maps[id(access)]:
+            box = 1
+            for axis, factor in terms:
+                box += factor * (sizes[axis] - 1)
+            found.append(box if box < extent else extent)
+        return tuple(found)
 
     def elements(self, access: Access, sizes: Sizes) -> int:
         """Elements of ``access`` that a tile needs: those in its box, without what strides leave out."""

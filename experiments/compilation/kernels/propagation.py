@@ -57,7 +57,7 @@ class Group:
 def group_of(graph: TileGraph, names: Sequence[str]) -> Group:
     """The operators ``names`` of ``graph`` as a group."""
     inside = frozenset(names)
-    nodes = tuple(node for node in graph.nodes if node.name in inside)
+    nodes = tuple(graph.by_name[name] for name in sorted(inside, key=lambda name: graph.place[name]))
     return Group(nodes, tuple(node for node in nodes if graph.leaves(node.name, inside)))
 
 

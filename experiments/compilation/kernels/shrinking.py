@@ -6,7 +6,7 @@ from experiments.compilation.kernels.architecture import Architecture
 from experiments.compilation.kernels.expression import Expression, Sizes
 from experiments.compilation.kernels.program import Program, grid
 
-WAYS = ("one", "all", "none")
+WAYS = ("one", "all", "none", "priced")
 
 
 def shrunk(expression: Expression, program: Program, architecture: Architecture, way: str = "one") -> Program:
@@ -15,15 +15,33 @@ def shrunk(expression: Expression, program: Program, architecture: Architecture,
     ``one`` axis at a time, that which loses least reuse; ``all`` axes at once, as the published artifact does; ``none``.
     It stops where every tile is one point, however small the grid stays.
     """
-    while way != "none" and grid(expression, program) < architecture.units.count:
+    return _path(expression, program, architecture.units.count, way)[-1]
+
+
+def sizes_on_the_way(
+    expression: Expression, program: Program, architecture: Architecture
+) -> tuple[Program, ...]:
+    """``program`` at every size while one axis at a time is halved until each scheduler has a block.
+
+    Ours, for ``priced``: fewer blocks of more threads may be faster than a block for every unit; the model is asked.
+    """
+    units = architecture.units
+    return tuple(_path(expression, program, units.count * units.partitions, "one"))
+
+
+def _path(expression: Expression, program: Program, blocks: int, way: str) -> list[Program]:
+    """The program and what it is halved to until there are so many ``blocks``."""
+    found = [program]
+    while way != "none" and grid(expression, program) < blocks:
         axes = [axis for axis, size in enumerate(program.shared) if size > 1]
         if not axes:
             break
         halved = (
-            [_halved(program, (axis,)) for axis in axes] if way == "one" else [_halved(program, tuple(axes))]
+            [_halved(program, tuple(axes))] if way == "all" else [_halved(program, (axis,)) for axis in axes]
         )
         program = max(halved, key=lambda candidate: expression.intensity(candidate.shared))
-    return program
+        found.append(program)
+    return found
 
 
 def _halved(program: Program, axes: Sizes) -> Program:

@@ -42,7 +42,9 @@ class Roller(TilePolicy):
     programs: int = knob(10, "programs constructed and priced for an operator", low=1, high=100)
     padding: float = knob(1.0, "share by which a tile may pad an axis", low=0.0, high=1.0)
     shrink: str = knob(
-        "one", "halve tiles of small operators: the best axis at a time, all at once, not", choices=WAYS
+        "one",
+        "halve tiles of small operators: the best axis at a time, all at once, not; or as far as the model likes best",
+        choices=WAYS,
     )
 
     def tiles(self, graph: TileGraph, architecture: Architecture, progress: Progress) -> TilePlan:

@@ -12,12 +12,11 @@ Results are not followed through views (reshapes, transposes). Fused and unfused
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.compilation.kernels.architecture import Architecture
-from experiments.compilation.kernels.connection import Kernel, Welding
+from experiments.compilation.kernels.connection import Kernel, Welding, launch_order
 from experiments.compilation.kernels.group_tile import bound, least_bytes, least_seconds
 from experiments.compilation.kernels.plan import PlannedKernel, TilePlan, TilePolicy
 from experiments.compilation.kernels.tile_graph import TileGraph
@@ -42,24 +41,10 @@ class Welder(TilePolicy):
     def tiles(self, graph: TileGraph, architecture: Architecture, progress: Progress) -> TilePlan:
         welding = Welding(graph, architecture, self.candidates, self.visited)
         kernels = welding.run(part(progress, 0.0, 0.9)) if self.fuse else welding.unfused()
-        planned = tuple(_planned(kernel, welding, architecture) for kernel in ordered(kernels, graph))
+        order = launch_order(kernels, graph)
+        assert order is not None, "a group takes all that it still needs, so none waits for a later one"
+        planned = tuple(_planned(kernel, welding, architecture) for kernel in order)
         return TilePlan(planned, welding.examined)
-
-
-def ordered(kernels: Sequence[Kernel], graph: TileGraph) -> list[Kernel]:
-    """Kernels so that each comes after those whose results it reads; of several ready ones the first found."""
-    waiting, done, order = list(kernels), set[str](), []
-    while waiting:
-        ready = next(kernel for kernel in waiting if _needs(kernel, graph) <= done)
-        waiting.remove(ready)
-        done |= ready.group.names
-        order.append(ready)
-    return order
-
-
-def _needs(kernel: Kernel, graph: TileGraph) -> set[str]:
-    names = kernel.group.names
-    return {source for name in names for source in graph.by_name[name].reads} - names
 
 
 def _planned(kernel: Kernel, welding: Welding, architecture: Architecture) -> PlannedKernel:

@@ -30,9 +30,9 @@ def carry_out(spec: RunSpec, policy: TilePolicy, progress: Progress) -> Result:
     loaded = load(spec.workload)
     graph, copies = _operators(spec, loaded, part(progress, 0.0, 0.5))
     recorded = loaded.value.recorded if isinstance(loaded.value, OperatorList) else {}
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     plan = policy.tiles(graph, on, part(progress, 0.5, 1.0))
-    spent = time.perf_counter() - start
+    spent, busy = time.perf_counter() - start, time.process_time() - busy
     found = ratios(plan, device.kernels.launch, recorded)
     return Result(
         metrics=_metrics(plan, graph, policy.connects) | {"compile_time": spent} | figures(found),
@@ -45,6 +45,7 @@ def carry_out(spec: RunSpec, policy: TilePolicy, progress: Progress) -> Result:
             "kernels": "modelled from tiles, not measured",
             "assumed": list(loaded.assumed),
             "priced_as_copies": list(copies),
+            "compile_cpu_seconds": busy,
             "recorded": {system: len(times) for system, times in recorded.items()},
         },
     )
@@ -73,4 +74,9 @@ def _metrics(plan: TilePlan, graph: TileGraph, connects: bool) -> dict[str, floa
         "bytes": plan.bytes,
         "flops": sum(kernel.flops for kernel in plan.kernels),
     }
-    return found | ({"speedup": plan.apart_seconds / plan.seconds} if connects and plan.seconds else {})
+    if not connects or not plan.seconds:
+        return found
+    return found | {
+        "speedup": plan.apart_seconds / plan.seconds,
+        "traffic_ratio": plan.bytes / plan.apart_bytes,
+    }

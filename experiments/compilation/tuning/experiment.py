@@ -1,4 +1,4 @@
-"""Joins a tuner with what it tunes: a recorded log in a simulated run, a model's heaviest operators in a measured one."""
+"""Joins a tuner with what it tunes: a recorded log in a simulated run, operators of a model or a list in a measured one."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec, Series
 from experiments.sources import Loaded, load
 from experiments.workloads.model import ModelSource
+from experiments.workloads.operator_list import OperatorList
 from experiments.workloads.tuning_log import TuningLog, best_so_far
 
 
@@ -30,9 +31,9 @@ def carry_out(spec: RunSpec, policy: TuningPolicy, progress: Progress) -> Result
     loaded = load(spec.workload)
     if isinstance(loaded.value, TuningLog) and spec.mode == "simulated":
         return _replayed(loaded, loaded.value, policy, spec.seed, progress)
-    if isinstance(loaded.value, ModelSource) and spec.mode == "measured":
+    if isinstance(loaded.value, ModelSource | OperatorList) and spec.mode == "measured":
         return _measured(spec, loaded, loaded.value, policy, progress)
-    wanted = "a tuning log to replay" if spec.mode == "simulated" else "a model to tune the operators of"
+    wanted = "a tuning log to replay" if spec.mode == "simulated" else "a model or operators to tune"
     raise BadInput(f"is {loaded.kind} ({loaded.format})", spec.workload.source, f"{wanted} ({spec.mode} run)")
 
 
@@ -167,12 +168,18 @@ def _plain(value: Any) -> Any:
 
 
 def _measured(
-    spec: RunSpec, loaded: Loaded, source: ModelSource, policy: TuningPolicy, progress: Progress
+    spec: RunSpec,
+    loaded: Loaded,
+    source: ModelSource | OperatorList,
+    policy: TuningPolicy,
+    progress: Progress,
 ) -> Result:
-    """The heaviest operators of the model tuned on this host, and each best schedule beside torch's own operator."""
+    """The heaviest operators tuned on this host, and each best schedule beside torch's own operator."""
     live = registry.load_module("compilation", "live.tuning")
-    source = replace(source, options=replace(source.options, training=False))
-    file = None if source.zoo else Path(spec.workload.source)
+    file = None
+    if isinstance(source, ModelSource):
+        source = replace(source, options=replace(source.options, training=False))
+        file = None if source.zoo else Path(spec.workload.source)
     with live.Bench(source, policy, spec.seed, progress, file) as bench:
         tasks = checked(bench.tasks, policy.trials)
         tuner = policy.tuner(tasks, spec.seed)

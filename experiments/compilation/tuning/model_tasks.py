@@ -1,9 +1,9 @@
-"""A model's operators that can be tuned: its products and convolutions by shape, the heaviest first."""
+"""Operators that can be tuned: products and convolutions of a model or of a list, by shape, the heaviest first."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from experiments.compilation.interface import Argument, Graph, Node, Ref
@@ -11,6 +11,8 @@ from experiments.compilation.interface.tuning import Contraction, Space, TuningT
 from experiments.compilation.tuning.operators import conv2d, matmul, stages_of
 from experiments.compilation.tuning.schedules import sketch_space, template_space
 from experiments.compilation.tuning.sketches import derive
+from experiments.workloads.operator_list import Operator as ListedOperator
+from experiments.workloads.operator_list import OperatorList
 
 
 @dataclass(frozen=True)
@@ -28,18 +30,50 @@ class Operator:
         return f"{self.nest.operator} {sizes}"
 
 
-def heaviest(graph: Graph, count: int, kinds: Sequence[str], dtypes: Sequence[str]) -> tuple[Operator, ...]:
-    """The operators of these kinds and types on which the model spends most FLOPs, equal shapes together."""
+#: A loop nest, where there is one, and the type of its operands.
+Found = tuple[Contraction | None, str]
+
+
+def heaviest(
+    found: Iterable[Found], count: int, kinds: Sequence[str], dtypes: Sequence[str]
+) -> tuple[Operator, ...]:
+    """The operators of these kinds and types with the most FLOPs in all, equal shapes together."""
     calls: dict[tuple[str, str], Operator] = {}
-    for node in graph.computing:
-        nest = contraction_of(node, graph)
-        if nest is None or nest.operator not in kinds or node.dtype not in dtypes:
+    for nest, dtype in found:
+        if nest is None or nest.operator not in kinds or dtype not in dtypes:
             continue
-        key = (repr(nest), node.dtype)
-        known = calls.get(key)
-        calls[key] = Operator(nest, node.dtype, (known.calls if known else 0) + 1)
+        known = calls.get((repr(nest), dtype))
+        calls[repr(nest), dtype] = Operator(nest, dtype, (known.calls if known else 0) + 1)
     ordered = sorted(calls.values(), key=lambda operator: -operator.nest.flops * operator.calls)
     return tuple(ordered[:count])
+
+
+def of_graph(graph: Graph) -> Iterator[Found]:
+    """Every op of a model."""
+    return ((contraction_of(node, graph), node.dtype) for node in graph.computing)
+
+
+def of_list(listed: OperatorList) -> Iterator[Found]:
+    """Every operator of a list."""
+    return ((_listed(one), one.dtype) for one in listed.operators)
+
+
+def _listed(one: ListedOperator) -> Contraction | None:
+    if one.kind == "matmul":
+        return matmul(one.one("m"), one.one("n"), one.one("k"), math.prod(one.sizes.get("batch", ())))
+    if one.kind != "conv" or len(one.sizes["x"]) != 4 or one.one("groups") != 1:
+        return None
+    (n, c, h, w), (r, q) = one.sizes["x"], one.sizes["kernel"]
+    stride, padding, dilation = (
+        one.sizes.get(name, default)
+        for name, default in (("stride", (1, 1)), ("padding", (0, 0)), ("dilation", (1, 1)))
+    )
+    return conv2d((n, c, h, w), (one.one("filters"), c, r, q), _two(stride), _two(padding), _two(dilation))
+
+
+def _two(sides: tuple[int, ...]) -> tuple[int, int]:
+    rows, columns = sides
+    return rows, columns
 
 
 def contraction_of(node: Node, graph: Graph) -> Contraction | None:

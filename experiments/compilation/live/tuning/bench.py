@@ -1,4 +1,4 @@
-"""A model's heaviest operators as tasks, what measures them here, and the best schedules beside torch's own."""
+"""The heaviest operators of a model or a list as tasks, what measures them here, and the best schedules beside torch's own."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from experiments.compilation.live.prepared import prepare
 from experiments.compilation.live.timing import Sample, sample_of
 from experiments.compilation.live.tuning.gpu import GpuBench
 from experiments.compilation.live.tuning.host import LEAST_SECONDS, HostBench
-from experiments.compilation.tuning.model_tasks import Operator, heaviest, host_task
+from experiments.compilation.tuning.model_tasks import Operator, heaviest, host_task, of_graph, of_list
 from experiments.compilation.tuning.session import History
 from experiments.compilation.tuning.triton_schedules import gpu_task
 from experiments.core.progress import Progress
 from experiments.workloads.model import ModelSource
+from experiments.workloads.operator_list import OperatorList
 
 #: Times that a best schedule and torch's operator take turns.
 TURNS = 9
@@ -49,15 +50,23 @@ class Bench:
     """Everything that a tuning run measures. A context: sources, libraries and operands lie in a folder of its own."""
 
     def __init__(
-        self, source: ModelSource, policy: TuningPolicy, seed: int, progress: Progress, file: Path | None
+        self,
+        source: ModelSource | OperatorList,
+        policy: TuningPolicy,
+        seed: int,
+        progress: Progress,
+        file: Path | None,
     ) -> None:
         on_gpu = _on_gpu(policy.language)
         progress(0.02, "finding the heaviest operators")
-        graph = prepare(source, False, seed, progress, file).graph
+        if isinstance(source, OperatorList):
+            found = of_list(source)
+        else:
+            found = of_graph(prepare(source, False, seed, progress, file).graph)
         kinds, dtypes = (GPU_KINDS, GPU_DTYPES) if on_gpu else (HOST_KINDS, HOST_DTYPES)
         self.operators = tuple(
             operator
-            for operator in heaviest(graph, 10_000, kinds, dtypes)
+            for operator in heaviest(found, 10_000, kinds, dtypes)
             if not on_gpu or _is_flat(operator)
         )[: policy.tasks]
         self.tasks: tuple[TuningTask, ...] = tuple(

@@ -1,7 +1,10 @@
 """Which of a graph's operators are tuned, and how often a model calls each."""
 
 from experiments.compilation.interface import CONSTANT, INPUT, OP, OUTPUT, Graph, Node, Ref
-from experiments.compilation.tuning.model_tasks import contraction_of, heaviest
+from experiments.compilation.tuning.model_tasks import contraction_of, heaviest, of_graph, of_list
+from experiments.compilation.tuning.operators import conv2d, matmul
+from experiments.workloads.operator_list import Operator as Listed
+from experiments.workloads.operator_list import OperatorList
 from tests.experiments.compilation.graphs import kind
 
 KINDS, DTYPES = ("matmul", "conv2d"), ("float32",)
@@ -22,19 +25,15 @@ def graph(*nodes: Node) -> Graph:
 
 
 def test_equal_shapes_are_one_task_and_the_heaviest_in_all_comes_first() -> None:
-    found = heaviest(
-        graph(
-            held("w", 8, 8, 3, 3),
-            held("big", 16, 8, 3, 3),
-            op("a", "aten.conv2d.default", (2, 8, 10, 10), "x", "w", None, (1, 1), (1, 1)),
-            op("b", "aten.conv2d.default", (2, 8, 10, 10), "a", "w", None, (1, 1), (1, 1)),
-            op("c", "aten.conv2d.default", (2, 8, 10, 10), "b", "w", None, (1, 1), (1, 1)),
-            op("d", "aten.conv2d.default", (2, 16, 8, 8), "c", "big"),
-        ),
-        9,
-        KINDS,
-        DTYPES,
+    whole = graph(
+        held("w", 8, 8, 3, 3),
+        held("big", 16, 8, 3, 3),
+        op("a", "aten.conv2d.default", (2, 8, 10, 10), "x", "w", None, (1, 1), (1, 1)),
+        op("b", "aten.conv2d.default", (2, 8, 10, 10), "a", "w", None, (1, 1), (1, 1)),
+        op("c", "aten.conv2d.default", (2, 8, 10, 10), "b", "w", None, (1, 1), (1, 1)),
+        op("d", "aten.conv2d.default", (2, 16, 8, 8), "c", "big"),
     )
+    found = heaviest(of_graph(whole), 9, KINDS, DTYPES)
     assert [(one.title, one.calls) for one in found] == [
         ("conv2d n 2 y 10 x 10 f 8 c 8 r 3 q 3", 3),  # 3 x 100 x 8 columns of work against 64 x 16
         ("conv2d n 2 y 8 x 8 f 16 c 8 r 3 q 3", 1),
@@ -74,3 +73,23 @@ def test_products_by_every_name_and_what_is_left_out() -> None:
         "grouped": None,
         "relu": None,
     }
+
+
+def test_operators_of_a_list_are_the_same_loop_nests() -> None:
+    listed = OperatorList(
+        "four",
+        (
+            Listed("product", "matmul", {"m": (4,), "n": (5,), "k": (6,)}),
+            Listed("many", "matmul", {"m": (4,), "n": (5,), "k": (6,), "batch": (3, 2)}),
+            Listed(
+                "conv", "conv", {"x": (2, 8, 10, 10), "filters": (8,), "kernel": (3, 3), "padding": (1, 1)}
+            ),
+            Listed("deep", "conv", {"x": (2, 8, 10, 10), "filters": (8,), "kernel": (3, 3), "groups": (8,)}),
+            Listed("sum", "reduce", {"shape": (4, 5), "over": (1,)}),
+        ),
+    )
+    found = [nest for nest, _ in of_list(listed)]
+    assert found[0] == matmul(4, 5, 6)
+    assert found[1] == matmul(4, 5, 6, batch=6)
+    assert found[2] == conv2d((2, 8, 10, 10), (8, 8, 3, 3), (1, 1), (1, 1))
+    assert found[3:] == [None, None]

@@ -227,6 +227,23 @@ class ParallelPlan:
     def devices(self) -> tuple[int, ...]:
         return tuple(device for worker in self.workers for device in worker.devices)
 
+    @property
+    def context(self) -> int:
+        """Devices of a worker that share a sequence: each has all the weights that the others have."""
+        return dict(self.mesh).get("context", 1)
+
+    def holders(self, stage: Stage) -> list[tuple[int, ...]]:
+        """Groups of devices that hold the same weights of ``stage``: at one place of every replica, for every part of a
+        sequence. They sum gradients, and ZeRO divides states among them.
+        """
+        replicas = [self.workers[worker].devices for worker in stage.workers]
+        places = len(replicas[0]) // self.context
+        return [tuple(d for devices in replicas for d in devices[place::places]) for place in range(places)]
+
+    def degree(self, stage: Stage) -> int:
+        """How many devices hold the same weights of ``stage``."""
+        return len(stage.workers) * self.context
+
     def to_json(self) -> dict[str, Any]:
         """Slots are spelled ``F3.0``: kind, micro-batch, stage."""
         plain = asdict(replace(self, workers=()))

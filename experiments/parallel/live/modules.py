@@ -132,8 +132,7 @@ class _Translation:
             plan.recompute
         )
         only = {
-            "sequences that several devices share (context parallelism)": dict(plan.mesh).get("context", 1)
-            > 1,
+            "sequences that several devices share (context parallelism)": plan.context > 1,
             "operators of a block that are computed again alone": bool(partly or plan.saved),
         }
         for what, present in only.items():

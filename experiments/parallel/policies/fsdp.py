@@ -3,7 +3,7 @@
 Source: Zhao et al., "PyTorch FSDP", VLDB'23 (a unit's weights are gathered before its passes and dropped behind them);
 torchtitan (Liang et al., 2024) for context parallelism beside it and for selective recomputation by operator, which keeps
 what attention and every second matrix product gave and computes the rest of a block again. Its module is unsharded once
-for computing again and for the gradient. Not reproduced: weights stay whole within a context-parallel group; hybrid
+for computing again and for the gradient, and divided over the devices that share a sequence too. Not reproduced: hybrid
 sharding.
 """
 

@@ -96,7 +96,7 @@ class Builder:
 
     def _slot(self, worker: int, slot: Slot, occurrence: int, final: bool) -> None:
         buckets = self.figures.buckets[slot.stage]
-        replicated = len(self.plan.stages[slot.stage].workers) > 1
+        replicated = self.plan.degree(self.plan.stages[slot.stage]) > 1
         gathers = replicated and self.plan.zero == 3 and slot.kind != WEIGHT
         is_gradient = slot.kind == self.figures.gradient_kind
         completes = is_gradient and (final or self._updates_after(occurrence))
@@ -246,10 +246,12 @@ class Builder:
                 self.graph.edge(tasks[-1], self.graph.next[piece])
 
     def _among(self, stage: int, kind: str, size: float) -> Message:
-        """A collective over the replicas of a stage; the devices of a tensor-parallel group do theirs at once."""
+        """A collective over all that hold the same weights of a stage; the devices of a tensor-parallel group do theirs at once."""
         if (stage, kind, size) not in self._sums:
-            replicas = [self.plan.workers[worker].devices for worker in self.plan.stages[stage].workers]
-            groups, algorithm = list(zip(*replicas, strict=True)), self.plan.synchronisation.algorithm
+            groups, algorithm = (
+                self.plan.holders(self.plan.stages[stage]),
+                self.plan.synchronisation.algorithm,
+            )
             self._sums[stage, kind, size] = self.network.groups(kind, groups, size, algorithm)
         return self._sums[stage, kind, size]
 
@@ -280,10 +282,10 @@ class Builder:
             parameters = float(self.figures.parameters[number].sum())
             if parameters == 0:
                 continue
-            owned = parameters / (len(stage.workers) if self.plan.zero else 1)
+            owned = parameters / (self.plan.degree(stage) if self.plan.zero else 1)
             own = [worker for worker in stage.workers if self.stands_for[worker] == worker]
             tasks = [self._update_of(number, worker, owned) for worker in own]
-            if self.plan.zero in (1, 2) and len(stage.workers) > 1:
+            if self.plan.zero in (1, 2) and self.plan.degree(stage) > 1:
                 self._gather_updated(number, tasks)
 
     def _gather_updated(self, stage: int, tasks: list[int]) -> None:
@@ -313,7 +315,7 @@ class Builder:
     def _updated(self, worker: int) -> float:
         """Parameters that a device of ``worker`` updates, of all its stages."""
         return sum(
-            float(self.figures.parameters[number].sum()) / (len(stage.workers) if self.plan.zero else 1)
+            float(self.figures.parameters[number].sum()) / (self.plan.degree(stage) if self.plan.zero else 1)
             for number, stage in enumerate(self.plan.stages)
             if worker in stage.workers
         )

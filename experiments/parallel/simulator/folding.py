@@ -146,11 +146,10 @@ class _Map:
         distinct = list(dict.fromkeys(map(id, nodes)))
         self._kinds = [distinct.index(id(node)) for node in nodes]
         self._uses: dict[Place, list[tuple[int, int, float]]] = defaultdict(list)
-        hosted = dict.fromkeys(stage.workers for stage in plan.stages if len(stage.workers) > 1)
-        for number, workers in enumerate(hosted):
-            replicas = [plan.workers[worker].devices for worker in workers]
+        hosted = {stage.workers: stage for stage in plan.stages if plan.degree(stage) > 1}
+        for number, stage in enumerate(hosted.values()):
             for which, kind in enumerate(TOGETHER[plan.zero > 0]):
-                groups, algorithm = list(zip(*replicas, strict=True)), plan.synchronisation.algorithm
+                groups, algorithm = plan.holders(stage), plan.synchronisation.algorithm
                 self._add(2 * number + which, network.groups(kind, groups, 1.0, algorithm))
 
     def _add(self, collective: int, message: Message) -> None:

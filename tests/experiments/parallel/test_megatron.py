@@ -295,3 +295,17 @@ def test_context_parallelism_exchanges_keys_and_values_of_the_others() -> None:
     assert [c.kind for c in (*core.forward, *core.backward)] == ["all_gather", "all_gather", "reduce_scatter"]
     assert core.forward[0].bytes == 2 * 128 * 8 * 32 * 2
     assert simulate(plan, estimate).communication_by_kind[0]["all_gather"] > 0
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_devices_that_share_a_sequence_hold_and_sum_as_replicas_do(zero: int) -> None:
+    """Two halves of a sequence on each of two replicas: every device hands over all gradients; ZeRO has four parts."""
+    estimate = tiny(4, 4)
+    plan, alone = (plan_of(estimate, 4, Layout(context=c, zero=zero)) for c in (2, 1))
+    found, whole = simulate(plan, estimate), simulate(alone, estimate)
+    kind = "reduce_scatter" if zero else "all_reduce"
+    samples, blocks, times = 2, 4, 2 if zero == 3 else 1  # stage 3 reduces each of the two micro-batches
+    of_attention = samples * blocks * 2 * 128 * 8 * 32 * 2 if zero else 0
+    summed = found.communication_by_kind[0][kind] - of_attention
+    assert summed == times * whole.communication_by_kind[0][kind]
+    assert found.memory[0].persistent == whole.memory[0].persistent

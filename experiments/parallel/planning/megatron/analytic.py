@@ -38,6 +38,11 @@ class Columns:
     def __len__(self) -> int:
         return len(self.tensor)
 
+    @property
+    def holders(self) -> Ints:
+        """Devices that hold the same weights: replicas, and the parts of a sequence."""
+        return self.replicas * self.context
+
     def layout(self, index: int) -> Layout:
         return Layout(
             tensor=int(self.tensor[index]),
@@ -204,7 +209,7 @@ class _Gathered:
     def _bucket(self, kind_bytes: float) -> Floats:
         """Seconds to gather or to reduce the parameters of one block among replicas."""
         found: Floats = self.ring[0] + self.ring[1] * self.block_parameters * kind_bytes
-        return np.where(self.plans.replicas > 1, found, 0.0)
+        return np.where(self.plans.holders > 1, found, 0.0)
 
     def _sharded(self, time: Floats) -> Floats:
         """ZeRO 2 and 3 exchange each block in every pass, beside the computation of its neighbours."""
@@ -216,7 +221,7 @@ class _Gathered:
         backward = np.maximum(self.block_backward + occupied * (gather + reduce), gather + reduce)
         ends = self.first[0] + self.first[1] + self.last[0] + self.last[1]
         found: Floats = m * (blocks * (forward + backward) + ends) + gather
-        return np.where(self.plans.replicas > 1, found, time)
+        return np.where(self.plans.holders > 1, found, time)
 
     def _chunk_parameters(self) -> Floats:
         """Parameters of the first chunk, whose gradients are complete last."""
@@ -234,7 +239,7 @@ class _Gathered:
             [2 * reduce, reduce + plans.interleaved * gather, self._bucket(states.gradient) + gather],
             self._bucket(states.gradient),
         )
-        return np.where(plans.replicas > 1, found, 0.0)
+        return np.where(plans.holders > 1, found, 0.0)
 
     def _device_parameters(self) -> Floats:
         """Of the device that hosts the first chunk."""
@@ -247,7 +252,7 @@ class _Gathered:
         estimate, plans = self.analytic.estimate, self.plans
         states = estimate.states
         traffic = 2 * (states.weight + states.optimizer) + states.gradient
-        owned = self._device_parameters() / np.where(plans.zero > 0, plans.replicas, 1)
+        owned = self._device_parameters() / np.where(plans.zero > 0, plans.holders, 1)
         found: Floats = owned * traffic / memory_rate(estimate.devices[0])
         return found
 
@@ -280,7 +285,7 @@ class _Gathered:
     def _states(self, parameters: Floats) -> Floats:
         """Weights, gradients and optimizer state as ZeRO leaves them, and the blocks that it gathers for a while."""
         plans, states = self.plans, self.analytic.estimate.states
-        parts = [np.where(plans.zero >= stage, plans.replicas, 1) for stage in (3, 2, 1)]
+        parts = [np.where(plans.zero >= stage, plans.holders, 1) for stage in (3, 2, 1)]
         kept = sum(
             parameters * size / part
             for size, part in zip((states.weight, states.gradient, states.optimizer), parts, strict=True)
@@ -288,5 +293,5 @@ class _Gathered:
         buckets = np.where(plans.zero == 3, 3 * states.weight, 0.0) + np.where(
             plans.zero >= 2, 2 * states.gradient, 0.0
         )
-        found: Floats = kept + np.where(plans.replicas > 1, buckets * self.block_parameters, 0.0)
+        found: Floats = kept + np.where(plans.holders > 1, buckets * self.block_parameters, 0.0)
         return found

@@ -63,7 +63,7 @@ class Costs:
 
 class Lines(NamedTuple):
     """Seconds of messages as latency + slope x bytes: a hop to the next stage (bytes of each device), and a
-    reduce-scatter or all-gather among replicas (bytes of the whole vector).
+    reduce-scatter or all-gather among replicas and parts of sequences (bytes of the whole vector).
     """
 
     hop_latency: float
@@ -154,10 +154,11 @@ class CostTable:
 
     @functools.cache  # noqa: B019
     def lines(self, mesh: Mesh, replicas: int, several: bool) -> Lines:
-        """Messages of a division: between stages where there are ``several``, and among the replicas of one."""
+        """Messages of a division: between stages where there are ``several``, and among those that hold the same weights."""
         hop = self._hop(mesh.devices, replicas) if several else (0.0, 0.0)
-        groups = [range(inner, replicas * mesh.devices, mesh.devices) for inner in range(mesh.devices)]
-        ring = self._ring("reduce_scatter", tuple(map(tuple, groups))) if replicas > 1 else (0.0, 0.0)
+        groups = [range(place, replicas * mesh.devices, mesh.tensor) for place in range(mesh.tensor)]
+        several_hold = replicas * mesh.context > 1
+        ring = self._ring("reduce_scatter", tuple(map(tuple, groups))) if several_hold else (0.0, 0.0)
         return Lines(*hop, *ring)
 
     def _hop(self, devices: int, replicas: int) -> tuple[float, float]:

@@ -55,6 +55,7 @@ stashed_bytes                    bytes      lower   older weights kept on a devi
 initial_loss                     nats       -       loss before training
 final_loss                       nats       lower   loss at the end of training
 latency                          s          lower   latency
+roofline_latency                 s          lower   latency by a calibrated roofline
 compile_time                     s          lower   compile time
 compile_cpu_time                 s          lower   processor time of compiling, the C++ compiler's too
 speedup                          ratio      higher  speed-up over eager

@@ -19,6 +19,7 @@ UNITS = {
     "peak_memory_per_device": "bytes",
     "communication_bytes": "bytes",
     "ideal_share": "fraction",
+    "speedup": "ratio",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.core.spec import RunSpec, load_spec
@@ -14,8 +14,8 @@ Models = Mapping[str, Mapping[str, Any]]
 
 #: The share of the ideal speed is measured step by step in turn with unplanned ones: a busy host slows both.
 COMPARED = (
-    *("peak_memory", "peak_memory_per_device", "step_time", "ideal_share", "latency"),
-    "communication_bytes",
+    *("peak_memory", "peak_memory_per_device", "step_time", "ideal_share", "latency", "roofline_latency"),
+    *("speedup", "communication_bytes"),
 )
 #: Sizes that fit the ten minutes on two CPU cores, and sizes that mean something on a GPU.
 SINGLE_DEVICE: dict[str, dict[str, dict[str, Any]]] = {
@@ -34,10 +34,14 @@ SINGLE_DEVICE: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
+#: The state of a cell that this host cannot carry out, and how its reason says so.
+UNSUPPORTED = "unsupported here"
+
+
 @dataclass(frozen=True)
 class Cell:
     """One model under one policy. ``figures`` maps a metric to predicted, measured and relative error; ``capacity`` is
-    what a memory policy planned for.
+    what a memory policy planned for, ``facts`` what else is known of it.
     """
 
     model: str
@@ -49,9 +53,15 @@ class Cell:
     metrics: dict[str, float]
     seconds: float
     capacity: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
+
+
+def standing(status: str, reason: str | None) -> str:
+    """A cell's state: what this host cannot do is no failure."""
+    return UNSUPPORTED if status == "infeasible" and UNSUPPORTED in (reason or "") else status
 
 
 def cell_spec(

@@ -1,53 +1,197 @@
-"""Compilation policies: the forward pass as each compiles it, beside the sum of its op times on this host."""
+"""Compilation policies: models as each policy compiles them, beside what prices and rates of this host say.
+
+Every policy of the registry that can be carried out here has a cell on every model. Predicted are eager and what a
+policy rewrote: by the prices of their ops, each timed alone, and by a roofline whose rates were measured. Both are of
+calls that nothing disturbed, so the least disturbed call is what they are compared with. What no simulator speaks of
+(another compiler's kernels) is measured only.
+"""
 
 from __future__ import annotations
 
-import importlib
+import os
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from experiments.core.errors import LabError
-from experiments.core.progress import Progress, part, silent
-from experiments.core.spec import load_workload
+from experiments.compilation.planning.launches import LaunchPolicy, times
+from experiments.core import registry
+from experiments.core.errors import BadInput, LabError
+from experiments.core.policy import Policy
+from experiments.core.progress import Progress, part
+from experiments.core.spec import Outcome, load_workload
 from experiments.run import run
 from experiments.sources import load
 from experiments.validate import numerics
-from experiments.validate.cells import SINGLE_DEVICE, Cell, Models, cell_spec, compared
-from experiments.workloads.step import Step
+from experiments.validate.cells import SINGLE_DEVICE, Cell, Models, cell_spec, compared, standing
 
-POLICIES = ("eager", "torch_compile")
+#: On a CPU small models only, the cheapest first; on a GPU those of the other rooms too.
+CONTROL_FLOW: Models = {"zoo:lstm": {"batch": 1, "sequence": 4}, "zoo:blockdrop": {"batch": 1, "image": 32}}
+MODELS: dict[str, Models] = {
+    "cpu": {
+        "zoo:mlp": {"batch": 16},
+        "zoo:gpt2-tiny": {"batch": 1, "sequence": 64},
+        "zoo:resnet18": {"batch": 1, "image": 64},
+        "zoo:blockdrop": CONTROL_FLOW["zoo:blockdrop"],
+    },
+    "cuda": {"zoo:mlp": {"batch": 256}, **SINGLE_DEVICE["cuda"], **CONTROL_FLOW},
+}
+#: Knobs that bound what a cell takes, wherever a policy has one of that name.
+BOUNDS: dict[str, dict[str, Any]] = {
+    "cpu": {"sizes": "1-4", "compare": False, "timed": False, "trials": 8, "tasks": 1, "seconds": 10.0},
+    "cuda": {},
+}
+#: A policy with its knobs, further options of the workload, and what tells the cell apart.
+Plan = tuple[str, dict[str, Any], dict[str, Any], str]
+INDUCTOR: tuple[Plan, ...] = (
+    ("torch_compile", {"mode": "reduce-overhead"}, {}, "-reduce-overhead"),
+    ("torch_compile", {"mode": "max-autotune"}, {}, "-max-autotune"),
+    ("torch_compile", {"freezing": True}, {}, "-freezing"),
+)
+VARIANTS: dict[str, tuple[Plan, ...]] = {"cpu": (), "cuda": INDUCTOR}
+#: Processor seconds after which no cell is begun any more: five minutes of two cores, an hour beside a GPU.
+BUDGET = {"cpu": 600.0, "cuda": 3600.0}
+#: What a compiler that somebody else wrote may end in, besides the errors that are meant to be read.
+CRASHES = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError),
+    *(RuntimeError, TypeError, ValueError),
+)
 
 
 def models(device: str) -> Models:
-    return SINGLE_DEVICE[device]
+    return MODELS[device]
 
 
 def cells(device: str, progress: Progress) -> Iterator[Cell]:
-    grid = [(model, options, policy) for model, options in models(device).items() for policy in POLICIES]
-    for done, (model, options, policy) in enumerate(grid):
-        progress(done / len(grid) / 2, f"{model} {policy}")
-        yield _cell(model, options, policy, part(progress, done / len(grid) / 2, (done + 1) / len(grid) / 2))
-    yield from numerics.cells(device, part(progress, 0.5, 1.0))
+    room = Room(device)
+    grid = [(model, options, plan) for model, options in models(device).items() for plan in plans(device)]
+    grid += [(*numerics.MODELS[device], plan) for plan in numerics.plans(device)]
+    began = processor_seconds()
+    for done, (model, options, plan) in enumerate(grid):
+        name = plan[0] + plan[3]
+        progress(done / len(grid), f"{model} {name}, {len(grid) - done} left")
+        if processor_seconds() - began > BUDGET[device]:
+            why = f"the {BUDGET[device]:.0f} processor seconds of this room were used up"
+            yield Cell(model, "compilation", name, "left out", why, {}, {}, 0.0)
+        else:
+            yield room.cell(model, options, plan, part(progress, done / len(grid), (done + 1) / len(grid)))
+    yield from numerics.cells(progress)
 
 
-def _cell(model: str, options: Mapping[str, Any], policy: str, progress: Progress) -> Cell:
-    """Carry out one cell; an error is a cell too, with its reason."""
-    clock = time.perf_counter()
-    try:
-        outcome = run(cell_spec(model, options, "compilation", policy), progress)
-    except LabError as error:
-        return Cell(model, "compilation", policy, "failed", str(error), {}, {}, time.perf_counter() - clock)
-    predicted = {"latency": _eager_seconds(model, options)} if policy == "eager" else {}
-    metrics = {name: row["value"] for name, row in outcome.metrics.items()}
-    took = time.perf_counter() - clock
-    figures = compared(metrics, predicted)
-    return Cell(model, "compilation", policy, outcome.status, outcome.reason, figures, metrics, took)
+def plans(device: str) -> list[Plan]:
+    """Every policy that is measured, and the variants that have cells of their own."""
+    policies = registry.family_policies("compilation").values()
+    measured = [policy for policy in policies if "measured" in policy.modes]
+    return [*((policy.name, bounded(policy, device), {}, "") for policy in measured), *VARIANTS[device]]
 
 
-def _eager_seconds(model: str, options: Mapping[str, Any]) -> float:
-    """The forward pass in eager mode as the sum of its op times on this host."""
-    timing = importlib.import_module("experiments.profiling.timing")
-    source = load(load_workload({"source": model, "options": {**options, "training": False}})).value
-    step: Step = timing.profiled(source, timing.default_device(), silent)
-    return step.seconds
+def bounded(policy: type[Policy], device: str) -> dict[str, Any]:
+    """The knobs of ``BOUNDS`` that the policy has."""
+    known = {knob.name for knob in fields(policy)}
+    return {name: value for name, value in BOUNDS[device].items() if name in known}
+
+
+def processor_seconds() -> float:
+    """Of this process and of those that it waited for: the same however busy the host is."""
+    return sum(os.times()[:4])
+
+
+@dataclass
+class Room:
+    """One host's cells; its rates and each model's ops are priced once."""
+
+    device: str
+    _rates: Any = None
+    _eager: dict[str, list[dict[str, Any]] | None] = field(default_factory=dict)
+
+    def cell(self, model: str, options: Mapping[str, Any], plan: Plan, progress: Progress) -> Cell:
+        """Carry out one cell; what cannot be is a cell too, with its reason."""
+        policy, knobs, more, variant = plan
+        options, clock, name = {**options, **more}, time.perf_counter(), policy + variant
+        try:
+            outcome = run(replace(cell_spec(model, options, "compilation", policy), knobs=knobs), progress)
+            figures = self._figures(model, options, policy, outcome)
+        except BadInput as error:
+            return _without(model, name, "refused", str(error), clock)
+        except LabError as error:
+            return _without(model, name, "failed", str(error), clock)
+        except CRASHES as error:
+            line = " ".join(str(error).split())
+            return _without(model, name, "failed", f"{type(error).__name__}: {line:.300}", clock)
+        metrics = {metric: row["value"] for metric, row in outcome.metrics.items()}
+        took, facts = time.perf_counter() - clock, facts_of(outcome)
+        status = standing(outcome.status, outcome.reason)
+        reason = outcome.reason or outcome.provenance.get("compilation", {}).get("untimed")
+        return Cell(model, "compilation", name, status, reason, figures, metrics, took, facts=facts)
+
+    def _figures(
+        self, model: str, options: Mapping[str, Any], policy: str, outcome: Outcome
+    ) -> dict[str, dict[str, float | None]]:
+        """Latency and speed-up, measured beside what is predicted of the ops that were carried out."""
+        timing = outcome.provenance.get("compilation", {}).get("timing")
+        if timing is None:
+            return compared({name: row["value"] for name, row in outcome.metrics.items()}, {})
+        before = self._ops(model, options) if policy == "eager" or "after" not in outcome.plan else None
+        rows = before if policy == "eager" else outcome.plan.get("after")
+        predicted = self._predicted(rows) if rows else {}
+        made = registry.create("compilation", policy, {})
+        if isinstance(made, LaunchPolicy) and before:
+            predicted = {"roofline_latency": self._replayed(made, before)}
+        seconds = outcome.plan.get("op_seconds")
+        if seconds and seconds["after"]:
+            predicted["speedup"] = seconds["before"] / seconds["after"]
+        least = timing["ours"]["least"]
+        measured = {"latency": least, "speedup": timing["eager"]["least"] / least}
+        if "roofline_latency" in predicted:
+            measured["roofline_latency"] = least
+        return compared(measured, predicted)
+
+    def _predicted(self, rows: list[dict[str, Any]]) -> dict[str, float]:
+        by_prices = sum(row.get("seconds", 0.0) for row in rows)
+        return {"latency": by_prices, "roofline_latency": self._live().roofline_seconds(rows, self.rates)}
+
+    def _replayed(self, policy: LaunchPolicy, rows: list[dict[str, Any]]) -> float:
+        """The kernels by roofline, launched as one graph."""
+        free = replace(self.rates, kernels=replace(self.rates.kernels, launch=0.0))
+        kernels = [self._live().roofline_seconds([row], free) for row in rows if not row["view"]]
+        return times(kernels, policy.launch, policy.replay).replayed
+
+    @property
+    def rates(self) -> Any:
+        """This host's device with measured rates."""
+        if self._rates is None:
+            self._rates = self._live().calibrated(self.device)
+        return self._rates
+
+    def _ops(self, model: str, options: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        """The model's ops with their prices; ``None`` where the data decide which ops it has."""
+        if model not in self._eager:
+            workload = load_workload({"source": model, "options": {**options, "training": False}})
+            try:
+                self._eager[model] = self._live().eager_rows(load(workload).value)
+            except BadInput:
+                self._eager[model] = None
+        return self._eager[model]
+
+    def _live(self) -> Any:
+        return registry.load_module("compilation", "live.rates")
+
+
+def facts_of(outcome: Outcome) -> dict[str, Any]:
+    """Knobs, how the result was verified, and how busy the host was."""
+    notes = outcome.provenance.get("compilation", {})
+    names = (
+        "bit_equal_to_eager",
+        "inputs_compared",
+        "max_relative_error",
+        "exact_places",
+        "inside_the_noise",
+    )
+    found = {name: notes[name] for name in names if notes.get(name) is not None}
+    if "timing" in notes:
+        found["load"] = notes["timing"]["load"]
+    return {"knobs": outcome.spec["knobs"], **found}
+
+
+def _without(model: str, policy: str, status: str, reason: str, clock: float) -> Cell:
+    return Cell(model, "compilation", policy, status, reason, {}, {}, time.perf_counter() - clock)

@@ -14,12 +14,13 @@ import torch
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds per call: median and quartiles over ``calls`` calls."""
+    """Seconds per call: median and quartiles over ``calls`` calls, and the least disturbed of them."""
 
     median: float
     lower: float
     upper: float
     calls: int
+    least: float
 
     def overlaps(self, other: Sample) -> bool:
         """Whether the inter-quartile ranges overlap: a difference inside them is noise."""
@@ -80,4 +81,4 @@ def _wait(device: str) -> None:
 def sample_of(values: list[float]) -> Sample:
     """Median and quartiles of the seconds of some calls."""
     lower, median, upper = statistics.quantiles(values, n=4)
-    return Sample(median, lower, upper, len(values))
+    return Sample(median, lower, upper, len(values), min(values))

@@ -29,7 +29,7 @@ from experiments.validate.cells import SINGLE_DEVICE, Cell, Models, cell_spec, c
 CONTROL_FLOW: Models = {"zoo:lstm": {"batch": 1, "sequence": 4}, "zoo:blockdrop": {"batch": 1, "image": 32}}
 MODELS: dict[str, Models] = {
     "cpu": {
-        "zoo:mlp": {"batch": 16},
+        "zoo:mlp": {"batch": 4},
         "zoo:gpt2-tiny": {"batch": 1, "sequence": 64},
         "zoo:resnet18": {"batch": 1, "image": 64},
         "zoo:blockdrop": CONTROL_FLOW["zoo:blockdrop"],

@@ -219,6 +219,33 @@ def test_levels_of_a_loop_are_counted_in_graphs() -> None:
     }
 
 
+class Series(nn.Module):
+    """Two branches in a loop of Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(
+            Branch(Calls(lambda y: y * 2), Calls(lambda y: y - 1)) for _ in range(2)
+        )
+
+    def forward(self, x: Tensor) -> Any:
+        for branch in self.branches:
+            x = branch(x.sum() > 1, x)
+        return x
+
+
+def test_branches_that_the_host_decides_are_named_where_dynamo_names_no_break() -> None:
+    """Dynamo leaves a function with a break inside a loop to Python as a whole, and says nothing of where."""
+    report = compiled(Series(), torch.ones(4), level="host")
+    assert report["chosen"]["breaks"] == 1
+    assert [row["line"] for row in report["breaks"]] == ["branches.0", "branches.1"]
+    assert {row["reason"] for row in report["breaks"]} == {"branch host: Python decides what runs next"}
+    assert all(
+        row["where"].startswith("experiments/models/control/constructs.py:") for row in report["breaks"]
+    )
+    assert compiled(Series(), torch.ones(4), level="graph")["breaks"] == []
+
+
 @pytest.mark.parametrize(("shape", "leaves"), [(balanced, 8), (balanced, 5), (chain, 6), (chain, 1)])
 def test_every_form_of_recursion_gives_what_python_gives(shape: Any, leaves: int) -> None:
     """``2 a + b`` tells left from right."""

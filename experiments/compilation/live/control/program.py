@@ -114,12 +114,16 @@ def in_form(module: nn.Module, found: list[Seen], variant: Variant, small: int) 
     made = copy.deepcopy(module, shared)
     # Inner constructs first: an outer one's form takes the inner forms with its body.
     for seen in reversed(found):
-        kind = control.LOOP if isinstance(seen.module, Loop) else control.BRANCH
-        kind = control.RECURSION if isinstance(seen.module, Recursion) else kind
-        level = variant.of(kind)
+        level = variant.of(kind_of(seen.module))
         if not _as_written(level):
             _put(made, seen.path, _form(made.get_submodule(seen.path), seen, level, small))
     return made
+
+
+def kind_of(construct: nn.Module) -> str:
+    if isinstance(construct, Loop):
+        return control.LOOP
+    return control.RECURSION if isinstance(construct, Recursion) else control.BRANCH
 
 
 def _as_written(level: Level) -> bool:

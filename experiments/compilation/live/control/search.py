@@ -15,7 +15,7 @@ import torch
 from experiments.compilation.interface.control import Choices, Construct, ControlPolicy, Trial, Variant
 from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Inputs, Task, clocked
-from experiments.compilation.live.control.program import Seen, in_form, observed, program_of
+from experiments.compilation.live.control.program import Seen, in_form, kind_of, observed, program_of
 from experiments.compilation.live.timing import compare
 from experiments.compilation.live.verify import unfriendly, verify
 from experiments.core.errors import BadInput, LabError
@@ -25,6 +25,8 @@ from experiments.core.progress import Progress
 TIMED = 0.3
 #: Draws of inputs that look for sides of branches that were not taken yet.
 DRAWS = 32
+#: Levels at which Python decides between graphs.
+BY_HOST = ("host", "ahead", "unroll", "stack")
 #: Graphs of one function: the blocks of a model share their code, and each may be compiled for itself.
 MOST_GRAPHS = 64
 #: What compiling or running a variant may end in; each is recorded and the variant skipped.
@@ -112,6 +114,8 @@ def _measured(
     """Counted by ``explain``, compiled by its first call, compared with eager in float64, timed in turn with it."""
     module = in_form(task.module, found, variant, policy.small)
     graphs, breaks = dynamo.breaks(module, task.inputs)
+    if graphs > 1 and not breaks:
+        breaks = _decided_by_host(found, variant)
     call = torch.compile(module, backend=policy.backend)
     with clocked() as clock:
         call(*task.inputs)
@@ -133,6 +137,18 @@ def _measured(
         bit_equal=all(check.bit_equal for check in checks),
     )
     return Carried(trial, call, breaks)
+
+
+def _decided_by_host(found: Sequence[Seen], variant: Variant) -> tuple[dynamo.Break, ...]:
+    """Where Python decides between graphs. Dynamo names no break where it leaves a whole function to Python."""
+    rows = []
+    for seen in found:
+        level = variant.of(kind_of(seen.module))
+        if level.form in BY_HOST:
+            code = type(seen.module).forward.__code__
+            where = dynamo.placed(code.co_filename, code.co_firstlineno)
+            rows.append(dynamo.Break(where, seen.path, f"{level}: Python decides what runs next"))
+    return tuple(rows)
 
 
 def _once(call: Callable[..., Any], task: Task) -> Callable[[], Any]:

@@ -114,13 +114,12 @@ def _measured(
     """Counted by ``explain``, compiled by its first call, compared with eager in float64, timed in turn with it."""
     module = in_form(task.module, found, variant, policy.small)
     graphs, breaks = dynamo.breaks(module, task.inputs)
-    if graphs > 1 and not breaks:
-        breaks = _decided_by_host(found, variant)
+    breaks = breaks or _decided_by_host(found, variant)
     call = torch.compile(module, backend=policy.backend)
     with clocked() as clock:
         call(*task.inputs)
         counts = dynamo.counted()
-    trial = Trial(variant, None, graphs=graphs, breaks=max(graphs - 1, 0), ops=counts.calls)
+    trial = Trial(variant, None, graphs=graphs, breaks=max(graphs - 1, len(breaks)), ops=counts.calls)
     trial = replace(trial, compile_seconds=clock.wall)
     compiled = Compiled(call, clock.wall, clock.cpu)
     checks = [verify(replace(task, inputs=case), compiled, task.seed) for case in (task.inputs, *others)]

@@ -114,18 +114,18 @@ def _measured(
     """Counted by ``explain``, compiled by its first call, compared with eager in float64, timed in turn with it."""
     module = in_form(task.module, found, variant, policy.small)
     graphs, breaks = dynamo.breaks(module, task.inputs)
-    breaks = breaks or _decided_by_host(found, variant)
+    decided = () if breaks else _decided_by_host(found, variant)
     call = torch.compile(module, backend=policy.backend)
     with clocked() as clock:
         call(*task.inputs)
         counts = dynamo.counted()
-    trial = Trial(variant, None, graphs=graphs, breaks=max(graphs - 1, len(breaks)), ops=counts.calls)
+    trial = Trial(variant, None, graphs=graphs, breaks=max(graphs - 1, len(decided)), ops=counts.calls)
     trial = replace(trial, compile_seconds=clock.wall)
     compiled = Compiled(call, clock.wall, clock.cpu)
     checks = [verify(replace(task, inputs=case), compiled, task.seed) for case in (task.inputs, *others)]
     wrong = next((check.counterexample for check in checks if not check.ok), "")
     if wrong:
-        return Carried(replace(trial, error=f"wrong: {wrong}"), None, breaks)
+        return Carried(replace(trial, error=f"wrong: {wrong}"), None, breaks or decided)
     timing = compare(_once(call, task), _once(task.module, task), task.device, TIMED)
     ours = timing.ours
     trial = replace(
@@ -135,7 +135,7 @@ def _measured(
         upper=ours.upper,
         bit_equal=all(check.bit_equal for check in checks),
     )
-    return Carried(trial, call, breaks)
+    return Carried(trial, call, breaks or decided)
 
 
 def _decided_by_host(found: Sequence[Seen], variant: Variant) -> tuple[dynamo.Break, ...]:

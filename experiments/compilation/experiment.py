@@ -32,7 +32,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     if isinstance(policy, TuningPolicy):
         return tuning_experiment.carry_out(spec, policy, progress)
     assert isinstance(policy, CompilationPolicy)
-    if isinstance(policy, TilePolicy):
+    if isinstance(policy, TilePolicy) and spec.mode == "simulated":
         return simulator.carry_out_tiles(spec, policy, progress)
     if isinstance(policy, SchedulingPolicy) and spec.mode == "simulated":
         return simulator.carry_out(spec, policy, progress)

@@ -18,7 +18,8 @@ from experiments.compilation.interface import (
     violations,
 )
 from experiments.compilation.interface.control import ControlPolicy
-from experiments.compilation.live import approximation, backends, control
+from experiments.compilation.kernels.plan import TilePolicy
+from experiments.compilation.live import approximation, backends, control, tiles
 from experiments.compilation.live.backends.base import Compiled, Task, clocked
 from experiments.compilation.live.calibration import Calibrator
 from experiments.compilation.live.costs import Bench, Measured, Prices, Roofline
@@ -67,6 +68,8 @@ def carry_out(
     progress(0.15, "exporting the graph")
     if isinstance(policy, RecipePolicy):
         return _follow(policy.recipe(task.whole), task, seed, progress)
+    if isinstance(policy, TilePolicy):
+        return _follow(tiles.recipe_of(policy, task, part(progress, 0.15, 0.3)), task, seed, progress)
     if isinstance(policy, ControlPolicy):
         return _controlled(policy, task, seed, progress)
     assert isinstance(policy, RewritePolicy)

@@ -7,7 +7,8 @@ few programs left: that is all that "top 1" does; "top 10" would also run ten on
 
 What is chosen here where the paper and its artifact leave it open: see ``kernels.construction``, ``kernels.shrinking``
 and ``kernels.micro_model``. Every op of a model is a kernel of its own; ``programs`` constructed ones are priced and
-the best by the model is taken, none is run.
+the best by the model is taken. A measured run, on a GPU, carries out linear layers and matmuls by a Triton kernel with
+the blocks nearest to their tiles; what else a model has stays with torch, and no others are tried.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Roller(TilePolicy):
     """Constructs aligned tiles for every operator and takes the best by a model of the device."""
 
     name: ClassVar[str] = "roller"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     programs: int = knob(10, "programs constructed and priced for an operator", low=1, high=100)
     padding: float = knob(1.0, "share by which a tile may pad an axis", low=0.0, high=1.0)

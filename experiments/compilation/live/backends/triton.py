@@ -19,6 +19,7 @@ from experiments.compilation.live.triton_kernels.interpreter import NoTriton, in
 Launch = Callable[..., Tensor]
 #: The interpreter reads some ten million weights a second; a verification is half a dozen calls.
 MOST_WEIGHTS = 150_000_000
+PRODUCTS = ("linear", "matmul", "tiled_linear", "tiled_matmul")
 INTERPRETED = "Triton's interpreter carried the kernels out on a CPU: its time says nothing of theirs"
 
 
@@ -30,7 +31,8 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     if interpreted:
         _refuse_large(task.origin, kernels)
     with clocked() as clock:
-        module = _replaced(copy.deepcopy(task.origin), kernels, _interpreted if interpreted else _launched)
+        launch = _interpreted if interpreted else _launched
+        module = _replaced(copy.deepcopy(task.origin), kernels, launch, options.get("blocks", {}))
         _call_once(module, task)
     report = {"kernels": dict(kernels), "refused": dict(options["refused"]), "interpreted": interpreted}
     metrics = {"rewrites": float(len(kernels))}
@@ -63,24 +65,27 @@ def _products(node: fx.Node, kernels: Mapping[str, str]) -> list[fx.Node]:
     """What a product reads."""
     if kernels[node.name] == "linear_gelu":
         return node.all_input_nodes[0].all_input_nodes
-    return node.all_input_nodes if kernels[node.name] in ("linear", "matmul") else []
+    return node.all_input_nodes if kernels[node.name] in PRODUCTS else []
 
 
 def _replaced(
-    module: fx.GraphModule, kernels: Mapping[str, str], launch: Callable[[str], Launch]
+    module: fx.GraphModule,
+    kernels: Mapping[str, str],
+    launch: Callable[[str], Launch],
+    blocks: Mapping[str, Sequence[int]],
 ) -> fx.GraphModule:
-    """The nodes named in ``kernels`` as calls of theirs."""
+    """The nodes named in ``kernels`` as calls of theirs, with their ``blocks`` where they have some."""
     for node in list(module.graph.nodes):
         if node.name in kernels:
-            _replace(node, kernels[node.name], launch)
+            _replace(node, kernels[node.name], launch, blocks.get(node.name, ()))
     module.graph.lint()
     module.recompile()
     return module
 
 
-def _replace(node: fx.Node, kernel: str, launch: Callable[[str], Launch]) -> None:
+def _replace(node: fx.Node, kernel: str, launch: Callable[[str], Launch], blocks: Sequence[int] = ()) -> None:
     absorbed = node.all_input_nodes[0] if kernel == "linear_gelu" else None
-    arguments = _arguments(absorbed or node, kernel)
+    arguments = (*_arguments(absorbed or node, kernel), *blocks)
     with node.graph.inserting_before(node):
         made = node.graph.call_function(launch(kernel), arguments)
     made.meta = dict(node.meta)
@@ -95,6 +100,8 @@ def _arguments(node: fx.Node, kernel: str) -> tuple[Any, ...]:
     if kernel == "layer_norm":
         x, _, weight, bias, eps = _filled(node.args, (None, None, None, None, 1e-5))
         return (x, weight, bias, eps)
+    if kernel.startswith("tiled"):
+        return tuple(_filled(node.args, (None, None, None)))
     return node.args[:1] if kernel in ("softmax", "bias_gelu") else node.args
 
 

@@ -121,6 +121,18 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, blocks: Blocks
     return out.reshape(*x.shape[:-1], weight.shape[0])
 
 
+def tiled_matmul(a: Tensor, b: Tensor, bias: Tensor | None, m: int, n: int, k: int, warps: int) -> Tensor:
+    """``matmul`` by blocks given as numbers."""
+    return matmul(a, b, bias, Blocks(m, n, k, warps=warps))
+
+
+def tiled_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, m: int, n: int, k: int, warps: int
+) -> Tensor:
+    """``linear`` by blocks given as numbers."""
+    return linear(x, weight, bias, Blocks(m, n, k, warps=warps))
+
+
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """A linear layer whose bias and GELU are one kernel behind its matmul."""
     return bias_gelu(linear(x, weight), bias)
@@ -128,5 +140,15 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 KERNELS: Mapping[str, Callable[..., Tensor]] = {
     function.__name__: function
-    for function in (add, softmax, bias_gelu, layer_norm, matmul, linear, linear_gelu)
+    for function in (
+        add,
+        softmax,
+        bias_gelu,
+        layer_norm,
+        matmul,
+        linear,
+        tiled_matmul,
+        tiled_linear,
+        linear_gelu,
+    )
 }

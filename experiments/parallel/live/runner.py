@@ -69,13 +69,17 @@ def passes_for(job: Job, made: Built) -> Callable[[], None]:
     """
     job = over_modules(job, made.module)
     batch = made.micro_batch(0, job.plan.micro_batch_samples)
-    compute = (lambda: made.module(*batch)) if by_torch(job.plan) else _graph(job, made, batch)
+    compute = _modules(made, batch) if by_torch(job.plan) else _graph(job, made, batch)
 
     def passes() -> None:
-        torch.autograd.backward([compute()])
+        compute().backward()
         made.module.zero_grad()
 
     return passes
+
+
+def _modules(made: Built, batch: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
+    return lambda: made.module(*batch)
 
 
 def _graph(job: Job, made: Built, batch: tuple[torch.Tensor, ...]) -> Callable[[], Any]:

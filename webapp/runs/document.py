@@ -12,6 +12,7 @@ from django.http import Http404
 from experiments.core import trace_events
 from experiments.core.metrics import METRICS
 from experiments.core.units import human
+from webapp.presentation import pretty
 from webapp.runs.compilation_figure import CompilationView, compilation_view
 from webapp.runs.figures import figures_of
 from webapp.runs.lanes import lanes_of
@@ -35,6 +36,8 @@ TOLD_BY_WORKER = (
     "live_micro_batches", "live_by_stage", "peak_memory_by_worker", "capacity_by_worker", "communication_by_worker",
     "notes", "mesh",
 )  # fmt: skip
+#: What a plan's notes and its drawing on the cluster say already.
+TOLD_ABOVE = ("notes", "mesh")
 #: A compiled graph's plan: both graphs op by op, and what its own sections show.
 WHOLE_GRAPHS = ("before", "after")
 TOLD_BY_GRAPH = ("refused", "report", "search", "op_seconds", "exactness")
@@ -86,7 +89,7 @@ def view_of(run: Run) -> RunView:
     provenance: Mapping[str, Any] = outcome.get("provenance") or {}
     memory, parallel = memory_view(outcome), parallel_view(outcome)
     compilation = compilation_view(outcome)
-    elsewhere = TOLD_BY_WORKER if parallel else TOLD_BY_GRAPH if compilation else ()
+    elsewhere = TOLD_BY_WORKER if parallel else TOLD_BY_GRAPH if compilation else TOLD_ABOVE
     drawn = DRAWN_TOGETHER if memory else (MEMORY, "bubble_by_device") if parallel else ()
     values = {row.name: row.value for row in run.metrics.all()}
     return RunView(
@@ -127,7 +130,26 @@ def _plots(
 def _facts(plan: Mapping[str, Any], elsewhere: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
     """What a plan says in one line each; of nothing (no shardings, no slices) nothing is said."""
     said = (one for one in plan.items() if not _is_table(one[1]) and one[0] not in (*DRAWN, *elsewhere))
-    return tuple((name, value) for name, value in said if value not in ([], {}))
+    return tuple((_words(name), _line(value)) for name, value in said if value not in ([], {}))
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _line(value: Any) -> Any:
+    """Structure as one line to be read, without what is empty: ``updates 32, learning (rate 0.1, optimizer sgd)``."""
+    if not isinstance(value, dict):
+        return value
+    said = (
+        pair
+        for pair in value.items()
+        if pair[1] is not None and pair[1] is not False and pair[1] not in ([], {})
+    )
+    return ", ".join(
+        f"{_words(name)} ({_line(inner)})" if isinstance(inner, dict) else f"{_words(name)} {pretty(inner)}"
+        for name, inner in said
+    )
 
 
 def _outcome(run: Run) -> Mapping[str, Any]:

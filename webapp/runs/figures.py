@@ -10,11 +10,12 @@ from typing import Any
 MOST_POINTS = 50_000
 #: What goes on while a run lasts: a curve over it is a line, however few its points (losses, staleness). Over anything
 #: else (devices, stages, how many updates late) it is bars, unless they are too many.
-PROGRESS = ("s", "", "step", "update", "iteration", "sample", "epoch", "trial")
+PROGRESS = ("s", "", "step", "update", "mini-batch", "iteration", "sample", "epoch", "trial")
 MOST_BARS = 200
-#: A limit, or what a search is compared with, is drawn into the figure of what it is about.
+#: A limit, or what a run is compared with, is drawn into the figure of what it is about.
 LIMITS = {
     "capacity": "device_bytes", "best_so_far_random": "best_so_far", "best_so_far_recorded": "best_so_far",
+    "loss_one_process": "loss",
 }  # fmt: skip
 NUMBERED = re.compile(r"(?P<stem>.+?)_(?P<number>\d+)")
 
@@ -57,15 +58,17 @@ def _figure(stem: str, names: list[str], series: Mapping[str, Mapping[str, Any]]
 
 
 def _with_total(stem: str, curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The total of stacked parts is a line over them; alone it is a curve like any other."""
-    parts = any("stack" in curve for curve in curves)
-    return [curve | {"colour": "ink"} if parts and curve["name"] == "total" else curve for curve in curves]
+    """The total of stacked parts is a line over them; beside what it is compared with a curve is this run's."""
+    if any("stack" in curve for curve in curves):
+        return [curve | {"colour": "ink"} if curve["name"] == "total" else curve for curve in curves]
+    return [curve | {"name": "this run"} if curve["name"] == "total" else curve for curve in curves]
 
 
 def _curve(stem: str, name: str, curve: Mapping[str, Any]) -> dict[str, Any]:
     x, y = curve.get("x") or [], curve.get("y") or []
     stride = -(-len(x) // MOST_POINTS) or 1
-    row = {"name": label_of(stem, name), "x": x[::stride], "y": y[::stride], "shape": "hv"}
+    shape = "hv" if curve.get("x_unit", "s") == "s" else "linear"
+    row = {"name": label_of(stem, name), "x": x[::stride], "y": y[::stride], "shape": shape}
     if name in LIMITS:
         return row | {"dash": "dash", "shape": "linear", "colour": "ink"}
     if name.startswith(f"{stem}."):

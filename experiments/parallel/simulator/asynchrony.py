@@ -24,9 +24,8 @@ def staleness_series(late: Sequence[int]) -> Series:
     """The share of gradients that are so many updates late."""
     counts = Counter(late)
     updates = range(max(counts, default=0) + 1)
-    return Series(
-        "fraction", list(updates), [counts[u] / len(late) for u in updates] if late else [0.0], "updates"
-    )
+    shares = [counts[u] / len(late) for u in updates] if late else [0.0]
+    return Series("fraction", list(updates), shares, "updates late")
 
 
 def staleness_metrics(late: Sequence[int]) -> dict[str, float]:

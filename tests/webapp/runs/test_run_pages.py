@@ -186,3 +186,14 @@ def test_losses_over_updates_are_lines_and_figures_of_stages_bars(x_unit: str, k
     curve = {"unit": "", "x": [0.0, 1.0], "y": [2.0, 1.0], "x_unit": x_unit}
     (figure,) = figures_of({"loss_rank_0": curve, "loss_rank_1": curve})
     assert (figure["kind"], len(figure["series"])) == (kind, 2)
+
+
+def test_a_loss_stands_beside_one_processs_in_one_figure() -> None:
+    curve = {"unit": "nats", "x": [0.0, 1.0], "y": [2.0, 1.0], "x_unit": "mini-batch"}
+    late = {"unit": "fraction", "x": [0.0, 1.0], "y": [0.5, 0.5], "x_unit": "updates late"}
+    found = figures_of({"loss": curve, "loss_one_process": curve, "staleness": late})
+    assert [(figure["title"], figure["kind"]) for figure in found] == [("loss", "line"), ("staleness", "bar")]
+    assert [(line["name"], line.get("dash")) for line in found[0]["series"]] == [
+        ("this run", None),
+        ("one process", "dash"),
+    ]

@@ -75,6 +75,15 @@ function axis(label, scale, log) {
   };
 }
 
+// A few bars that stand for numbered things (ranks, stages, devices) have a tick each and none between.
+const MOST_TICKS = 16;
+
+function numbered(plot) {
+  const places = [...new Set(plot.series.flatMap((line) => line.x))];
+  if (plot.kind !== "bar" || plot.log || places.length > MOST_TICKS || !places.every(Number.isInteger)) return {};
+  return { tickmode: "array", tickvals: places };
+}
+
 // Moments that are marked across the whole plot, such as a night without figures.
 function marks(plot) {
   return (plot.marks || []).map(({ x, text }) => ({
@@ -89,7 +98,7 @@ function layout(plot, xScale, yScale) {
     font: { family: token("--font"), size: 12, color: token("--ink") },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 56, r: 12, t: 8, b: 44 }, barmode: plot.kind === "lanes" ? "overlay" : "group", bargap: 0.08, hovermode: "closest",
-    xaxis: axis(plot.x_label || "", xScale, log.includes("x")), yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...(plot.kind === "lanes" ? { type: "category", autorange: "reversed", categoryorder: "array", categoryarray: plot.lanes } : {}) },
+    xaxis: { ...axis(plot.x_label || "", xScale, log.includes("x")), ...numbered(plot) }, yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...(plot.kind === "lanes" ? { type: "category", autorange: "reversed", categoryorder: "array", categoryarray: plot.lanes } : {}) },
     showlegend: plot.series.length > 1, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     hoverlabel: { font: { family: token("--font") } }, shapes: [...(plot.shapes || []), ...marks(plot)], annotations: marks(plot).map((mark) => ({ x: mark.x0, yref: "paper", y: 1, yanchor: "top", xanchor: "left", showarrow: false, text: escapeText(mark.text), font: { size: 10, color: mark.line.color }, textangle: -90 })),
   };

@@ -90,7 +90,7 @@ def _losses(reports: list[dict[str, Any]], parts: int) -> list[float]:
 
 
 def _by_update(losses: list[float]) -> Series:
-    return Series("nats", [float(number) for number in range(len(losses))], losses, "mini-batches")
+    return Series("nats", [float(number) for number in range(len(losses))], losses, "mini-batch")
 
 
 def _metrics(
@@ -125,7 +125,7 @@ def _staleness(reports: list[dict[str, Any]], late: list[int]) -> dict[str, Seri
     means = [fmean(reports[rank]["late"]) for rank in ranks]
     shares = [late.count(u) / len(late) for u in updates]
     return {
-        "staleness": Series("fraction", [float(u) for u in updates], shares, "updates"),
+        "staleness": Series("fraction", [float(u) for u in updates], shares, "updates late"),
         "staleness_by_rank": Series("updates", numbers, most, "rank"),
         "staleness_mean_by_rank": Series("updates", numbers, means, "rank"),
         "weight_versions_by_rank": Series(
@@ -148,7 +148,7 @@ UNITS = {
 def _curves(reports: list[dict[str, Any]]) -> dict[str, Series]:
     """Of the first rank, which takes part all the time; iterations a second of those who have others beside them."""
     found = {
-        name: Series(UNITS[name], [float(x) for x, _ in rows], [y for _, y in rows], "updates")
+        name: Series(UNITS[name], [float(x) for x, _ in rows], [y for _, y in rows], "update")
         for name, rows in reports[0]["curves"].items()
     }
     workers = [r for r in reports if r["role"].startswith("worker") and r["ended"] > r["started"]]

@@ -22,8 +22,11 @@ binary_cross_entropy_with_logits cdist cosine_embedding_loss hinge_embedding_los
 margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss nll_loss2d poisson_nll_loss prod
 smooth_l1_loss soft_margin_loss triplet_margin_loss
 """
+#: Exported graphs hold these whole; torch divides them into listed ops before its list for GPUs is asked.
+_DIVIDED = " cross_entropy_loss nll_loss_nd norm"
 _GPU_FULL = (
     _LOSSES
+    + _DIVIDED
     + """
 acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus layer_norm native_layer_norm
 rms_norm group_norm cosine_similarity dist pdist renorm logsumexp upsample_nearest1d upsample_nearest2d

@@ -16,6 +16,7 @@ from experiments.compilation.live.lower import lower, parameters_of
 from experiments.compilation.live.training_curve import losses
 from experiments.compilation.live.types import Inference
 from experiments.compilation.policies.mixed_precision import MixedPrecision
+from tests.experiments.compilation.graphs import module_of
 
 pytestmark = pytest.mark.torch
 
@@ -62,6 +63,16 @@ def test_softmax_and_norms_are_kept_whole_by_the_list_for_gpus_only() -> None:
     gpu, processor = types("cuda"), types("cpu")
     assert (gpu["linear"], gpu["layer_norm"], gpu["softmax"]) == ("bfloat16", "float32", "float32")
     assert (processor["linear"], processor["softmax"]) == ("bfloat16", "bfloat16")
+
+
+@pytest.mark.parametrize("lists", ["cuda", "cpu"])
+def test_a_loss_that_torch_divides_into_listed_ops_is_float32(lists: str) -> None:
+    inputs = torch.randn(2, 4), torch.randn(3, 4), torch.tensor([0, 2])
+    loss = module_of(lambda x, weight, target: F.cross_entropy(F.linear(x, weight), target))
+    task = Task(loss, inputs, "cpu")
+    done = MixedPrecision(lists=lists).rewrite(task.graph, Bench(Inference(), Measured("cpu")))
+    types = {node.target.split(".")[1]: node.dtype for node in done.graph.ops if not node.once}
+    assert (types["linear"], types["cross_entropy_loss"]) == ("bfloat16", "float32")
 
 
 def untrained(done: Rewritten) -> Rewritten:

@@ -93,13 +93,13 @@ def _median(counts: Iterable[int | None]) -> float:
     return float(np.median([math.inf if count is None else count for count in counts]))
 
 
-def tuned(model: str, operators: int, trials: int, seed: int) -> None:
+def tuned(model: str, operators: int, trials: int, threads: int, seed: int) -> None:
     """The table of a model: searches one after another, their best schedules and torch's operators in turns."""
     from experiments.compilation.live.tuning import Bench, in_turns
 
     source: Any = load(load_workload({"source": model, "options": {"batch": 1}})).value
     source = replace(source, options=replace(source.options, training=False))
-    budget = {"tasks": operators, "trials": trials}
+    budget = {"tasks": operators, "trials": trials, "threads": threads}
     policies = (AutoTvm(**budget), Ansor(**budget))
     searches = [Search(policy, at_random) for policy in policies for at_random in (False, True)]
     with ExitStack() as stack:
@@ -157,6 +157,7 @@ def main() -> int:
     parser.add_argument("--model", default="zoo:resnet18", help="'' for the replay alone")
     parser.add_argument("--tasks", type=int, default=2)
     parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=1, help="0 for all; one is timed by processor time")
     chosen = parser.parse_args()
     kept = True
     if chosen.log.is_file():
@@ -164,7 +165,7 @@ def main() -> int:
     else:
         print(f"no log at {chosen.log}\n")
     if chosen.model:
-        tuned(chosen.model, chosen.tasks, chosen.trials, seed=0)
+        tuned(chosen.model, chosen.tasks, chosen.trials, chosen.threads, seed=0)
     return 0 if kept else 1
 
 

@@ -230,6 +230,13 @@ class TuningPolicy(CompilationPolicy):
         "what schedules are written in; auto: Triton on a GPU, else C++",
         choices=("auto", "c++", "triton"),
     )
+    threads: int = knob(
+        0,
+        "cores for a schedule and for torch's operator, 0 for all; with one, processor time is taken, "
+        "which other work on the host does not lengthen",
+        low=0,
+        high=1024,
+    )
     compiled: bool = knob(False, "time torch.compile's operator too (some seconds for each task)")
 
     def tuner(self, tasks: Sequence[TuningTask], seed: int) -> Tuner:

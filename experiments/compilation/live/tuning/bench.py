@@ -58,6 +58,7 @@ class Bench:
         file: Path | None,
     ) -> None:
         on_gpu = _on_gpu(policy.language)
+        self._threads = policy.threads or torch.get_num_threads()
         progress(0.02, "finding the heaviest operators")
         if isinstance(source, OperatorList):
             found = of_list(source)
@@ -70,9 +71,7 @@ class Bench:
             if not on_gpu or _is_flat(operator)
         )[: policy.tasks]
         self.tasks: tuple[TuningTask, ...] = tuple(
-            gpu_task(operator)
-            if on_gpu
-            else host_task(operator, policy.from_sketches, torch.get_num_threads())
+            gpu_task(operator) if on_gpu else host_task(operator, policy.from_sketches, self._threads)
             for operator in self.operators
         )
         self._on_gpu, self._seed = on_gpu, seed
@@ -86,7 +85,9 @@ class Bench:
             self._gpu = self._stack.enter_context(GpuBench(self.tasks, self.operators, self._seed))
         else:
             folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-schedules-")))
-            self._host = self._stack.enter_context(HostBench(self.tasks, folder, self._seed))
+            self._host = self._stack.enter_context(HostBench(self.tasks, folder, self._seed, self._threads))
+            self._stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(self._threads)
         return self
 
     def __exit__(
@@ -97,7 +98,13 @@ class Bench:
             self.notes["compiler_seconds"] = self._host.compiling
         self._stack.close()  # children are counted once they have ended
         wall, cpu = (after - before for after, before in zip(_spent(), self._began, strict=True))
-        self.notes |= {"wall_seconds": wall, "cpu_seconds": cpu, "threads": torch.get_num_threads()}
+        clock = "processor time" if self._alone else "wall time"
+        self.notes |= {"wall_seconds": wall, "cpu_seconds": cpu, "threads": self._threads, "clock": clock}
+
+    @property
+    def _alone(self) -> bool:
+        """One thread of this host computes: the time it used of a processor is the time that it would take alone."""
+        return self._threads == 1 and not self._on_gpu
 
     def measure(self, proposals: Sequence[Proposal]) -> Iterator[Trial]:
         """Each proposal compiled, checked and timed."""
@@ -135,10 +142,14 @@ class Bench:
         if self._on_gpu:
             return {"ours": lambda: self._gpu.again(best), "torch": lambda: self._gpu.eager_seconds(place)}
         eager = self._host.eager(place)
-        calls: dict[str, Call] = {"ours": lambda: self._host.again(best), "torch": lambda: _seconds(eager)}
+        clock = time.thread_time if self._alone else time.perf_counter
+        calls: dict[str, Call] = {
+            "ours": lambda: self._host.again(best),
+            "torch": lambda: _seconds(eager, clock),
+        }
         if self._compiled:
             compiled = torch.compile(eager)
-            calls["compiled"] = lambda: _seconds(compiled)
+            calls["compiled"] = lambda: _seconds(compiled, clock)
         return calls
 
 
@@ -173,15 +184,15 @@ def _row(samples: Mapping[str, Sample]) -> dict[str, Any]:
     return row | {"spread": {name: asdict(sample) for name, sample in samples.items()}}
 
 
-def _seconds(call: Callable[[], Any]) -> float:
+def _seconds(call: Callable[[], Any], clock: Call) -> float:
     """Seconds of one call over at least ``LEAST_SECONDS``, as the schedules are timed."""
-    started = time.perf_counter()
+    started = clock()
     call()
-    calls = max(1, int(LEAST_SECONDS / max(time.perf_counter() - started, 1e-9)))
-    started = time.perf_counter()
+    calls = max(1, int(LEAST_SECONDS / max(clock() - started, 1e-9)))
+    started = clock()
     for _ in range(calls):
         call()
-    return (time.perf_counter() - started) / calls
+    return (clock() - started) / calls
 
 
 def _spent() -> tuple[float, float]:

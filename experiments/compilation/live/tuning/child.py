@@ -1,8 +1,9 @@
 """Runs compiled schedules in a process of its own: a schedule that crashes or hangs takes only this process with it.
 
 Started by file name with NumPy alone (no torch: it starts in a tenth of a second). One JSON object a line in and out:
-``{"task": FOLDER}`` loads operands, reference and error bound; ``{"library": FILE, "repeats": N, "least": SECONDS}``
-answers ``{"repeats": [seconds of a call, ...]}`` or ``{"wrong": what}``. Nothing is timed before it is right.
+``{"task": FOLDER}`` loads operands, reference and error bound; ``{"library": FILE, "repeats": N, "least": SECONDS,
+"alone": BOOL}`` answers ``{"repeats": [seconds of a call, ...]}`` or ``{"wrong": what}``. Nothing is timed before it is
+right. A schedule that is ``alone`` (on one thread) is timed by what that thread used of a processor.
 """
 
 import ctypes
@@ -18,6 +19,8 @@ import numpy as np
 #: What of the operands may be left in the caches between two calls is what torch's own kernel finds there too.
 WARM_UP = 1
 
+Clock = Callable[[], float]
+
 
 def main() -> None:
     data: dict[str, Any] = {}
@@ -28,40 +31,41 @@ def main() -> None:
             data = {name: np.load(folder / f"{name}.npy") for name in ("in0", "in1", "reference", "bound")}
             answer: dict[str, Any] = {"ready": True}
         else:
-            answer = measured(data, asked["library"], asked["repeats"], asked["least"])
+            clock = time.thread_time if asked["alone"] else time.perf_counter
+            answer = measured(data, asked["library"], asked["repeats"], asked["least"], clock)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
-def measured(data: dict[str, Any], file: str, repeats: int, least: float) -> dict[str, Any]:
+def measured(data: dict[str, Any], file: str, repeats: int, least: float, clock: Clock) -> dict[str, Any]:
     """The seconds of one call, ``repeats`` times over at least ``least`` seconds each; or where it is wrong."""
     library = ctypes.CDLL(file)
     try:
-        return _measured(library.kernel, data, repeats, least)
+        return _measured(library.kernel, data, repeats, least, clock)
     finally:
         library.release()
 
 
-def _measured(kernel: Callable[..., Any], data: dict[str, Any], repeats: int, least: float) -> dict[str, Any]:
+def _measured(
+    kernel: Callable[..., Any], data: dict[str, Any], repeats: int, least: float, clock: Clock
+) -> dict[str, Any]:
     out = np.full(data["reference"].shape, np.nan, dtype=np.float32)
     arguments = [ctypes.c_void_p(array.ctypes.data) for array in (data["in0"], data["in1"], out)]
     seconds = 0.0
     for _ in range(1 + WARM_UP):  # twice: what a first call leaves behind must not change the second
-        started = time.perf_counter()
-        kernel(*arguments)
-        seconds = time.perf_counter() - started
+        seconds = timed(kernel, arguments, 1, clock)
     wrong = difference(out, data["reference"], data["bound"])
     if wrong:
         return {"wrong": wrong}
     calls = max(1, int(least / max(seconds, 1e-9)))
-    return {"repeats": [timed(kernel, arguments, calls) for _ in range(repeats)]}
+    return {"repeats": [timed(kernel, arguments, calls, clock) for _ in range(repeats)]}
 
 
-def timed(kernel: Callable[..., Any], arguments: list[Any], calls: int) -> float:
-    started = time.perf_counter()
+def timed(kernel: Callable[..., Any], arguments: list[Any], calls: int, clock: Clock) -> float:
+    started = clock()
     for _ in range(calls):
         kernel(*arguments)
-    return (time.perf_counter() - started) / calls
+    return (clock() - started) / calls
 
 
 def difference(out: np.ndarray, reference: np.ndarray, bound: np.ndarray) -> str:

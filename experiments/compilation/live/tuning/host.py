@@ -30,12 +30,13 @@ REPEATS, LEAST_SECONDS = 3, 0.004
 
 
 class HostBench:
-    """Measures proposals of C++ tasks. ``folder`` is private to the run and holds sources, libraries and operands."""
+    """Measures proposals of C++ tasks on so many threads. ``folder`` is private to the run and holds all its files."""
 
-    def __init__(self, tasks: Sequence[TuningTask], folder: Path, seed: int) -> None:
-        self._tasks, self._folder, self._seed = tasks, folder, seed
+    def __init__(self, tasks: Sequence[TuningTask], folder: Path, seed: int, threads: int) -> None:
+        self._tasks, self._folder, self._seed, self._threads = tasks, folder, seed, threads
         self._compiler = compiler()
-        self._child = Child([sys.executable, "-I", str(Path(__file__).with_name("child.py"))], _environment())
+        command = [sys.executable, "-I", str(Path(__file__).with_name("child.py"))]
+        self._child = Child(command, {**os.environ, "OMP_NUM_THREADS": str(threads)})
         self._loaded = -1
         self.compiling = 0.0
 
@@ -82,6 +83,7 @@ class HostBench:
         """Seconds of one call, each time; ``NoAnswer`` says why there are none."""
         self._load(task)
         asked = {"library": str(library), "repeats": repeats, "least": LEAST_SECONDS}
+        asked["alone"] = self._threads == 1
         answer = self._child.ask(asked, RUN_SECONDS)
         if "wrong" in answer:
             raise NoAnswer("wrong answer", answer["wrong"])
@@ -153,8 +155,3 @@ def compiler() -> str:
         return str(get_cpp_compiler())
     except InvalidCxxCompiler:
         raise unsupported("no C++ compiler on this host (g++, or CXX set to one)", "c++") from None
-
-
-def _environment() -> dict[str, str]:
-    """As many threads as torch has here; they wait for work as torch's do."""
-    return {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}

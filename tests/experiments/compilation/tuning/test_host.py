@@ -90,7 +90,7 @@ def test_a_program_that_is_wrong_or_crashes_or_hangs_has_no_time(
     monkeypatch.setattr(cpp, "source", lambda *_: f'{KERNEL} {next(bodies)} extern "C" void release() {{}}')
     task = TuningTask("product", "matmul", template_space(nest), nest=nest)
     trials: list[Trial] = []
-    with host.HostBench([task], tmp_path, seed=0) as bench:
+    with host.HostBench([task], tmp_path, seed=0, threads=1) as bench:
         for index in range(5):
             trials += bench.measure([Proposal(0, index)])
             monkeypatch.setattr(host, "RUN_SECONDS", 20.0 if index != 2 else 1.0)
@@ -114,7 +114,7 @@ def outcome(policy: str, source: str = "zoo:mlp", **knobs: Any) -> Outcome:
 
 @needs_compiler
 def test_the_operators_of_a_model_are_tuned_and_stand_beside_torchs() -> None:
-    found = outcome("ansor", trials=4, tasks=2)
+    found = outcome("ansor", trials=4, tasks=2, threads=1)
     metrics = {name: entry["value"] for name, entry in found.metrics.items()}
     rows = found.plan["tasks"]
     assert found.status == "ok"
@@ -125,7 +125,8 @@ def test_the_operators_of_a_model_are_tuned_and_stand_beside_torchs() -> None:
     assert metrics["speedup"] == pytest.approx(torchs / metrics["latency"])
     best = sum(row["calls"] * row["best_seconds"] for row in rows)
     assert found.series["best_so_far"]["y"][-1] == pytest.approx(best)
-    assert found.provenance["tuning"]["language"] == "c++"
+    notes = found.provenance["tuning"]
+    assert (notes["language"], notes["threads"], notes["clock"]) == ("c++", 1, "processor time")
 
 
 def test_what_a_host_lacks_is_unsupported_and_not_a_failure() -> None:

@@ -1,4 +1,4 @@
-"""Interleaved timing of two callables: warm-up, A B A B ..., median and inter-quartile range."""
+"""Interleaved timing of two callables: warm-up, A B B A ..., median and inter-quartile range."""
 
 from __future__ import annotations
 
@@ -52,16 +52,20 @@ class Comparison:
 def compare(
     ours: Callable[[], Any], eager: Callable[[], Any], device: str, seconds: float = 2.0
 ) -> Comparison:
-    """Call both in turn for about ``seconds``, at least five times each after two warm-up calls."""
+    """Call both in turn for about ``seconds``, at least five times each after two warm-up calls. Which comes first
+    changes from round to round: on a busy host the first one is interrupted more often.
+    """
     for _ in range(2):
         _timed(ours, device)
         _timed(eager, device)
     mine: list[float] = []
     base: list[float] = []
+    order = [(ours, mine), (eager, base)]
     deadline = time.perf_counter() + seconds
     while len(mine) < 5 or (time.perf_counter() < deadline and len(mine) < 200):
-        mine.append(_timed(ours, device))
-        base.append(_timed(eager, device))
+        for call, times in order:
+            times.append(_timed(call, device))
+        order.reverse()
     return Comparison(sample_of(mine), sample_of(base), os.getloadavg()[0])
 
 

@@ -67,10 +67,6 @@ class TilePlan:
         return sum(kernel.bytes for kernel in self.kernels)
 
     @property
-    def least_bytes(self) -> float:
-        return sum(kernel.least_bytes for kernel in self.kernels)
-
-    @property
     def apart_bytes(self) -> float:
         return sum(kernel.apart_bytes for kernel in self.kernels)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.compilation.kernels.plan import PlannedKernel, TilePlan
@@ -20,35 +20,31 @@ FIGURES = {
 
 
 def document(plan: TilePlan) -> dict[str, Any]:
-    """Kernels in launch order and their summary."""
-    summary = {
-        **_totals(plan.kernels),
-        "apart_bytes": plan.apart_bytes,
-        "apart_seconds": plan.apart_seconds,
-        "by_kind": _grouped(plan, lambda kernel: " + ".join(dict.fromkeys(kernel.kinds))),
-        "by_bound": _grouped(plan, lambda kernel: kernel.bound),
+    """Kernels in launch order, and sums over all, over each kind and over what waits for the same."""
+    summary = [
+        {"of": "all kernels", **_totals(plan.kernels)},
+        *_grouped(plan, lambda kernel: " + ".join(dict.fromkeys(kernel.kinds))),
+        *_grouped(plan, lambda kernel: f"waiting for {kernel.bound}"),
+    ]
+    return {
+        "examined": plan.examined,
+        "summary": summary,
+        "kernels": [kernel.to_json() for kernel in plan.kernels],
     }
-    rows = [kernel.to_json() for kernel in plan.kernels]
-    return {"examined": plan.examined, "summary": summary, "kernels": rows}
 
 
-def _grouped(plan: TilePlan, name: Callable[[PlannedKernel], str]) -> dict[str, dict[str, float]]:
+def _grouped(plan: TilePlan, name: Callable[[PlannedKernel], str]) -> list[dict[str, Any]]:
     found: dict[str, list[PlannedKernel]] = defaultdict(list)
     for kernel in plan.kernels:
         found[name(kernel)].append(kernel)
-    return {key: _totals(kernels) for key, kernels in sorted(found.items())}
+    return [{"of": key, **_totals(kernels)} for key, kernels in sorted(found.items())]
 
 
-def _totals(kernels: Iterable[PlannedKernel]) -> dict[str, float]:
-    chosen = list(kernels)
-    return {
-        "kernels": len(chosen),
-        "seconds": sum(kernel.seconds for kernel in chosen),
-        "least_seconds": sum(kernel.least_seconds for kernel in chosen),
-        "bytes": sum(kernel.bytes for kernel in chosen),
-        "least_bytes": sum(kernel.least_bytes for kernel in chosen),
-        "flops": sum(kernel.flops for kernel in chosen),
-    }
+def _totals(kernels: Sequence[PlannedKernel]) -> dict[str, float]:
+    """Sums; ``least_*`` are bounds, ``apart_*`` the operators by themselves."""
+    names = ("seconds", "least_seconds", "apart_seconds", "bytes", "least_bytes", "apart_bytes", "flops")
+    sums = {name: sum(getattr(kernel, name) for kernel in kernels) for name in names}
+    return {"kernels": len(kernels), **sums}
 
 
 def ratios(

@@ -93,6 +93,7 @@ bytes                            bytes      lower   bytes read and written
 max_abs_error                    abs        lower   largest absolute error against eager
 sqnr                             dB         higher  signal to quantization noise of the outputs
 weight_sqnr                      dB         higher  signal to quantization noise of the weights
+channel_sqnr                     dB         higher  median of the same over output channels
 model_bytes                      bytes      lower   constants that a call reads
 model_bytes_before               bytes      -       constants that a call of the original reads
 top1_agreement                   fraction   higher  largest output at the same place as eager's

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from experiments.compilation.interface import CONSTANT, Approximation, Graph, Recipe, Rewritten
 from experiments.compilation.live.backends.base import Compiled, Inputs, Task
 from experiments.compilation.live.examined import examined, tensors
-from experiments.compilation.live.kept_weights import KeptWeight, rows, weight_sqnr, with_kept
+from experiments.compilation.live.kept_weights import KeptWeight, channel_sqnr, rows, weight_sqnr, with_kept
 from experiments.compilation.live.lower import lower, parameters_of
 from experiments.compilation.live.training_curve import trained_beside
 from experiments.compilation.live.verify import Verification, unfriendly, verify
@@ -76,7 +76,8 @@ def _held(
         return checked, ours
     largest, relative = _errors(task, ours.call, cases)
     checked = replace(checked, bit_equal=False, max_abs_error=largest, max_relative_error=relative)
-    metrics = {**ours.metrics, "weight_sqnr": weight_sqnr(kept)}
+    noise = {"weight_sqnr": weight_sqnr(kept), "channel_sqnr": channel_sqnr(kept)}
+    metrics = {**ours.metrics, **noise}
     return checked, replace(ours, metrics=metrics, report={**ours.report, "weights": rows(kept)})
 
 
@@ -114,6 +115,7 @@ def _kept(module: nn.Module, path: str, told: Mapping[str, Any]) -> KeptWeight:
         original,
         torch.from_numpy(found.values),
         scheme.bytes(channels, width),
+        found.axis,
         scheme.blocking(channels, width).padding,
     )
 

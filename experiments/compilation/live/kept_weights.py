@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,23 +25,34 @@ MARGIN = 3.0
 
 @dataclass(frozen=True)
 class KeptWeight:
-    """``values`` stand in the original's place and take ``bytes``; ``expected`` is the SQNR in dB that rounding to
-    nearest keeps, where it is to be checked. ``tied``: all that shares the original has these values too.
+    """``values`` stand in the original's place and take ``bytes``; ``axis`` is that of output channels. ``expected`` is
+    the SQNR in dB that rounding to nearest keeps, where it is to be checked. ``tied``: all that shares the original has
+    these values too.
     """
 
     path: str
     original: Tensor
     values: Tensor
     bytes: int
+    axis: int = 0
     padding: int = 0
     expected: float | None = None
     tied: bool = True
 
     @cached_property
-    def powers(self) -> tuple[float, float]:
-        """Of the signal and of the noise: sums of squares."""
+    def channels(self) -> list[tuple[float, float]]:
+        """Of each output channel the power of signal and noise: sums of squares."""
         truth, ours = (value.detach().double() for value in (self.original, self.values))
-        return float(truth.square().sum()), float((truth - ours.to(truth.device)).square().sum())
+        signal, noise = (
+            values.movedim(self.axis, 0).flatten(1).square().sum(1).tolist()
+            for values in (truth, truth - ours.to(truth.device))
+        )
+        return list(zip(signal, noise, strict=True))
+
+    @property
+    def powers(self) -> tuple[float, float]:
+        """Of the whole weight."""
+        return sum(signal for signal, _ in self.channels), sum(noise for _, noise in self.channels)
 
     @property
     def complaint(self) -> str:
@@ -81,6 +93,11 @@ def weight_sqnr(weights: Sequence[KeptWeight]) -> float:
     return finite(decibels(signal, noise))
 
 
+def channel_sqnr(weights: Sequence[KeptWeight]) -> float:
+    """The median over output channels: a few large ones do not hide that the others are lost."""
+    return statistics.median(finite(decibels(*each)) for weight in weights for each in weight.channels)
+
+
 def rows(weights: Sequence[KeptWeight]) -> list[dict[str, Any]]:
     """One row of a run's report for each weight."""
     return [
@@ -88,6 +105,7 @@ def rows(weights: Sequence[KeptWeight]) -> list[dict[str, Any]]:
             "weight": weight.path,
             "shape": list(weight.original.shape),
             "sqnr": finite(decibels(*weight.powers)),
+            "channel_sqnr": channel_sqnr([weight]),
             "bytes_before": weight.original.numel() * weight.original.element_size(),
             "bytes": weight.bytes,
             "padding": weight.padding,

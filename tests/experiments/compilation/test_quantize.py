@@ -13,7 +13,7 @@ from experiments.compilation.interface import Approximation, Recipe, Rewritten
 from experiments.compilation.live import approximation, backends
 from experiments.compilation.live.backends.base import Compiled, Task
 from experiments.compilation.live.costs import Bench, Measured
-from experiments.compilation.live.kept_weights import KeptWeight, with_kept
+from experiments.compilation.live.kept_weights import KeptWeight, channel_sqnr, weight_sqnr, with_kept
 from experiments.compilation.live.lower import lower
 from experiments.compilation.live.types import Inference
 from experiments.compilation.live.verify import unfriendly, verify
@@ -115,6 +115,15 @@ def test_eight_bit_activations_multiply_whole_numbers() -> None:
     sums = np.rint(scales / step) @ kept.codes.reshape(24, 32).T
     exact = sums * step * kept.scales.reshape(1, 24) + layer.bias.numpy()
     np.testing.assert_allclose(ours.call(x).numpy(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_one_loud_channel_does_not_hide_that_the_others_are_lost() -> None:
+    truth = torch.tensor([[100.0, -100.0], [1.0, 1.0], [1.0, -1.0]])
+    kept = torch.tensor([[100.0, -100.0], [0.0, 0.0], [0.0, 0.0]])
+    loud = KeptWeight("w", truth, kept, 0)
+    assert weight_sqnr([loud]) == pytest.approx(10 * np.log10(20004 / 4))
+    assert channel_sqnr([loud]) == 0.0
+    assert channel_sqnr([replace(loud, axis=1)]) == pytest.approx(10 * np.log10(10002 / 2))
 
 
 def test_a_wrong_zero_point_is_rejected_however_few_the_bits() -> None:

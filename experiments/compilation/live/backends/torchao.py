@@ -110,7 +110,7 @@ def _quantize(module: nn.Module, chosen: Library, task: Task) -> None:
     try:
         library.quantize_(module, config, chosen.takes)
         module(*task.inputs)
-    except (RuntimeError, AssertionError, ValueError, ImportError) as error:
+    except (NotImplementedError, AssertionError, ValueError, ImportError) as error:
         said = str(error).splitlines() or [type(error).__name__]
         raise CompilationFailed(f"{chosen.name}: {said[0]}") from error
     except RuntimeError as error:  # what its kernels say of sizes that they do not take

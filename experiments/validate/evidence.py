@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -35,6 +36,8 @@ def validate(
         "kind": device,
         "device": facts.get("device") or f"cpu ({facts['cores']} cores)",
         "host": facts,
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "threads": os.environ.get("OMP_NUM_THREADS") or facts["cores"],
         "versions": versions(),
         "revision": revision(),
         "started": started.isoformat(timespec="seconds"),

@@ -25,8 +25,9 @@ from experiments.profiling.cost import bytes_moved, flops
 from experiments.profiling.timing import device_name, new_clock
 from experiments.workloads.substitutions import Substitutions
 
-#: An op is timed for at least this long and this often.
-LEAST_SECONDS, FEWEST_CALLS, MOST_CALLS = 5e-3, 3, 100
+#: An op is timed for at least this long and this often, and until the fewest calls lie within a tenth of the least: on
+#: a busy host the first may all be disturbed. It ends in any case after the most seconds or calls.
+LEAST_SECONDS, MOST_SECONDS, FEWEST_CALLS, MOST_CALLS = 5e-3, 0.25, 3, 100
 
 
 class Work(NamedTuple):
@@ -155,9 +156,17 @@ class Measured:
                 continue
             times.append(float(clock.intervals()[0]))
             spent += times[-1]
-            if len(times) >= FEWEST_CALLS and spent >= LEAST_SECONDS:
+            if (
+                len(times) >= FEWEST_CALLS
+                and spent >= LEAST_SECONDS
+                and (_settled(times) or spent > MOST_SECONDS)
+            ):
                 break
         return min(times)
+
+
+def _settled(times: Sequence[float]) -> bool:
+    return sorted(times)[FEWEST_CALLS - 1] <= 1.1 * min(times)
 
 
 def _stored(path: Path) -> dict[str, float]:

@@ -26,7 +26,6 @@ from experiments.compilation.live.backends.base import (
 )
 from experiments.compilation.live.kept_weights import KeptWeight, float8_sqnr, scheme_sqnr
 from experiments.compilation.numerics.quantization import Scheme
-from experiments.core.errors import Infeasible
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,6 @@ def _quantize(module: nn.Module, chosen: Library, task: Task) -> None:
     except (NotImplementedError, AssertionError, ValueError, ImportError) as error:
         said = str(error).splitlines() or [type(error).__name__]
         raise CompilationFailed(f"{chosen.name}: {said[0]}") from error
-    except RuntimeError as error:  # what its kernels say of sizes that they do not take
-        raise Infeasible(f"refuses a layer: {str(error).strip().splitlines()[0]}", chosen.name) from error
 
 
 def _kept(module: nn.Module, original: nn.Module, scheme: Scheme | None) -> list[KeptWeight]:

@@ -269,7 +269,9 @@ def _predicted(plan: ParallelPlan, estimate: Estimate, calibrated: Any) -> dict[
     asked = model_estimate(layers, cluster, evaluate, estimate.dtype, str(layers.facts["optimizer"]))
     asked = replace(asked, exchange=calibrated.exchange, updates=calibrated.updates, walks_again=True)
     as_run = replace(plan.synchronisation, buckets=calibrated.buckets or plan.synchronisation.buckets)
-    found = simulate(replace(plan, synchronisation=as_run), asked)
+    found = simulate(
+        replace(plan, synchronisation=as_run, overlapped=False), asked
+    )  # a measured step is waited for
     handed_over = [_handed_over(plan, found, worker) for worker in range(len(plan.workers))]
     return {
         "step_time": found.step_time,

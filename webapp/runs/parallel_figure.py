@@ -19,6 +19,7 @@ CLEAR = 3.0
 MOST_WORKERS = 64
 SLOTS = {"F": "forward", "B": "backward", "W": "weight gradient", "U": "update of weights"}
 MEMORY = "memory_device_"
+OVERLAPPED = "Each device begins its next step when its own part is done: a step takes as long as the device that is longest at it"
 
 
 @dataclass(frozen=True)
@@ -72,17 +73,16 @@ def parallel_view(outcome: Mapping[str, Any]) -> ParallelView | None:
     end = max([0.0, *slots["end"], *messages["end"]])
     rows = [{"worker": lane["worker"], "name": device_names(lane["devices"])} for lane in lanes]
     workers = len(plan.get("workers") or lanes)
+    said = _said(
+        len(lanes), workers, (len(slots["start"]), all_slots), (len(messages["start"]), all_messages)
+    )
     return ParallelView(
         {"end": end, "rows": rows, "slots": slots, "messages": messages},
         _memory(plan, series),
         tuple(_worker_rows(plan, series)),
         workers,
         tuple(timeline.get("communication") or ()),
-        tuple(
-            _said(
-                len(lanes), workers, (len(slots["start"]), all_slots), (len(messages["start"]), all_messages)
-            )
-        ),
+        (*said, *([OVERLAPPED] if plan.get("overlapped") else [])),
     )
 
 

@@ -38,8 +38,14 @@ def violations(plan: ParallelPlan, model: LayerGraph, cluster: Hardware) -> list
         *exchange_violations(plan, cluster),
         *server_violations(plan, cluster),
         *version_violations(plan),
+        *_overlap(plan),
     ]
     return shape or [*_slots(plan), *slice_order_violations(plan), *_replicas(plan), *_collectives(plan)]
+
+
+def _overlap(plan: ParallelPlan) -> Iterator[str]:
+    if plan.overlapped and (plan.steps > 1 or plan.zero or plan.training is not None):
+        yield "steps overlap, but weights are gathered, or updated by a rule of their own, at the end of a step"
 
 
 def _layers(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:

@@ -194,6 +194,10 @@ class ParallelPlan:
     ``slices`` has one entry for each micro-batch where these are parts of sequences; the slices of the same samples
     follow each other, and each needs those before it. ``slot_overhead`` are seconds that a slot takes besides its layers.
 
+    Where steps are ``overlapped`` each device begins the next one when its own part is done: nothing global is waited for,
+    and the optimizer's check of all gradients is made good afterwards. Then a step takes as long as the device that is
+    longest at it.
+
     ``training`` says how weights are updated where that is the method's point (rates, versions, adaptation).
     """
 
@@ -213,6 +217,7 @@ class ParallelPlan:
     training: Training | None = None
     checkpoints: tuple[int, ...] = ()
     saved: tuple[int, ...] = ()
+    overlapped: bool = False
 
     @property
     def sequence(self) -> int:
@@ -286,6 +291,7 @@ class ParallelPlan:
             training=Training.from_json(data["training"]) if data.get("training") else None,
             checkpoints=tuple(data.get("checkpoints", ())),
             saved=tuple(data.get("saved", ())),
+            overlapped=data.get("overlapped", False),
         )
 
 

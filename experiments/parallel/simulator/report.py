@@ -71,9 +71,9 @@ class Simulation:
 
 def report(built: Builder, times: Times, free: Times, memory: list[Usage]) -> Simulation:
     """``free`` is the replay in which messages take no time."""
-    span, workers = times.span, len(built.plan.workers)
-    busy = _busy(built)
-    bubbles = tuple((free.span - seconds) / span if span else 0.0 for seconds in busy)
+    span, workers = _pace(built, times), len(built.plan.workers)
+    busy, without = _busy(built), _pace(built, free)
+    bubbles = tuple((without - seconds) / span if span else 0.0 for seconds in busy)
     weights = [len(worker.devices) for worker in built.plan.workers]
     bubble = sum(b * w for b, w in zip(bubbles, weights, strict=True)) / sum(weights)
     sent, seconds = _busiest_sender(built)
@@ -83,7 +83,7 @@ def report(built: Builder, times: Times, free: Times, memory: list[Usage]) -> Si
         step_time=span,
         bubble_fraction=bubble,
         bubble_by_worker=bubbles,
-        exposed_communication_time=max(0.0, span - free.span),
+        exposed_communication_time=max(0.0, span - without),
         communication_bytes=sent,
         communication_time=seconds,
         communication_by_kind=_by_kind(built),
@@ -95,6 +95,18 @@ def report(built: Builder, times: Times, free: Times, memory: list[Usage]) -> Si
         memory=tuple(memory),
         lanes=tuple(_lane(built, times, worker) for worker in range(workers)),
     )
+
+
+def _pace(built: Builder, times: Times) -> float:
+    """Seconds from step to step: those of all of it, or, where steps overlap, of the worker that is longest at it."""
+    if not built.plan.overlapped:
+        return times.span
+    begun: dict[int, float] = {}
+    ended: dict[int, float] = {}
+    for owner, start, end in zip(built.graph.owner, times.start, times.end, strict=True):
+        begun[owner] = min(start, begun.get(owner, start))
+        ended[owner] = max(end, ended.get(owner, end))
+    return max(ended[worker] - begun[worker] for worker in ended if worker >= 0)
 
 
 def _busy(built: Builder) -> list[float]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.core.errors import BadInput
-from experiments.parallel.interface import PipelineSchedule, violations
+from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, PipelineSchedule, Slot, violations
 from experiments.parallel.policies.chimera import Chimera
 from experiments.parallel.policies.gpipe import GPipe
 from experiments.parallel.policies.interleaved import Interleaved
@@ -141,6 +145,83 @@ def test_zb_v_has_no_gap_in_1f1bs_memory(p: int, m: int) -> None:
     assert found.step_time >= 6 * m
     if m >= 2 * p - 1:
         assert found.step_time == 6 * m + p - 1
+
+
+@given(p=st.integers(1, 6), more=st.integers(0, 5))
+@settings(max_examples=12, deadline=None)
+def test_zb_h2_has_no_gap_across_steps_in_twice_the_memory(p: int, more: int) -> None:
+    """(p-1)(F+B-2W) is nothing for equal passes; 2p-1 micro-batches are live on every device."""
+    m = 2 * p - 1 + more
+    found = carried_out(ZeroBubble(variant="h2", micro_batches=m), p)
+    assert (found.step_time, found.bubble_fraction) == (3 * m, 0.0)
+    assert peaks(found) == [2 * p - 1] * p
+
+
+@given(
+    forward=st.lists(st.integers(1, 4), min_size=2, max_size=2),
+    backward=st.lists(st.integers(1, 8), min_size=2, max_size=2),
+    live=st.integers(2, 3),
+)
+@settings(max_examples=10, deadline=None)
+def test_the_automatic_order_is_as_fast_as_the_best_of_all(
+    forward: list[int], backward: list[int], live: int
+) -> None:
+    """Two devices, three micro-batches, unequal stages: all pairs of orders that keep within the memory are tried."""
+    columns = {"forward_seconds": np.array(forward, float), "backward_seconds": np.array(backward, float)}
+    model, hardware = replace(chain(2), **columns), cluster(1, 2)
+    asked = estimate(model, hardware)
+    plan = ZeroBubble(variant="automatic", micro_batches=3, memory=live / 2).place(model, hardware, 3, asked)
+    assert violations(plan, model, hardware) == []
+    found = simulate(plan, asked)
+    assert max(peaks(found)) <= live
+    seconds = {
+        (kind, stage): share * (forward if kind == FORWARD else backward)[stage]
+        for kind, share in ((FORWARD, 1.0), (BACKWARD, 0.5), (WEIGHT, 0.5))
+        for stage in range(2)
+    }
+    every = itertools.product(*(all_orders(stage, 3, live) for stage in range(2)))
+    assert found.step_time == min(longest_device(pair, seconds) for pair in every)
+
+
+def all_orders(stage: int, micro_batches: int, live: int) -> list[tuple[Slot, ...]]:
+    """Each kind in the order of micro-batches, F before B before W of each, at most ``live`` between F and W."""
+    kinds = (FORWARD, BACKWARD, WEIGHT)
+
+    def longer(done: tuple[int, ...], so_far: tuple[Slot, ...]) -> Iterator[tuple[Slot, ...]]:
+        if done[-1] == micro_batches:
+            yield so_far
+        for place, kind in enumerate(kinds):
+            due = done[place] < (done[place - 1] if place else min(micro_batches, done[-1] + live))
+            if due:
+                after = (*done[:place], done[place] + 1, *done[place + 1 :])
+                yield from longer(after, (*so_far, Slot(kind, done[place], stage)))
+
+    return list(longer((0, 0, 0), ()))
+
+
+def longest_device(orders: tuple[tuple[Slot, ...], ...], seconds: dict[tuple[str, int], float]) -> float:
+    """From the first slot to the last of the device that is longest at it; infinite where they wait for each other."""
+    ended: dict[Slot, float] = {}
+    spans: list[tuple[float, float]] = [(math.inf, 0.0), (math.inf, 0.0)]
+    waiting = [list(order) for order in orders]
+    while any(waiting):
+        ready = [rest for rest in waiting if rest and all(before in ended for before in needed(rest[0]))]
+        if not ready:
+            return math.inf
+        slot = ready[0].pop(0)
+        begin = max([spans[slot.stage][1], *(ended[before] for before in needed(slot))])
+        ended[slot] = begin + seconds[slot.kind, slot.stage]
+        spans[slot.stage] = (min(spans[slot.stage][0], begin), ended[slot])
+    return max(end - begin for begin, end in spans)
+
+
+def needed(slot: Slot) -> list[Slot]:
+    """What two stages hand to each other."""
+    if slot.kind == FORWARD:
+        return [slot._replace(stage=0)] if slot.stage else []
+    if slot.kind == BACKWARD:
+        return [slot._replace(kind=FORWARD) if slot.stage else slot._replace(stage=1)]
+    return []
 
 
 def test_a_weight_gradient_that_walks_the_graph_again_takes_the_input_gradients_time_once_more() -> None:

@@ -1,5 +1,5 @@
 """``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture, advise, calibrate,
-communication."""
+communication, rules."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from experiments.commands import (
     communication,
     inspect,
     model,
+    rules,
     run,
     suite,
 )
@@ -24,7 +25,7 @@ from experiments.core.errors import LabError
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     verbs = top.add_subparsers(required=True, metavar="COMMAND")
-    for module in (run, catalogue, claims, inspect, model, suite, advise, calibrate, communication):
+    for module in (run, catalogue, claims, inspect, model, suite, advise, calibrate, communication, rules):
         module.add(verbs)
     return top
 

@@ -42,7 +42,9 @@ class WorkloadOptions:
         "element-wise kernels of a transformer that is not captured: fused by hand, one for each operation, compiled, compiled with products in float8",
         choices=("auto", "fused", "eager", "compiled", "float8"),
     )
-    extra: str | None = knob(None, "a side file of the workload (g10_extra, throughput table, substitution rules)")
+    extra: str | None = knob(
+        None, "a side file of the workload (g10_extra, throughput table, substitution rules)"
+    )
 
 
 #: Options that say nothing about the step itself: steps that differ in no other option are one capture.

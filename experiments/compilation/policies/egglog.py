@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
+from experiments.compilation.rules.standard import standard_verdicts
 from experiments.compilation.rules.substituting import rules_of
 from experiments.compilation.saturation.optimise import saturated
 from experiments.compilation.saturation.saturate import Bounds
@@ -30,4 +31,4 @@ class Egglog(RewritePolicy):
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         bounds = Bounds(self.rounds, self.terms, self.seconds)
-        return saturated(graph, bench, rules_of(bench.rules), bounds)
+        return saturated(graph, bench, rules_of(bench.rules, own=standard_verdicts), bounds)

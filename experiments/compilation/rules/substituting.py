@@ -1,17 +1,18 @@
 """What policies that search by substitution rules share: where rules come from, what each must have shown, the search.
 
-Rules are those of the workload's side file (``options.extra``: TASO's protobuf, FlexFlow's JSON), else those that this
-lab's own generator found (``standard``). Every rule is tested exactly before it is used, whoever wrote it.
+Rules are those of the workload's side file (``options.extra``: TASO's protobuf, FlexFlow's JSON), each judged before
+it is used; else those that this lab's own generator found and judged (``generated``), with those of ``standard``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
+from experiments.compilation.rules.generated import generated_verdicts
 from experiments.compilation.rules.optimise import Rulebook, Strategy, optimised, rulebook
 from experiments.compilation.rules.proof import PROVED, proved
 from experiments.compilation.rules.search import Limits
@@ -52,10 +53,20 @@ class SubstitutionPolicy(RewritePolicy):
         return Whole()
 
 
-def rules_of(file: Substitutions | None, prove: bool = False, progress: Progress = silent) -> Rulebook:
-    """The rules of ``file``, or this lab's own, that may be applied: tested, and with ``prove`` proved too."""
+def own_verdicts(prove: bool = False) -> tuple[Verdict, ...]:
+    """The rules that come with the lab: those generated, and those with biases, which are too large to be generated."""
+    return (*standard_verdicts(prove), *generated_verdicts())
+
+
+def rules_of(
+    file: Substitutions | None,
+    prove: bool = False,
+    progress: Progress = silent,
+    own: Callable[[bool], Sequence[Verdict]] = own_verdicts,
+) -> Rulebook:
+    """The rules of ``file``, else the ``own``, that may be applied: tested, and with ``prove`` proved too."""
     if file is None:
-        return _usable(standard_verdicts(prove), prove)
+        return _usable(own(prove), prove)
     kept = [rule for rule in file.rules if rule.parallel == "none"]
     book = _usable(verdicts(kept, proved if prove else None, progress), prove)
     moving = len(file.rules) - len(kept)

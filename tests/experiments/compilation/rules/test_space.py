@@ -93,11 +93,11 @@ def test_options_inherited_are_the_options_and_predicted_costs_are_the_costs() -
 
 
 def test_every_policy_finds_the_joined_convolutions_and_products_and_folds_what_is_constant() -> None:
-    for policy in (Taso(), Metaflow(threshold=8), UnityRewrites(seconds=0.0)):
+    for policy in (Taso(budget=60), Metaflow(budget=60, threshold=8), UnityRewrites(budget=60, seconds=0.0)):
         found, _, checked = rewritten(Inception().eval(), policy, torch.randn(2, 4, 8, 8))
         assert checked.ok, checked.counterexample
         assert found.search["cost_after"] <= found.search["cost_before"]
-    done = Taso().rewrite(exported(Inception(), torch.randn(2, 4, 8, 8)), bench())
+    done = Taso(budget=60).rewrite(exported(Inception(), torch.randn(2, 4, 8, 8)), bench())
     assert done.search["cost_after"] < done.search["cost_before"]
     targets = [node.target for node in done.graph.ops if not node.once]
     assert targets.count("aten.conv2d.default") == 1 and targets.count("aten.linear.default") == 1

@@ -17,6 +17,9 @@ from experiments.compilation.kernels.expression import Access, Expression
 from experiments.compilation.kernels.from_ops import FORMS, Made, broadcast, copied, dtype_of
 from experiments.compilation.kernels.tile_graph import TileGraph, TileNode
 
+#: Ops that torch's schemas call copies and that move nothing.
+FREE = frozenset({"aten._unsafe_view.default"})
+
 
 @dataclass(frozen=True)
 class Translated:
@@ -30,7 +33,8 @@ def translate(graph: Graph) -> Translated:
     """Every computing op of ``graph`` as one operator (attention as three)."""
     reading = _Reading(graph)
     for node in graph.computing:
-        reading.add(node)
+        if node.target not in FREE:
+            reading.add(node)
     outputs = frozenset(
         reading.made[ref] for ref in map(reading.behind, graph.output.refs) if ref in reading.made
     )
@@ -94,7 +98,7 @@ class _Reading:
     def behind(self, ref: Ref) -> Ref:
         """The result whose memory ``ref`` shows."""
         node = self.graph.by_name.get(ref.node)
-        while node is not None and node.kind == OP and node.views and node.refs:
+        while node is not None and node.kind == OP and (node.views or node.target in FREE) and node.refs:
             ref = node.refs[0]
             node = self.graph.by_name[ref.node]
         return ref

@@ -33,7 +33,7 @@ def launch_blocks(planned: PlannedKernel) -> LaunchBlocks:
         _power(math.prod(rows), LARGEST),
         _power(columns, LARGEST),
         _power(depth, DEEPEST),
-        _power(planned.threads / WARP, MOST_WARPS, 1),
+        _power(planned.launch.threads / WARP, MOST_WARPS, 1),
     )
 
 

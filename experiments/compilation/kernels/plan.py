@@ -16,12 +16,31 @@ from experiments.hardware.parts import ComputeUnits
 
 
 @dataclass(frozen=True)
-class PlannedKernel:
-    """A launched kernel: its operators, the sizes it tiles (``domain``) and by what (``tile``), one block's needs.
+class Launch:
+    """``grid`` blocks in ``waves``, each of so many threads with so much shared memory and registers of a thread."""
 
-    ``levels`` are further tiles by name (thread, reduction step; tiles of operators inside). ``grid`` blocks run in
-    ``waves``. ``bytes`` move with memory in the whole kernel; ``least_bytes`` would if each element it reads or writes
-    there moved once, and ``least_seconds`` is the bound that follows; ``apart_bytes`` and ``apart_seconds`` are those of the operators by themselves.
+    grid: int
+    waves: int
+    threads: int
+    shared_bytes: int
+    registers: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds, and bytes between memory and all blocks."""
+
+    seconds: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """A launched kernel: its operators, the sizes it tiles (``domain``) and by what (``tile``).
+
+    ``levels`` are further tiles by name (thread, reduction step; tiles of operators inside). ``cost`` is modelled,
+    waiting for ``bound``; ``least`` is what no tile passes (each element moved once, every unit busy); ``apart`` is
+    the cost of the operators by themselves.
     """
 
     operators: tuple[str, ...]
@@ -29,22 +48,20 @@ class PlannedKernel:
     domain: Sizes
     tile: Sizes
     levels: Mapping[str, Sizes]
-    grid: int
-    waves: int
-    threads: int
-    shared_bytes: int
-    registers: int
-    seconds: float
-    bound: str
-    bytes: float
-    least_bytes: float
+    launch: Launch
     flops: float
-    least_seconds: float
-    apart_bytes: float
-    apart_seconds: float
+    bound: str
+    cost: Cost
+    least: Cost
+    apart: Cost
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """One flat row."""
+        row = asdict(self)
+        row |= row.pop("launch") | row.pop("cost")
+        for prefix in ("least", "apart"):
+            row |= {f"{prefix}_{name}": value for name, value in row.pop(prefix).items()}
+        return row
 
 
 @dataclass(frozen=True)
@@ -56,19 +73,19 @@ class TilePlan:
 
     @property
     def seconds(self) -> float:
-        return sum(kernel.seconds for kernel in self.kernels)
+        return sum(kernel.cost.seconds for kernel in self.kernels)
 
     @property
     def apart_seconds(self) -> float:
-        return sum(kernel.apart_seconds for kernel in self.kernels)
+        return sum(kernel.apart.seconds for kernel in self.kernels)
 
     @property
     def bytes(self) -> float:
-        return sum(kernel.bytes for kernel in self.kernels)
+        return sum(kernel.cost.bytes for kernel in self.kernels)
 
     @property
     def apart_bytes(self) -> float:
-        return sum(kernel.apart_bytes for kernel in self.kernels)
+        return sum(kernel.apart.bytes for kernel in self.kernels)
 
 
 @dataclass(frozen=True)
@@ -99,12 +116,12 @@ def violations(plan: TilePlan, graph: TileGraph, units: ComputeUnits) -> list[st
 
 
 def _impossible(kernel: PlannedKernel, units: ComputeUnits) -> list[str]:
-    name, found = kernel.operators[0], []
-    if not 1 <= kernel.threads <= max(1024, units.threads_per_block):
-        found.append(f"{name}: a block of {kernel.threads} threads")
-    if kernel.shared_bytes > units.shared_bytes_per_block:
-        found.append(f"{name}: a block takes {kernel.shared_bytes} bytes of shared memory")
+    name, launch, found = kernel.operators[0], kernel.launch, list[str]()
+    if not 1 <= launch.threads <= max(1024, units.threads_per_block):
+        found.append(f"{name}: a block of {launch.threads} threads")
+    if launch.shared_bytes > units.shared_bytes_per_block:
+        found.append(f"{name}: a block takes {launch.shared_bytes} bytes of shared memory")
     blocks = math.prod(-(-whole // size) for whole, size in zip(kernel.domain, kernel.tile, strict=True))
-    if kernel.grid != blocks:
-        found.append(f"{name}: {kernel.grid} blocks do not cover it once; {blocks} would")
+    if launch.grid != blocks:
+        found.append(f"{name}: {launch.grid} blocks do not cover it once; {blocks} would")
     return found

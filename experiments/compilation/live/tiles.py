@@ -61,7 +61,7 @@ def tiled(policy: TilePolicy, graph: Graph, on: Architecture, progress: Progress
             continue
         kernels[node.name] = KERNELS[node.target]
         blocks[node.name] = list(launch_blocks(planned).arguments())
-    predicted = {kernel.operators[0]: kernel.seconds for kernel in plan.kernels}
+    predicted = {kernel.operators[0]: kernel.cost.seconds for kernel in plan.kernels}
     options = {"kernels": kernels, "refused": refused, "blocks": blocks, "predicted_seconds": predicted}
     return Recipe("triton", options)
 

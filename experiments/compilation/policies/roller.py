@@ -21,8 +21,8 @@ from experiments.compilation.kernels.construction import construct
 from experiments.compilation.kernels.expression import Expression
 from experiments.compilation.kernels.group_tile import least_bytes, least_seconds
 from experiments.compilation.kernels.micro_model import estimate
-from experiments.compilation.kernels.plan import PlannedKernel, TilePlan, TilePolicy
-from experiments.compilation.kernels.program import grid, registers, resident, shared_bytes
+from experiments.compilation.kernels.plan import Cost, Launch, PlannedKernel, TilePlan, TilePolicy
+from experiments.compilation.kernels.program import Program, grid, registers, resident, shared_bytes
 from experiments.compilation.kernels.propagation import Group, group_of
 from experiments.compilation.kernels.rolled import tiled_form
 from experiments.compilation.kernels.shrinking import WAYS
@@ -66,30 +66,33 @@ class Roller(TilePolicy):
         found = construct(form, architecture, self.programs, self.padding, self.shrink)
         priced = [(estimate(form, program, architecture), program) for program in found.programs]
         best, program = min(priced, key=lambda pair: pair[0].seconds)
-        blocks = grid(form, program)
-        seconds = best.seconds + architecture.device.kernels.launch
+        cost = Cost(best.seconds + architecture.device.kernels.launch, best.dram_bytes)
         kernel = PlannedKernel(
             operators=("",),
             kinds=(form.kind,),
             domain=form.domain,
             tile=program.shared,
             levels={"thread": program.register, "reduction step": program.step},
-            grid=blocks,
-            waves=-(-blocks // (resident(form, program, architecture) * architecture.units.count)),
-            threads=program.threads,
-            shared_bytes=shared_bytes(form, program, architecture.units),
-            registers=registers(form, program.register),
-            seconds=seconds,
-            bound=best.bound,
-            bytes=best.dram_bytes,
-            least_bytes=least_bytes(alone),
+            launch=_launch(form, program, architecture),
             flops=form.work(form.extents),
-            least_seconds=least_seconds(alone, architecture),
-            apart_bytes=best.dram_bytes,
-            apart_seconds=seconds,
+            bound=best.bound,
+            cost=cost,
+            least=Cost(least_seconds(alone, architecture), least_bytes(alone)),
+            apart=cost,
         )
         return kernel, found.examined
 
 
 def _named(kernel: PlannedKernel, name: str) -> PlannedKernel:
     return replace(kernel, operators=(name,))
+
+
+def _launch(form: Expression, program: Program, architecture: Architecture) -> Launch:
+    blocks, units = grid(form, program), architecture.units
+    return Launch(
+        grid=blocks,
+        waves=-(-blocks // (resident(form, program, architecture) * units.count)),
+        threads=program.threads,
+        shared_bytes=shared_bytes(form, program, units),
+        registers=registers(form, program.register),
+    )

@@ -18,7 +18,7 @@ from typing import ClassVar
 from experiments.compilation.kernels.architecture import Architecture
 from experiments.compilation.kernels.connection import Kernel, Welding, launch_order
 from experiments.compilation.kernels.group_tile import bound, least_bytes, least_seconds
-from experiments.compilation.kernels.plan import PlannedKernel, TilePlan, TilePolicy
+from experiments.compilation.kernels.plan import Cost, Launch, PlannedKernel, TilePlan, TilePolicy
 from experiments.compilation.kernels.tile_graph import TileGraph
 from experiments.compilation.kernels.tile_search import block_size
 from experiments.core.knobs import knob
@@ -57,17 +57,16 @@ def _planned(kernel: Kernel, welding: Welding, architecture: Architecture) -> Pl
         domain=group.domain,
         tile=made.tile,
         levels={**inner, **steps},
-        grid=made.grid,
-        waves=made.waves,
-        threads=block_size(group, made, architecture),
-        shared_bytes=made.shared_bytes,
-        registers=made.registers,
-        seconds=kernel.seconds,
-        bound=bound(group, made, architecture),
-        bytes=kernel.moved,
-        least_bytes=least_bytes(group),
+        launch=Launch(
+            made.grid,
+            made.waves,
+            block_size(group, made, architecture),
+            made.shared_bytes,
+            made.registers,
+        ),
         flops=made.flops * made.grid,
-        least_seconds=least_seconds(group, architecture),
-        apart_bytes=sum(welding.single(node.name).moved for node in group.nodes),
-        apart_seconds=kernel.apart,
+        bound=bound(group, made, architecture),
+        cost=Cost(kernel.seconds, kernel.moved),
+        least=Cost(least_seconds(group, architecture), least_bytes(group)),
+        apart=Cost(kernel.apart, sum(welding.single(node.name).moved for node in group.nodes)),
     )

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.compilation.kernels.plan import PlannedKernel, TilePlan
+from experiments.compilation.kernels.plan import TilePlan
 from experiments.core.spec import Series
 
 #: Systems of recorded times that have a figure of their own, by the names that tables of times give them.
@@ -17,41 +17,38 @@ FIGURES = {
     "Ansor": "speedup_over_ansor",
     "Roller-Top10": "speedup_over_roller",
 }
+SUMMED = ("seconds", "least_seconds", "apart_seconds", "bytes", "least_bytes", "apart_bytes", "flops")
+Row = Mapping[str, Any]
 
 
 def document(plan: TilePlan) -> dict[str, Any]:
     """Kernels in launch order, and sums over all, over each kind and over what waits for the same."""
+    rows = [kernel.to_json() for kernel in plan.kernels]
     summary = [
-        {"of": "all kernels", **_totals(plan.kernels)},
-        *_grouped(plan, lambda kernel: " + ".join(dict.fromkeys(kernel.kinds))),
-        *_grouped(plan, lambda kernel: f"waiting for {kernel.bound}"),
+        {"of": "all kernels", **_totals(rows)},
+        *_grouped(rows, lambda row: " + ".join(dict.fromkeys(row["kinds"]))),
+        *_grouped(rows, lambda row: f"waiting for {row['bound']}"),
     ]
-    return {
-        "examined": plan.examined,
-        "summary": summary,
-        "kernels": [kernel.to_json() for kernel in plan.kernels],
-    }
+    return {"examined": plan.examined, "summary": summary, "kernels": rows}
 
 
-def _grouped(plan: TilePlan, name: Callable[[PlannedKernel], str]) -> list[dict[str, Any]]:
-    found: dict[str, list[PlannedKernel]] = defaultdict(list)
-    for kernel in plan.kernels:
-        found[name(kernel)].append(kernel)
-    return [{"of": key, **_totals(kernels)} for key, kernels in sorted(found.items())]
+def _grouped(rows: Sequence[Row], name: Callable[[Row], str]) -> list[dict[str, Any]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[name(row)].append(row)
+    return [{"of": key, **_totals(chosen)} for key, chosen in sorted(found.items())]
 
 
-def _totals(kernels: Sequence[PlannedKernel]) -> dict[str, float]:
+def _totals(rows: Sequence[Row]) -> dict[str, float]:
     """Sums; ``least_*`` are bounds, ``apart_*`` the operators by themselves."""
-    names = ("seconds", "least_seconds", "apart_seconds", "bytes", "least_bytes", "apart_bytes", "flops")
-    sums = {name: sum(getattr(kernel, name) for kernel in kernels) for name in names}
-    return {"kernels": len(kernels), **sums}
+    return {"kernels": len(rows), **{name: sum(row[name] for row in rows) for name in SUMMED}}
 
 
 def ratios(
     plan: TilePlan, launch: float, recorded: Mapping[str, Mapping[str, float]]
 ) -> Mapping[str, Mapping[str, float]]:
     """By system and operator the recorded time over that of our kernel, launches left out as records leave them out."""
-    ours = {k.operators[0]: k.seconds - launch for k in plan.kernels if len(k.operators) == 1}
+    ours = {k.operators[0]: k.cost.seconds - launch for k in plan.kernels if len(k.operators) == 1}
     return {
         system: {name: seconds / ours[name] for name, seconds in times.items() if name in ours}
         for system, times in recorded.items()

@@ -103,8 +103,8 @@ def pretty(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, str | int):
         return str(value)
-    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
-        return ", ".join(value)
+    if isinstance(value, list) and all(isinstance(entry, str | float) for entry in value):
+        return ", ".join(map(pretty, value))
     return json.dumps(value, ensure_ascii=False)
 
 

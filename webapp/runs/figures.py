@@ -12,6 +12,8 @@ MOST_POINTS = 50_000
 #: else (devices, stages, how many updates late) it is bars, unless they are too many.
 PROGRESS = ("s", "", "step", "update", "mini-batch", "iteration", "sample", "epoch", "trial")
 MOST_BARS = 200
+#: The unit of plain numbers, which is not written.
+PLAIN = "1"
 #: A limit, or what a run is compared with, is drawn into the figure of what it is about.
 LIMITS = {
     "capacity": "device_bytes", "best_so_far_random": "best_so_far", "best_so_far_recorded": "best_so_far",
@@ -50,7 +52,7 @@ def _figure(stem: str, names: list[str], series: Mapping[str, Mapping[str, Any]]
         "x_label": "time" if x_unit == "s" else x_unit,
         "x_unit": x_unit if x_unit == "s" else "",
         "y_label": stem.replace("_", " "),
-        "y_unit": first.get("unit", ""),
+        "y_unit": "" if first.get("unit") == PLAIN else first.get("unit", ""),
         "log": "",
         "sampled": longest if longest > MOST_POINTS else None,
         "series": _with_total(stem, [_curve(stem, name, series[name]) for name in names]),

@@ -40,14 +40,15 @@ class Space(Protocol[State]):
     def size(self, state: State) -> int: ...
 
     def successors(self, state: State, below: float) -> Iterable[Successor[State]]:
-        """Changes of ``state`` expected to cost less than ``below``; others may be left out."""
+        """Changes of ``state``, the cheapest first; those expected to cost ``below`` or more may be left out."""
         ...
 
 
 @dataclass
 class Statistics:
-    """``explored`` states were expanded; successors were ``pruned`` by cost or size, ``duplicate``, or ``rejected``
-    because they could not be built."""
+    """``explored`` states were expanded; successors were ``pruned`` by cost or size (those of one state that were too
+    dear from the start count as one), ``duplicate``, or ``rejected`` because they could not be built.
+    """
 
     explored: int = 0
     pruned: int = 0
@@ -72,6 +73,33 @@ class Limits:
     seconds: float = math.inf
 
 
+class _Queue(Generic[State]):
+    """Successors by cost, then by when they were found. Of every expansion only the cheapest one left is held: a state
+    may have thousands.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, int, Successor[State], Iterator[Successor[State]]]] = []
+        self._expansions = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, successors: Iterable[Successor[State]]) -> None:
+        """What one expansion found, the cheapest first."""
+        self._push(next(self._expansions), 0, iter(successors))
+
+    def _push(self, expansion: int, place: int, rest: Iterator[Successor[State]]) -> None:
+        successor = next(rest, None)
+        if successor is not None:
+            heapq.heappush(self._heap, (successor.cost, expansion, place, successor, rest))
+
+    def pop(self) -> Successor[State]:
+        _, expansion, place, successor, rest = heapq.heappop(self._heap)
+        self._push(expansion, place + 1, rest)
+        return successor
+
+
 def search(
     space: Space[State], start: State, limits: Limits, progress: Progress = silent
 ) -> tuple[State, Statistics]:
@@ -80,17 +108,13 @@ def search(
     statistics = Statistics()
     best, best_cost = start, space.cost(start)
     most = limits.growth * space.size(start)
-    number = itertools.count()
-    queue: list[tuple[float, int, Successor[State]]] = [
-        (best_cost, next(number), Successor(best_cost, lambda: start))
-    ]
-    seen: set[Hashable] = set()
+    queue: _Queue[State] = _Queue()
 
     def too_dear(exact: float) -> bool:
         """Whether a state of this cost is too dear beside the best that is known now."""
         return limits.recheck and exact >= limits.alpha * best_cost
 
-    for state in _cheapest(space, queue, seen, too_dear, most, statistics):
+    for state in _cheapest(space, start, queue, too_dear, most, statistics):
         cost = space.cost(state)
         if cost < best_cost:
             best, best_cost = state, cost
@@ -99,27 +123,36 @@ def search(
             break
         statistics.explored += 1
         progress(statistics.explored / limits.budget, f"{statistics.explored} graphs, best {best_cost:.3g} s")
-        for successor in space.successors(state, limits.alpha * best_cost):
-            if successor.cost < limits.alpha * best_cost:
-                heapq.heappush(queue, (successor.cost, next(number), successor))
-            else:
-                statistics.pruned += 1
+        below = limits.alpha * best_cost
+        queue.add(_below(space.successors(state, below), below, statistics))
     statistics.seconds = time.monotonic() - began
     return best, statistics
 
 
+def _below(
+    successors: Iterable[Successor[State]], below: float, statistics: Statistics
+) -> Iterator[Successor[State]]:
+    for successor in successors:
+        if successor.cost >= below:
+            statistics.pruned += 1
+            return
+        yield successor
+
+
 def _cheapest(
     space: Space[State],
-    queue: list[tuple[float, int, Successor[State]]],
-    seen: set[Hashable],
+    start: State,
+    queue: _Queue[State],
     too_dear: Callable[[float], bool],
     most: float,
     statistics: Statistics,
 ) -> Iterator[State]:
     """States to expand, the cheapest first, each once; the start is never pruned."""
+    seen = {space.identity(start)}
+    yield start
     while queue:
-        predicted, number, successor = heapq.heappop(queue)
-        if number and too_dear(predicted):
+        successor = queue.pop()
+        if too_dear(successor.cost):
             statistics.pruned += 1 + len(queue)
             return
         state = successor.build()
@@ -131,7 +164,7 @@ def _cheapest(
             statistics.duplicate += 1
             continue
         seen.add(identity)
-        if number and (too_dear(space.cost(state)) or space.size(state) >= most):
+        if too_dear(space.cost(state)) or space.size(state) >= most:
             statistics.pruned += 1
             continue
         yield state

@@ -7,6 +7,7 @@ search takes it out of its queue.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
@@ -78,11 +79,11 @@ class RewriteSpace:
         self.refused: dict[str, str] = {}
         self._targets: dict[tuple[str, tuple[int, ...]], Mapping[int, int]] = {}
         self._origins: MutableMapping[TermGraph, Origin] = WeakKeyDictionary()
-        self._parts: dict[tuple[int, ...], Set[int]] | None = None
+        self._parts: dict[tuple[int, ...], frozenset[int]] | None = None
 
     def within(self, state: TermGraph, part: Set[int] | None) -> None:
         """From now on only rewrites of ``part``'s terms, and of what they become, are options."""
-        self._parts = None if part is None else {state.roots: part}
+        self._parts = None if part is None else {state.roots: frozenset(part)}
 
     def cost(self, state: TermGraph) -> float:
         return state.cost
@@ -95,14 +96,20 @@ class RewriteSpace:
 
     def successors(self, state: TermGraph, below: float) -> Iterator[Successor[TermGraph]]:
         options = self.options(state)
-        part = None if self._parts is None else self._parts[state.roots]
-        for option in options:
-            if part is None or part >= set(option.match.took):
-                yield Successor(state.cost + option.added, partial(self._matched, state, option, options))
+        own = sorted((o for o in options if self._allowed(state, o.match.took)), key=lambda o: o.added)
+        matched = (Successor(state.cost + o.added, partial(self._matched, state, o, options)) for o in own)
+        special = sorted(self._special(state, options), key=lambda successor: successor.cost)
+        yield from heapq.merge(matched, special, key=lambda successor: successor.cost)
+
+    def _special(self, state: TermGraph, options: list[Option]) -> Iterator[Successor[TermGraph]]:
         for rewrite in self.special_rewrites(state):
             change = self._change(state, rewrite.replaced)
-            if change is not None and (part is None or part >= set(rewrite.took)):
+            if change is not None and self._allowed(state, rewrite.took):
                 yield Successor(change.cost(), partial(self._done, state, rewrite, options))
+
+    def _allowed(self, state: TermGraph, took: Sequence[int]) -> bool:
+        """Whether a rewrite is inside the part that is searched."""
+        return self._parts is None or self._parts[state.roots].issuperset(took)
 
     def special_rewrites(self, state: TermGraph) -> Iterator[Rewrite]:
         for special in self.specials:
@@ -130,12 +137,15 @@ class RewriteSpace:
             same = moved.keys().isdisjoint(option.touched)
             match = option.match if same else option.match.moved(moved)
             if changed.isdisjoint(option.touched):
-                touched = option.touched if same else frozenset(moved.get(n, n) for n in option.touched)
-                yield Option(match, option.added, touched)
+                yield option if same else Option(match, option.added, self._moved(option.touched, moved))
             elif self.matcher.stays_inside(match, state):
                 again = self._priced(state, match)
                 if again is not None:
                     yield again
+
+    @staticmethod
+    def _moved(numbers: Set[int], moved: Mapping[int, int]) -> frozenset[int]:
+        return frozenset(moved.get(number, number) for number in numbers)
 
     def _seen_from(self, state: TermGraph, origin: Origin) -> list[int]:
         """Terms from which a pattern reaches what changed, in the graph's order."""
@@ -196,7 +206,7 @@ class RewriteSpace:
         self._origins[made] = Origin(options, moved, change.removed, change.touched, change.seen)
         if self._parts is not None:
             part = self._parts[state.roots]
-            self._parts[roots] = {moved.get(number, number) for number in part} | change.inside
+            self._parts[roots] = self._moved(part, moved) | change.inside
         return made
 
 

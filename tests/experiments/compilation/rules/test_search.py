@@ -30,7 +30,7 @@ class Named:
 
     def successors(self, state: str, below: float) -> Iterator[Successor[str]]:
         self.expanded.append(state)
-        for name in self.edges.get(state, "").split():
+        for name in sorted(self.edges.get(state, "").split(), key=self.cost):
             yield Successor(self.costs[name], lambda name=name: name)  # type: ignore[misc]
 
 

@@ -20,7 +20,7 @@ from torch._inductor import config, cpu_vec_isa, list_mode_options, metrics
 from torch._inductor.utils import fresh_cache
 
 from experiments.compilation.live.backends import dynamo
-from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clocked
+from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Inputs, Task, clocked
 from experiments.compilation.live.backends.kernels import FALLBACK, LIBRARY, KernelTable, watched
 from experiments.compilation.live.backends.sizes import other_batches
 from experiments.compilation.live.verify import unfriendly
@@ -48,7 +48,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
             call = _first_call(task, options)
         kernels = int(metrics.generated_kernel_count)
         for _, inputs in cases:
-            call(*inputs)
+            _run(task, call, inputs)
         counts = dynamo.counted()
         seen = KernelTable(list(table.kernels), list(table.emitted), list(table.buffers))
         dynamo.reset()
@@ -99,7 +99,15 @@ def _first_call(task: Task, options: Mapping[str, Any]) -> Callable[..., Any]:
         fullgraph=bool(options.get("fullgraph")),
     )
     try:
-        call(*task.inputs)
+        _run(task, call, task.inputs)
     except TorchDynamoException as error:
         raise CompilationFailed(f"inductor: {str(error).strip().splitlines()[0]}") from error
     return call
+
+
+def _run(task: Task, call: Callable[..., Any], inputs: Inputs) -> None:
+    """One call; in training the backward pass too, as it is compiled when it first runs."""
+    loss = call(*inputs)
+    if task.training:
+        loss.backward()
+        task.module.zero_grad()

@@ -77,6 +77,16 @@ def test_an_op_that_inductor_does_not_lower_is_a_fallback_and_a_product_a_librar
     assert (made.metrics["library_calls"], made.metrics["fallbacks"]) == (1, 1)
 
 
+def test_in_training_the_backward_passes_products_are_counted_too() -> None:
+    """Two layers without bias, the input asks for no gradient: 2 products forward, 3 backward."""
+    module = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Linear(8, 2, bias=False))
+    body = Calls(lambda x: module(x).square().sum())
+    body.body_module = module
+    made = compiled("inductor", {}, Task(body.train(), (torch.randn(3, 4),), "cpu", training=True))
+    assert made.metrics["library_calls"] == 5
+    assert all(weight.grad is None for weight in module.parameters())
+
+
 def test_what_a_mode_switches_on_for_gpus_only_is_said() -> None:
     task = Task(nn.Identity(), (torch.ones(1),), "cpu")
     assert mode_of(task, {}) == {"mode_options": {}, "without_effect": []}

@@ -193,6 +193,11 @@ def test_torchao_is_held_to_the_weights_that_it_kept() -> None:
     assert not checked.ok
 
 
+def test_a_model_without_linear_modules_is_told_to_be_left_alone() -> None:
+    _, _, made = with_torchao(nn.Conv2d(1, 2, 1), torch.randn(1, 1, 2, 2))
+    assert (made.metrics["rewrites"], list(made.report["refused"])) == (0, ["model"])
+
+
 def test_eight_bit_floats_are_unsupported_on_a_processor() -> None:
     with pytest.raises(Infeasible, match=r"unsupported here: .* needs an NVIDIA GPU"):
         with_torchao(nn.Linear(16, 16), torch.randn(2, 16), number="float", activations="dynamic")

@@ -142,7 +142,12 @@ def _values(weight: Tensor) -> Tensor:
 
 
 def _left(module: nn.Module, kept: list[KeptWeight]) -> dict[str, str]:
+    """What was not quantized and why: layers, or the whole of a model that is a program of ops."""
     quantized = {weight.path for weight in kept}
+    if not any(isinstance(layer, nn.Linear) for layer in module.modules()):
+        return {
+            "model": "has no torch.nn.Linear, which is all that the library looks for; engine own reads ops"
+        }
     return {
         f"{path}.weight": f"no kernel of the library for {tuple(layer.weight.shape)}"
         for path, layer in module.named_modules()

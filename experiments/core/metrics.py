@@ -20,6 +20,7 @@ class Metric:
 _CATALOGUE = """
 peak_memory                      bytes      lower   peak memory
 peak_memory_per_device           bytes      lower   peak memory of the fullest device
+mean_peak_memory_per_device      bytes      lower   peak memory averaged over devices
 average_memory                   bytes      lower   device bytes averaged over the step
 host_peak_memory                 bytes      lower   peak host memory
 storage_peak_memory              bytes      lower   peak bytes on storage

@@ -112,6 +112,7 @@ def simulated_metrics(
         "communication_time": found.communication_time / plan.steps,
         "communication_bytes": found.communication_bytes / plan.steps,
         "peak_memory_per_device": found.peak_memory,
+        "mean_peak_memory_per_device": found.mean_peak_memory,
         "persistent_bytes": max(usage.persistent for usage in found.memory),
         "samples_per_second": found.samples_per_second,
         "mfu": found.mfu,

@@ -63,6 +63,13 @@ class Simulation:
         return max(usage.peak for usage in self.memory)
 
     @property
+    def mean_peak_memory(self) -> float:
+        """Over devices."""
+        counts = [len(lane.devices) for lane in self.lanes]
+        peaks = (usage.peak * count for usage, count in zip(self.memory, counts, strict=True))
+        return sum(peaks) / sum(counts)
+
+    @property
     def evaluation(self) -> Evaluation:
         return Evaluation(
             self.step_time, self.peak_memory, self.bubble_fraction, self.exposed_communication_time

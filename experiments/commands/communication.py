@@ -45,11 +45,12 @@ def call(arguments: argparse.Namespace) -> int:
                 str(row.rank),
                 kind,
                 human(simulated, "bytes"),
+                human(row.padding.get(kind, 0.0), "bytes"),
                 human(counted, "bytes"),
                 f"{counted - simulated:+,.0f}",
             )
             for row in found
             for kind, simulated, counted in row.kinds()
         ]
-        print(table(("rank", "kind", "simulated", "counted", "difference"), lines))
+        print(table(("rank", "kind", "simulated", "of it padding", "counted", "difference"), lines))
     return 0 if all(row.agrees for row in found) else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from experiments.core.errors import BadInput
@@ -201,15 +201,24 @@ def _handed_over(plan: ParallelPlan, found: Simulation, worker: int) -> dict[str
 
 @dataclass(frozen=True)
 class HandedOver:
-    """Bytes that a rank hands over in a step by kind, as the simulator says and as its runner does."""
+    """Bytes that a rank hands over in a step by kind, as the simulator says and as its runner does.
+
+    ``padding`` is what FSDP2 adds, which gives every rank equally many whole rows of each tensor: ZeRO, which divides flat
+    buffers, has none.
+    """
 
     rank: int
     simulated: Mapping[str, float]
     counted: Mapping[str, int]
+    padding: Mapping[str, float] = field(default_factory=dict)
 
     def kinds(self) -> list[tuple[str, float, int]]:
+        """Simulated with its padding, and counted."""
         names = sorted({*self.simulated, *self.counted})
-        return [(name, self.simulated.get(name, 0.0), self.counted.get(name, 0)) for name in names]
+        return [
+            (name, self.simulated.get(name, 0.0) + self.padding.get(name, 0.0), self.counted.get(name, 0))
+            for name in names
+        ]
 
     @property
     def agrees(self) -> bool:
@@ -232,11 +241,14 @@ def communication(
             raise BadInput(f"rank {rank}", "--ranks", f"from 0 to {len(devices) - 1}")
     found = simulate(placed.plan, placed.estimate).communication_by_kind
     fake = importlib.import_module("experiments.parallel.live.fake")
+    more = fake.padding(placed.plan, placed.estimate.model, source) - 1
     rows = []
     for done, rank in enumerate(ranks):
         progress(0.5 + 0.5 * done / len(ranks), f"rank {rank}")
+        simulated = dict(found[devices[rank]])
+        padding = {kind: size * more for kind, size in simulated.items() if more}
         counted = fake.counted(placed.plan, placed.estimate.model, source, spec.seed, rank)
-        rows.append(HandedOver(rank, dict(found[devices[rank]]), counted))
+        rows.append(HandedOver(rank, simulated, counted, padding))
     return rows
 
 

@@ -6,22 +6,25 @@ No other rank exists and no tensor has memory, so a plan for thousands of device
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from experiments.core.errors import BadInput
-from experiments.models.build import DTYPES, chosen
+from experiments.models.build import DTYPES, build, chosen
 from experiments.parallel.interface import ParallelPlan
 from experiments.parallel.live.counted import Counted
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import built
 from experiments.parallel.live.modules import over_modules
-from experiments.parallel.live.runner import runner_for
+from experiments.parallel.live.runner import by_torch, runner_for
 from experiments.parallel.live.slots import SlotRunner
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
@@ -42,13 +45,43 @@ def handed_over(job: Job, rank: int) -> dict[str, int]:
     if job.plan.zero >= 2 and len(job.plan.workers[0].devices) > 1:
         what = "ZeRO stage 2 or 3 beside cut layers: FSDP2 joins the two meshes with real tensors"
         raise BadInput(f"the plan has {what}", "the fake process group", "either alone")
-    with _group(rank, job.ranks), _default_dtype(DTYPES[chosen(job.source).dtype]), FakeTensorMode():
+    with _group(rank, job.ranks), _default_dtype(DTYPES[chosen(job.source).dtype]), _fakes():
         made = built(job.source, job.seed, "cpu")
         job = over_modules(job, made.module)
+        if _by_fsdp(job.plan):
+            made = replace(made, module=_on_meta(job.source))
         runner = (runner_for if job.plan.zero else SlotRunner)(job, rank, made)
         with Counted() as mode:
             runner.step()
     return dict(sorted(mode.bytes.items()))
+
+
+def _fakes() -> FakeTensorMode:
+    """Weights that FSDP2 divided on "meta" become fake where they are first touched."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def _by_fsdp(plan: ParallelPlan) -> bool:
+    return plan.zero > 0 and by_torch(plan)
+
+
+def _on_meta(source: ModelSource) -> nn.Module:
+    """FSDP2 makes as many views of each parameter as there are ranks: on "meta" they cost little, as fake tensors a lot."""
+    with unset_fake_temporarily(), torch.device("meta"):
+        return build(source, weights=False).module
+
+
+def padding(plan: ParallelPlan, model: LayerGraph, source: ModelSource) -> float:
+    """How many times as many bytes as the weights have FSDP2 exchanges: it divides tensors by whole rows, as many for every
+    rank, and fills up the last. 1 for every other runner.
+    """
+    module = _on_meta(source)
+    plan = over_modules(Job(plan, model.layer, source, 0, Path()), module).plan
+    if not _by_fsdp(plan):
+        return 1.0
+    shapes, ranks = [parameter.shape for parameter in module.parameters()], len(plan.devices)
+    exchanged = sum(-(-rows // ranks) * ranks * math.prod(rest) for rows, *rest in shapes)
+    return exchanged / sum(map(math.prod, shapes))
 
 
 @contextlib.contextmanager

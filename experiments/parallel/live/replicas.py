@@ -64,7 +64,10 @@ class ReplicaRunner:
         self.module: nn.Module
         kind, options = OPTIMIZERS[made.optimizer]
         if job.plan.zero:
-            self.module = _sharded(made.module, job.layers, job.plan.zero == 3, data)
+            mesh = data or mesh_of(dist.new_group(), made.batch[0].device.type)
+            self.module = _sharded(made.module, job.layers, job.plan.zero == 3, mesh)
+            if any(parameter.is_meta for parameter in made.module.parameters()):
+                self.module.to_empty(device=made.batch[0].device)
         else:
             bucket = job.plan.synchronisation.bucket_bytes / 2**20
             self.module = DistributedDataParallel(
@@ -161,24 +164,23 @@ def _checkpointed(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _sharded(module: nn.Module, layers: tuple[str, ...], reshard: bool, data: DeviceMesh | None) -> nn.Module:
+def _sharded(module: nn.Module, layers: tuple[str, ...], reshard: bool, mesh: DeviceMesh) -> nn.Module:
     """Each layer that holds parameters of its own is gathered by itself, the rest with the root.
 
     Stage 2 keeps the gathered weights from forward to backward, stage 3 drops them in between. A module whose
     parameter is shared with another layer (a tied embedding) stays with the root, which gathers it once.
     """
-    device = next(module.parameters()).device.type
-    mesh = data or mesh_of(dist.new_group(), device)
     owners: dict[nn.Parameter, set[str]] = {}
     modules = dict(module.named_modules(remove_duplicate=False))
     present = [name for name in modules if unwrapped(name) in set(layers)]
     for name in present:
         for parameter in modules[name].parameters():
             owners.setdefault(parameter, set()).add(name)
-    for name in present:
-        parameters = list(modules[name].parameters())
-        if parameters and all(owners[parameter] == {name} for parameter in parameters):
-            fully_shard(modules[name], mesh=mesh, reshard_after_forward=reshard)
-    root: FSDPModule = fully_shard(module, mesh=mesh, reshard_after_forward=reshard)
+    with unset_fake_temporarily():  # where tensors are fake the weights are still on "meta"
+        for name in present:
+            parameters = list(modules[name].parameters())
+            if parameters and all(owners[parameter] == {name} for parameter in parameters):
+                fully_shard(modules[name], mesh=mesh, reshard_after_forward=reshard)
+        root: FSDPModule = fully_shard(module, mesh=mesh, reshard_after_forward=reshard)
     assert isinstance(root, nn.Module)
     return root

@@ -124,6 +124,26 @@ def test_four_thousand_and_ninety_six_ranks() -> None:
     assert "send" in counted[1] and "reduce_scatter" in counted[1] and "all_reduce" in counted[1]
 
 
+def test_zero_three_on_ninety_six_ranks_is_padded_to_whole_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FSDP2 gives each rank whole rows: a norm's 64 values become 96, the table's 256 rows become 288."""
+    row = {
+        "family": "parallel",
+        "policy": "zero",
+        "knobs": {"stage": 3},
+        "workload": {"source": "zoo:gpt2-tiny", "options": {"batch": 96, "sequence": 16}},
+        "hardware": {"cluster": {"nodes": 12, "devices_per_node": 8, "device": "a100-80g"}},
+    }
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps(row))
+    assert main(["communication", str(spec), "--ranks", "0", "95", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    for one in found:
+        assert one["agrees"] and one["counted"]["all_gather"] == 2 * one["counted"]["reduce_scatter"]
+        assert 0.05 < one["padding"]["all_gather"] / one["simulated"]["all_gather"] < 1.0
+
+
 def test_the_command_line_compares_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two pipelines of two devices; the first holds the embedding, the last its tied copy."""
     row = {

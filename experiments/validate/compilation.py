@@ -31,8 +31,8 @@ MODELS: dict[str, Models] = {
     "cpu": {
         "zoo:mlp": {"batch": 4},
         "zoo:gpt2-tiny": {"batch": 1, "sequence": 64},
-        "zoo:resnet18": {"batch": 1, "image": 64},
         "zoo:blockdrop": CONTROL_FLOW["zoo:blockdrop"],
+        "zoo:resnet18": {"batch": 1, "image": 64},
     },
     "cuda": {"zoo:mlp": {"batch": 256}, **SINGLE_DEVICE["cuda"], **CONTROL_FLOW},
 }
@@ -64,8 +64,8 @@ def models(device: str) -> Models:
 
 def cells(device: str, progress: Progress) -> Iterator[Cell]:
     room = Room(device)
-    grid = [(model, options, plan) for model, options in models(device).items() for plan in plans(device)]
-    grid += [(*numerics.MODELS[device], plan) for plan in numerics.plans(device)]
+    grid = [(*numerics.MODELS[device], plan) for plan in numerics.plans(device)]
+    grid += [(model, options, plan) for model, options in models(device).items() for plan in plans(device)]
     began = processor_seconds()
     for done, (model, options, plan) in enumerate(grid):
         name = plan[0] + plan[3]

@@ -38,6 +38,7 @@ class ByFlow:
     def __call__(
         self, space: RewriteSpace, start: TermGraph, limits: Limits, progress: Progress
     ) -> tuple[TermGraph, Statistics]:
+        progress(0.0, f"dividing {len(start.order)} terms where few matches lie")
         matches, inputs = held(space, start), edges(start)
         parts = flow_parts(start.order, inputs, capacities(inputs, matches), self.threshold)
         if len(parts) == 1:
@@ -64,6 +65,7 @@ class ByDominators:
     def __call__(
         self, space: RewriteSpace, start: TermGraph, limits: Limits, progress: Progress
     ) -> tuple[TermGraph, Statistics]:
+        progress(0.0, f"dividing {len(start.order)} terms where no match crosses")
         parts = dominated_parts(start.order, edges(start), held(space, start), self.threshold)
         return in_turn(space, start, parts, limits, progress)
 
@@ -91,6 +93,7 @@ def in_turn(
         own = replace(limits, budget=share, seconds=limits.seconds - total.seconds)
         space.within(best, _followed(terms, best, start))
         ours = part(progress, number / len(parts), (number + 1) / len(parts))
+        ours(0.0, f"part {number + 1} of {len(parts)}, best {best.cost:.3g} s")
         best, statistics = search(space, best, own, ours)
         total += statistics
     space.within(best, None)

@@ -89,7 +89,7 @@ def in_turn(
     """One search within each part; what one leaves of the budget goes to those after it."""
     best, total = start, Statistics()
     for number, terms in enumerate(parts):
-        share = (limits.budget - total.explored) // (len(parts) - number)
+        share = -(-(limits.budget - total.explored) // (len(parts) - number))
         own = replace(limits, budget=share, seconds=limits.seconds - total.seconds)
         space.within(best, _followed(terms, best, start))
         ours = part(progress, number / len(parts), (number + 1) / len(parts))

@@ -281,14 +281,13 @@ def _predicted(plan: ParallelPlan, estimate: Estimate, calibrated: Any) -> dict[
     cluster = _linked(estimate.cluster, links)
     asked = model_estimate(layers, cluster, evaluate, estimate.dtype, str(layers.facts["optimizer"]))
     asked = replace(asked, exchange=calibrated.exchange, updates=calibrated.updates, walks_again=True)
-    as_run = replace(plan.synchronisation, buckets=calibrated.buckets or plan.synchronisation.buckets)
-    found = simulate(
-        replace(plan, synchronisation=as_run, overlapped=False), asked
-    )  # a measured step is waited for
+    waited = replace(plan, overlapped=False)  # a measured step is waited for
+    own = replace(plan.synchronisation, buckets=calibrated.buckets or plan.synchronisation.buckets)
+    found = simulate(replace(waited, synchronisation=own), asked)
     handed_over = [_handed_over(plan, found, worker) for worker in range(len(plan.workers))]
     return {
         "step_time": found.step_time,
-        "peak_memory_per_device": found.peak_memory,
+        "peak_memory_per_device": simulate(waited, asked).peak_memory,
         "communication_bytes": max(sum(kinds.values()) for kinds in handed_over),
         "communication_by_worker": handed_over,
         "bubble_fraction": found.bubble_fraction,

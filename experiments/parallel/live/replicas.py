@@ -80,8 +80,9 @@ class ReplicaRunner:
 
     @property
     def exchange(self) -> str:
-        """Streams compute beside collectives. A CPU has none: FSDP2 waits, and DDP's thread takes the cores that compute."""
-        return BESIDE if self.made.batch[0].is_cuda else BETWEEN
+        """FSDP2 computes beside its collectives by streams, which a CPU has none of; DDP has a thread of its own."""
+        streams = self.made.batch[0].is_cuda
+        return BESIDE if streams or not self.plan.zero else BETWEEN
 
     @property
     def unit_tensors(self) -> int:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.core.spec import Workload
-from experiments.hardware import Link
+from experiments.core.spec import Workload, WorkloadOptions
+from experiments.hardware import Link, resolve
 from experiments.parallel.interface import violations
+from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.policies.mesh_tensorflow import MeshTensorFlow
 from experiments.sources import layers_of
@@ -84,3 +85,20 @@ def test_a_transformer_known_by_its_sizes_has_the_operators_of_its_paper(granula
     assert back == ["all_reduce"] * 5  # and the logits
     parameters = sum(operand.bytes for o in operators_of(model) for operand in o.parameters)
     assert parameters == sizes.parameters * 2 + 100 * 64 * 2  # the tied table is read twice
+
+
+def test_replicas_divide_the_rows_that_experts_were_dealt() -> None:
+    """Two samples of 16 tokens, 8 experts that take 8 rows each: on two devices an expert computes 4 on each."""
+    options, hardware = WorkloadOptions(batch=2, sequence=16), resolve("v100-32g")
+    model, _ = layers_of(Workload("zoo:moe", options=options), hardware.device)
+    costs = OperatorCosts(estimate(model, cluster(1, 2)), 2)
+    replicated = costs.data_parallel()
+    assert replicated is not None
+    of_experts = [
+        n for n, axes in enumerate(costs.axes) if "experts" in axes.names and "batch" not in axes.names
+    ]
+    assert of_experts
+    for number in of_experts:
+        parts = costs.choices[number][replicated[number]]
+        divided = dict(zip(costs.axes[number].names, parts, strict=True))
+        assert (divided["capacity"], divided["experts"]) == (2, 1)

@@ -37,6 +37,9 @@ from experiments.workloads.step import Floats
 #: What a backward pass does where the forward pass did this.
 MIRRORED = {"all_gather": "reduce_scatter", "all_to_all": "all_to_all"}
 
+#: Rows of a batch that one expert takes.
+CAPACITY = "capacity"
+
 
 @dataclass(frozen=True)
 class Exchange:
@@ -277,10 +280,13 @@ class OperatorCosts:
         }
 
     def data_parallel(self) -> list[int] | None:
-        """The index of the configuration that divides every batch among all devices; what has no batch is whole."""
+        """The index of the configuration that divides every batch among all devices, or the rows of it that experts were
+        dealt; what has neither is whole.
+        """
         found = []
         for axes, choices in zip(self.axes, self.choices, strict=True):
-            wanted = tuple(self.devices if name == BATCH else 1 for name in axes.names)
+            rows = BATCH if BATCH in axes.names else CAPACITY
+            wanted = tuple(self.devices if name == rows else 1 for name in axes.names)
             if wanted not in choices:
                 return None
             found.append(choices.index(wanted))

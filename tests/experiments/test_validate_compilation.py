@@ -25,10 +25,10 @@ MLP = ("zoo:mlp", {"batch": 2})
 
 @pytest.fixture(autouse=True)
 def short_timing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    from experiments.compilation.live import runner
+    from experiments.compilation.live import runner, timing
 
     monkeypatch.setenv("LAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(runner, "compare", partial(runner.compare, seconds=0.0))
+    monkeypatch.setattr(runner, "compare", partial(timing.compare, seconds=0.0))
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,8 @@ Step = tuple[str, int]
 class Parts(nn.Module):
     """What the steps share: layers (two of them tied), a convolution with its norm, weights, and a counter."""
 
+    calls: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(WIDTH, width, bias=width < 5) for width in (4, 2, 6, 4))
@@ -61,7 +63,7 @@ def written(x: Tensor) -> Tensor:
 
 def several(x: Tensor) -> list[Tensor]:
     ordered, places = x.sort(-1)
-    return [ordered, places.double(), *x.split([1, x.shape[-1] - 1], -1)]
+    return [ordered, places.double(), *torch.split(x, [1, x.shape[-1] - 1], -1)]
 
 
 def counted(m: Parts, x: Tensor) -> Tensor:
@@ -72,7 +74,8 @@ def counted(m: Parts, x: Tensor) -> Tensor:
 
 
 def folded(m: Parts, x: Tensor) -> Tensor:
-    return m.norm(m.convolution(x.sum(-1)[..., None, None].expand(2, WIDTH, 3, 3)))
+    made: Tensor = m.norm(m.convolution(x.sum(-1)[..., None, None].expand(2, WIDTH, 3, 3)))
+    return made
 
 
 STEPS: dict[str, Callable[[Parts, Tensor], Any]] = {

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
-from experiments.compilation.interface import RewritePolicy, violations
+from experiments.compilation.interface import RewritePolicy, Rewritten, violations
 from experiments.compilation.live.backends.base import Task
 from experiments.compilation.live.costs import Bench, Measured
 from experiments.compilation.live.exactness import exact_places
@@ -17,13 +17,15 @@ from tests.experiments.compilation.graphs import module_of, took
 pytestmark = pytest.mark.torch
 
 
-def done(policy: RewritePolicy, task: Task):
+def done(policy: RewritePolicy, task: Task) -> tuple[Rewritten, fx.GraphModule]:
     found = policy.rewrite(task.graph, Bench(Inference(), Measured("cpu")))
     return found, lower(found.graph, task.origin)
 
 
 class Counts(nn.Module):
     """Twice the number of calls so far, as it was before this call."""
+
+    calls: Tensor
 
     def __init__(self) -> None:
         super().__init__()

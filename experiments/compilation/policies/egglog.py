@@ -25,7 +25,7 @@ class Egglog(RewritePolicy):
     name: ClassVar[str] = "egglog"
     takes_rules: ClassVar[bool] = True
 
-    rounds: int = knob(8, "times that rules are applied to all that is there", low=1, high=100)
+    rounds: int = knob(64, "times that rules are applied to all that is there", low=1, high=1000)
     terms: int = knob(20_000, "terms at which the e-graph stops growing", low=100, high=1_000_000)
     seconds: float = knob(60.0, "time at which it stops growing", low=0.0, high=86_400.0)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from experiments.compilation.rules.matcher import COMMUTATIVE, Match, Pattern
 from experiments.compilation.rules.terms import Term, Terms
+from experiments.compilation.saturation.ordering import exchangeable
 from experiments.core.errors import BadInput
 from experiments.workloads.substitutions import Operand, Operator, Substitution
 
@@ -21,11 +22,14 @@ PREAMBLE = """
 (datatype T (N i64))
 (function number (T) i64 :merge (min old new))
 (function named (i64) i64 :merge (min old new))
+(function last (T) i64 :merge (min old new))
+(relation Single (T))
 (relation Convolution (i64))
 (ruleset naming)
 (ruleset matching)
 (rule ((= e (N k))) ((set (number e) k)) :ruleset naming)
 (rule ((= e (N k)) (= n (number e))) ((set (named k) n)) :ruleset naming)
+(rule ((Single e) (= n (number e))) ((set (last e) n)) :ruleset naming)
 """
 #: An e-node: kind, data and the classes that it reads.
 Key = tuple[str, Any, tuple[int, ...]]
@@ -48,6 +52,7 @@ class EGraph:
         self._codes: dict[tuple[str, Any], int] = {}
         self._arities: set[int] = set()
         self.held = 0
+        self.given = len(terms)
         self._classes: list[int] = []
         self._nodes: dict[Key, int] = {}
         self._seen: set[tuple[int, tuple[int, ...]]] = set()
@@ -68,10 +73,17 @@ class EGraph:
                 facts.append(f"(Convolution {code})")
             inputs = " ".join(_name(operand) for operand in operator.inputs)
             facts.append(f"(= o{index} ({self._constructor(len(operator.inputs))} {code} {inputs}))")
-        facts += [f"(= n{-v.op}_{v.output} (number {_name(v)}))" for v in rule.variables]
+        facts += [f"(= n{_tail(v)} (number {_name(v)}))" for v in rule.variables]
         roots = sorted({mine.op for mine, _ in rule.outputs})
         facts += [f"(!= o{a} o{b})" for a, b in itertools.combinations(roots, 2)]
-        columns = [*(f"n{-v.op}_{v.output}" for v in rule.variables), *codes]
+        pair = exchangeable(rule)
+        if pair:
+            facts += [
+                f"(Single {_name(pair[1])})",
+                f"(= end (last {_name(pair[0])}))",
+                f"(< end n{_tail(pair[1])})",
+            ]
+        columns = [*(f"n{_tail(v)}" for v in rule.variables), *codes]
         relation = f"(relation Found{place} ({' '.join(['i64'] * len(columns))}))"
         return (
             f"{relation}\n(rule ({' '.join(facts)}) ((Found{place} {' '.join(columns)})) :ruleset matching)"
@@ -108,6 +120,18 @@ class EGraph:
             yield f"(union (N {term.number}) {node})"
         if term.kind == "conv2d":
             yield f"(Convolution {code})"
+        if term.kind != "concat" or term.number < self.given:
+            yield f"(Single (N {term.number}))"
+        else:
+            yield f"(set (last (N {term.number})) {self._last(term)})"
+
+    def _last(self, term: Term) -> int:
+        """The number of the last tensor of a join."""
+        source = self.terms[term.inputs[-1]]
+        again = source.kind == "concat" and source.number >= self.given
+        if again:
+            return self._last(source)
+        return self._classes[source.number] if source.number < len(self._classes) else source.number
 
     def unite(self, pairs: Mapping[int, int]) -> None:
         """Tells that the two terms of each pair are equal; classes change with the next ``grow``."""
@@ -162,4 +186,8 @@ def data_of(operator: Operator) -> Any:
 
 
 def _name(operand: Operand) -> str:
-    return f"v{-operand.op}_{operand.output}" if operand.is_variable else f"o{operand.op}"
+    return f"v{_tail(operand)}" if operand.is_variable else f"o{operand.op}"
+
+
+def _tail(variable: Operand) -> str:
+    return f"{-variable.op}_{variable.output}"

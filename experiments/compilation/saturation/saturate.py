@@ -1,15 +1,14 @@
 """Rules applied to an e-graph round by round, until nothing is new or a limit is met.
 
-The guards are those of the search: a rule fires where its exact test passes for the shapes at hand. Two matches of one
-rule that take the same operators are one (their targets differ in order alone), and a match is left out whose target
-would join tensors that are joined already: it could go on for ever and saves nothing.
+The guards are those of the search: a rule fires where its exact test passes for the shapes at hand. Tensors are joined
+in order (``saturation.ordering``) and never with what holds them already.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.compilation.interface import IllTyped
@@ -17,6 +16,7 @@ from experiments.compilation.rules.matcher import Match, Matcher, Pattern
 from experiments.compilation.rules.space import Rewrite
 from experiments.compilation.rules.terms import Terms
 from experiments.compilation.saturation.egraph import EGraph
+from experiments.compilation.saturation.ordering import Neighbours, exchangeable, joined
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress
 from experiments.workloads.substitutions import Operand
@@ -26,7 +26,7 @@ from experiments.workloads.substitutions import Operand
 class Bounds:
     """When to stop although more would match: rounds, terms in the e-graph, seconds of wall time."""
 
-    rounds: int = 8
+    rounds: int = 64
     terms: int = 20_000
     seconds: float = math.inf
 
@@ -42,6 +42,7 @@ class Saturation:
         self.rounds = 0
         self.stopped = ""
         self._matcher = Matcher(patterns, terms)
+        self._neighbours = Neighbours()
         self._done: set[tuple[str, frozenset[int]]] = set()
         self.egraph.grow()
 
@@ -53,7 +54,7 @@ class Saturation:
             found = self.egraph.matches()
             progress(min(1.0, self.rounds / bounds.rounds), f"round {self.rounds + 1}: {len(found)} matches")
             fresh = []
-            for match in found:
+            for match in self._one_of_each(found):
                 if len(self.terms) >= bounds.terms or time.monotonic() - began > bounds.seconds:
                     self.stopped = "terms" if len(self.terms) >= bounds.terms else "seconds"
                     break
@@ -77,13 +78,19 @@ class Saturation:
         held, of = self.egraph.held, self.egraph.class_of
         return all(new < held and of(old) == of(new) for old, new in rewrite.replaced.items())
 
+    def _one_of_each(self, found: Sequence[Match]) -> Iterator[Match]:
+        """The matches that join what may be joined; of those of one rule that take the same operators the first."""
+        for match in found:
+            self._notice(match)
+        for match in found:
+            key = match.pattern.rule.name, frozenset(match.took)
+            if key not in self._done and not self._is_free(match) and self._joins_well(match):
+                self._done.add(key)
+                yield match
+
     def _rewrite(self, match: Match) -> Rewrite | None:
         """What the match says is equal, if the rule is right here and the target new."""
         name = match.pattern.rule.name
-        key = name, frozenset(match.took)
-        if key in self._done or self._is_free(match) or self._joins_again(match):
-            return None
-        self._done.add(key)
         try:
             if not self._matcher.is_right(match):
                 self.refused[name] = "its exact test or guard fails for the shapes matched"
@@ -99,23 +106,34 @@ class Saturation:
         bound: Mapping[object, int] = dict(match.bound)
         return any(self.terms[bound[mine]].free for mine, _ in match.pattern.rule.outputs)
 
-    def _joins_again(self, match: Match) -> bool:
-        """Whether the target would concatenate tensors that have a part in common."""
-        bound: Mapping[Operand, int] = dict(match.bound)
-        for operator in match.pattern.rule.target:
-            if operator.kind == "concat" and all(operand.is_variable for operand in operator.inputs):
-                axis = operator.parameter("axis")
-                parts = [part for operand in operator.inputs for part in self._parts(bound[operand], axis)]
-                if len(set(parts)) < len(parts):
-                    return True
-        return False
+    def _notice(self, match: Match) -> None:
+        """Which two tensors can be joined."""
+        pair = exchangeable(match.pattern.rule)
+        if pair:
+            first, second = (self._parts(match, operand) for operand in pair)
+            if len(first) == len(second) == 1:
+                self._neighbours.add(first[0], second[0])
 
-    def _parts(self, number: int, axis: int) -> list[int]:
-        """The classes that a concatenation of concatenations joins; the term's own where it is none."""
-        term = self.terms[number]
-        if term.kind != "concat" or term.data != axis:
-            return [self.egraph.class_of(number)]
-        return [part for source in term.inputs for part in self._parts(source, axis)]
+    def _joins_well(self, match: Match) -> bool:
+        """Whether what the target joins has no part in common and, where order is free, follows in order."""
+        pair = joined(match.pattern.rule)
+        if pair is None:
+            return True
+        left, right = (self._parts(match, operand) for operand in pair)
+        if exchangeable(match.pattern.rule):
+            return self._neighbours.follows(right[0], left[-1])
+        return not set(left) & set(right)
+
+    def _parts(self, match: Match, operand: Operand) -> list[int]:
+        """The classes that a join joins; the tensor's own where it is none."""
+        waiting, found = [dict(match.bound)[operand]], []
+        while waiting:
+            term = self.terms[waiting.pop()]
+            if term.kind == "concat" and term.number >= self.egraph.given:
+                waiting += term.inputs[::-1]
+            else:
+                found.append(self.egraph.class_of(term.number))
+        return found
 
     def summary(self) -> dict[str, float]:
         classes = {self.egraph.class_of(number) for number in range(self.egraph.held)}

@@ -105,6 +105,26 @@ def test_one_product_is_left_of_three() -> None:
     assert {name for step in done.applied for name in step.took} == {"linear", "linear_1", "linear_2"}
 
 
+class Fan(nn.Module):
+    """Nine products of one input: 2^9 sets of them could be joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paths = nn.ModuleList([nn.Linear(8, 4 + width) for width in range(9)])
+
+    def forward(self, x: Any) -> Any:
+        return torch.cat([torch.relu(path(x)) for path in self.paths], -1)
+
+
+def test_many_products_of_one_input_become_one_without_all_their_subsets() -> None:
+    graph, bench = graph_and_bench(Fan(), X)
+    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
+    assert targets(done.graph).count("aten.linear.default") == 1
+    assert done.search["saturated"] and done.search["terms"] < 1000
+    joins = 9 * 8 // 2  # runs of neighbours; by two rules, with and without the biases
+    assert done.search["rewrites"] == 2 * joins
+
+
 def test_a_graph_without_matches_stays_the_very_graph() -> None:
     graph, bench = graph_and_bench(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), X)
     done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())

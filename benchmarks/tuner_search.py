@@ -55,8 +55,11 @@ class Search:
     def run(self, tasks: Sequence[TuningTask], measure: Measure, seed: int, progress: Progress) -> History:
         """From nothing to all trials of the policy."""
         policy = self.policy
-        round_ = min(64, max(1, policy.trials // len(tasks)))
-        tuner = RandomTuner(tasks, seed, round_) if self.at_random else policy.tuner(tasks, seed)
+        tuner = (
+            RandomTuner(tasks, seed, policy.round_of(64, tasks))
+            if self.at_random
+            else policy.tuner(tasks, seed)
+        )
         return tune(tuner, tasks, measure, policy.trials, math.inf, progress)
 
 

@@ -23,6 +23,8 @@ from experiments.workloads.tuning_log import TUNING_ERRORS, Value
 
 Floats = npt.NDArray[np.float64]
 Digits = npt.NDArray[np.int64]
+#: Rounds that an operator has on average at least: its first teaches the model, the others are led by it.
+LEAST_ROUNDS = 4
 #: Above this many points a space is never written out.
 MOST_LISTED = 200_000
 
@@ -238,6 +240,10 @@ class TuningPolicy(CompilationPolicy):
         high=1024,
     )
     compiled: bool = knob(False, "time torch.compile's operator too (some seconds for each task)")
+
+    def round_of(self, wanted: int, tasks: Sequence[TuningTask]) -> int:
+        """Trials between two looks at the model: as many as ``wanted``, fewer where the budget has few for each task."""
+        return max(1, min(wanted, self.trials // (LEAST_ROUNDS * max(len(tasks), 1))))
 
     def tuner(self, tasks: Sequence[TuningTask], seed: int) -> Tuner:
         """A search over ``tasks``, nothing tried yet."""

@@ -87,8 +87,7 @@ class _Search:
         self._rng = np.random.default_rng(seed)
         self._known = [_Known(task) for task in tasks]
         self._evolution = Evolution(policy.population, policy.generations)
-        # As in TVM, rounds are shortened until every task can have one.
-        self._per_round = max(1, min(policy.per_round, policy.trials // max(len(tasks), 1)))
+        self._per_round = policy.round_of(policy.per_round, tasks)
 
     def propose(self, count: int) -> list[Proposal]:
         """A round of the task that the scheduler chooses; none when all spaces are exhausted."""

@@ -14,7 +14,7 @@ median of its repeats). The paper's tree-based neural network (TreeGRU) is not h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -60,10 +60,10 @@ class AutoTvm(TuningPolicy):
     steps: int = knob(500, "annealing steps", low=1, high=10_000)
 
     def tuner(self, tasks: Sequence[TuningTask], seed: int) -> Tuner:
+        size = self.round_of(self.plan_size, tasks)
         if self.search == "random":
-            share = max(1, self.trials // max(len(tasks), 1))
-            return RandomTuner(tasks, seed, min(self.plan_size, share))
-        return _Search(self, tasks, seed)
+            return RandomTuner(tasks, seed, size)
+        return _Search(replace(self, plan_size=size), tasks, seed)
 
 
 @dataclass

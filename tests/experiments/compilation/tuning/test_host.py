@@ -114,12 +114,12 @@ def outcome(policy: str, source: str = "zoo:mlp", **knobs: Any) -> Outcome:
 
 @needs_compiler
 def test_the_operators_of_a_model_are_tuned_and_stand_beside_torchs() -> None:
-    found = outcome("ansor", trials=4, tasks=2, threads=1)
+    found = outcome("ansor", trials=2, tasks=2, threads=1)
     metrics = {name: entry["value"] for name, entry in found.metrics.items()}
     rows = found.plan["tasks"]
     assert found.status == "ok"
-    assert [row["trials"] for row in rows] == [2, 2], "a round for each before any has a second"
-    assert metrics["trials"] == 4
+    assert [row["trials"] for row in rows] == [1, 1], "a round for each before any has a second"
+    assert metrics["trials"] == 2
     assert metrics["latency"] == pytest.approx(sum(row["calls"] * row["seconds"] for row in rows))
     torchs = sum(row["calls"] * row["torch_seconds"] for row in rows)
     assert metrics["speedup"] == pytest.approx(torchs / metrics["latency"])

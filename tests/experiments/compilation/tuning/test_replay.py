@@ -121,7 +121,7 @@ def test_earlier_tasks_teach_later_ones_where_there_are_500_trials(tmp_path: Pat
     replay = replay_of(log)
 
     def first_of_b(transfer: bool) -> float:
-        history = searched(AutoTvm(plan_size=100, transfer=transfer), replay, trials=1200)
+        history = searched(AutoTvm(trials=1200, plan_size=100, transfer=transfer), replay, trials=1200)
         times_b = [trial.seconds or 1.0 for trial in history.trials if trial.proposal.task == 1]
         return min(times_b[:16])
 
@@ -188,6 +188,14 @@ def test_a_log_is_replayed_in_simulated_mode_only(tmp_path: Path) -> None:
                 {**spec, "workload": {"source": "zoo:mlp"}, "mode": "simulated", "hardware": "a100-40g"}
             )
         )
+
+
+def test_a_model_leads_most_rounds_however_many_tasks_share_the_trials(hill: Replay) -> None:
+    """256 trials for 4 tasks: 64 each, of which rounds of 64 would leave nothing to a model."""
+    tasks = hill.tasks * 4
+    for policy in (AutoTvm(), Ansor()):
+        assert len(policy.tuner(tasks, 0).propose(256)) == 16
+        assert len(policy.tuner(hill.tasks, 0).propose(256)) == 64
 
 
 def test_the_baseline_takes_tasks_in_turn(hill: Replay) -> None:

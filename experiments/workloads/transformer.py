@@ -7,7 +7,7 @@ for the backward pass). Products are counted whole, without the saving of a caus
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.core.errors import BadInput
@@ -145,7 +145,10 @@ def _gpt2(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
     )
 
 
-def _neox(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+def _sized(
+    name: str, config: Mapping[str, Any], sequence: int, *, feedforward: str, tied: bool
+) -> Transformer:
+    """With the names of sizes that most families share; ``feedforward`` is that of the inner width, ``tied`` the default."""
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     return Transformer(
         name,
@@ -153,48 +156,31 @@ def _neox(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
         hidden=hidden,
         heads=heads,
         head_size=hidden // heads,
-        feedforward=config["intermediate_size"],
+        feedforward=config[feedforward],
         sequence=sequence,
         kv_heads=heads,
         vocabulary=config["vocab_size"],
-        tied=bool(config.get("tie_word_embeddings", False)),
-        rotary=True,
-        dropout=_dropout(config),
+        tied=bool(config.get("tie_word_embeddings", tied)),
     )
+
+
+def _neox(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    sized = _sized(name, config, sequence, feedforward="intermediate_size", tied=False)
+    return replace(sized, rotary=True, dropout=_dropout(config))
 
 
 def _opt(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
-    hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    return Transformer(
-        name,
-        layers=config["num_hidden_layers"],
-        hidden=hidden,
-        heads=heads,
-        head_size=hidden // heads,
-        feedforward=config["ffn_dim"],
-        sequence=sequence,
-        kv_heads=heads,
-        vocabulary=config["vocab_size"],
-        positions=config.get("max_position_embeddings", 2048) + 2,
-        tied=bool(config.get("tie_word_embeddings", True)),
-        fused_qkv=False,
-        dropout=_dropout(config),
-    )
+    sized = _sized(name, config, sequence, feedforward="ffn_dim", tied=True)
+    positions = config.get("max_position_embeddings", 2048) + 2
+    return replace(sized, positions=positions, fused_qkv=False, dropout=_dropout(config))
 
 
 def _llama(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
-    hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    return Transformer(
-        name,
-        layers=config["num_hidden_layers"],
-        hidden=hidden,
-        heads=heads,
-        head_size=config.get("head_dim") or hidden // heads,
-        feedforward=config["intermediate_size"],
-        sequence=sequence,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        vocabulary=config["vocab_size"],
-        tied=bool(config.get("tie_word_embeddings", False)),
+    sized = _sized(name, config, sequence, feedforward="intermediate_size", tied=False)
+    return replace(
+        sized,
+        head_size=config.get("head_dim") or sized.head_size,
+        kv_heads=config.get("num_key_value_heads") or sized.heads,
         gated=True,
         rms=True,
         rotary=True,

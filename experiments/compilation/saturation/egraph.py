@@ -31,6 +31,8 @@ PREAMBLE = """
 (rule ((= e (N k)) (= n (number e))) ((set (named k) n)) :ruleset naming)
 (rule ((Single e) (= n (number e))) ((set (last e) n)) :ruleset naming)
 """
+#: Lines of a program that are parsed together.
+AT_ONCE = 32
 #: An e-node: kind, data and the classes that it reads.
 Key = tuple[str, Any, tuple[int, ...]]
 
@@ -60,7 +62,10 @@ class EGraph:
         self._run("\n".join(self._query(place, one.rule) for place, one in enumerate(patterns)))
 
     def _run(self, program: str) -> None:
-        self._egglog.run_program(*self._egglog.parse_program(program))
+        """Some lines at a time: every place that the parser keeps holds the whole text that it was given."""
+        lines = program.strip().splitlines()
+        for start in range(0, len(lines), AT_ONCE):
+            self._egglog.run_program(*self._egglog.parse_program("\n".join(lines[start : start + AT_ONCE])))
 
     def _query(self, place: int, rule: Substitution) -> str:
         """The rule's source as a conjunctive query whose answers become rows of ``Found<place>``."""

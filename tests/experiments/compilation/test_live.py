@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor import config as inductor
 
 from experiments.compilation.interface import Applied, Draft, Graph, Ref, Rewritten, Workbench
 from experiments.compilation.live.export import export, records
@@ -241,10 +242,10 @@ def test_torch_compile_reports_kernels_breaks_and_compile_time() -> None:
     assert found.metrics["compile_time"]["value"] > 0
 
 
-def test_a_backend_that_cannot_compile_ends_failed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_cannot_compile_ends_failed_with_its_reason() -> None:
     """A C++ compiler that does not exist: Inductor's own complaint becomes the reason."""
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("/nowhere/c++",))
-    found = outcome("torch_compile", "zoo:mlp", batch=3)
+    with inductor.patch({"cpp.cxx": ("/nowhere/c++",)}):
+        found = outcome("torch_compile", "zoo:mlp", batch=3)
     assert found.status == "failed"
     assert found.reason.startswith("inductor: ")
     assert found.metrics == {}

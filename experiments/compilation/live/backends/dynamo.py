@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch._dynamo
 from torch._dynamo import utils
+from torch._dynamo.exc import TorchDynamoException
 from torch._inductor import metrics
 
 import experiments
@@ -99,10 +100,17 @@ def _phases(frames: Sequence[Any]) -> dict[str, float]:
 
 
 def breaks(call: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, tuple[Break, ...]]:
-    """Graphs of one call, and the breaks between them; Dynamo alone runs, nothing is generated."""
+    """Graphs of one call, and what is known of the breaks between them; Dynamo alone runs, nothing is generated. Of
+    breaks inside a function that is not traced into after all, ``explain`` keeps no record: of those the counter's
+    reasons are told, without a place.
+    """
     reset()
     found = torch._dynamo.explain(call)(*inputs)
     rows = tuple(_break(reason) for reason in found.break_reasons)
+    if not rows and found.graph_count > 1:
+        rows = tuple(
+            Break("", "", " ".join(reason.split())[:500]) for reason in utils.counters["graph_break"]
+        )
     reset()
     return found.graph_count, rows
 
@@ -114,6 +122,17 @@ def _break(reason: Any) -> Break:
     frame = reason.user_stack[-1]
     line = frame.line or linecache.getline(frame.filename, frame.lineno)
     return Break(placed(frame.filename, frame.lineno), line.strip(), text[:500])
+
+
+def told(error: TorchDynamoException) -> str:
+    """The first line of what Dynamo or a compiler complains about, and the line of the model that it was at."""
+    complaint = " ".join((str(error).strip() or type(error).__name__).splitlines()[0].split())
+    stack = getattr(error, "real_stack", None)
+    if not stack:
+        return complaint
+    frame = stack[-1]
+    line = frame.line or linecache.getline(frame.filename, frame.lineno)
+    return f"{placed(frame.filename, frame.lineno)} `{line.strip()}`: {complaint}"
 
 
 def placed(file: str, line: int) -> str:

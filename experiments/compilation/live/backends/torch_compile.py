@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.exc import TorchDynamoException, Unsupported, UserError
 from torch._dynamo.utils import counters
 from torch._inductor import config, cpu_vec_isa, list_mode_options, metrics
 from torch._inductor.utils import fresh_cache
@@ -24,7 +24,7 @@ from experiments.compilation.live.backends.base import CompilationFailed, Compil
 from experiments.compilation.live.backends.kernels import FALLBACK, LIBRARY, KernelTable, watched
 from experiments.compilation.live.backends.sizes import other_batches
 from experiments.compilation.live.verify import unfriendly
-from experiments.core.errors import BadInput
+from experiments.core.errors import BadInput, Infeasible
 
 #: Options of a mode that are about Triton's kernels and CUDA graphs.
 GPU_ONLY = ("triton.", "coordinate_descent")
@@ -60,7 +60,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         "library_calls": seen.count(LIBRARY),
         "fallbacks": seen.count(FALLBACK),
         "graphs": counts.graphs,
-        "graph_breaks": len(breaks),
+        "graph_breaks": sum(bool(one.where) for one in breaks) or max(graphs - 1, 0),
         "recompiles": len(counts.recompiles),
         "warm_compile_time": warm.wall,
     }
@@ -83,7 +83,7 @@ def mode_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explained(task: Task, options: Mapping[str, Any]) -> tuple[int, tuple[dynamo.Break, ...]]:
-    """Where ``fullgraph`` allows no break, the compiler itself says so."""
+    """Where ``fullgraph`` allows no break, the compiler itself says so: ``Infeasible``."""
     if options.get("fullgraph"):
         return 1, ()
     return dynamo.breaks(task.module, task.inputs)
@@ -101,7 +101,9 @@ def _first_call(task: Task, options: Mapping[str, Any]) -> Callable[..., Any]:
     try:
         _run(task, call, task.inputs)
     except TorchDynamoException as error:
-        raise CompilationFailed(f"inductor: {str(error).strip().splitlines()[0]}") from error
+        if options.get("fullgraph") and isinstance(error, Unsupported | UserError):
+            raise Infeasible(f"no whole graph: {dynamo.told(error)}", "inductor") from error
+        raise CompilationFailed(f"inductor: {dynamo.told(error)}") from error
     return call
 
 

@@ -19,7 +19,8 @@ MOST_BREAKS = 3
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     """``options``: planned. ``Infeasible`` where the model is more than one graph."""
     with torch.set_grad_enabled(task.training):
-        graphs, breaks = dynamo.breaks(task.module, task.inputs)
+        graphs, found = dynamo.breaks(task.module, task.inputs)
+    breaks = [one for one in found if one.where]
     if breaks:
         raise Infeasible(f"no whole graph but {graphs}: {told(breaks)}", "whole_graph")
     with config.patch(memory_planning=bool(options.get("planned"))):

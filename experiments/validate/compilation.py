@@ -128,8 +128,10 @@ class Room:
         self, model: str, options: Mapping[str, Any], policy: str, outcome: Outcome
     ) -> dict[str, dict[str, float | None]]:
         """Latency and speed-up, measured beside what is predicted of the ops that were carried out."""
-        timing = outcome.provenance.get("compilation", {}).get("timing")
-        if timing is None:
+        notes = outcome.provenance.get("compilation", {})
+        timing = notes.get("timing")
+        # Prices are of the forward pass; a training step's times are of the backward pass too.
+        if timing is None or notes.get("training"):
             return compared({name: row["value"] for name, row in outcome.metrics.items()}, {})
         before = self._ops(model, options) if policy == "eager" or "after" not in outcome.plan else None
         rows = before if policy == "eager" else outcome.plan.get("after")

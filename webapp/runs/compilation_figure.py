@@ -188,34 +188,30 @@ def _accuracy(plan: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[tup
 
 def payback(outcome: Mapping[str, Any]) -> str:
     """After how many calls the time spent compiling is won back, in a sentence; empty without times."""
-    times = _times(outcome)
-    if times is None:
+    values = _values(outcome)
+    if "speedup" not in values or "compile_time" not in values:
         return ""
-    compile_time, ours, eager = times
     notes = (outcome.get("provenance") or {}).get("compilation") or {}
     if notes.get("inside_the_noise"):
         return "The difference to eager lies inside the noise: neither is faster."
-    if ours >= eager:
-        return f"Slower than eager ({eager / ours:.2f}x): compiling never pays back."
-    calls = compile_time / (eager - ours)
-    return f"{eager / ours:.2f}x as fast as eager: compiling has paid back after {calls:,.0f} calls."
+    if values["speedup"] <= 1:
+        return f"Slower than eager ({values['speedup']:.2f}x): compiling never pays back."
+    gain = f"{values['speedup']:.2f}x as fast as eager"
+    calls = values.get("break_even")
+    return f"{gain}: compiling has paid back after {calls:,.0f} calls." if calls else f"{gain}."
 
 
-def _times(outcome: Mapping[str, Any]) -> tuple[float, float, float] | None:
-    """Seconds of compiling, of a call and of eager's call; ``None`` where one is not known."""
-    values = {name: row["value"] for name, row in (outcome.get("metrics") or {}).items()}
-    if not {"compile_time", "latency", "speedup"} <= set(values):
-        return None
-    return values["compile_time"], values["latency"], values["latency"] * values["speedup"]
+def _values(outcome: Mapping[str, Any]) -> Mapping[str, float]:
+    return {name: row["value"] for name, row in (outcome.get("metrics") or {}).items()}
 
 
 def _plots(outcome: Mapping[str, Any], plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     notes = (outcome.get("provenance") or {}).get("compilation") or {}
     if notes.get("timing"):
         yield _spread(notes["timing"])
-    times = _times(outcome)
-    if times is not None and times[0] > 0 and times[1] < times[2]:
-        yield _race(*times)
+    values = _values(outcome)
+    if "break_even" in values:
+        yield _race(values)
     if "after" in plan and any("seconds" in row for row in plan["after"]):
         yield _costs(plan)
 
@@ -239,12 +235,13 @@ def _spread(timing: Mapping[str, Any]) -> dict[str, Any]:
     return plot | {"lanes": [name for name, _ in rows]}
 
 
-def _race(compile_time: float, ours: float, eager: float) -> dict[str, Any]:
+def _race(values: Mapping[str, float]) -> dict[str, Any]:
     """Seconds spent until the n-th call has ended, up to twice the break-even."""
-    calls = max(2.0, 2 * compile_time / (eager - ours))
+    compile_time, ours = values["compile_time"], values["latency"]
+    calls = max(2.0, 2 * values["break_even"])
     x = [0.0, calls]
     series = [
-        {"name": "eager", "x": x, "y": [0.0, calls * eager]},
+        {"name": "eager", "x": x, "y": [0.0, calls * ours * values["speedup"]]},
         {"name": "compile, then ours", "x": x, "y": [compile_time, compile_time + calls * ours]},
     ]
     return _plot("When compiling pays back", "line", ("calls", ""), ("time spent", "s"), series)

@@ -52,7 +52,7 @@ def saturated(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -
         proved = proved and found.proved
         if found.graph.cost < best.cost:
             best = found.graph
-        if not saturation.tell(_hard_coded(source.terms, found.graph)):
+        if saturation.stopped or not saturation.tell(_hard_coded(source.terms, found.graph)):
             break
     seconds = time.monotonic() - began
     costs = {"cost_before": start.cost, "cost_after": best.cost}

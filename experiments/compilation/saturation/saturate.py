@@ -47,9 +47,8 @@ class Saturation:
         self.egraph.grow()
 
     def run(self, bounds: Bounds, progress: Progress) -> None:
-        """Until saturated, or stopped by a bound: ``stopped`` says which."""
+        """Until saturated, or stopped by a bound: ``stopped`` says which, for good (matches left then do not return)."""
         began = time.monotonic()
-        self.stopped = ""
         for _ in range(bounds.rounds):
             found = self.egraph.matches()
             progress(min(1.0, self.rounds / bounds.rounds), f"round {self.rounds + 1}: {len(found)} matches")

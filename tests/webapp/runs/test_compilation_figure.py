@@ -29,7 +29,8 @@ def outcome() -> dict[str, Any]:
         "refused": {"bn_2": "the weight is shared with another op"},
         "exactness": "reassociated",
     }
-    metrics = {"compile_time": {"value": 2.0}, "latency": {"value": 0.01}, "speedup": {"value": 1.5}}
+    figures = {"compile_time": 2.0, "latency": 0.01, "speedup": 1.5, "break_even": 400.0}
+    metrics = {name: {"value": value} for name, value in figures.items()}
     notes = {"compilation": {"inputs_compared": 5, "bit_equal_to_eager": False, "max_relative_error": 1e-7}}
     return {"plan": plan, "metrics": metrics, "provenance": notes}
 

@@ -137,6 +137,17 @@ def test_a_bound_on_terms_stops_the_growth_and_is_told() -> None:
     assert done.graph is graph and not done.search["saturated"]
 
 
+def test_a_stop_stays_told_when_hard_coded_rules_go_on() -> None:
+    """What was left when the bound was met is left for good: later rounds without matches do not saturate."""
+    graph, bench = graph_and_bench(Tower(), IMAGE)
+    rules = rulebook(standard_verdicts())
+    source = imported(graph, Terms(bench.types))
+    saturation = Saturation(source.terms, rules.patterns)
+    saturation.run(Bounds(terms=1), silent)
+    saturation.run(Bounds(), silent)
+    assert saturation.stopped == "terms" and not saturation.summary()["saturated"]
+
+
 def test_hard_coded_rules_see_what_was_selected() -> None:
     """The norm is folded first; only then its convolution has a bias and can join its sibling."""
     assert len(SPECIALS) == 3

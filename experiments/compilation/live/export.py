@@ -37,6 +37,10 @@ SYMBOLS = {
 }
 
 
+#: What torch's exporter raises where data decide the control flow.
+DATA_DECIDE = (GuardOnDataDependentSymNode, UserError)
+
+
 class NoOneGraph(BadInput):
     """The module's data decide what it does, so there is no one graph of it."""
 
@@ -63,7 +67,7 @@ def export(
             program = torch.export.export(
                 module, inputs, dynamic_shapes=shapes if open_axes else None, strict=False
             ).run_decompositions({})
-        except (GuardOnDataDependentSymNode, UserError) as error:
+        except DATA_DECIDE as error:
             raise NoOneGraph(error) from error
         graph_module = program.module()
     for node in list(graph_module.graph.nodes):

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clocked, unsupported
+from experiments.compilation.live.export import DATA_DECIDE, NoOneGraph
 from experiments.core.errors import BadInput, LabError
 
 #: Levels by the names of the policy's knob.
@@ -82,13 +83,15 @@ def _uploaded(task: Task) -> Path | None:
 
 
 def exported(task: Task, file: Path) -> Path:
-    """The module as torch's exporter writes it, weights beside the graph."""
+    """The module as torch's exporter writes it, weights beside the graph. ``NoOneGraph`` where data decide what it does."""
     if importlib.util.find_spec("onnxscript") is None:
         raise unsupported("torch's exporter needs the package onnxscript", "onnxruntime")
     try:
         with _quiet():
             program = torch.onnx.export(task.module, task.inputs, dynamo=True, verbose=False)
     except torch.onnx.OnnxExporterError as error:
+        if isinstance(error.__cause__, DATA_DECIDE):
+            raise NoOneGraph(error.__cause__) from error
         raise CompilationFailed(f"onnx export: {_first_line(error)}") from error
     assert program is not None
     program.save(file, external_data=True)

@@ -18,7 +18,13 @@ from experiments.parallel.planning.stages.occupancy import (
     scatter_first,
 )
 from experiments.parallel.planning.stages.pivot import latencies, pivots
+from experiments.parallel.planning.stages.shared_micro_batches import (
+    accumulated_seconds,
+    by_samples,
+    shared_ways,
+)
 from experiments.parallel.policies.dapple import Dapple
+from experiments.parallel.policies.data_parallel import DataParallel
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph
 from tests.experiments.parallel.builders import chain, cluster, estimate
@@ -82,20 +88,50 @@ class TestStages:
         assert plan.notes["predicted_step_time"] == pytest.approx(4 * 5)
 
     def test_without_parameters_replicas_divide_the_work(self) -> None:
-        plan = planned(layers([4, 1], [0, 0]), cluster(4, 1), 8, micro_batches=8)
-        assert plan.notes["predicted_step_time"] == pytest.approx(8 * 5 / 4)
+        plan = planned(layers([4, 1], [0, 0]), cluster(4, 1), 32, micro_batches=8)
+        assert plan.notes["predicted_step_time"] == pytest.approx(32 * 5 / 4)
 
     def test_parameters_that_are_dear_to_reduce_make_a_stage(self) -> None:
         """The second layer's parameters take 2 * 3/4 * 1000 s to reduce over all; alone on a device nothing."""
         model = layers([3, 1], [0, 1000])
         hardware = cluster(4, 1, network=link(1.0))
-        plan = planned(model, hardware, 8, micro_batches=8)
-        assert [(stage.begin, stage.end, len(stage.workers)) for stage in plan.stages] == [
-            (0, 1, 3),
-            (1, 2, 1),
-        ]
+        plan = planned(model, hardware, 24, micro_batches=8)
+        assert [(stage.begin, stage.end) for stage in plan.stages] == [(0, 1), (1, 2)]
         assert plan.notes["data_parallel_time"] > 1500 > plan.notes["predicted_step_time"]
-        assert [worker.devices for worker in plan.workers] == [(0,), (1,), (2,), (3,)]
+        assert [worker.devices for worker in plan.workers] == [(0, 1, 2), (3,)]
+        assert simulate(plan, estimate(model, hardware)).step_time == pytest.approx(
+            plan.notes["predicted_step_time"]
+        )
+
+    def test_devices_take_whole_samples(self) -> None:
+        """Six samples on four devices are two each, as on three; the fourth only adds to the sum's way."""
+        assert [shared_ways(6, devices) for devices in (1, 2, 3, 4, 6, 8)] == [1, 2, 3, 3, 6, 6]
+        model = layers([4, 1], [1e3, 0])
+        cut = by_samples(estimate(model, cluster(4, 1)), range(2), 6, 4)
+        assert [(one.compute, one.activations, one.parameters) for one in cut] == [(3, 3, 1), (3, 3, 1)]
+        gradient = 1e3 / 4 * estimate(model, cluster(4, 1)).states.gradient
+        assert [one.bytes for one in cut[0].backward] == [gradient]
+        assert cut[1].backward == ()
+
+    def test_data_parallelism_hides_sums_behind_its_backward_pass(self) -> None:
+        """Two micro-batches of 2 + 4 s; the last block's sum of 3 s runs beside 2 s of backward, the first's follows."""
+        forward, backward = np.array([1.0, 1.0]), np.array([2.0, 2.0])
+        assert accumulated_seconds(forward, backward, [5.0, 3.0], 2) == 2 * 2 + 4 + max(2 + 2, 2 + 3) + 5
+        assert accumulated_seconds(forward, backward, [0.0, 1.0], 2) == 2 * 2 + 2 * 4
+
+    def test_one_stage_is_data_parallelism(self) -> None:
+        """In one micro-batch where memory allows, as fast as the policy of that name; in two where it does not."""
+        model = layers([3, 3, 3], [3e7, 3e7, 3e7])
+        hardware = cluster(2, 2, link=link(2e8), network=link(1e8))
+        plan = planned(model, hardware, 32, micro_batches=8)
+        usual = DataParallel().place(model, hardware, 32, estimate(model, hardware))
+        assert (len(plan.stages), plan.micro_batches) == (1, 1)
+        found = [simulate(one, estimate(model, hardware)).step_time for one in (plan, usual)]
+        assert found[0] == pytest.approx(found[1])
+        assert found[0] == pytest.approx(plan.notes["predicted_step_time"])
+        states = 9e7 / 4 * estimate(model, hardware).states.total
+        small = cluster(2, 2, memory=int(states + 4 * 3 + 1), link=link(2e8), network=link(1e8))
+        assert planned(model, small, 32, micro_batches=8).micro_batches == 2
 
     def test_early_backward_bounds_what_is_held(self) -> None:
         """A straight pipeline of four: policy a holds 4, 3, 2, 1; b up to twice as many less one; both take 33 s."""
@@ -125,13 +161,16 @@ class TestStages:
         st.lists(st.integers(1, 9), min_size=1, max_size=6),
         st.integers(1, 4),
         st.integers(1, 9),
+        st.integers(1, 5),
         st.sampled_from("ab"),
     )
     def test_any_plan_runs_to_its_end(
-        self, times: list[int], count: int, micro_batches: int, warm_up: str
+        self, times: list[int], count: int, micro_batches: int, samples: int, warm_up: str
     ) -> None:
         model = layers([float(t) for t in times], [5.0] * len(times), 0.1)
         hardware = cluster(count, 2, link=link(10.0), network=link(1.0))
-        plan = planned(model, hardware, micro_batches, micro_batches=micro_batches, warm_up=warm_up)
+        plan = planned(
+            model, hardware, samples * micro_batches, micro_batches=micro_batches, warm_up=warm_up
+        )
         assert plan.notes["predicted_step_time"] <= plan.notes["data_parallel_time"]
         assert simulate(plan, estimate(model, hardware)).step_time > 0

@@ -16,6 +16,7 @@ import numpy as np
 from experiments.hardware import Hardware, collectives
 from experiments.parallel.planning.stages.occupancy import Used, choices, devices
 from experiments.parallel.planning.stages.pivot import latencies
+from experiments.parallel.planning.stages.shared_micro_batches import accumulated_seconds, shared_ways
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
@@ -57,16 +58,22 @@ class Found:
 
     seconds: float
     stages: tuple[Placed, ...]
+    data_parallel: Placed
     data_parallel_seconds: float
     states: int
     candidates: int
 
 
 class SynchronousSearch:
-    """One search. ``blocks`` and ``micro_batches`` are of one step on ``cluster``, whose machines are equal."""
+    """One search. ``blocks`` and ``micro_batches`` of ``samples`` each are of one step on ``cluster``, whose machines are
+    equal. Data parallelism, which a pipeline has to beat, takes the batch in ``accumulated`` micro-batches.
+    """
 
-    def __init__(self, blocks: Blocks, cluster: Hardware, micro_batches: int) -> None:
+    def __init__(
+        self, blocks: Blocks, cluster: Hardware, micro_batches: int, samples: int, accumulated: int
+    ) -> None:
         self.blocks, self.cluster, self.micro_batches = blocks, cluster, micro_batches
+        self.samples, self.accumulated = samples, accumulated
         self.per_machine = cluster.node.device_count
         self.last = len(blocks.ends) - 1
         self.candidates = 0
@@ -76,9 +83,7 @@ class SynchronousSearch:
     def run(self) -> Found:
         empty: Used = (0,) * self.cluster.node_count
         everything = Placed(0, self.last, tuple(range(self.cluster.device_count)))
-        data_parallel = best = float(
-            self._columns([self._stage(np.array([0]), np.array([self.last]), everything.devices)])[0]
-        )
+        data_parallel = best = self._data_parallel(everything.devices)
         stages: tuple[Placed, ...] = (everything,)
         self._best[0, empty] = (best, ())
         for begin in range(self.last):
@@ -86,7 +91,21 @@ class SynchronousSearch:
                 seconds, plan = self._extended(begin, used, best)
                 if seconds < best:
                     best, stages = seconds, plan
-        return Found(best, stages, data_parallel, len(self._best), self.candidates)
+        return Found(best, stages, everything, data_parallel, len(self._best), self.candidates)
+
+    def _data_parallel(self, own: tuple[int, ...]) -> float:
+        """Section 4: what the planner compares pipelines with sums gradients beside the last backward pass."""
+        blocks, self.candidates = self.blocks, self.candidates + 1
+        larger = self.micro_batches / self.accumulated
+        share = larger / shared_ways(self.samples * self.micro_batches // self.accumulated, len(own))
+        reduced = self._all_reduce(np.diff(blocks.gradient), own)
+        waits = np.where(np.diff(blocks.gradient) > 0, reduced, 0.0)
+        return accumulated_seconds(
+            np.diff(blocks.forward) * share,
+            np.diff(blocks.backward) * share,
+            waits.tolist(),
+            self.accumulated,
+        )
 
     def _extended(self, begin: int, used: Used, best: float) -> tuple[float, tuple[Placed, ...]]:
         """Every next stage from this state; the best whole plan among them, which is infinite if none can beat ``best``."""
@@ -118,7 +137,7 @@ class SynchronousSearch:
 
     def _floors(self, begin: int, ends: Ints, count: int, rest: int) -> Floats:
         """The same for a stage up to each of ``ends`` and what is left then."""
-        own = (self._work[ends] - self._work[begin]) / count
+        own = (self._work[ends] - self._work[begin]) / shared_ways(self.samples, count)
         left = (self._work[-1] - self._work[ends]) / rest
         floors: Floats = (self.micro_batches - 1) * np.maximum(own, left)
         return floors
@@ -167,9 +186,9 @@ class SynchronousSearch:
 
     def _stage(self, begin: Ints, end: Ints, own: tuple[int, ...]) -> Row:
         """Forward, backward and all-reduce of a stage whose replicas share every micro-batch."""
-        blocks = self.blocks
-        forward = (blocks.forward[end] - blocks.forward[begin]) / len(own)
-        backward = (blocks.backward[end] - blocks.backward[begin]) / len(own)
+        blocks, ways = self.blocks, shared_ways(self.samples, len(own))
+        forward = (blocks.forward[end] - blocks.forward[begin]) / ways
+        backward = (blocks.backward[end] - blocks.backward[begin]) / ways
         return forward, backward, self._all_reduce(blocks.gradient[end] - blocks.gradient[begin], own)
 
     def _all_reduce(self, size: Floats, own: tuple[int, ...]) -> Floats:

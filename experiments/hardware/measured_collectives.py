@@ -22,10 +22,10 @@ from experiments.hardware import collectives
 
 LARGEST_FILE = 2**22
 TRAFFIC = {
-    "all_gather": collectives.ring_all_gather_traffic,
+    "all_gather": collectives.one_way_traffic,
     "all_reduce": collectives.ring_all_reduce_traffic,
-    "reduce_scatter": collectives.ring_reduce_scatter_traffic,
-    "all_to_all": collectives.all_to_all_traffic,
+    "reduce_scatter": collectives.one_way_traffic,
+    "all_to_all": collectives.one_way_traffic,
 }
 #: How nccl-tests' output names what it ran, and which of its columns is the time out of place, from the size on.
 _PROGRAMS = {

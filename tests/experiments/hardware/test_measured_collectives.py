@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.hardware import Link, collectives, resolve
+from experiments.hardware import Link, resolve
+from experiments.hardware.collectives import ring_all_reduce
 from experiments.hardware.measured_collectives import Measurement, fit, read
+from tests.experiments.hardware.closed_forms import pairwise_all_to_all
 
 LINK = Link("true", 50e9, 4e-6, True, "test")
 OUTPUT = """# nThread 1 nGpus 8 minBytes 8 maxBytes 1073741824
@@ -24,8 +26,8 @@ OUTPUT = """# nThread 1 nGpus 8 minBytes 8 maxBytes 1073741824
 
 def test_the_link_that_made_the_times_is_found() -> None:
     rows = [
-        Measurement(kind, size, getattr(collectives, name)(LINK, 8, size))
-        for kind, name in (("all_reduce", "ring_all_reduce"), ("all_to_all", "all_to_all"))
+        Measurement(kind, size, closed(LINK, 8, size))
+        for kind, closed in (("all_reduce", ring_all_reduce), ("all_to_all", pairwise_all_to_all))
         for size in (1e3, 1e5, 1e7, 1e9)
     ]
     found = fit(rows, 8)

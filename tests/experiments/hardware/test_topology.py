@@ -14,6 +14,7 @@ from experiments.hardware import Hardware, Link, NodeGroup, Switch, collectives,
 from experiments.hardware.parts import USUAL_KERNELS
 from experiments.hardware.patterns import PATTERNS
 from experiments.hardware.topology import Cost, Topology
+from tests.experiments.hardware import closed_forms
 
 FAST = Link("fast", bandwidth=8.0, latency=0.25, duplex=True, source="test")
 SLOW = Link("slow", bandwidth=1.0, latency=2.0, duplex=True, source="test")
@@ -22,13 +23,13 @@ HALF = dataclasses.replace(SLOW, duplex=False)
 CLOSED: dict[tuple[str, str], Callable[[Link, int, float], float]] = {
     ("all_reduce", "ring"): collectives.ring_all_reduce,
     ("all_reduce", "tree"): collectives.tree_all_reduce,
-    ("all_reduce", "doubling"): collectives.doubling_all_reduce,
-    ("all_reduce", "halving_doubling"): collectives.halving_doubling_all_reduce,
-    ("reduce_scatter", "ring"): collectives.ring_reduce_scatter,
-    ("all_gather", "ring"): collectives.ring_all_gather,
-    ("all_to_all", "pairwise"): collectives.all_to_all,
-    ("permute", "ring"): collectives.permute,
-    ("broadcast", "tree"): collectives.tree_broadcast,
+    ("all_reduce", "doubling"): closed_forms.doubling_all_reduce,
+    ("all_reduce", "halving_doubling"): closed_forms.halving_doubling_all_reduce,
+    ("reduce_scatter", "ring"): closed_forms.ring_reduce_scatter,
+    ("all_gather", "ring"): closed_forms.ring_reduce_scatter,
+    ("all_to_all", "pairwise"): closed_forms.pairwise_all_to_all,
+    ("permute", "ring"): closed_forms.permute,
+    ("broadcast", "tree"): closed_forms.tree_broadcast,
 }
 
 
@@ -75,9 +76,9 @@ def test_alone_on_equal_links_the_closed_forms_hold(
 def test_two_levels_take_the_closed_forms_three_phases(nodes: int, each: int, size: float) -> None:
     hardware, ranks = machines(nodes, each), range(nodes * each)
     reduced = cost(hardware, "all_reduce", "hierarchical", ranks).seconds(size)
-    assert reduced == pytest.approx(collectives.hierarchical_all_reduce(FAST, SLOW, nodes, each, size))
+    assert reduced == pytest.approx(closed_forms.hierarchical_all_reduce(FAST, SLOW, nodes, each, size))
     exchanged = cost(hardware, "all_to_all", "hierarchical", ranks).seconds(size)
-    assert exchanged == pytest.approx(collectives.hierarchical_all_to_all(FAST, SLOW, nodes, each, size))
+    assert exchanged == pytest.approx(closed_forms.hierarchical_all_to_all(FAST, SLOW, nodes, each, size))
 
 
 KINDS = [(kind, name) for kind, named in PATTERNS.items() for name in named]

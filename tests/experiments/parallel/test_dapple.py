@@ -169,8 +169,6 @@ class TestStages:
     ) -> None:
         model = layers([float(t) for t in times], [5.0] * len(times), 0.1)
         hardware = cluster(count, 2, link=link(10.0), network=link(1.0))
-        plan = planned(
-            model, hardware, samples * micro_batches, micro_batches=micro_batches, warm_up=warm_up
-        )
+        plan = planned(model, hardware, samples * micro_batches, micro_batches=micro_batches, warm_up=warm_up)
         assert plan.notes["predicted_step_time"] <= plan.notes["data_parallel_time"]
         assert simulate(plan, estimate(model, hardware)).step_time > 0

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.hardware import Link, collectives
+from experiments.hardware import Link
 from experiments.parallel.interface import Collective
 from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, divided, moves, sent
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.simulator.network import Network
+from tests.experiments.hardware import closed_forms
 from tests.experiments.parallel.builders import cluster
 
 FAST, SLOW = Link("fast", 100.0, 1.0, True, "test"), Link("slow", 10.0, 5.0, True, "test")
@@ -70,5 +71,5 @@ def test_an_axis_costs_what_the_simulator_says(kind: str) -> None:
     for axis in (0, 1):
         groups = Collective(kind, 1.0, grid.sizes[axis], grid.strides[axis]).groups(range(8))
         assert grid.seconds(kind, axis, 4000.0) == Network(hardware).groups(kind, groups, 4000.0).seconds
-    assert grid.seconds("all_gather", 1, 4000.0) == collectives.ring_all_gather(FAST, 4, 4000.0)
+    assert grid.seconds("all_gather", 1, 4000.0) == closed_forms.ring_reduce_scatter(FAST, 4, 4000.0)
     assert grid.slowest == 0

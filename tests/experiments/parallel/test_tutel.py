@@ -8,7 +8,6 @@ import pytest
 
 from experiments.core.errors import BadInput
 from experiments.hardware import Link
-from experiments.hardware.collectives import all_to_all
 from experiments.parallel.interface import violations
 from experiments.parallel.planning.shares.experts import (
     Choice,
@@ -24,6 +23,7 @@ from experiments.parallel.policies.tutel import Tutel
 from experiments.parallel.simulator import simulate
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.layers import LayerGraph
+from tests.experiments.hardware.closed_forms import pairwise_all_to_all
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
 #: 4 bytes a second, no latency.
@@ -96,7 +96,7 @@ def test_the_simulated_layer_takes_what_the_formula_says(token_bytes: float, chu
     policy = Tutel(parallelism="expert", chunks=chunks)
     plan = policy.place(model, hardware, 4, asked)
     assert violations(plan, model, hardware) == []
-    one_way = all_to_all(SLOW, 2, token_bytes * 4 / 2)
+    one_way = pairwise_all_to_all(SLOW, 2, token_bytes * 4 / 2)
 
     def layer(compute: float) -> float:
         return (2 * one_way + compute) / chunks + (chunks - 1) / chunks * max(2 * one_way, compute)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import operator
 import warnings
 from collections.abc import Mapping, Sequence
@@ -61,7 +63,8 @@ def export(
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for place, dimensions in (open_axes or {}).items():
         shapes[inputs[place]] = dict.fromkeys(dimensions, torch.export.Dim.AUTO)
-    with warnings.catch_warnings():
+    # Where data decide, the exporter prints the whole graph besides raising.
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore", FutureWarning)
         try:
             program = torch.export.export(

@@ -68,7 +68,7 @@ def losses(
     for batch in batches:
         optimizer.zero_grad()
         loss = module(*batch)
-        found.append(float(loss))
+        found.append(float(loss.detach()))
         skipped += _step(loss, optimizer, scaler)
     return found, skipped
 

@@ -7,13 +7,14 @@ included: that graph is the "exported" row). Every level's graph is counted, the
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import logging
 import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +99,16 @@ def exported(task: Task, file: Path) -> Path:
     return file
 
 
-@contextmanager
+@contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's warnings about packages that it could also have exported."""
+    """Without the exporter's warnings about packages that it could also have exported, and the graph that it prints where
+    it fails.
+    """
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -66,13 +66,14 @@ def test_an_uploaded_graph_is_run_as_it_stands_in_the_file(tmp_path: Path) -> No
     assert verify(task, made, 0).bit_equal
 
 
-def test_a_model_whose_data_decide_has_no_graph_to_run() -> None:
+def test_a_model_whose_data_decide_has_no_graph_to_run(capfd: pytest.CaptureFixture[str]) -> None:
     class Chosen(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + 1 if x.sum() > 0 else x - 1
 
     with pytest.raises(BadInput, match="control flow that its data decide"):
         compiled("onnxruntime", {}, Task(Chosen(), (torch.randn(2, 2),), "cpu"))
+    assert "def forward" not in "".join(capfd.readouterr())
 
 
 def test_what_it_cannot_do_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from labtools import installation, processes
 from labtools.layout import Layout
 
 GIB = 2**30
+#: Each has a database of Valkey, of which there are sixteen, and may hold a few GB.
+MOST_PROCESSES = 8
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,24 @@ def _tests(layout: Layout, fast: bool, extra: Sequence[str]) -> Result:
 
     command = [str(layout.python), "-m", "pytest", "--durations=15"]
     command += ["-m", "not slow"] if fast else []
+    command += [] if extra else in_processes(cores())
     command += ["--color=yes"] if sys.stdout.isatty() else []
     with scratch_folder() as folder, temporary_servers(folder) as servers:
         found = {"DATABASE_URL": servers.database_url, "REDIS_URL": servers.redis_url}
         own = {"LAB_VAR": str(folder / "var"), "DJANGO_SETTINGS_MODULE": "webapp.settings.test"}
-        return _carry_out(layout, Step("pytest", (*command, *extra)), os.environ | found | own)
+        # Processes share the cores; torch's threads would only wait for each other.
+        threads = {} if extra else {"OMP_NUM_THREADS": "1"}
+        return _carry_out(layout, Step("pytest", (*command, *extra)), os.environ | found | own | threads)
+
+
+def in_processes(cores: int) -> list[str]:
+    """Options of pytest: a process for each of so many cores. A file's tests stay together, for what they share."""
+    return ["-n", str(min(cores, MOST_PROCESSES)), "--dist", "loadfile"] if cores > 1 else []
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The tests: a real Postgres and Valkey, given by ``./lab test``."""
 
 import os
+from urllib.parse import urlsplit
 
 from webapp.settings.base import *  # noqa: F403
 from webapp.settings.base import database
@@ -11,7 +12,10 @@ ALLOWED_HOSTS = ["testserver", "localhost", "127.0.0.1"]
 DATABASES = {
     "default": database(os.environ.get("DATABASE_URL", "postgresql://postgres@127.0.0.1:5432/postgres"))
 }
-CELERY_BROKER_URL = REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
+# Each process of a test run in several has a Postgres database (pytest-django sees to it) and a Valkey database of its own.
+PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+BROKER = urlsplit(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"))
+CELERY_BROKER_URL = REDIS_URL = BROKER._replace(path=f"/{PROCESS}").geturl()
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 STORAGES = {
     "default": {"BACKEND": "webapp.artifacts.storage.WholeFiles"},

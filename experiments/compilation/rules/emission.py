@@ -34,7 +34,7 @@ class Emission:
         roots = iter(self.final.roots)
         self.draft.rewire(output.name, *mapped(output.arguments, lambda _: self._value(next(roots))))
         for ref, number in self.source.values.items():
-            if ref.node in self.source.merged:
+            if ref.node in self.source.merged and self._stands(number):
                 self.draft.replace(ref, self._value(number))
         return self._folded(self.draft.finish())
 
@@ -112,6 +112,13 @@ class Emission:
         if number not in self._made:
             self._made[number] = Ref(term.origin) if term.kind == LEAF else self._once(number)
         return self._made[number]
+
+    def _stands(self, number: int) -> bool:
+        """Whether the term is still computed: what an op and its equal gave may both be gone."""
+        term = self.terms[number]
+        if term.kind == RESULT:
+            return self._stands(term.inputs[0])
+        return term.free or term.kind == LEAF or number in self._made
 
     def _once(self, number: int) -> Ref:
         term = self.terms[number]

@@ -10,7 +10,8 @@ from experiments.compilation.rules.emission import Emission
 from experiments.compilation.rules.graphs import Prices, TermGraph
 from experiments.compilation.rules.hard_coded import NO_FUSED_OP, SPECIALS
 from experiments.compilation.rules.importing import imported
-from experiments.compilation.rules.matcher import Matcher, Pattern, pattern
+from experiments.compilation.rules.matcher import Matcher
+from experiments.compilation.rules.pattern import Pattern, pattern
 from experiments.compilation.rules.search import Limits, Statistics
 from experiments.compilation.rules.space import RewriteSpace
 from experiments.compilation.rules.strategies import Whole

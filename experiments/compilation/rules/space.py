@@ -14,6 +14,7 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from experiments.compilation.interface import IllTyped
+from experiments.compilation.rules.application import Application
 from experiments.compilation.rules.canonical import ALGEBRA
 from experiments.compilation.rules.graphs import (
     INSIDE_OTHERS,
@@ -24,7 +25,8 @@ from experiments.compilation.rules.graphs import (
     again,
     rebuilt,
 )
-from experiments.compilation.rules.matcher import Match, Matcher
+from experiments.compilation.rules.matcher import Matcher
+from experiments.compilation.rules.pattern import Match
 from experiments.compilation.rules.search import Successor
 from experiments.compilation.rules.terms import LEAF, Terms
 from experiments.core.errors import BadInput
@@ -75,6 +77,7 @@ class RewriteSpace:
 
     def __init__(self, prices: Prices, matcher: Matcher, specials: Sequence[Special] = ()) -> None:
         self.prices, self.matcher, self.specials = prices, matcher, specials
+        self._application = Application(matcher.terms)
         self.terms = prices.terms
         self.refused: dict[str, str] = {}
         self._targets: dict[tuple[str, tuple[int, ...]], Mapping[int, int]] = {}
@@ -176,7 +179,7 @@ class RewriteSpace:
         key = (match.pattern.rule.name, tuple(number for _, number in match.bound))
         if key not in self._targets:
             try:
-                self._targets[key] = self.matcher.target(match)
+                self._targets[key] = self._application.target(match)
             except (IllTyped, BadInput) as error:
                 self._targets[key] = {}
                 self.refused[match.pattern.rule.name] = str(error)
@@ -185,7 +188,7 @@ class RewriteSpace:
     def _matched(self, state: TermGraph, option: Option, options: list[Option]) -> TermGraph | None:
         match = option.match
         name = match.pattern.rule.name
-        if not self.matcher.is_right(match):
+        if not self._application.is_right(match):
             self.refused[name] = "its exact test or guard fails for the shapes matched"
             return None
         replaced = self._target(match)

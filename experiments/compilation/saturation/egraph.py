@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.compilation.rules.matcher import COMMUTATIVE, Match, Pattern
+from experiments.compilation.rules.matcher import COMMUTATIVE
+from experiments.compilation.rules.pattern import Match, Pattern
 from experiments.compilation.rules.terms import Term, Terms
 from experiments.compilation.saturation.ordering import exchangeable
 from experiments.core.errors import BadInput

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.compilation.interface import IllTyped
-from experiments.compilation.rules.matcher import Match, Matcher, Pattern
+from experiments.compilation.rules.application import Application
+from experiments.compilation.rules.pattern import Match, Pattern
 from experiments.compilation.rules.space import Rewrite
 from experiments.compilation.rules.terms import Terms
 from experiments.compilation.saturation.egraph import EGraph
@@ -41,7 +42,7 @@ class Saturation:
         self.refused: dict[str, str] = {}
         self.rounds = 0
         self.stopped = ""
-        self._matcher = Matcher(patterns, terms)
+        self._application = Application(terms)
         self._neighbours = Neighbours()
         self._done: set[tuple[str, frozenset[int]]] = set()
         self.egraph.grow()
@@ -91,10 +92,10 @@ class Saturation:
         """What the match says is equal, if the rule is right here and the target new."""
         name = match.pattern.rule.name
         try:
-            if not self._matcher.is_right(match):
+            if not self._application.is_right(match):
                 self.refused[name] = "its exact test or guard fails for the shapes matched"
                 return None
-            replaced = self._matcher.target(match)
+            replaced = self._application.target(match)
         except (IllTyped, BadInput) as error:
             self.refused[name] = str(error)
             return None

@@ -7,7 +7,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -82,10 +82,11 @@ class Bench:
     def __enter__(self) -> Self:
         self._began = _spent()
         if self._on_gpu:
-            self._gpu = self._stack.enter_context(GpuBench(self.tasks, self.operators, self._seed))
+            self._gpu = self._stack.enter_context(closing(GpuBench(self.tasks, self.operators, self._seed)))
         else:
             folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-schedules-")))
-            self._host = self._stack.enter_context(HostBench(self.tasks, folder, self._seed, self._threads))
+            host = HostBench(self.tasks, folder, self._seed, self._threads)
+            self._host = self._stack.enter_context(closing(host))
             self._stack.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(self._threads)
         return self

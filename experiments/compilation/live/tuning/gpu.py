@@ -7,8 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import experiments
 from experiments.compilation.interface.tuning import Proposal, Trial, TuningTask
@@ -39,12 +38,8 @@ class GpuBench:
         self._loaded = -1
         self.compiling = 0.0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the child."""
         self._child.close()
 
     def measure(self, proposals: Sequence[Proposal]) -> Iterator[Trial]:

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import torch
@@ -40,12 +38,8 @@ class HostBench:
         self._loaded = -1
         self.compiling = 0.0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the child."""
         self._child.close()
 
     def measure(self, proposals: Sequence[Proposal]) -> Iterator[Trial]:

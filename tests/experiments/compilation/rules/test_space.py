@@ -121,3 +121,21 @@ def test_a_rule_with_a_counterexample_is_not_applied_to_the_groups_where_it_is_w
 def test_weights_that_change_are_not_folded() -> None:
     found = Taso(training=True).rewrite(exported(Inception(), torch.randn(2, 4, 8, 8)), bench())
     assert not found.applied and "change in every step" in found.refused["graph"]
+
+
+def test_ops_that_were_equal_may_both_be_gone() -> None:
+    """The same layer asked twice is one product, which is then joined with another."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key = (nn.Linear(8, 8, bias=False) for _ in range(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.query(x) + self.key(x)) * torch.relu(self.query(x))
+
+    module, inputs = Twice().eval(), torch.randn(4, 8)
+    found, _, checked = rewritten(module, Taso(budget=20), inputs)
+    assert checked.ok, checked.counterexample
+    done = Taso(budget=20).rewrite(exported(module, inputs), bench())
+    assert [node.target for node in done.graph.ops if not node.once].count("aten.linear.default") == 1

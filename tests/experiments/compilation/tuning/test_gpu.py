@@ -1,5 +1,7 @@
 """Triton schedules of a product, in their child process, under Triton's interpreter (its times say nothing)."""
 
+from contextlib import closing
+
 import pytest
 
 from experiments.compilation.interface.tuning import Proposal
@@ -18,7 +20,7 @@ def test_a_schedule_of_uneven_sides_is_right_and_timed(monkeypatch: pytest.Monke
     operator = Operator(matmul(40, 24, 33), "float32", calls=2)
     task = gpu_task(operator)
     config = {"m": 32, "n": 16, "k": 32, "group": 4, "warps": 2, "stages": 3}
-    with gpu.GpuBench([task], [operator], 0, {"TRITON_INTERPRET": "1"}) as bench:
+    with closing(gpu.GpuBench([task], [operator], 0, {"TRITON_INTERPRET": "1"})) as bench:
         (trial,) = bench.measure([Proposal(0, task.space.index(config))])
         assert (trial.error, trial.detail) == ("", "")
         assert len(trial.repeats) == 3

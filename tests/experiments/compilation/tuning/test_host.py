@@ -4,6 +4,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_a_program_that_is_wrong_or_crashes_or_hangs_has_no_time(
     monkeypatch.setattr(cpp, "source", lambda *_: f'{KERNEL} {next(bodies)} extern "C" void release() {{}}')
     task = TuningTask("product", "matmul", template_space(nest), nest=nest)
     trials: list[Trial] = []
-    with host.HostBench([task], tmp_path, seed=0, threads=1) as bench:
+    with closing(host.HostBench([task], tmp_path, seed=0, threads=1)) as bench:
         for index in range(5):
             trials += bench.measure([Proposal(0, index)])
             monkeypatch.setattr(host, "RUN_SECONDS", 20.0 if index != 2 else 1.0)

@@ -22,8 +22,9 @@ from workers.services import free_port, launch, running, wait_until_ready
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     """A folder that the account of the server may enter, as `var/` is."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o011)
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o011)
     yield tmp_path
 
 

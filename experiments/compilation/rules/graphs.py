@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from experiments.compilation.interface import INPUT, OP, Graph, Node, Workbench
 from experiments.compilation.rules.terms import BROADCAST, CHANNELS, FEATURES, LEAF, RESULT, Call, Terms
@@ -45,6 +46,20 @@ class Step:
         return found[::-1]
 
 
+class Seen(Protocol):
+    """What a hard-coded rule looks at: terms that are computed, inputs first, and who reads them. ``named`` says by which
+    term ``readers`` knows one.
+    """
+
+    @property
+    def order(self) -> Sequence[int]: ...
+
+    @property
+    def readers(self) -> Readers: ...
+
+    def named(self, number: int) -> int: ...
+
+
 @dataclass(frozen=True, eq=False)
 class TermGraph:
     """The terms that ``roots`` need; all but these is found when first asked for (most graphs are seen again)."""
@@ -67,6 +82,9 @@ class TermGraph:
     def cost(self) -> float:
         """Seconds: every live term once."""
         return sum(self.prices.charge(number, self.readers.__getitem__) for number in self.order)
+
+    def named(self, number: int) -> int:
+        return number
 
     def steps(self) -> list[Step]:
         return self.step.all() if self.step else []

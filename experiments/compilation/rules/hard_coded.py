@@ -7,10 +7,11 @@ fuses conv + relu; ATen has no such op for floats, so there is nothing to rewrit
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from experiments.compilation.interface import Ref, Symbol
-from experiments.compilation.rules.graphs import OUTSIDE, TermGraph
+from experiments.compilation.rules.graphs import OUTSIDE, Seen
 from experiments.compilation.rules.space import Rewrite
 from experiments.compilation.rules.terms import ATEN, BROADCAST, CHANNELS, RESULT, Call, Opaque, Term, Terms
 
@@ -39,7 +40,7 @@ def term(number: int) -> Ref:
     return Ref(str(number))
 
 
-def conv_batch_norm(terms: Terms, graph: TermGraph) -> Iterator[Rewrite]:
+def conv_batch_norm(terms: Terms, graph: Seen) -> Iterator[Rewrite]:
     """``W' = W s``, ``b' = (b - mean) s + beta``, ``s = gamma / sqrt(var + eps)``, in float64, rounded once."""
     for number in graph.order:
         norm = terms[number]
@@ -55,7 +56,7 @@ def conv_batch_norm(terms: Terms, graph: TermGraph) -> Iterator[Rewrite]:
         yield Rewrite("conv+bn", took, {results[0]: new})
 
 
-def _convolution_before(terms: Terms, graph: TermGraph, norm: Term) -> tuple[int, int | None] | None:
+def _convolution_before(terms: Terms, graph: Seen, norm: Term) -> tuple[int, int | None] | None:
     """The convolution that only the norm reads, and the bias between them."""
     before = norm.inputs[0]
     if len(graph.readers[before]) > 1 or not all(terms[n].free for n in norm.inputs[1:]):
@@ -106,7 +107,7 @@ def _folded(terms: Terms, norm: Term, convolution: Term, bias: int | None) -> in
     return terms.make("ew_add", None, (new, terms.broadcast(copy(shift, dtype), CHANNELS, terms.shape(new))))
 
 
-def enlarge_merge(terms: Terms, graph: TermGraph) -> Iterator[Rewrite]:
+def enlarge_merge(terms: Terms, graph: Seen) -> Iterator[Rewrite]:
     """Two convolutions of one input with odd kernels at stride 1 and the same size become one and a split."""
     for first, second in _siblings(terms, graph):
         kernels = [terms.shape(terms[n].inputs[1])[2:] for n in (first, second)]
@@ -129,13 +130,11 @@ def enlarge_merge(terms: Terms, graph: TermGraph) -> Iterator[Rewrite]:
         yield Rewrite("enlarge-merge", tuple(dict.fromkeys((first, second, *roots))), replaced)
 
 
-def _siblings(terms: Terms, graph: TermGraph) -> Iterator[tuple[int, int]]:
-    for readers in graph.readers.values():
-        same = [n for n in readers if n != OUTSIDE and _is_plain(terms, n)]
-        for place, first in enumerate(same):
-            for second in same[place + 1 :]:
-                if terms[first].inputs[0] == terms[second].inputs[0]:
-                    yield first, second
+def _siblings(terms: Terms, graph: Seen) -> Iterator[tuple[int, int]]:
+    for source in graph.readers:
+        own = [n for n in graph.readers[source] if n != OUTSIDE and _is_plain(terms, n)]
+        same = [n for n in own if graph.named(terms[n].inputs[0]) == source]
+        yield from itertools.permutations(same, 2)  # what reads both in either order may want them so
 
 
 def _is_plain(terms: Terms, number: int) -> bool:
@@ -155,7 +154,7 @@ def _enlarged(terms: Terms, weight: int, kernel: tuple[int, int]) -> int:
 
 
 def _with_biases(
-    terms: Terms, graph: TermGraph, pair: tuple[int, int]
+    terms: Terms, graph: Seen, pair: tuple[int, int]
 ) -> tuple[tuple[int, ...], list[int] | None]:
     """The sums with biases that alone read the two, and these biases; or the two themselves and None."""
     roots, biases = [], []
@@ -164,7 +163,8 @@ def _with_biases(
         reader = readers[0] if len(readers) == 1 else OUTSIDE
         if reader == OUTSIDE or terms[reader].kind != "ew_add":
             return pair, None
-        other = [source for source in terms[reader].inputs if source != number]
+        own = graph.named(number)
+        other = [source for source in terms[reader].inputs if graph.named(source) != own]
         if len(other) != 1 or not _is_bias(terms, other[0]):
             return pair, None
         roots.append(reader)
@@ -172,7 +172,7 @@ def _with_biases(
     return tuple(roots), biases
 
 
-def merge_groups(terms: Terms, graph: TermGraph) -> Iterator[Rewrite]:
+def merge_groups(terms: Terms, graph: Seen) -> Iterator[Rewrite]:
     """A convolution of g groups as one of g/2: group q reads channel block q mod 2, the other block has zeros."""
     for number in graph.order:
         here = terms[number]

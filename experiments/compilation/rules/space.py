@@ -20,6 +20,7 @@ from experiments.compilation.rules.graphs import (
     INSIDE_OTHERS,
     OUTSIDE,
     Prices,
+    Seen,
     Step,
     TermGraph,
     again,
@@ -42,7 +43,7 @@ class Rewrite:
 
 
 #: A hard-coded rule: all its rewrites of a graph.
-Special = Callable[[Terms, TermGraph], Iterator[Rewrite]]
+Special = Callable[[Terms, Seen], Iterator[Rewrite]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from experiments.compilation.rules.matcher import COMMUTATIVE
 from experiments.compilation.rules.pattern import Match, Pattern
 from experiments.compilation.rules.terms import Term, Terms
-from experiments.compilation.saturation.ordering import exchangeable
+from experiments.compilation.saturation.ordering import exchangeable, wanted
 from experiments.core.errors import BadInput
 from experiments.workloads.substitutions import Operand, Operator, Substitution
 
@@ -26,6 +26,7 @@ PREAMBLE = """
 (function last (T) i64 :merge (min old new))
 (relation Single (T))
 (relation Convolution (i64))
+(relation Next (i64 i64))
 (ruleset naming)
 (ruleset matching)
 (rule ((= e (N k))) ((set (number e) k)) :ruleset naming)
@@ -59,6 +60,7 @@ class EGraph:
         self._classes: list[int] = []
         self._nodes: dict[Key, int] = {}
         self._seen: set[tuple[int, tuple[int, ...]]] = set()
+        self._wanted = wanted(terms)
         self._run(PREAMBLE)
         self._run("\n".join(self._query(place, one.rule) for place, one in enumerate(patterns)))
 
@@ -82,18 +84,15 @@ class EGraph:
         facts += [f"(= n{_tail(v)} (number {_name(v)}))" for v in rule.variables]
         roots = sorted({mine.op for mine, _ in rule.outputs})
         facts += [f"(!= o{a} o{b})" for a, b in itertools.combinations(roots, 2)]
+        orders = [""]
         pair = exchangeable(rule)
         if pair:
-            facts += [
-                f"(Single {_name(pair[1])})",
-                f"(= end (last {_name(pair[0])}))",
-                f"(< end n{_tail(pair[1])})",
-            ]
+            facts += [f"(Single {_name(pair[1])})", f"(= end (last {_name(pair[0])}))"]
+            orders = [f"({order} end n{_tail(pair[1])})" for order in ("<", "Next")]
         columns = [*(f"n{_tail(v)}" for v in rule.variables), *codes]
         relation = f"(relation Found{place} ({' '.join(['i64'] * len(columns))}))"
-        return (
-            f"{relation}\n(rule ({' '.join(facts)}) ((Found{place} {' '.join(columns)})) :ruleset matching)"
-        )
+        found = f"((Found{place} {' '.join(columns)})) :ruleset matching)"
+        return "\n".join([relation, *(f"(rule ({' '.join([*facts, order])}) {found}" for order in orders)])
 
     def _code(self, kind: str, data: Any) -> int:
         return self._codes.setdefault((kind, data), len(self._codes))
@@ -117,6 +116,11 @@ class EGraph:
         self._nodes = {}
         for number in range(self.held):
             self._nodes.setdefault(self.key(number), number)
+        self._run("\n".join(f"(Next {first} {second})" for first, second in sorted(self.follow())))
+
+    def follow(self) -> set[tuple[int, int]]:
+        """Classes that are joined in this order because the input graph joins what is made of them in this order."""
+        return {(self._classes[first], self._classes[second]) for first, second in self._wanted}
 
     def _written(self, term: Term) -> Iterator[str]:
         code = self._code(term.kind, term.data)
@@ -155,6 +159,10 @@ class EGraph:
         term = self.terms[number]
         inputs = [self._classes[source] for source in term.inputs]
         return term.kind, term.data, tuple(sorted(inputs) if term.kind in COMMUTATIVE else inputs)
+
+    def distinct(self) -> list[int]:
+        """One term for each e-node, that is live data and not a constant's; in the order in which they were made."""
+        return sorted(number for number in self._nodes.values() if not self.terms[number].free)
 
     def matches(self) -> list[Match]:
         """The matches that were not there when last asked, by rule, then by terms."""

@@ -9,18 +9,21 @@ from dataclasses import dataclass
 
 from experiments.compilation.interface import Graph, IllTyped, Rewritten, Workbench
 from experiments.compilation.rules.emission import Emission
-from experiments.compilation.rules.graphs import Prices, Step, TermGraph, again
+from experiments.compilation.rules.graphs import Prices, Seen, Step, TermGraph, again
 from experiments.compilation.rules.hard_coded import NO_FUSED_OP, SPECIALS
 from experiments.compilation.rules.importing import Imported, imported
 from experiments.compilation.rules.optimise import Rulebook
 from experiments.compilation.rules.space import Rewrite
 from experiments.compilation.rules.terms import BROADCAST, LEAF, RESULT, Term, Terms
 from experiments.compilation.saturation.egraph import Key
+from experiments.compilation.saturation.everything import REJOINED, Everything
 from experiments.compilation.saturation.extraction import Choice, Extracted, extract
 from experiments.compilation.saturation.saturate import Bounds, Saturation
 
 #: How often hard-coded rules, which look at a graph and not at an e-graph, see the cheapest graph again.
 MOST_GRAPHS = 4
+#: Equalities after which they are not asked of all that the e-graph holds any more.
+MOST_REWRITES = 5000
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,9 @@ class Pick:
 
 
 def saturated(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -> Rewritten:
-    """``graph`` at the lowest cost among all that the e-graph holds; the input itself where that is its own."""
+    """``graph`` at the lowest cost among all that the e-graph holds; what depends on constants only is computed once, and
+    equal ops are one.
+    """
     if graph.mutates:
         return Rewritten(graph, refused={"graph": "writes to its arguments: order and aliases matter"})
     began = time.monotonic()
@@ -45,6 +50,8 @@ def saturated(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -
     saturation.tell(_hard_coded(source.terms, start))
     for _ in range(MOST_GRAPHS):
         saturation.run(bounds, bench.progress)
+        if _on_everything(saturation, source):
+            saturation.run(bounds, bench.progress)
         found = _Cheapest(saturation, prices, source, given).graph()
         if found is None:
             proved = False
@@ -55,13 +62,23 @@ def saturated(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -
         if saturation.stopped or not saturation.tell(_hard_coded(source.terms, found.graph)):
             break
     seconds = time.monotonic() - began
-    costs = {"cost_before": start.cost, "cost_after": best.cost}
-    figures = saturation.summary() | {"proved_cheapest": float(proved), "seconds": seconds} | costs
+    figures = saturation.summary() | {"proved_cheapest": float(proved), "seconds": seconds}
     refused = {**rules.refused, **NO_FUSED_OP, **saturation.refused}
     return _written(source, prices, best, refused, figures, bench)
 
 
-def _hard_coded(terms: Terms, graph: TermGraph) -> list[Rewrite]:
+def _on_everything(saturation: Saturation, source: Imported) -> bool:
+    """Hard-coded rules on all that the e-graph holds, again and again; whether anything came of them."""
+    found = False
+    while not saturation.stopped and len(saturation.rewrites) < MOST_REWRITES:
+        everything = Everything(saturation.egraph, source.roots)
+        if not saturation.tell([*everything.rejoined(), *_hard_coded(source.terms, everything)]):
+            break
+        found = True
+    return found
+
+
+def _hard_coded(terms: Terms, graph: Seen) -> list[Rewrite]:
     return [rewrite for special in SPECIALS for rewrite in special(terms, graph)]
 
 
@@ -73,11 +90,11 @@ def _written(
     figures: Mapping[str, float],
     bench: Workbench,
 ) -> Rewritten:
-    if not best.steps():
-        return Rewritten(source.graph, refused=refused, search=figures)
     emission = Emission(source, prices, best, bench.types)
     made = emission.graph()
-    return Rewritten(made, emission.applied(made), refused, figures, exactness="reassociated")
+    figures = {**figures, "cost_before": bench.cost(source.graph), "cost_after": bench.cost(made)}
+    exactness = "reassociated" if best.steps() else "exact"
+    return Rewritten(made, emission.applied(made), refused, figures, exactness)
 
 
 @dataclass(frozen=True)
@@ -204,6 +221,8 @@ class _Cheapest:
         step: Step | None = None
         for place in sorted(self._used(found)):
             rewrite = self.saturation.rewrites[place]
+            if rewrite.rule == REJOINED:
+                continue
             made = tuple(built.get(self._of[new], new) for new in rewrite.replaced.values())
             step = Step(rewrite.rule, rewrite.took, made, {}, step)
         return step

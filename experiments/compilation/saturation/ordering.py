@@ -3,13 +3,16 @@
 Where a rule matches two operators in either order (products of one input), the targets differ in order alone: the e-graph
 is asked only for those that append one tensor to a join of tensors with lower numbers. So n tensors make 2^n joins; of
 more than ``MOST_SUBSETS`` that can be joined with each other only neighbours in the order of numbers are, n^2 / 2 joins.
+Besides, tensors are joined in the orders that the graph's own concatenations have (``wanted``), which then fall away.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.compilation.rules.terms import Terms
 from experiments.workloads.substitutions import Operand, Operator, Substitution
 
 MOST_SUBSETS = 6
@@ -43,6 +46,29 @@ def _written(side: Sequence[Operator], roots: Sequence[int]) -> Any:
         return operator.kind, operator.parameters, tuple(written(source) for source in operator.inputs)
 
     return [written(Operand(root)) for root in roots]
+
+
+def wanted(terms: Terms) -> frozenset[tuple[int, int]]:
+    """Tensors of the input graph in the order in which a concatenation reads them, or what is made of them by the same ops."""
+    found: set[tuple[int, int]] = set()
+    joins = [_parts(terms, term.number, term.data) for term in terms if term.kind == "concat"]
+    waiting = [pair for parts in joins for pair in itertools.pairwise(parts)]
+    while waiting:
+        pair = waiting.pop()
+        first, second = (terms[number] for number in pair)
+        if pair[0] != pair[1] and pair not in found:
+            found.add(pair)
+            if (first.kind, len(first.inputs)) == (second.kind, len(second.inputs)):
+                waiting += zip(first.inputs, second.inputs, strict=True)
+    return frozenset(found)
+
+
+def _parts(terms: Terms, number: int, axis: int) -> list[int]:
+    """What a concatenation and those inside it along the same axis read."""
+    term = terms[number]
+    if term.kind != "concat" or term.data != axis:
+        return [number]
+    return [part for source in term.inputs for part in _parts(terms, source, axis)]
 
 
 class Neighbours:

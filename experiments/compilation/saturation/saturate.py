@@ -44,7 +44,7 @@ class Saturation:
         self.stopped = ""
         self._application = Application(terms)
         self._neighbours = Neighbours()
-        self._done: set[tuple[str, frozenset[int]]] = set()
+        self._done: set[tuple[str, frozenset[int], tuple[int, ...]]] = set()
         self.egraph.grow()
 
     def run(self, bounds: Bounds, progress: Progress) -> None:
@@ -79,11 +79,13 @@ class Saturation:
         return all(new < held and of(old) == of(new) for old, new in rewrite.replaced.items())
 
     def _one_of_each(self, found: Sequence[Match]) -> Iterator[Match]:
-        """The matches that join what may be joined; of those of one rule that take the same operators the first."""
+        """The matches that join what may be joined; of those of one rule that take the same operators and join in the same
+        order the first.
+        """
         for match in found:
             self._notice(match)
         for match in found:
-            key = match.pattern.rule.name, frozenset(match.took)
+            key = match.pattern.rule.name, frozenset(match.took), self._joined(match)
             if key not in self._done and not self._is_free(match) and self._joins_well(match):
                 self._done.add(key)
                 yield match
@@ -114,6 +116,11 @@ class Saturation:
             if len(first) == len(second) == 1:
                 self._neighbours.add(first[0], second[0])
 
+    def _joined(self, match: Match) -> tuple[int, ...]:
+        """The classes that the match joins, in order, where order is free."""
+        pair = exchangeable(match.pattern.rule)
+        return tuple(part for operand in pair or () for part in self._parts(match, operand))
+
     def _joins_well(self, match: Match) -> bool:
         """Whether what the target joins has no part in common and, where order is free, follows in order."""
         pair = joined(match.pattern.rule)
@@ -121,7 +128,8 @@ class Saturation:
             return True
         left, right = (self._parts(match, operand) for operand in pair)
         if exchangeable(match.pattern.rule):
-            return self._neighbours.follows(right[0], left[-1])
+            own = (left[-1], right[0]) in self.egraph.follow() and right[0] not in left
+            return own or (left[-1] < right[0] and self._neighbours.follows(right[0], left[-1]))
         return not set(left) & set(right)
 
     def _parts(self, match: Match, operand: Operand) -> list[int]:

@@ -125,16 +125,75 @@ def test_many_products_of_one_input_become_one_without_all_their_subsets() -> No
     assert done.search["rewrites"] == 2 * joins
 
 
+class Joined(nn.Module):
+    """Three products or convolutions of one input, joined in any order."""
+
+    def __init__(self, order: tuple[int, ...], flat: bool) -> None:
+        super().__init__()
+        kinds = [nn.Linear(8, 8) if flat else nn.Conv2d(4, 4, 3, padding=1) for _ in range(3)]
+        self.layers, self.order, self.dim = nn.ModuleList(kinds), order, -1 if flat else 1
+
+    def forward(self, x: Any) -> Any:
+        made = [layer(x) for layer in self.layers]
+        return torch.cat([made[place] for place in self.order], self.dim)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 2, 1), (2, 0, 1), (2, 1, 0)])
+def test_what_is_joined_in_the_order_in_which_it_is_read_is_one_op(
+    order: tuple[int, ...], flat: bool
+) -> None:
+    graph, bench = graph_and_bench(Joined(order, flat), X if flat else IMAGE)
+    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
+    left = [
+        target for target in targets(done.graph) if "linear" in target or "conv" in target or "cat" in target
+    ]
+    assert left == ["aten.linear.default" if flat else "aten.conv2d.default"]
+
+
+def test_a_rewrite_that_gains_nothing_alone_is_there_for_the_next() -> None:
+    """A convolution of two groups becomes one of one, dearer group, and is then joined with the kernel of one beside it."""
+
+    class Unlike(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide, self.one = nn.Conv2d(4, 4, 3, padding=1, groups=2), nn.Conv2d(4, 4, 1)
+
+        def forward(self, x: Any) -> Any:
+            return torch.cat((self.wide(x), self.one(x)), 1)
+
+    graph, bench = graph_and_bench(Unlike(), IMAGE)
+    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
+    assert targets(done.graph) == ["aten.conv2d.default"]
+    assert [step.rule for step in done.applied if step.took] == ["merge group convs", "enlarge-merge"]
+
+
+def test_equal_ops_are_one_and_what_is_constant_is_computed_once() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.scale = nn.Linear(8, 8), nn.Parameter(torch.randn(8))
+
+        def forward(self, x: Any) -> Any:
+            return (self.layer(x) * torch.exp(self.scale)).tanh() + torch.sigmoid(self.layer(x))
+
+    graph, bench = graph_and_bench(Twice(), X)
+    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
+    assert targets(done.graph).count("aten.linear.default") == 1
+    assert "aten.exp.default" not in targets(done.graph) and done.exactness == "exact"
+    assert done.search["cost_after"] < done.search["cost_before"]
+
+
 def test_a_graph_without_matches_stays_the_very_graph() -> None:
     graph, bench = graph_and_bench(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), X)
     done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
-    assert done.graph is graph and not done.applied
+    assert done.graph == graph and not done.applied
 
 
 def test_a_bound_on_terms_stops_the_growth_and_is_told() -> None:
     graph, bench = graph_and_bench(Attention(), X)
     done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds(terms=1))
-    assert done.graph is graph and not done.search["saturated"]
+    assert done.graph == graph and not done.search["saturated"]
 
 
 def test_a_stop_stays_told_when_hard_coded_rules_go_on() -> None:

@@ -26,6 +26,7 @@ from experiments.workloads.program import GraphProgram
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import PHASES, Floats, Step
 from experiments.workloads.substitutions import Substitutions
+from experiments.workloads.transformer import has_closed_form
 from experiments.workloads.tuning_log import TUNING_ERRORS, TuningLog, best_so_far
 
 MOST_POINTS = 1500
@@ -98,7 +99,8 @@ def _model(value: ModelSource) -> dict[str, Any]:
     cards += [
         card(name.replace("_", " "), config[name]) for name in _SHOWN_OF_CONFIG if _is_plain(config.get(name))
     ]
-    return {"cards": cards, "estimates": _config_estimates(value), "plots": []}
+    known = has_closed_form(config)
+    return {"cards": cards, "estimates": _config_estimates(value), "plots": [], "closed_form": known}
 
 
 def _program(value: GraphProgram) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from webapp.artifacts.models import Artifact
 from webapp.runs import derivation
 from webapp.runs.models import Run
 from workers import files, sandbox
-from workers.assignment import torch_version
+from workers.assignment import Waits, assign, torch_version
 from workers.dispatcher import register
 from workers.gpu import Device
 from workers.supervisor import Supervisor
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.torch]
 OPTIONS = {"batch": 4}
+NODE = {"cluster": {"nodes": 1, "devices_per_node": 2, "device": "v100"}}
 CPU = Device("cpu", "some processor", 2**30)
 
 
@@ -73,6 +74,37 @@ def test_a_step_is_profiled_on_the_device_that_the_run_needs(cast: Cast) -> None
     assert step.name == "mlp (profiled step)"
     assert step.summary["facts"]["timing"] == "measured"
     assert derivation.measured_step(model, OPTIONS, "cpu-generic") == step
+
+
+@pytest.mark.parametrize(
+    ("policy", "model", "hardware", "captured"),
+    [
+        (("compilation", "taso"), "mlp", "v100", False),
+        (("compilation", "roller"), "mlp", "v100", False),
+        (("compilation", "rammer"), "mlp", "v100", False),
+        (("parallel", "megatron"), "gpt2", NODE, False),
+        (("memory", "swap_all"), "mlp", "v100", True),
+        (("parallel", "data_parallel"), "mlp", NODE, True),
+        (("parallel", "zero"), "mlp", NODE, True),
+    ],
+)
+def test_a_policy_gets_the_model_where_it_asks_for_it_and_else_its_step(
+    cast: Cast, tmp_path: Path, policy: tuple[str, str], model: str, hardware: Any, captured: bool
+) -> None:
+    artifact = ready(cast.project, name=model)
+    family, name = policy
+    spec = {
+        "family": family, "policy": name, "knobs": {}, "mode": "simulated", "hardware": hardware, "seed": 0,
+        "workload": {"source": f"zoo:{model}", "options": {"batch": 4}},
+    }  # fmt: skip
+    run = Run.objects.create(
+        project=cast.project, artifact=artifact, kind=Run.Kind.POLICY, family=family, policy=name,
+        mode="simulated", spec=spec,
+    )  # fmt: skip
+    found = assign(run, tmp_path, 2**32)
+    assert isinstance(found, Waits) == captured
+    if not captured and model == "mlp":
+        assert carry_out(run).state == "succeeded"
 
 
 def test_a_model_that_is_not_there_ends_rejected_and_leaves_no_step(cast: Cast) -> None:

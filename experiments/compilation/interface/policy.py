@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 from experiments.compilation.interface.draft import Types
 from experiments.compilation.interface.graph import Graph, Node, Ref
 from experiments.core.knobs import knob
-from experiments.core.policy import Policy
+from experiments.core.policy import MODEL, Policy
 from experiments.core.progress import Progress
 from experiments.workloads.substitutions import Substitutions
 
@@ -132,6 +132,7 @@ class CompilationPolicy(Policy):
 
     family: ClassVar[str] = "compilation"
     modes: ClassVar[tuple[str, ...]] = ("measured",)
+    reads: ClassVar[str] = MODEL
 
     training: bool = knob(False, "compile the training step's forward pass and compare gradients too")
 

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
+from experiments.core.policy import SIZES
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan
 from experiments.parallel.planning.megatron.plan import RECOMPUTATION, Layout, megatron_plan
@@ -31,6 +32,7 @@ class Megatron(LivePolicy):
 
     name: ClassVar[str] = "megatron"
     layers: ClassVar[str] = OPERATORS
+    reads: ClassVar[str] = SIZES
 
     strategy: str = knob(
         "rule",

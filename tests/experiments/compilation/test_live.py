@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch._inductor import config as inductor
 
 from experiments.compilation.interface import Applied, Draft, Graph, Ref, Rewritten, Workbench
+from experiments.compilation.live.backends.base import Compiled, Task
 from experiments.compilation.live.export import export, records
 from experiments.compilation.live.lower import lower
+from experiments.compilation.live.verify import verify
 from experiments.compilation.policies.constant_folding import ConstantFolding
 from experiments.compilation.policies.cse import Cse
 from experiments.compilation.policies.dce import Dce
@@ -173,6 +175,29 @@ def test_a_wrong_rewrite_ends_rejected_and_untimed(monkeypatch: pytest.MonkeyPat
     assert found.status == "rejected"
     assert "input as given, output 0: element" in found.reason
     assert "latency" not in found.metrics
+
+
+class Power(nn.Module):
+    """x to the 21st: for the inputs times 100, 1e42 overflows float32 and not float64."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x**21
+
+
+def test_what_overflows_in_eager_too_is_no_counterexample_and_what_overflows_alone_is() -> None:
+    task = Task(Power(), (torch.tensor([0.5, 1.0]),), "cpu")
+    found = verify(task, Compiled(lambda x: x**20 * x, 0.0, 0.0), 0)
+    assert found.ok and found.places_compared == 9  # of five inputs one place overflows: 100^21
+    wrong = verify(task, Compiled(lambda x: x**21 * 1.1, 0.0, 0.0), 0)
+    assert "input as given, output 0: element 1" in wrong.counterexample
+    early = verify(task, Compiled(lambda x: (x * 1e3) ** 21 / 1e3**21, 0.0, 0.0), 0)
+    assert not early.ok
+
+
+def test_a_model_that_gives_no_number_cannot_be_verified() -> None:
+    nothing = Task(module_of(lambda x: x / 0 - x / 0), (torch.ones(2),), "cpu")
+    found = verify(nothing, Compiled(lambda x: x, 0.0, 0.0), 0)
+    assert found.counterexample == "eager gives no finite number on any input: nothing to compare"
 
 
 def test_a_rewrite_of_the_training_step_is_judged_by_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

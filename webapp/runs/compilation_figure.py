@@ -13,6 +13,7 @@ from difflib import SequenceMatcher
 from functools import partial
 from typing import Any
 
+from webapp.runs.figures import plot_of
 from webapp.runs.graph_drawing import Drawing, drawings_of
 
 #: Unchanged ops around a change that are shown, and rows of the whole comparison.
@@ -216,11 +217,6 @@ def _plots(outcome: Mapping[str, Any], plan: Mapping[str, Any]) -> Iterator[Mapp
         yield _costs(plan)
 
 
-def _plot(title: str, kind: str, x: tuple[str, str], y: tuple[str, str], series: list[Any]) -> dict[str, Any]:
-    labels = {"x_label": x[0], "x_unit": x[1], "y_label": y[0], "y_unit": y[1]}
-    return {"title": title, "kind": kind, **labels, "log": "", "sampled": None, "series": series}
-
-
 def _spread(timing: Mapping[str, Any]) -> dict[str, Any]:
     """Median with quartiles as bars from the lower to the upper one."""
     rows = [("eager", timing["eager"]), ("ours", timing["ours"])]
@@ -231,7 +227,7 @@ def _spread(timing: Mapping[str, Any]) -> dict[str, Any]:
         }
         for name, row in rows
     ]  # fmt: skip
-    plot = _plot("Latency: quartiles around the median", "lanes", ("latency", "s"), ("", ""), series)
+    plot = plot_of("Latency: quartiles around the median", "lanes", ("latency", "s"), ("", ""), series)
     return plot | {"lanes": [name for name, _ in rows]}
 
 
@@ -244,7 +240,7 @@ def _race(values: Mapping[str, float]) -> dict[str, Any]:
         {"name": "eager", "x": x, "y": [0.0, calls * ours * values["speedup"]]},
         {"name": "compile, then ours", "x": x, "y": [compile_time, compile_time + calls * ours]},
     ]
-    return _plot("When compiling pays back", "line", ("calls", ""), ("time spent", "s"), series)
+    return plot_of("When compiling pays back", "line", ("calls", ""), ("time spent", "s"), series)
 
 
 def _costs(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,7 +251,7 @@ def _costs(plan: Mapping[str, Any]) -> dict[str, Any]:
         {"name": name, "x": dearest, "y": [side[kind] for kind in dearest]}
         for name, side in zip(("before", "after"), sums, strict=True)
     ]
-    return _plot(
+    return plot_of(
         "Where the time of a call goes, by the ops' prices", "bar", ("op", ""), ("time", "s"), series
     )
 

@@ -15,6 +15,7 @@ from experiments.core.units import human
 from webapp.presentation import pretty
 from webapp.runs.compilation_figure import CompilationView, compilation_view
 from webapp.runs.figures import figures_of
+from webapp.runs.kernels_figure import SHOWN, KernelsView, kernels_view
 from webapp.runs.lanes import lanes_of
 from webapp.runs.memory_figure import MemoryView, memory_view
 from webapp.runs.models import Run, RunDocument
@@ -61,6 +62,7 @@ class RunView:
     memory: MemoryView | None
     parallel: ParallelView | None
     compilation: CompilationView | None
+    kernels: KernelsView | None
     topology: Topology | None
     notes: Notes | None
     tables: tuple[PlanTable, ...]
@@ -73,7 +75,7 @@ class RunView:
     @property
     def folded(self) -> tuple[str, ...]:
         """Tables that are shown on request: the page compares them already."""
-        return WHOLE_GRAPHS if self.compilation else ()
+        return (*(WHOLE_GRAPHS if self.compilation else ()), *(SHOWN if self.kernels else ()))
 
     def plan_table(self, name: str) -> PlanTable:
         """The table of that name, or 404."""
@@ -98,6 +100,7 @@ def view_of(run: Run) -> RunView:
         memory=memory,
         parallel=parallel,
         compilation=compilation,
+        kernels=kernels_view(outcome),
         topology=topology_of(outcome),
         notes=notes_of(plan) if run.family == "parallel" else None,
         tables=_tables(plan, elsewhere),

@@ -28,6 +28,14 @@ def stem_of(name: str) -> str:
     return LIMITS.get(name, found["stem"] if found else name.split(".")[0])
 
 
+def plot_of(
+    title: str, kind: str, x: tuple[str, str], y: tuple[str, str], series: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """A figure in that form; axes are (label, unit)."""
+    labels = {"x_label": x[0], "x_unit": x[1], "y_label": y[0], "y_unit": y[1]}
+    return {"title": title, "kind": kind, **labels, "log": "", "sampled": None, "series": series}
+
+
 def figures_of(series: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
     """Figures in the form that ``plots.js`` draws, the largest groups first."""
     groups: dict[str, list[str]] = {}

@@ -16,7 +16,7 @@ from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.operators.divisions import Configuration
 from experiments.parallel.planning.operators.elimination import eliminate
-from experiments.parallel.planning.operators.enumeration import MOST_ENTRIES
+from experiments.parallel.planning.operators.enumeration import MOST_ENTRIES, least
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.sharded_plan import parts_together
 from experiments.parallel.policies.optcnn import OptCnn
@@ -202,3 +202,12 @@ class TestPolicy:
         """Half the time on 4 parts, half on 2: as if on 1 / (0.5 / 4 + 0.5 / 2) = 2.67 parts."""
         assert parts_together(iter([(0.5, 4), (0.5, 2)])) == pytest.approx(8 / 3)
         assert parts_together(iter([(0.5, 4), (0.0, 1)])) == 4
+
+
+def test_nodes_without_a_choice_are_no_dimensions_of_a_table() -> None:
+    """A hub with a hundred neighbours, none with a choice: arrays of numpy have at most 64 dimensions."""
+    alone = [((0, name), np.full((1, 1), 1.0)) for name in range(1, 101)]
+    clash = ((101, 102), np.array([[9.0, 0.5], [0.0, 9.0]]))
+    chosen, cost = least([*alone, clash])
+    assert cost == 100.0 and (chosen[101], chosen[102]) == (1, 0)
+    assert {chosen[name] for name in range(101)} == {0}

@@ -81,13 +81,23 @@ def _all(nodes: Nodes, edges: Edges) -> tuple[dict[int, int], float]:
 def least(tables: Sequence[Table]) -> tuple[dict[int, int], float]:
     """The choices with the least sum of tables, each over any number of nodes, and that sum."""
     sizes = {node: size for names, table in tables for node, size in zip(names, table.shape, strict=True)}
+    settled = {node: 0 for node, size in sizes.items() if size == 1}
+    tables = [_open(one, settled) for one in tables]
+    sizes = {node: size for node, size in sizes.items() if node not in settled}
     order, largest = _order([names for names, _ in tables], sizes)
     if largest > MOST_ENTRIES:
         raise Infeasible(f"choices that belong together need a table of {largest:.2g} entries", "the graph")
     steps: list[Step] = []
     for node in order:
         tables = _without(steps, tables, node)
-    return undone(steps, {}), float(sum(table for _, table in tables))
+    return undone(steps, dict(settled)), float(sum(table for _, table in tables))
+
+
+def _open(one: Table, settled: Mapping[int, int]) -> Table:
+    """The table over the nodes that have a choice: arrays have few dimensions, and graphs many nodes with none."""
+    names, table = one
+    kept = [place for place, name in enumerate(names) if name not in settled]
+    return tuple(names[place] for place in kept), table.reshape([table.shape[place] for place in kept])
 
 
 def _order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int]) -> tuple[list[int], float]:

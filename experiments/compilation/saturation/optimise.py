@@ -19,11 +19,10 @@ from experiments.compilation.saturation.egraph import Key
 from experiments.compilation.saturation.everything import REJOINED, Everything
 from experiments.compilation.saturation.extraction import Choice, Extracted, extract
 from experiments.compilation.saturation.saturate import Bounds, Saturation
+from experiments.core.progress import Progress
 
 #: How often hard-coded rules, which look at a graph and not at an e-graph, see the cheapest graph again.
 MOST_GRAPHS = 4
-#: Equalities after which they are not asked of all that the e-graph holds any more.
-MOST_REWRITES = 5000
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,7 @@ def saturated(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -
     best, proved = start, True
     saturation.tell(_hard_coded(source.terms, start))
     for _ in range(MOST_GRAPHS):
-        saturation.run(bounds, bench.progress)
-        if _on_everything(saturation, source):
-            saturation.run(bounds, bench.progress)
+        _grow(saturation, source, bounds, bench.progress)
         found = _Cheapest(saturation, prices, source, given).graph()
         if found is None:
             proved = False
@@ -67,15 +64,14 @@ def saturated(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -
     return _written(source, prices, best, refused, figures, bench)
 
 
-def _on_everything(saturation: Saturation, source: Imported) -> bool:
-    """Hard-coded rules on all that the e-graph holds, again and again; whether anything came of them."""
-    found = False
-    while not saturation.stopped and len(saturation.rewrites) < MOST_REWRITES:
+def _grow(saturation: Saturation, source: Imported, bounds: Bounds, progress: Progress) -> None:
+    """Rules, then hard-coded rules on all that the e-graph holds, until these say nothing new or a bound is met."""
+    while True:
+        saturation.run(bounds, progress)
         everything = Everything(saturation.egraph, source.roots)
-        if not saturation.tell([*everything.rejoined(), *_hard_coded(source.terms, everything)]):
-            break
-        found = True
-    return found
+        news = [*everything.rejoined(), *_hard_coded(source.terms, everything)]
+        if saturation.stopped or not saturation.tell(news):
+            return
 
 
 def _hard_coded(terms: Terms, graph: Seen) -> list[Rewrite]:

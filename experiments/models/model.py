@@ -22,12 +22,16 @@ class Geometry:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One tensor of the batch: real numbers from N(0, 1), or indices from ``low`` to ``high - 1`` where ``high`` > 0."""
+    """One tensor of the batch: real numbers from N(0, 1), or indices from ``low`` to ``high - 1`` where ``high`` > 0.
+
+    Samples lie along the dimension ``samples``.
+    """
 
     name: str
     shape: tuple[int, ...]
     high: int = 0
     low: int = 0
+    samples: int = 0
 
     def sample(self, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
         if self.high:

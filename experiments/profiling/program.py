@@ -58,7 +58,7 @@ class Program:
     """``program(*tensors)`` runs the step on tensors in the order of ``leaves`` and returns loss or output.
 
     Parameters, optimizer state and buffers are updated in place, as an eager step does. With ``micro_batches`` the
-    batch is cut along its first dimension; the loss is the mean over the parts, and their gradients are added up.
+    batch is cut along its samples; the loss is the mean over the parts, and their gradients are added up.
     """
 
     model: Model
@@ -76,7 +76,7 @@ class Program:
             with torch.no_grad():
                 return self._forward(parameters, buffers, batch, watcher)
         losses, gradients = [], None
-        for share in zip(*(value.chunk(self.micro_batches) for value in batch), strict=True):
+        for share in self._shares(batch):
             loss, found = self._backward(parameters, buffers, share, watcher)
             losses.append(loss)
             gradients = found if gradients is None else _added(gradients, found)
@@ -84,6 +84,11 @@ class Program:
         watcher.gradients(gradients)
         self._update(parameters, gradients, state, watcher)
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+    def _shares(self, batch: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+        """The micro-batches, one after another."""
+        specs = zip(batch, self.model.batch(training=True), strict=True)
+        return zip(*(value.chunk(self.micro_batches, spec.samples) for value, spec in specs), strict=True)
 
     def _backward(
         self,

@@ -65,5 +65,5 @@ def deepspeech2(geometry: Geometry, layers: int, hidden: int) -> Model:
     """``sequence`` frames."""
     frames = InputSpec("frames", (geometry.batch, 1, geometry.sequence, FREQUENCIES))
     steps = (geometry.sequence + 3) // 4
-    batch = (frames, InputSpec("target", (steps, geometry.batch), CHARACTERS))
+    batch = (frames, InputSpec("target", (steps, geometry.batch), CHARACTERS, samples=1))
     return Model(Objective(DeepSpeech(layers, hidden), classification), batch)

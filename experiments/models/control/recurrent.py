@@ -119,7 +119,7 @@ class Recurrent(nn.Module):
 
 
 def _model(geometry: Geometry, cells: Sequence[nn.Module], hidden: int) -> Model:
-    series = InputSpec("series", (geometry.sequence, geometry.batch, hidden))
+    series = InputSpec("series", (geometry.sequence, geometry.batch, hidden), samples=1)
     batch = (series, InputSpec("target", (geometry.batch,), CLASSES))
     return Model(Objective(Recurrent(cells, hidden), classification), batch)
 

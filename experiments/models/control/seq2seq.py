@@ -45,7 +45,7 @@ class EncoderDecoder(nn.Module):
 
 
 def seq2seq(geometry: Geometry, encoders: int, decoders: int, hidden: int, written: int) -> Model:
-    series = InputSpec("series", (geometry.sequence, geometry.batch, hidden))
+    series = InputSpec("series", (geometry.sequence, geometry.batch, hidden), samples=1)
     body = EncoderDecoder(encoders, decoders, hidden, written)
     return Model(Objective(body, classification), (series, InputSpec("target", (geometry.batch,), hidden)))
 
@@ -94,5 +94,5 @@ class GreedyDecoder(nn.Module):
 
 def greedy_decoder(geometry: Geometry, hidden: int, vocabulary: int) -> Model:
     steps, batch = geometry.sequence, geometry.batch
-    inputs = (InputSpec("hidden", (batch, hidden)), InputSpec("noise", (steps, batch, vocabulary)))
+    inputs = (InputSpec("hidden", (batch, hidden)), InputSpec("noise", (steps, batch, vocabulary), samples=1))
     return Model(Objective(GreedyDecoder(hidden, vocabulary), classification), inputs, targets=0)

@@ -55,6 +55,6 @@ class Rae(nn.Module):
 def rae(geometry: Geometry, width: int, balance: int) -> Model:
     """A tree over ``sequence`` words, balanced or a chain."""
     left, right = (balanced if balance else chain)(geometry.sequence)
-    features = InputSpec("features", (len(left), geometry.batch, width))
+    features = InputSpec("features", (len(left), geometry.batch, width), samples=1)
     batch = (features, InputSpec("target", (geometry.batch,), width))
     return Model(Objective(Rae(width, left, right), classification), batch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -20,8 +22,17 @@ def gpt(parts: int, batch: int = 8) -> ModelSource:
     return ModelSource("zoo:gpt2-tiny", zoo="gpt2-tiny", options=options, micro_batches=parts)
 
 
-def test_four_parts_update_the_parameters_as_the_whole_batch_does() -> None:
-    whole, parts = trace(gpt(1)), trace(gpt(4))
+def lstm(parts: int) -> ModelSource:
+    """Its series has the steps first and the samples second."""
+    options = WorkloadOptions(batch=8, sequence=2, optimizer="sgd")
+    return ModelSource("zoo:lstm", zoo="lstm", options=options, micro_batches=parts)
+
+
+@pytest.mark.parametrize("model", [gpt, lstm])
+def test_four_parts_update_the_parameters_as_the_whole_batch_does(
+    model: Callable[[int], ModelSource],
+) -> None:
+    whole, parts = trace(model(1)), trace(model(4))
     values, shares = whole.make_inputs(seed=3), parts.make_inputs(seed=3)
     with torch.no_grad():
         loss, shared = whole.graph_module(*values), parts.graph_module(*shares)

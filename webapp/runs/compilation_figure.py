@@ -18,6 +18,8 @@ from webapp.runs.graph_drawing import Drawing, drawings_of
 
 #: Unchanged ops around a change that are shown, and rows of the whole comparison.
 CONTEXT, MOST_ROWS = 2, 1200
+#: Figures of a search that are times.
+IN_SECONDS = ("seconds", "cost_before", "cost_after")
 #: Kinds of ops in the plot of costs.
 MOST_KINDS = 12
 SIGNS = {"kept": "", "rewired": "~", "new": "+", "once": "●", "gone": "−"}
@@ -66,7 +68,7 @@ class CompilationView:
     drawings: tuple[Drawing, ...]
     applied: tuple[tuple[str, int], ...]
     refused: tuple[tuple[str, str], ...]
-    search: tuple[tuple[str, float], ...]
+    search: tuple[tuple[str, float, str], ...]
     accuracy: tuple[tuple[str, Any], ...]
     payback: str
     plots: tuple[Mapping[str, Any], ...]
@@ -92,7 +94,10 @@ def compilation_view(outcome: Mapping[str, Any]) -> CompilationView | None:
         drawings=drawings_of(plan),
         applied=tuple(Counter(str(step["rule"]) for step in plan.get("applied", ())).most_common()),
         refused=tuple(sorted((plan.get("refused") or {}).items())),
-        search=tuple((name.replace("_", " "), value) for name, value in (plan.get("search") or {}).items()),
+        search=tuple(
+            (name.replace("_", " "), value, "s" if name in IN_SECONDS else "")
+            for name, value in (plan.get("search") or {}).items()
+        ),
         accuracy=tuple(_accuracy(plan, notes)),
         payback=payback(outcome),
         plots=tuple(_plots(outcome, plan)),

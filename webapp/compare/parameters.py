@@ -12,6 +12,7 @@ from webapp.runs.models import Run
 
 #: What makes repeats of one run: they are folded over it.
 SEED = "seed"
+WORKLOAD = "workload"
 
 
 def parameters_of(run: Run) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def parameters_of(run: Run) -> dict[str, Any]:
     spec = run.spec
     options = (spec.get("workload") or {}).get("options") or {}
     return {
-        "workload": str(run.artifact) if run.artifact else (spec.get("workload") or {}).get("source"),
+        WORKLOAD: str(run.artifact) if run.artifact else (spec.get("workload") or {}).get("source"),
         "family": run.family,
         "policy": run.policy,
         **_hardware(run),

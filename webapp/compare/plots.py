@@ -12,7 +12,7 @@ from webapp.accounts.models import Project
 from webapp.compare import labels
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import Comparison, Entry, Line
-from webapp.compare.parameters import label_of, shown_value
+from webapp.compare.parameters import WORKLOAD, label_of, shown_value
 from webapp.compare.statistics import pareto_front
 from webapp.hosts.evidence import SimulatorErrors
 from webapp.navigation import project_url
@@ -214,17 +214,35 @@ def _plot(title: str, kind: str, series: list[dict[str, Any]], y: str) -> dict[s
 
 
 def _names(comparison: Comparison) -> dict[int, str]:
-    """A name for each line, each used once: the policy, with what differs where the policy says too little."""
+    """A name for each line, each used once: the policy, with as little of what differs as tells its lines apart."""
     policies = Counter(line.entry.name for line in comparison.lines)
+    telling = _telling([line for line in comparison.lines if policies[line.entry.name] > 1])
     used: Counter[str] = Counter()
     found: dict[int, str] = {}
     for line in comparison.lines:
-        name = line.entry.name if policies[line.entry.name] == 1 else _long_name(line)
+        name = line.entry.name if policies[line.entry.name] == 1 else _long_name(line, telling)
         used[name] += 1
         found[id(line.entry)] = name if used[name] == 1 else f"{name} #{used[name]}"
     return found
 
 
-def _long_name(line: Line) -> str:
-    parts = [f"{label_of(p.key)} {p.shown}" for p in line.parameters if p.differs and p.value is not None]
-    return ", ".join([line.entry.name, *parts[:4]])[:80]
+def _telling(lines: Sequence[Line]) -> list[str]:
+    """Parameters that differ, each only where those before it leave lines of one policy alike."""
+    chosen: list[str] = []
+    for key in dict.fromkeys(p.key for line in lines for p in line.parameters if p.differs):
+        if len(_told(lines, [*chosen, key])) > len(_told(lines, chosen)):
+            chosen.append(key)
+    return chosen
+
+
+def _told(lines: Sequence[Line], keys: Sequence[str]) -> set[tuple[str, ...]]:
+    return {
+        (line.entry.name, *(str(p.shown) for p in line.parameters if p.key in keys and p.differs))
+        for line in lines
+    }
+
+
+def _long_name(line: Line, keys: Sequence[str]) -> str:
+    parts = [p for p in line.parameters if p.key in keys and p.differs and p.value is not None]
+    words = [str(p.shown) if p.key == WORKLOAD else f"{label_of(p.key)} {p.shown}" for p in parts]
+    return ", ".join([line.entry.name, *words[:4]])[:80]

@@ -14,7 +14,7 @@ from webapp.compare.choice import Choice
 from webapp.compare.comparison import compare
 from webapp.compare.filters import comparable
 from webapp.compare.parallel import parallel
-from webapp.compare.plots import scatter
+from webapp.compare.plots import bars, scatter
 from webapp.hosts import evidence
 from webapp.runs.models import Experiment, Run
 
@@ -210,3 +210,17 @@ def test_no_address_breaks_the_page(client: Client, ada: Place, memory: Experime
 
 def test_an_unknown_export_is_not_found(client: Client, ada: Place, memory: Experiment) -> None:
     assert client.get(ada.url(f"compare/{memory.pk}/?export=xlsx")).status_code == 404
+
+
+def test_bars_are_named_by_as_little_as_tells_them_apart(ada: Place) -> None:
+    """Batch and learning rate differ too, but the model says which line it is; the policy alone where it is used once."""
+    made = cast.experiment(ada.project)
+    for model, batch in (("gpt2", 4), ("mlp", 64)):
+        artifact = cast.ready(ada.project, name=model)
+        for policy in ("baseline", "swap-all"):
+            cast.run(made, policy, {"step_time": 1.0}, artifact=artifact, options={"batch": batch})
+    cast.run(made, "checkpoint", {"step_time": 2.0}, artifact=artifact, options={"batch": 64})
+    found = bars(compare(runs_of(made), Choice()), Choice(), ada.project)
+    assert found is not None
+    named = {name for series in found["series"] for name in series["x"]}
+    assert named == {"baseline, gpt2", "baseline, mlp", "swap-all, gpt2", "swap-all, mlp", "checkpoint"}

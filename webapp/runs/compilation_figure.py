@@ -264,5 +264,6 @@ def _costs(plan: Mapping[str, Any]) -> dict[str, Any]:
 def _by_kind(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
     found: defaultdict[str, float] = defaultdict(float)
     for row in rows:
-        found[short(row["target"])] += row.get("seconds") or 0.0
+        if row["kind"] == "op" and row.get("seconds"):
+            found[short(row["target"])] += row["seconds"]
     return found

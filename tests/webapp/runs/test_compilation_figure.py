@@ -85,3 +85,10 @@ def test_compiling_pays_back_after_what_it_took_over_what_a_call_gains() -> None
 
 def test_a_run_of_another_family_has_no_such_figure() -> None:
     assert compilation_view({"plan": {"moves": []}}) is None
+
+
+def test_costs_are_those_of_ops_and_not_of_weights() -> None:
+    view = compilation_view(outcome())
+    assert view is not None
+    [costs] = [plot for plot in view.plots if "prices" in plot["title"]]
+    assert costs["series"][0]["x"] == ["relu", "conv2d", "norm"]

@@ -133,11 +133,14 @@ def _judged(
         )
     for name, truth in exact.items():
         bit_equal = so_far.bit_equal and bool(torch.equal(ours[name], plain[name]))
-        own, truth, base, rival = _finite(plain[name], ours[name], truth, plain[name], other[name])
+        finite = torch.isfinite(plain[name])
+        own, truth, base, rival = (
+            value.masked_fill(~finite, 0) for value in (ours[name], truth, plain[name], other[name])
+        )
         error, eager_error = _distance(own, truth), _distance(base, truth)
         so_far = replace(
             so_far,
-            places_compared=so_far.places_compared + own.numel(),
+            places_compared=so_far.places_compared + int(finite.sum()),
             max_abs_error=max(so_far.max_abs_error, error),
             max_relative_error=max(so_far.max_relative_error, _relative(own, truth)),
             eager_max_abs_error=max(so_far.eager_max_abs_error, eager_error),
@@ -147,12 +150,6 @@ def _judged(
         if complaint:
             return replace(so_far, counterexample=f"{title}, {name}: {complaint}")
     return so_far
-
-
-def _finite(eager: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-    """``values`` where ``eager`` is finite: what overflows its dtype says nothing about a rewrite."""
-    finite = torch.isfinite(eager)
-    return values if bool(finite.all()) else tuple(value[finite] for value in values)
 
 
 def _beyond(own: Tensor, truth: Tensor, plain: Tensor) -> str:

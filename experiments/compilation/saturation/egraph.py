@@ -61,6 +61,8 @@ class EGraph:
         self._nodes: dict[Key, int] = {}
         self._seen: set[tuple[int, tuple[int, ...]]] = set()
         self._wanted = wanted(terms)
+        #: Classes that are joined in this order because the input graph joins what is made of them in this order.
+        self.follow: set[tuple[int, int]] = set()
         self._run(PREAMBLE)
         self._run("\n".join(self._query(place, one.rule) for place, one in enumerate(patterns)))
 
@@ -116,11 +118,8 @@ class EGraph:
         self._nodes = {}
         for number in range(self.held):
             self._nodes.setdefault(self.key(number), number)
-        self._run("\n".join(f"(Next {first} {second})" for first, second in sorted(self.follow())))
-
-    def follow(self) -> set[tuple[int, int]]:
-        """Classes that are joined in this order because the input graph joins what is made of them in this order."""
-        return {(self._classes[first], self._classes[second]) for first, second in self._wanted}
+        self.follow = {(self._classes[first], self._classes[second]) for first, second in self._wanted}
+        self._run("\n".join(f"(Next {first} {second})" for first, second in sorted(self.follow)))
 
     def _written(self, term: Term) -> Iterator[str]:
         code = self._code(term.kind, term.data)

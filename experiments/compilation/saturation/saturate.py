@@ -42,6 +42,7 @@ class Saturation:
         self.refused: dict[str, str] = {}
         self.rounds = 0
         self.stopped = ""
+        self._began = time.monotonic()
         self._application = Application(terms)
         self._neighbours = Neighbours()
         self._done: set[tuple[str, frozenset[int], tuple[int, ...]]] = set()
@@ -49,13 +50,12 @@ class Saturation:
 
     def run(self, bounds: Bounds, progress: Progress) -> None:
         """Until saturated, or stopped by a bound: ``stopped`` says which, for good (matches left then do not return)."""
-        began = time.monotonic()
         for _ in range(bounds.rounds):
             found = self.egraph.matches()
             progress(min(1.0, self.rounds / bounds.rounds), f"round {self.rounds + 1}: {len(found)} matches")
             fresh = []
             for match in self._one_of_each(found):
-                if len(self.terms) >= bounds.terms or time.monotonic() - began > bounds.seconds:
+                if len(self.terms) >= bounds.terms or time.monotonic() - self._began > bounds.seconds:
                     self.stopped = "terms" if len(self.terms) >= bounds.terms else "seconds"
                     break
                 rewrite = self._rewrite(match)
@@ -127,10 +127,11 @@ class Saturation:
         if pair is None:
             return True
         left, right = (self._parts(match, operand) for operand in pair)
-        if exchangeable(match.pattern.rule):
-            own = (left[-1], right[0]) in self.egraph.follow() and right[0] not in left
-            return own or (left[-1] < right[0] and self._neighbours.follows(right[0], left[-1]))
-        return not set(left) & set(right)
+        if set(left) & set(right):
+            return False
+        if not exchangeable(match.pattern.rule) or (left[-1], right[0]) in self.egraph.follow:
+            return True
+        return left[-1] < right[0] and self._neighbours.follows(right[0], left[-1])
 
     def _parts(self, match: Match, operand: Operand) -> list[int]:
         """The classes that a join joins; the tensor's own where it is none."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
-from experiments.core.policy import Policy
+from experiments.core.policy import SIZES, STEP, Policy
 from experiments.hardware import Hardware
 from experiments.parallel.interface.estimate import Estimate
 from experiments.parallel.interface.plan import (
@@ -32,6 +32,11 @@ class ParallelPolicy(Policy):
     family: ClassVar[str] = "parallel"
     #: The layers that ``place`` is given where the model's sizes are enough to know them (``transformer_layers``).
     layers: ClassVar[str] = CAPTURED
+
+    def __init_subclass__(cls) -> None:
+        """Layers that sizes tell need no captured step."""
+        super().__init_subclass__()
+        cls.reads = STEP if cls.layers == CAPTURED else SIZES
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         """The plan; ``BadInput`` when batch, layers or devices do not divide as the policy needs."""

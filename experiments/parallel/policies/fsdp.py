@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
-from experiments.core.policy import SIZES
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan, whole_share
 from experiments.parallel.planning.megatron.plan import Layout, megatron_plan
@@ -31,7 +30,6 @@ class Fsdp(LivePolicy):
 
     name: ClassVar[str] = "fsdp"
     layers: ClassVar[str] = OPERATORS
-    reads: ClassVar[str] = SIZES
 
     context: int = knob(1, "devices that share a sequence", low=1, high=1024)
     micro_batches: int = knob(1, "micro-batches accumulated before the update", low=1, high=65536)

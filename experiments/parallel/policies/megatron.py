@@ -17,7 +17,6 @@ from typing import ClassVar
 
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
-from experiments.core.policy import SIZES
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan
 from experiments.parallel.planning.megatron.plan import RECOMPUTATION, Layout, megatron_plan
@@ -32,7 +31,6 @@ class Megatron(LivePolicy):
 
     name: ClassVar[str] = "megatron"
     layers: ClassVar[str] = OPERATORS
-    reads: ClassVar[str] = SIZES
 
     strategy: str = knob(
         "rule",

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.core.policy import SIZES
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     Estimate,
@@ -34,7 +33,6 @@ class Zero(LivePolicy):
 
     name: ClassVar[str] = "zero"
     layers: ClassVar[str] = BLOCKS
-    reads: ClassVar[str] = SIZES
 
     stage: int = knob(1, "ZeRO stage; 0 is plain data parallelism", choices=(0, 1, 2, 3))
     micro_batches: int = knob(

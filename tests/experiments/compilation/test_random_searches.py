@@ -1,4 +1,6 @@
-"""Every rewriting policy on drawn modules: branches, shared layers, equal layers, unread results, and it stays right."""
+"""Policies that search, on drawn modules of branches, shared and equal layers: they stay right, and saturation is never
+dearer than the search. Rewrites of one kind each are drawn for in ``test_random_models``.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,6 @@ from experiments.hardware import resolve  # noqa: E402
 pytestmark = pytest.mark.torch
 
 POLICIES: dict[str, dict[str, Any]] = {
-    "cse": {},
-    "dce": {},
-    "constant_folding": {},
-    "fuse_conv_bn": {},
-    "fuse_matmul_add": {},
-    "concat_qkv": {},
     "pet": {},
     "taso": {"budget": 12},
     "metaflow": {"budget": 12, "threshold": 6},
@@ -107,7 +103,7 @@ NUMBERS = st.integers(0, 7)
 STEPS = st.lists(st.tuples(st.sampled_from(WHATS), NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=9)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS, st.booleans(), st.lists(NUMBERS, max_size=2), st.sampled_from(sorted(POLICIES)))
 def test_what_a_policy_makes_of_any_module_is_right(
     steps: list[Step], images: bool, reads: list[int], name: str

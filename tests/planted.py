@@ -1,4 +1,4 @@
-"""A module that a test puts among the policies of a family, and takes away again with all that the registry knew."""
+"""A system that a test puts among the policies of a family, and takes away again with all that the registry knew."""
 
 from __future__ import annotations
 
@@ -6,24 +6,34 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 from experiments.core import registry
 
 
 @contextmanager
-def planted(family: str, folder: Path, text: str, name: str = "planted") -> Iterator[None]:
-    """``text`` as ``experiments/<family>/policies/<name>.py``, which lies in ``folder``."""
+def planted(
+    family: str, folder: Path, text: str, name: str = "planted", sheet: str | None = ""
+) -> Iterator[None]:
+    """Put ``text`` into ``experiments/<family>/policies/<name>.py`` with its sheet; both lie in ``folder``."""
     package = registry.load_module(family, "policies")
     paths = list(package.__path__)
     (folder / f"{name}.py").write_text(text)
+    if sheet is not None:
+        (folder / f"{name}.toml").write_text(sheet)
     package.__path__ = [*paths, str(folder)]
     _forget()
     try:
         yield
     finally:
         package.__path__ = paths
-        sys.modules.pop(f"{package.__name__}.{name}", None)
+        for name in [name for name, module in sys.modules.items() if _lies_in(folder, module)]:
+            del sys.modules[name]
         _forget()
+
+
+def _lies_in(folder: Path, module: ModuleType) -> bool:
+    return folder in Path(getattr(module, "__file__", None) or "").parents
 
 
 def _forget() -> None:

@@ -1,7 +1,7 @@
-"""Finds the policies: every module in ``experiments/<family>/policies/`` is looked at, nothing is listed by hand.
+"""Finds the policies: every system in ``experiments/<family>/policies/`` is looked at, nothing is listed by hand.
 
-The only place where family modules are imported by name (``importlib``), so that no import chain leads from a
-page to torch.
+A system is a file, ``<system>.py`` beside ``<system>.toml``, or a folder of its own, ``<system>/__init__.py`` with
+``<system>/<system>.toml`` and the algorithm beside them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ class DuplicatePolicy(RuntimeError):
 
 @dataclass(frozen=True)
 class BrokenModule:
-    """A module of policies that cannot be used; ``why`` names the error and the line where there is one."""
+    """A system whose policies cannot be used.
+
+    ``name``  its file or folder in ``policies``.
+    ``file``  path of its module in the repository.
+    ``why``   the error, and the line where there is one.
+    """
 
     family: str
     name: str
+    file: str
     why: str
-
-    @property
-    def file(self) -> str:
-        return f"experiments/{self.family}/policies/{self.name}.py"
 
 
 def load_module(family: str, part: str) -> ModuleType:
@@ -61,25 +63,36 @@ def _modules(family: str) -> tuple[tuple[ModuleType, ...], tuple[BrokenModule, .
         try:
             found.append(_usable(f"{package.__name__}.{info.name}"))
         except UNUSABLE as error:
-            broken.append(BrokenModule(family, info.name, _told(error, info.name)))
+            broken.append(BrokenModule(family, info.name, _file(family, info), _explain(error, info.name)))
     return tuple(found), tuple(broken)
 
 
+def _file(family: str, info: pkgutil.ModuleInfo) -> str:
+    return f"experiments/{family}/policies/{info.name}" + ("/__init__.py" if info.ispkg else ".py")
+
+
 def _usable(name: str) -> ModuleType:
-    """The module, imported, with knobs that can be described; raises one of ``UNUSABLE`` otherwise."""
+    """The module, imported, with knobs and a sheet that can be read; raises one of ``UNUSABLE`` otherwise."""
     module = importlib.import_module(name)
     for policy in policies_in(module):
         knobs.describe(policy)
+        sheet(policy)
     return module
 
 
-def _told(error: BaseException, module: str) -> str:
-    """``NameError: name 'knbo' is not defined (line 12)``, where the error comes through the module itself."""
+def _explain(error: BaseException, system: str) -> str:
+    """Return ``NameError: name 'knbo' is not defined (line 12)``, the line where the system's own code was."""
+    if isinstance(error, LabError):
+        return str(error)
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error.msg} (line {error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).stem == module]
-    line = error.lineno if isinstance(error, SyntaxError) else lines[0] if lines else None
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {text}" + (f" (line {line})" if line else "")
+    lines = [frame.lineno for frame in frames if _belongs(Path(frame.filename), system)]
+    return f"{type(error).__name__}: {error}" + (f" (line {lines[0]})" if lines else "")
+
+
+def _belongs(file: Path, system: str) -> bool:
+    return system == (file.parent.name if file.name == "__init__.py" else file.stem)
 
 
 def broken_modules(family: str | None = None) -> list[BrokenModule]:
@@ -160,7 +173,10 @@ def create(family: str, name: str, values: Mapping[str, Any]) -> Policy:
 
 
 def sheet(policy: type[Policy]) -> PolicySheet:
-    """Paper and claims: the ``.toml`` beside the policy's ``.py``."""
+    """Return paper and claims: ``<system>.toml`` beside the policy's module, or in the system's folder."""
     source = inspect.getsourcefile(policy)
     assert source is not None
-    return load_sheet(Path(source).with_suffix(".toml"), policy.name)
+    module = Path(source)
+    in_folder = module.name == "__init__.py"
+    file = module.with_name(f"{module.parent.name}.toml") if in_folder else module.with_suffix(".toml")
+    return load_sheet(file, policy.name)

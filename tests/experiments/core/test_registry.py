@@ -81,3 +81,65 @@ def test_a_module_that_cannot_be_used_is_told_and_the_others_go_on(
         told = capsys.readouterr()
         assert re.match(f"broken: experiments/memory/policies/planted.py: {why}", told.err)
         assert "swap_all" in told.out
+
+
+SWAP_NOTHING = """
+from dataclasses import dataclass
+from typing import ClassVar
+from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
+from experiments.workloads.step import Step
+
+@dataclass(frozen=True)
+class Planted(MemoryPolicy):
+    name: ClassVar[str] = "planted"
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        return MemoryPlan(())
+"""
+
+
+@pytest.mark.parametrize(
+    ("sheet", "why"),
+    [
+        (None, r"planted\.toml: .*No such file.*"),
+        ("[paper\n", r"planted\.toml: .*"),
+        ("[papers]\n", r"planted\.toml: unknown table 'papers'"),
+        ("[[claim]]\nid = 'one'\ntext = 'ours'\nwhere = 'here'\n", r"planted\.toml: claim one: needs value"),
+    ],
+)
+def test_a_bad_sheet_harms_its_own_policy_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sheet: str | None, why: str
+) -> None:
+    known = set(registry.family_policies("memory"))
+    with planted("memory", tmp_path, SWAP_NOTHING, sheet=sheet):
+        assert set(registry.family_policies("memory")) == known
+        (broken,) = registry.broken_modules()
+        assert re.search(why, broken.why)
+        assert main(["list"]) == 0
+        printed = capsys.readouterr()
+        assert "broken: experiments/memory/policies/planted.py" in printed.err
+        assert "swap_all" in printed.out and "tiresias" in printed.out
+
+
+def test_a_system_may_have_a_folder_with_its_sheet_and_its_algorithm(tmp_path: Path) -> None:
+    folder = tmp_path / "planted"
+    folder.mkdir()
+    (folder / "planted.toml").write_text("[[claim]]\nid = 'one'\ntext = 't'\nwhere = 'w'\nnot_run = 'no'\n")
+    (folder / "plans.py").write_text("AHEAD = 3\n")
+    text = SWAP_NOTHING + "\nfrom experiments.memory.policies.planted.plans import AHEAD\n"
+    (folder / "__init__.py").write_text(text)
+    with planted("memory", tmp_path, SWAP_NOTHING.replace("planted", "other"), name="other"):
+        policy = registry.policy_class("memory", "planted")
+        assert policy in registry.family_policies("memory").values()
+        assert [claim.id for claim in registry.sheet(policy).claims] == ["one"]
+        assert registry.broken_modules() == []
+
+
+def test_what_is_wrong_inside_a_folder_is_named_with_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "planted"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(SWAP_NOTHING + "\nundefined\n")
+    with planted("memory", tmp_path, SWAP_NOTHING.replace("planted", "other"), name="other"):
+        (broken,) = registry.broken_modules()
+        assert broken.file == "experiments/memory/policies/planted/__init__.py"
+        assert broken.why == "NameError: name 'undefined' is not defined (line 14)"

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import Artifact, DeviceView, MemoryPlan, MemoryPolicy, Paging
-from experiments.memory.planning.artifact_rules import block_bytes
 from experiments.memory.planning.backing import backing_of
+from experiments.memory.planning.g10.artifact_rules import block_bytes
 from experiments.workloads.step import Step
 
 

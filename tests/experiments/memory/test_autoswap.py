@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from experiments.memory.interface import MemoryPlan, Offload, Rate, violations
-from experiments.memory.planning.hidden import fetched, sent
 from experiments.memory.planning.swaps import Clock, Gap
 from experiments.memory.policies.autoswap import SCORES, AutoSwap, ranks, scores, weighted_idle
+from experiments.memory.policies.autoswap.hidden import fetched, sent
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import MS, chain, machine, make_step, plan_of
 

@@ -16,8 +16,8 @@ from experiments.memory.interface import (
     Recompute,
     violations,
 )
-from experiments.memory.planning.lineage_costs import LineageCosts, Rerun
 from experiments.memory.policies.capuchin import Capuchin, Planner
+from experiments.memory.policies.capuchin.lineage_costs import LineageCosts, Rerun
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import MS, chain, machine, make_step, plan_of
 

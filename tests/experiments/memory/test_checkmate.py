@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 
 from experiments.memory.interface import MemoryPlan, Recompute, violations
-from experiments.memory.planning.coarse import coarse, group_ends
-from experiments.memory.planning.remat_program import Problem, Value, completed, exact, fits, rounded
 from experiments.memory.policies.checkmate import Checkmate
+from experiments.memory.policies.checkmate.coarse import coarse, group_ends
+from experiments.memory.policies.checkmate.remat_program import (
+    Problem,
+    Value,
+    completed,
+    exact,
+    fits,
+    rounded,
+)
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import chain, machine, plan_of
 

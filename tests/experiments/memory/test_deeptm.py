@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from experiments.memory.interface import InPlace, MemoryPlan, Offload, Place, Prefetch, Rate, violations
-from experiments.memory.planning.placement_game import Board, Turn, binned
 from experiments.memory.policies.deeptm import DeepTM, Learner
+from experiments.memory.policies.deeptm.placement_game import Board, Turn, binned
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import chain, machine, make_step, plan_of
 

@@ -8,8 +8,8 @@ import pytest
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import Drop, Lineage, MemoryPlan, Recompute, violations
-from experiments.memory.planning.online import Relations
 from experiments.memory.policies.dtr import HEURISTICS, Classes, Dtr, Full, Local
+from experiments.memory.policies.dtr.online import Relations
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import chain, machine, make_step, plan_of
 

@@ -7,13 +7,13 @@ import pytest
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.paged import PAGE, PagedStep
-from experiments.memory.planning.artifact_rules import artifact_rules, loosened
-from experiments.memory.planning.benefit import benefits
-from experiments.memory.planning.forward_offload import Write, candidates, choose, room_for_saved
-from experiments.memory.planning.gaps import paged_gaps
-from experiments.memory.planning.link_time import BACK, OUT, LinkTime
-from experiments.memory.planning.load import load_until_fits
-from experiments.memory.planning.migrations import Planner, Taken
+from experiments.memory.planning.g10.artifact_rules import artifact_rules, loosened
+from experiments.memory.planning.g10.benefit import benefits
+from experiments.memory.planning.g10.gaps import paged_gaps
+from experiments.memory.planning.g10.link_time import BACK, OUT, LinkTime
+from experiments.memory.planning.g10.load import load_until_fits
+from experiments.memory.planning.g10.migrations import Planner, Taken
+from experiments.memory.policies.flashneuron.forward_offload import Write, candidates, choose, room_for_saved
 from tests.experiments.memory.steps import machine, make_step
 
 MS = 1e-3

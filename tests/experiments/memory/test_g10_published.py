@@ -16,8 +16,8 @@ from experiments.hardware import resolve
 from experiments.memory.interface import Machine, MemoryPlan, MemoryPolicy, machine_of, violations
 from experiments.memory.interface.machine import Rate
 from experiments.memory.interface.paged import PAGE, PagedStep
-from experiments.memory.planning.gaps import paged_gaps
-from experiments.memory.planning.load import load_until_fits
+from experiments.memory.planning.g10.gaps import paged_gaps
+from experiments.memory.planning.g10.load import load_until_fits
 from experiments.memory.simulator import Simulation, Simulator
 from experiments.sources import load, step_of
 from experiments.workloads.step import Step

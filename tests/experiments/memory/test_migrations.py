@@ -13,9 +13,9 @@ from experiments.memory.interface import Offload, Prefetch, violations
 from experiments.memory.interface.machine import Rate
 from experiments.memory.interface.paged import PAGE
 from experiments.memory.planning.backing import backing_of
-from experiments.memory.planning.real_migrations import in_turn
-from experiments.memory.planning.ssd_offload import compression
 from experiments.memory.planning.swaps import Gap, Swap
+from experiments.memory.policies.flashneuron.ssd_offload import compression
+from experiments.memory.policies.g10.real_migrations import in_turn
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import machine, make_step, plan_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from experiments.memory.interface import InPlace, Offload, Place, Prefetch, Rate, violations
-from experiments.memory.planning.intervals import Intervals, layer_starts
 from experiments.memory.policies.sentinel import Sentinel
+from experiments.memory.policies.sentinel.intervals import Intervals, layer_starts
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import MS, chain, machine, make_step, plan_of
 

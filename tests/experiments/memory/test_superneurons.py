@@ -6,8 +6,8 @@ import pytest
 
 from experiments.memory.interface import Lineage, MemoryPlan, Offload, Prefetch, Recompute, violations
 from experiments.memory.planning.rematerialise import Rematerialiser
-from experiments.memory.planning.tensor_cache import TensorCache
 from experiments.memory.policies.superneurons import Superneurons, demands_of, segments
+from experiments.memory.policies.superneurons.tensor_cache import TensorCache
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import machine, make_step, plan_of
 

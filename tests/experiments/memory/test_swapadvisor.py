@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import MemoryPlan, Offload, Place, Prefetch, violations
 from experiments.memory.interface.transform import misplaced
-from experiments.memory.planning.belady import Problem, step_time, swaps_of
-from experiments.memory.planning.precedence import Precedence
-from experiments.memory.planning.size_classes import Layout, SizeClasses, power_of_two
 from experiments.memory.policies.swapadvisor import SwapAdvisor, moves_of, pool_of, selection
+from experiments.memory.policies.swapadvisor.belady import Problem, step_time, swaps_of
+from experiments.memory.policies.swapadvisor.precedence import Precedence
+from experiments.memory.policies.swapadvisor.size_classes import Layout, SizeClasses, power_of_two
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import chain, machine, make_step, plan_of
 

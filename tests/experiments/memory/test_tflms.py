@@ -6,9 +6,9 @@ import pytest
 
 from experiments.memory.interface import Offload, Prefetch, Wait, violations
 from experiments.memory.planning.graph import DataFlow
-from experiments.memory.planning.level_swaps import INS, OUTS, LevelSwaps, Settings
 from experiments.memory.planning.swaps import Gap
 from experiments.memory.policies.tflms import Tflms, TflmsV1, Tuner
+from experiments.memory.policies.tflms.level_swaps import INS, OUTS, LevelSwaps, Settings
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import MS, chain, machine, make_step, plan_of
 

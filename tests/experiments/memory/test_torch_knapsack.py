@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.memory.interface import MemoryPlan, Recompute, violations
-from experiments.memory.planning.knapsack import SOLVERS, dynamic, greedy, integer
-from experiments.memory.planning.mincut import ForwardGraph
 from experiments.memory.policies.torch_knapsack import Partition, TorchKnapsack
+from experiments.memory.policies.torch_knapsack.knapsack import SOLVERS, dynamic, greedy, integer
+from experiments.memory.policies.torch_knapsack.mincut import ForwardGraph
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import machine, make_step, plan_of
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.memory.planning.priority import order_by
-from experiments.memory.planning.unstable_sort import gnu_order, ranks, sorted_as_gnu
+from experiments.memory.planning.g10.priority import order_by
+from experiments.memory.planning.g10.unstable_sort import gnu_order, ranks, sorted_as_gnu
 
 
 def test_twenty_equal_elements_do_not_stay_in_order():

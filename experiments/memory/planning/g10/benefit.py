@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from experiments.memory.planning.gaps import Gaps
-from experiments.memory.planning.link_time import BACK, OUT, Lane, LinkTime
+from experiments.memory.planning.g10.gaps import Gaps
+from experiments.memory.planning.g10.link_time import BACK, OUT, Lane, LinkTime
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 

@@ -11,7 +11,7 @@ from experiments.core.errors import Infeasible
 from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Move, Offload, Pool, Prefetch, Wait
 from experiments.memory.interface.activations import last_forward_op
 from experiments.memory.interface.paged import PAGE, PagedStep
-from experiments.memory.planning.forward_offload import Write, candidates, choose, room_for_saved
+from experiments.memory.policies.flashneuron.forward_offload import Write, candidates, choose, room_for_saved
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 

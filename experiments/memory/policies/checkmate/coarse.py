@@ -16,8 +16,8 @@ import numpy as np
 
 from experiments.memory.interface import MemoryPlan, Recompute
 from experiments.memory.interface.activations import last_forward_op
-from experiments.memory.planning.remat_program import Flags, Problem, Schedule, Value
 from experiments.memory.planning.rematerialise import Rematerialiser, with_drops
+from experiments.memory.policies.checkmate.remat_program import Flags, Problem, Schedule, Value
 from experiments.workloads.step import Step
 
 

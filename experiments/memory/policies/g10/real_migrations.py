@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Pool
 from experiments.memory.interface.paged import PAGE, PagedStep
-from experiments.memory.planning.migrations import Planner, Rules, Taken
-from experiments.memory.planning.more_swaps import until_it_fits
+from experiments.memory.planning.g10.migrations import Planner, Rules, Taken
 from experiments.memory.planning.swaps import Gap, Swap, moves_of, within
+from experiments.memory.policies.g10.more_swaps import until_it_fits
 from experiments.workloads.step import Step
 
 #: The shares of the capacity that the planner tries to get down to: the next where contiguous ranges do not fit.

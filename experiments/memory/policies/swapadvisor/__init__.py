@@ -3,7 +3,7 @@
 A candidate is an order of the ops and a layout of a pool: which class of objects serves which tensor size, how many
 objects each class has. For a candidate the swaps are planned by Belady's rule in two passes, the second of which begins
 with the persistent tensors that the first one ended with; its fitness is the time of the step with three streams
-(``planning.belady``). Parents are drawn with probability softmax(-time / best time). A child takes a prefix of one
+(``belady``). Parents are drawn with probability softmax(-time / best time). A child takes a prefix of one
 parent's order and the rest in the other's; sizes and classes are cut likewise. A mutation runs any ready op instead of
 the next one, moves a size to the next class, or gives objects of a class to another.
 
@@ -33,9 +33,9 @@ from experiments.memory.interface import (
     Pool,
     Prefetch,
 )
-from experiments.memory.planning.belady import Problem, Schedule, step_time, swaps_of
-from experiments.memory.planning.precedence import Precedence
-from experiments.memory.planning.size_classes import Layout, SizeClasses
+from experiments.memory.policies.swapadvisor.belady import Problem, Schedule, step_time, swaps_of
+from experiments.memory.policies.swapadvisor.precedence import Precedence
+from experiments.memory.policies.swapadvisor.size_classes import Layout, SizeClasses
 from experiments.workloads.step import Floats, Step
 
 

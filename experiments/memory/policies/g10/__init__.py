@@ -7,7 +7,7 @@ storage's write lane is full; bandwidth is booked slot by slot, and prefetches m
 contiguous ranges (first fit, those that leave at the upper end), while ``g10`` moves pages.
 
 ``preset=artifact`` plans and carries out by the rules of the published artifact, oddities and hand-tuned factors
-included (``planning.artifact_rules``, ``simulator.artifact``): its runs of g10-gds and g10-host have an allocator of four
+included (``planning.g10.artifact_rules``, ``simulator.artifact``): its runs of g10-gds and g10-host have an allocator of four
 times the device's memory, and their reported peak shows how much of it they use. ``preset=paper`` plans with the
 device's real size and the links' latencies and is carried out by the simulator of all policies. Left open by the
 paper, and chosen there: storage counts as full when it would take the tensor later than if nothing else were
@@ -26,12 +26,12 @@ from typing import ClassVar
 from experiments.core.knobs import knob
 from experiments.memory.interface import Artifact, DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.interface.paged import PagedStep
-from experiments.memory.planning.artifact_hints import announcements, moves_of, shed
-from experiments.memory.planning.artifact_rules import artifact_rules, block_bytes, loosened
-from experiments.memory.planning.load import load_until_fits
-from experiments.memory.planning.migrations import Planner
-from experiments.memory.planning.priority import TIE_ORDERS
-from experiments.memory.planning.real_migrations import migrations
+from experiments.memory.planning.g10.artifact_rules import artifact_rules, block_bytes, loosened
+from experiments.memory.planning.g10.load import load_until_fits
+from experiments.memory.planning.g10.migrations import Planner
+from experiments.memory.planning.g10.priority import TIE_ORDERS
+from experiments.memory.policies.g10.artifact_hints import announcements, moves_of, shed
+from experiments.memory.policies.g10.real_migrations import migrations
 from experiments.workloads.step import Step
 
 

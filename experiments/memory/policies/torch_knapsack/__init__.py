@@ -26,9 +26,9 @@ from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.interface.activations import CONV, FC, layer_type, saved_activations
 from experiments.memory.planning.attention import FUSED, PRODUCTS
-from experiments.memory.planning.knapsack import SOLVERS
-from experiments.memory.planning.mincut import ForwardGraph
 from experiments.memory.planning.rematerialise import Demand, Rematerialiser
+from experiments.memory.policies.torch_knapsack.knapsack import SOLVERS
+from experiments.memory.policies.torch_knapsack.mincut import ForwardGraph
 from experiments.workloads.step import Step
 
 #: Parts of names (lower case) of ops that are not on torch's list of cheap ones although they multiply nothing.

@@ -10,7 +10,7 @@ Storages under 1 % of the mean size are not considered (knob), as in the paper's
 is gone is freed at once and can still be made again.
 
 Not reproduced: sampling sqrt(N) storages per eviction, and the cost of the search itself. What the paper leaves open: ops
-that update state; here what cannot be made again never leaves, see ``planning.online``. The paper's own logs record
+that update state; here what cannot be made again never leaves, see ``online``. The paper's own logs record
 copies on write and the times of one GPU; the published overheads by log can be compared only on those logs.
 """
 
@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, Lineage, MemoryPlan, MemoryPolicy
-from experiments.memory.planning.online import OnlineRun, Relations, Valuation
+from experiments.memory.policies.dtr.online import OnlineRun, Relations, Valuation
 from experiments.workloads.step import Step
 
 SMALL = 0.01

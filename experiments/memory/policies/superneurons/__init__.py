@@ -6,7 +6,7 @@
   ``l_peak``, the largest working set of one backward op, the whole segment runs again once (speed-centric); otherwise
   each of its tensors is made when it is needed and what was made on the way is freed (memory-centric).
 - *Unified tensor pool*: when an allocation does not fit, the least recently used tensor goes to the host; in the
-  backward pass of a convolution, what the one before it needs is fetched if there is room (``planning.tensor_cache``).
+  backward pass of a convolution, what the one before it needs is fetched if there is room (``tensor_cache``).
 
 Not reproduced: the choice of convolution algorithms (a step has one time per op), and the pool's own allocator. Left
 open by the paper: equality with l_peak is speed-centric; a segment stays where keeping what it is made from takes as
@@ -36,7 +36,7 @@ from experiments.memory.interface.activations import (
     saved_activations,
 )
 from experiments.memory.planning.rematerialise import Demand, Rematerialiser
-from experiments.memory.planning.tensor_cache import TensorCache
+from experiments.memory.policies.superneurons.tensor_cache import TensorCache
 from experiments.workloads.step import Step
 
 CHEAP = (POOL, NORM, ACT, SOFTMAX)

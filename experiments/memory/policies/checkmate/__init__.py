@@ -1,7 +1,7 @@
 """Checkmate (Jain et al., MLSys 2020): the rematerialisation schedule of least cost in a memory budget, as a MILP.
 
-The step is coarsened to ``groups`` groups of forward ops and as many stages of the backward pass (``planning.coarse``);
-the program with R, S, FREE and U of the paper is in ``planning.remat_program``. A group leaves two values behind, what
+The step is coarsened to ``groups`` groups of forward ops and as many stages of the backward pass (``coarse``);
+the program with R, S, FREE and U of the paper is in ``remat_program``. A group leaves two values behind, what
 later groups read and what only the backward pass reads, where a node of the paper leaves one. HiGHS is given a number
 of branch-and-bound nodes instead of seconds, so that the answer never depends on the machine. The linear relaxation in
 0.9 of the budget with S rounded at 0.1 ... 0.9 (section 5.2) is the ``rounding`` variant, and what is taken where the
@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
-from experiments.memory.planning.coarse import Coarse, coarse
-from experiments.memory.planning.remat_program import Schedule, exact, rounded
+from experiments.memory.policies.checkmate.coarse import Coarse, coarse
+from experiments.memory.policies.checkmate.remat_program import Schedule, exact, rounded
 from experiments.memory.policies.checkpoint import Checkpoint
 from experiments.workloads.step import Step
 

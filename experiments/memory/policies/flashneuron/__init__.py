@@ -21,10 +21,10 @@ from typing import Any, ClassVar
 from experiments.core.knobs import knob
 from experiments.memory.interface import Artifact, DeviceView, MemoryPlan, MemoryPolicy, Offload
 from experiments.memory.interface.paged import PagedStep
-from experiments.memory.planning.artifact_rules import is_model
-from experiments.memory.planning.forward_offload import candidates, choose, room_for_saved
-from experiments.memory.planning.priority import TIE_ORDERS, order_by
-from experiments.memory.planning.ssd_offload import offload_to_storage
+from experiments.memory.planning.g10.artifact_rules import is_model
+from experiments.memory.planning.g10.priority import TIE_ORDERS, order_by
+from experiments.memory.policies.flashneuron.forward_offload import candidates, choose, room_for_saved
+from experiments.memory.policies.flashneuron.ssd_offload import offload_to_storage
 from experiments.workloads.step import Step
 
 #: The artifact takes this share of the capacity for ViT with batch 1024, which its allocator cannot fit otherwise.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.memory.interface.machine import Machine
-from experiments.memory.planning.migrations import Rules
+from experiments.memory.planning.g10.migrations import Rules
 from experiments.workloads.step import Step
 
 MIB, GIB = 2**20, 2**30

@@ -8,7 +8,7 @@
    so FT is that of the whole set: ways out queue behind one another, ways back are as late as they can be.
 4. Still full: by memory saving per second of recomputation (MSPS), each next tensor by the cheaper of what its swap
    adds to the set's negative FT and its rerun; choosing one updates the others through their lineage
-   (``planning.lineage_costs``).
+   (``lineage_costs``).
    The swap times of 3 and 4 are those of the link alone, then twice and four times that (``CROWDED``): where many
    tensors leave, ops wait for their room, which FT does not see. The fastest plan of the three is taken.
 5. A swap's way back begins at the last access that is a swap time before the back access, earlier where PCIe is taken
@@ -30,9 +30,9 @@ import numpy as np
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, Estimate, MemoryPlan, MemoryPolicy, Move, Recompute
-from experiments.memory.planning.lineage_costs import LineageCosts, Rerun
 from experiments.memory.planning.rematerialise import Demand, Rematerialiser
 from experiments.memory.planning.swaps import Clock, Gap, Swap, gaps_of, lighten, moves_of, within
+from experiments.memory.policies.capuchin.lineage_costs import LineageCosts, Rerun
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 

@@ -33,9 +33,9 @@ from experiments.memory.interface import (
     Move,
     Place,
 )
-from experiments.memory.planning.intervals import Intervals, layer_starts
 from experiments.memory.planning.locations import access_seconds
 from experiments.memory.planning.swaps import Swap, load_under, moves_of, within
+from experiments.memory.policies.sentinel.intervals import Intervals, layer_starts
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 

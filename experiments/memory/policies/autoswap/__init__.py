@@ -25,7 +25,6 @@ import numpy as np
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, Machine, MemoryPlan, MemoryPolicy, Pool
-from experiments.memory.planning.hidden import fetched, sent
 from experiments.memory.planning.offsets import (
     load_bound,
     online,
@@ -44,6 +43,7 @@ from experiments.memory.planning.swaps import (
     moves_of,
     within,
 )
+from experiments.memory.policies.autoswap.hidden import fetched, sent
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats, Step
 

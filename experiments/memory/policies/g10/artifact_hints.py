@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.memory.interface import Drop, Move, Offload, Prefetch
-from experiments.memory.planning.load import Load
-from experiments.memory.planning.migrations import Hint, Planner
+from experiments.memory.planning.g10.load import Load
+from experiments.memory.planning.g10.migrations import Hint, Planner
 
 
 def announcements(load: Load) -> list[Hint]:

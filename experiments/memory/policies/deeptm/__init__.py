@@ -23,7 +23,7 @@ import numpy as np
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
-from experiments.memory.planning.placement_game import Board, binned
+from experiments.memory.policies.deeptm.placement_game import Board, binned
 from experiments.workloads.step import Floats, Step
 
 UNMADE, HERE, ELSEWHERE = range(3)

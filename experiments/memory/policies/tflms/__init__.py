@@ -22,8 +22,15 @@ from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.interface.activations import Saved, last_forward_op, saved_activations
 from experiments.memory.planning.graph import DataFlow, between, members
-from experiments.memory.planning.level_swaps import BOTH, INS, NONE, LevelSwaps, Settings, blocking_moves
 from experiments.memory.planning.swaps import Gap, Swap, earliest_return, gaps_of, moves_of
+from experiments.memory.policies.tflms.level_swaps import (
+    BOTH,
+    INS,
+    NONE,
+    LevelSwaps,
+    Settings,
+    blocking_moves,
+)
 from experiments.workloads.step import Step
 
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.memory.interface.paged import PagedStep
-from experiments.memory.planning.benefit import benefits
-from experiments.memory.planning.gaps import Gaps, paged_gaps
-from experiments.memory.planning.link_time import BACK, OUT, LinkTime
-from experiments.memory.planning.load import slot_at
-from experiments.memory.planning.priority import Priority
+from experiments.memory.planning.g10.benefit import benefits
+from experiments.memory.planning.g10.gaps import Gaps, paged_gaps
+from experiments.memory.planning.g10.link_time import BACK, OUT, LinkTime
+from experiments.memory.planning.g10.load import slot_at
+from experiments.memory.planning.g10.priority import Priority
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 

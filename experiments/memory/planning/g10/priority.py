@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from experiments.memory.planning.gaps import Gaps
-from experiments.memory.planning.unstable_sort import gnu_order, ranks, sorted_as_gnu
+from experiments.memory.planning.g10.gaps import Gaps
+from experiments.memory.planning.g10.unstable_sort import gnu_order, ranks, sorted_as_gnu
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 

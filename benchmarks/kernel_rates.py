@@ -2,7 +2,7 @@
 
 Three rates (inside a product's tile, bandwidth of element-wise kernels, of collectives inside a node) are fitted, from a
 plain start, to the relative errors of the rows; then every other row of the same papers is predicted with what was found,
-beside the sheet's own rates. Times are closed forms (``planning.megatron.analytic``).
+beside the sheet's own rates. Times are closed forms (``policies.megatron.analytic``).
 
     python benchmarks/kernel_rates.py
 """
@@ -25,8 +25,8 @@ from experiments.core.paper import evaluate as evaluated
 from experiments.core.spec import RunSpec, load_spec
 from experiments.hardware import Hardware, NodeGroup, resolve
 from experiments.parallel.interface import model_estimate
-from experiments.parallel.planning.megatron.analytic import Analytic, Columns
 from experiments.parallel.policies.megatron import Megatron
+from experiments.parallel.policies.megatron.analytic import Analytic, Columns
 from experiments.parallel.simulator import evaluate
 from experiments.sources import layers_of
 from experiments.workloads.layers import LayerGraph

@@ -25,8 +25,8 @@ import numpy as np
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
 from experiments.parallel.interface import Estimate, model_estimate
-from experiments.parallel.planning.megatron.plan import Layout
-from experiments.parallel.planning.megatron.search import CHOSEN, SLOWER, Found, search
+from experiments.parallel.planning.transformers.plan import Layout
+from experiments.parallel.policies.megatron.search import CHOSEN, SLOWER, Found, search
 from experiments.parallel.simulator import evaluate
 from experiments.sources import layers_of
 from experiments.workloads.transformer_layers import OPERATORS

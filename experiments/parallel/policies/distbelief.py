@@ -27,7 +27,7 @@ from experiments.parallel.interface import (
     Training,
 )
 from experiments.parallel.interface.parameter_servers import PARAMETER_SERVER
-from experiments.parallel.planning.shares.servers import (
+from experiments.parallel.planning.servers import (
     Roles,
     even_shares_seconds,
     range_bytes,

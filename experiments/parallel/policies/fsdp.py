@@ -16,7 +16,7 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan, whole_share
-from experiments.parallel.planning.megatron.plan import Layout, megatron_plan
+from experiments.parallel.planning.transformers.plan import Layout, megatron_plan
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
 

@@ -25,7 +25,7 @@ from experiments.parallel.interface import (
     Training,
 )
 from experiments.parallel.interface.parameter_servers import PARAMETER_SERVER
-from experiments.parallel.planning.shares.servers import range_bytes, roles, server_plan
+from experiments.parallel.planning.servers import range_bytes, roles, server_plan
 from experiments.workloads.layers import LayerGraph
 
 

@@ -15,12 +15,13 @@ from experiments.core.errors import Infeasible
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.meshes import partition as part
-from experiments.parallel.planning.meshes.choice_program import Choices, solve
-from experiments.parallel.planning.meshes.intra_op import StageProblem
 from experiments.parallel.planning.meshes.mesh import Mesh
 from experiments.parallel.planning.meshes.mesh_plan import traffic_by_layer
 from experiments.parallel.planning.meshes.partition import Partition
-from experiments.parallel.planning.meshes.stage_program import (
+from experiments.parallel.policies.alpa import Alpa
+from experiments.parallel.policies.alpa.choice_program import Choices, solve
+from experiments.parallel.policies.alpa.intra_op import StageProblem
+from experiments.parallel.policies.alpa.stage_program import (
     StageChoice,
     Stages,
     best_stages,
@@ -28,8 +29,7 @@ from experiments.parallel.planning.meshes.stage_program import (
     submeshes,
     tiled,
 )
-from experiments.parallel.planning.meshes.strategies import Ways, split_seconds, strategies
-from experiments.parallel.policies.alpa import Alpa
+from experiments.parallel.policies.alpa.strategies import Ways, split_seconds, strategies
 from experiments.parallel.simulator import simulate
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph

@@ -17,13 +17,13 @@ from experiments.parallel.interface.adaptation import (
     smoothed,
     workers_by_throughput,
 )
-from experiments.parallel.planning.shares.servers import even_shares_seconds, taken_when_free
-from experiments.parallel.planning.stages.double_buffering import Shape, best_shape, shapes
+from experiments.parallel.planning.servers import even_shares_seconds, taken_when_free
 from experiments.parallel.policies.distbelief import DistBelief
 from experiments.parallel.policies.kungfu import KungFu
 from experiments.parallel.policies.large_minibatch import LargeMinibatch
 from experiments.parallel.policies.parameter_server import ParameterServer
 from experiments.parallel.policies.pipedream_2bw import PipeDream2BW
+from experiments.parallel.policies.pipedream_2bw.double_buffering import Shape, best_shape, shapes
 from experiments.parallel.simulator import simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate
 

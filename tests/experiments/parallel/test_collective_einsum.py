@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from experiments.hardware import Link
 from experiments.parallel.interface import Collective, ParallelPlan, violations
-from experiments.parallel.planning.shares.loops import (
+from experiments.parallel.policies.collective_einsum import CollectiveEinsum
+from experiments.parallel.policies.collective_einsum.loops import (
     blocking_seconds,
     loop_pays,
     looped_seconds,
 )
-from experiments.parallel.policies.collective_einsum import CollectiveEinsum
 from experiments.parallel.simulator import simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate
 

@@ -11,9 +11,9 @@ import pytest
 from experiments.core.errors import Infeasible
 from experiments.hardware import Link
 from experiments.parallel.interface import violations
-from experiments.parallel.planning.stages.assignment import assigned_plan, merged
-from experiments.parallel.planning.stages.placer import Groups, Placer, train
 from experiments.parallel.policies.coloc_rl import ColocRl
+from experiments.parallel.policies.coloc_rl.assignment import assigned_plan, merged
+from experiments.parallel.policies.coloc_rl.placer import Groups, Placer, train
 from experiments.parallel.simulator import simulate
 from experiments.workloads.ragged import Ragged
 from tests.experiments.parallel.builders import chain, cluster, estimate

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from experiments.core.errors import BadInput
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
-from experiments.parallel.planning.stages.occupancy import (
+from experiments.parallel.policies.dapple import Dapple
+from experiments.parallel.policies.dapple.occupancy import (
     append_first,
     choices,
     devices,
     fresh_first,
     scatter_first,
 )
-from experiments.parallel.planning.stages.pivot import latencies, pivots
-from experiments.parallel.planning.stages.shared_micro_batches import (
+from experiments.parallel.policies.dapple.pivot import latencies, pivots
+from experiments.parallel.policies.dapple.shared_micro_batches import (
     accumulated_seconds,
     by_samples,
     shared_ways,
 )
-from experiments.parallel.policies.dapple import Dapple
 from experiments.parallel.policies.data_parallel import DataParallel
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph

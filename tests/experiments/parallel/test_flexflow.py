@@ -11,11 +11,11 @@ import pytest
 
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
-from experiments.parallel.planning.operators.annealing import Rules, annealed
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.task_graph import Placement, Tasks, placements_of
-from experiments.parallel.planning.operators.task_times import changed, completed, simulated
 from experiments.parallel.policies.flexflow import FlexFlow
+from experiments.parallel.policies.flexflow.annealing import Rules, annealed
+from experiments.parallel.policies.flexflow.task_times import changed, completed, simulated
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.ragged import Ragged

@@ -6,8 +6,8 @@ import pytest
 
 from experiments.hardware import Link
 from experiments.parallel.interface import violations
-from experiments.parallel.planning.shares.fusion import Gradient, fused
 from experiments.parallel.policies.horovod import Horovod
+from experiments.parallel.policies.horovod.fusion import Gradient, fused
 from experiments.parallel.simulator import simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate
 

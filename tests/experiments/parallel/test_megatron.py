@@ -14,10 +14,10 @@ from experiments.core.spec import Workload, WorkloadOptions
 from experiments.estimates import layer_activation_bytes
 from experiments.hardware import Hardware, resolve
 from experiments.parallel.interface import Estimate, ParallelPlan, model_estimate, violations
-from experiments.parallel.planning.megatron.analytic import Analytic, Columns
-from experiments.parallel.planning.megatron.plan import Layout, megatron_plan
-from experiments.parallel.planning.megatron.search import REASONS, by_rule, search
+from experiments.parallel.planning.transformers.plan import Layout, megatron_plan
 from experiments.parallel.policies.megatron import Megatron
+from experiments.parallel.policies.megatron.analytic import Analytic, Columns
+from experiments.parallel.policies.megatron.search import REASONS, by_rule, search
 from experiments.parallel.policies.zero import Zero
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.parallel.simulator.stages import StageFigures

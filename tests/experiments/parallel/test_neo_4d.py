@@ -12,7 +12,8 @@ from experiments.core.errors import BadInput, Infeasible
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
 from experiments.parallel.interface import model_estimate, violations
-from experiments.parallel.planning.shares.embedding_tables import (
+from experiments.parallel.policies.neo_4d import Neo4D
+from experiments.parallel.policies.neo_4d.embedding_tables import (
     LAYOUTS,
     Machines,
     Shard,
@@ -21,8 +22,7 @@ from experiments.parallel.planning.shares.embedding_tables import (
     place,
     shards,
 )
-from experiments.parallel.planning.shares.table_search import LayoutSearch
-from experiments.parallel.policies.neo_4d import Neo4D
+from experiments.parallel.policies.neo_4d.table_search import LayoutSearch
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.sources import layers_of
 from tests.experiments.parallel.builders import chain, cluster, estimate

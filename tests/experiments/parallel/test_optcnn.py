@@ -15,11 +15,11 @@ from experiments.core.spec import WorkloadOptions
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.operators.divisions import Configuration
-from experiments.parallel.planning.operators.elimination import eliminate
 from experiments.parallel.planning.operators.enumeration import MOST_ENTRIES, least
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.sharded_plan import parts_together
 from experiments.parallel.policies.optcnn import OptCnn
+from experiments.parallel.policies.optcnn.elimination import eliminate
 from experiments.parallel.simulator import simulate
 from experiments.readers.base import open_file
 from experiments.workloads.layers import LayerGraph

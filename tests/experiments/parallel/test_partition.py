@@ -14,8 +14,8 @@ from experiments.parallel.planning.meshes import partition as part
 from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE
 from experiments.parallel.planning.meshes.mesh_plan import traffic_by_layer
 from experiments.parallel.planning.meshes.partition import Partition
-from experiments.parallel.planning.meshes.propagation import Propagation, annotated
 from experiments.parallel.policies.gspmd import Gspmd, partitioned
+from experiments.parallel.policies.gspmd.propagation import Propagation, annotated
 from experiments.parallel.policies.mesh_tensorflow import MeshTensorFlow
 from experiments.parallel.simulator import simulate
 from experiments.sources import layers_of

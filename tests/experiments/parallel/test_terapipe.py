@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from experiments.core.errors import BadInput
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, Slice, violations
-from experiments.parallel.planning.stages.slicing import Latency, best_slicing, slicing_seconds
 from experiments.parallel.policies.terapipe import TeraPipe
+from experiments.parallel.policies.terapipe.slicing import Latency, best_slicing, slicing_seconds
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph
 from tests.experiments.parallel.builders import chain, cluster, estimate

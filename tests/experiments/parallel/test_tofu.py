@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.core.integers import prime_factors
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
-from experiments.parallel.planning.operators import recursive_partition
 from experiments.parallel.planning.operators.operators import operators_of
-from experiments.parallel.planning.operators.partition_n_reduce import COPIED, best, kernels, moved
-from experiments.parallel.planning.operators.recursive_partition import (
+from experiments.parallel.policies.tofu import Tofu, recursive_partition
+from experiments.parallel.policies.tofu.partition_n_reduce import COPIED, best, kernels, moved
+from experiments.parallel.policies.tofu.recursive_partition import (
     TrainingGraph,
-    prime_factors,
     recursion,
 )
-from experiments.parallel.policies.tofu import Tofu
 from experiments.parallel.simulator import simulate
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.layers import LayerGraph
@@ -130,9 +129,6 @@ class TestSearch:
         monkeypatch.setattr(recursive_partition, "LARGE_TABLE", 1)
         apart = TrainingGraph(operators_of(model, 4)).split(2)
         assert apart.bytes == pytest.approx(whole.bytes)
-
-    def test_factors(self) -> None:
-        assert (prime_factors(12), prime_factors(1), prime_factors(7)) == ([2, 2, 3], [], [7])
 
     def test_element_wise_operators_share_a_layout(self) -> None:
         kinds = (convolutions(2).kind[0], "ReLU(inplace)", "Dropout(p=0.5)")

@@ -9,7 +9,8 @@ import pytest
 from experiments.core.errors import BadInput
 from experiments.hardware import Link
 from experiments.parallel.interface import violations
-from experiments.parallel.planning.shares.experts import (
+from experiments.parallel.policies.tutel import Tutel
+from experiments.parallel.policies.tutel.experts import (
     Choice,
     Exchanges,
     MoeLayer,
@@ -19,7 +20,6 @@ from experiments.parallel.planning.shares.experts import (
     sharing,
     valid_degrees,
 )
-from experiments.parallel.policies.tutel import Tutel
 from experiments.parallel.simulator import simulate
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.layers import LayerGraph

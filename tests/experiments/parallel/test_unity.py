@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.operators.divisions import axes_of, configurations
-from experiments.parallel.planning.operators.joint_search import Limits, Space, cuts, joint_search
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
-from experiments.parallel.planning.operators.parallel_ops import (
+from experiments.parallel.policies.unity import Unity, _space
+from experiments.parallel.policies.unity.joint_search import Limits, Space, cuts, joint_search
+from experiments.parallel.policies.unity.parallel_ops import (
     COMBINE,
     PARTITION,
     REDUCE,
@@ -26,8 +27,7 @@ from experiments.parallel.planning.operators.parallel_ops import (
     simplified,
     substitutions,
 )
-from experiments.parallel.planning.operators.placement import Branch, placed
-from experiments.parallel.policies.unity import Unity, _space
+from experiments.parallel.policies.unity.placement import Branch, placed
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph
 from tests.experiments.parallel.builders import cluster, estimate

@@ -13,9 +13,9 @@ from experiments.core.errors import Infeasible
 from experiments.hardware import Hardware, NodeGroup
 from experiments.hardware.parts import Peaks
 from experiments.parallel.interface import violations
-from experiments.parallel.planning.stages.uneven import proportional, proportional_cut, within_memory
 from experiments.parallel.policies.data_parallel import DataParallel
 from experiments.parallel.policies.whale import Whale
+from experiments.parallel.policies.whale.uneven import proportional, proportional_cut, within_memory
 from experiments.parallel.simulator import simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate
 

@@ -1,1 +1,1 @@
-"""Operators on meshes of devices: layouts, what resharding costs, propagation and programs that choose."""
+"""Operators on meshes of devices: layouts, partitions and what resharding costs."""

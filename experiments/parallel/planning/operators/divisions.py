@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.core.integers import divisors
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
@@ -77,11 +78,6 @@ def configurations(axes: Axes, devices: int, most: int | None = None) -> tuple[C
     if most is not None:
         found = [c for c in found if sum(degree > 1 for degree in c) <= most]
     return tuple(sorted(found, key=lambda c: (math.prod(c), c)))
-
-
-@functools.cache
-def divisors(count: int) -> tuple[int, ...]:
-    return tuple(degree for degree in range(1, count + 1) if count % degree == 0)
 
 
 @functools.cache

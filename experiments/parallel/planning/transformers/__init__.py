@@ -1,0 +1,1 @@
+"""Transformers by tensor, pipeline and data parallelism: their plans and how tensors are sharded."""

@@ -1,0 +1,164 @@
+"""From the degrees of tensor, pipeline, context and data parallelism to a plan that can be carried out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from experiments.core.errors import BadInput
+from experiments.core.units import DTYPE_BYTES
+from experiments.hardware import Hardware
+from experiments.parallel.interface import (
+    ParallelPlan,
+    Slot,
+    Stage,
+    Synchronisation,
+    Worker,
+    whole_share,
+)
+from experiments.parallel.interface.rounds import alternating, looped
+from experiments.parallel.planning.transformers.shardings import Mesh, megatron_shardings
+from experiments.workloads.layers import LayerGraph
+from experiments.workloads.transformer_layers import ATTENTION_CORE
+
+#: What is computed again: nothing, attention cores, every block from its input (Megatron-LM's "full"), or the ends as well,
+#: logits included, so that all FLOPs of a forward pass are spent twice and HFU is 4/3 MFU.
+RECOMPUTATION = ("none", "selective", "blocks", "full")
+#: One bucket for all gradients of a stage: Megatron-LM reduces them behind the last micro-batch.
+ONE_BUCKET = 1e18
+
+
+@dataclass(frozen=True)
+class Layout:
+    """t, p, v, b and the rest of what makes a plan of a transformer; data parallelism has the devices that remain."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    interleaved: int = 1
+    micro_batch: int = 1
+    context: int = 1
+    sequence: bool = False
+    recompute: str = "none"
+    zero: int = 0
+    overlap: bool = True
+
+    @property
+    def mesh(self) -> Mesh:
+        return Mesh(self.tensor, self.context, self.sequence, self.overlap)
+
+    def replicas(self, devices: int) -> int:
+        """Data parallelism (d): pipelines that ``devices`` make."""
+        return whole_share(devices, self.mesh.devices * self.pipeline, "devices", "knobs")
+
+    def micro_batches(self, devices: int, batch: int) -> int:
+        """Of each pipeline (m)."""
+        return whole_share(batch, self.replicas(devices) * self.micro_batch, "samples", "knobs.micro_batch")
+
+
+def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Layout) -> ParallelPlan:
+    """The plan; ``BadInput`` where devices, samples, heads or blocks do not divide."""
+    _refuse_misfits(model, layout)
+    replicas = layout.replicas(cluster.device_count)
+    micro_batches = layout.micro_batches(cluster.device_count, batch)
+    hosts = looped(layout.pipeline, layout.interleaved)
+    return ParallelPlan(
+        batch=batch,
+        micro_batches=replicas * micro_batches,
+        mesh=(
+            ("pipeline", layout.pipeline),
+            ("data", replicas),
+            ("context", layout.context),
+            ("tensor", layout.tensor),
+        ),
+        stages=tuple(
+            Stage(begin, end, tuple(range(host[0] * replicas, (host[0] + 1) * replicas)))
+            for (begin, end), host in zip(stage_bounds(model, len(hosts)), hosts, strict=True)
+        ),
+        workers=_workers(layout, replicas, micro_batches),
+        zero=layout.zero,
+        recompute=recomputed_layers(model, layout.recompute),
+        checkpoints=checkpoints(model, layout.recompute),
+        shardings=megatron_shardings(model, layout.mesh),
+        synchronisation=Synchronisation(bucket_bytes=_bucket_bytes(model, layout)),
+        notes={"layout": asdict(layout)},
+    )
+
+
+def _bucket_bytes(model: LayerGraph, layout: Layout) -> float:
+    """What ZeRO 2 and 3 exchange at a time is a block; else all gradients of a stage go at once."""
+    if layout.zero < 2:
+        return ONE_BUCKET
+    assert model.transformer is not None
+    size = DTYPE_BYTES[str(model.facts["dtype"])]
+    return 0.99 * size * model.transformer.block_parameters / layout.tensor
+
+
+def _refuse_misfits(model: LayerGraph, layout: Layout) -> None:
+    sizes = model.transformer
+    assert sizes is not None
+    if sizes.heads % layout.tensor:
+        raise BadInput(
+            f"{sizes.heads} heads do not divide by {layout.tensor}", "knobs.tensor", "a divisor of the heads"
+        )
+    if sizes.layers < layout.pipeline * layout.interleaved:
+        what = f"{sizes.layers} blocks cannot make {layout.pipeline} x {layout.interleaved} stages"
+        raise BadInput(what, "knobs.pipeline", f"at most {sizes.layers} stages")
+
+
+def _workers(layout: Layout, replicas: int, micro_batches: int) -> tuple[Worker, ...]:
+    """Neighbours first among a worker's devices, then replicas, then stages of the pipeline."""
+    per_worker, found = layout.mesh.devices, []
+    for device in range(layout.pipeline):
+        slots = _order(device, layout, micro_batches)
+        for replica in range(replicas):
+            start = (device * replicas + replica) * per_worker
+            offset = replica * micro_batches
+            own = tuple(slot._replace(micro_batch=slot.micro_batch + offset) for slot in slots)
+            found.append(Worker(tuple(range(start, start + per_worker)), own))
+    return tuple(found)
+
+
+def _order(device: int, layout: Layout, micro_batches: int) -> tuple[Slot, ...]:
+    """1F1B, interleaved where a device has several chunks."""
+    p, v = layout.pipeline, layout.interleaved
+    ahead = p - device - 1
+    warm_up = 2 * ahead + (v - 1) * p if v > 1 else ahead
+    return alternating(device, p, micro_batches, v, warm_up)
+
+
+def stage_bounds(model: LayerGraph, stages: int) -> list[tuple[int, int]]:
+    """Equal numbers of blocks, where they do not come out even one more for the later stages; the ends go with the
+    first and the last.
+    """
+    starts = block_starts(model)
+    cuts = [starts[len(starts) * number // stages] for number in range(1, stages)]
+    return list(zip([0, *cuts], [*cuts, len(model)], strict=True))
+
+
+def block_starts(model: LayerGraph) -> list[int]:
+    """The first operator of each block."""
+    return [layer for layer, name in enumerate(model.layer) if name.endswith(".norm1")]
+
+
+def _in_block(name: str) -> bool:
+    return name.startswith("blocks.")
+
+
+def recomputed_layers(model: LayerGraph, recompute: str) -> tuple[int, ...]:
+    """The operators of the runs that begin at the checkpoints."""
+    if recompute == "full":
+        return tuple(range(len(model)))
+    if recompute == "blocks":
+        return tuple(layer for layer, name in enumerate(model.layer) if _in_block(name))
+    return checkpoints(model, recompute)
+
+
+def checkpoints(model: LayerGraph, recompute: str) -> tuple[int, ...]:
+    """Where a run that is computed again begins: a block, an end of the model, or an attention core."""
+    if recompute == "selective":
+        return tuple(layer for layer, name in enumerate(model.layer) if name.endswith(f".{ATTENTION_CORE}"))
+    starts = block_starts(model)
+    if recompute == "full":
+        end = next((i for i in range(starts[-1], len(model)) if not _in_block(model.layer[i])), len(model))
+        ends = {0, end} - {len(model)}
+        return tuple(sorted({*starts, *ends}))
+    return tuple(starts) if recompute == "blocks" else ()

@@ -1,0 +1,249 @@
+"""The intra-operator problem of a stage on a mesh: one choice for each kind of operator, by the integer program.
+
+Source: Zheng et al., "Alpa", OSDI'22, section 4. What is kept for the backward pass is fullest at the end of the forward
+pass, when all kept results, weights, gradients and optimizer states are alive: the liveness constraint of that moment is
+the one written (workspace is not counted, as in the simulator).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from experiments.parallel.planning.meshes.partition import Partition, kept
+from experiments.parallel.policies.alpa.choice_program import Choices, Chosen, greedy, solve
+from experiments.parallel.policies.alpa.strategies import Costs, Table, Ways, leads
+from experiments.workloads.einsum import Operand, Operator
+from experiments.workloads.step import Floats
+
+#: What an operator is, for two to be equal: its kind, sizes and figures, with its place in its layer.
+Signature = tuple[object, ...]
+
+
+def layer_signatures(operators: Sequence[Operator]) -> dict[int, Signature]:
+    """For each layer what its operators are, with sources counted within the layer."""
+    first: dict[int, int] = {}
+    rows: dict[int, list[object]] = defaultdict(list)
+    for number, operator in enumerate(operators):
+        first.setdefault(operator.layer, number)
+        rows[operator.layer].append(_signature(operator, first[operator.layer]))
+    return {layer: tuple(row) for layer, row in rows.items()}
+
+
+def keys_of(operators: Sequence[Operator], layers: Mapping[int, Signature]) -> list[Signature]:
+    """For each operator its layer's signature and its place in the layer; short, so that they compare quickly."""
+    short = {signature: number for number, signature in enumerate(dict.fromkeys(layers.values()))}
+    places: Counter[int] = Counter()
+    found: list[Signature] = []
+    for operator in operators:
+        found.append((short[layers[operator.layer]], places[operator.layer]))
+        places[operator.layer] += 1
+    return found
+
+
+def _signature(operator: Operator, first: int) -> Signature:
+    read = tuple((o.dims, o.bytes, max(o.source - first, -1), o.parameter >= 0) for o in operator.operands)
+    share = round(operator.share, 9)
+    return operator.kind, operator.sizes, operator.output, read, operator.output_bytes, share
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A stage under a choice: seconds of a micro-batch, of gradients once a step, bytes of weights and kept results."""
+
+    each: float
+    once: float
+    weights: float
+    stash: float
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The partition of every operator of the stage, in order, and of each kind (its first); figures; the program's size."""
+
+    partitions: tuple[Partition, ...]
+    kinds: Mapping[Signature, Partition]
+    figures: Figures
+    proven: bool
+    variables: int
+    rows: int
+
+
+class StageProblem:
+    """Operators ``span`` of a model on a mesh.
+
+    ``keys``: equal for equal operators; ``computing``: seconds of each for a micro-batch on one device; ``steps``:
+    micro-batches of a step.
+    """
+
+    def __init__(
+        self,
+        operators: Sequence[Operator],
+        span: range,
+        keys: Sequence[Signature],
+        computing: Sequence[float],
+        ways: Ways,
+        steps: int,
+    ) -> None:
+        self._all, self._span, self._keys = operators, span, keys
+        self._computing, self._ways, self._steps = computing, ways, steps
+        self._leader: dict[int, int] = {}
+        self._table: dict[int, Table] = {}
+        self._nodes: dict[Signature, int] = {}
+        self._choices: list[Table] = []
+        for number in span:
+            self._place(number)
+        self.costs = self._node_costs()
+        self.edges = self._edge_costs()
+
+    # --- who chooses ------------------------------------------------------------------------------------------
+
+    def _place(self, number: int) -> None:
+        """A light operator follows the operand made last in the stage; others choose, equal ones alike."""
+        operator, key = self._all[number], self._keys[number]
+        inside = [o for o in operator.operands if o.source >= self._span.start]
+        if inside and not leads(operator):
+            operand = max(inside, key=lambda o: o.source)
+            self._leader[number] = self._leader[operand.source]
+            leader = self._table[operand.source]
+            self._table[number] = self._ways.following(key, operator, operand, leader)
+            return
+        if key not in self._nodes:
+            self._nodes[key] = len(self._choices)
+            self._choices.append(self._ways.own(key, operator, self._limits(operator)))
+        self._leader[number] = self._nodes[key]
+        self._table[number] = self._choices[self._nodes[key]]
+
+    def _limits(self, operator: Operator) -> dict[str, int]:
+        """Sizes of its loops as the makers of its operands have them."""
+        found: dict[str, int] = {}
+        for operand in operator.operands:
+            if operand.source >= 0:
+                maker = self._all[operand.source]
+                for name, made in zip(operand.dims, maker.output, strict=True):
+                    if name:
+                        found[name] = math.gcd(found.get(name, maker.size[made]), maker.size[made])
+        return found
+
+    def _read(self) -> Iterator[tuple[int, Operand]]:
+        """Operands that are made inside the stage, and who reads them."""
+        for number in self._span:
+            for operand in self._all[number].operands:
+                if operand.source >= self._span.start:
+                    yield number, operand
+
+    # --- what it costs ----------------------------------------------------------------------------------------
+
+    def _node_costs(self) -> list[Costs]:
+        """A tied parameter counts with its first operator."""
+        found = [Costs(*[np.zeros(len(table))] * 4) for table in self._choices]
+        seen: set[int] = set()
+        for number in self._span:
+            one = self._ways.costs(
+                self._keys[number], self._all[number], self._table[number], self._computing[number]
+            )
+            held = {operand.parameter for operand in self._all[number].parameters}
+            if held & seen:
+                one = replace(one, weights=one.weights * 0, once=one.once * 0)
+            seen |= held
+            found[self._leader[number]] += one
+        return found
+
+    def _edge_costs(self) -> dict[tuple[int, int], Floats]:
+        """Matrices between leaders; what lies between operators of one leader is on the diagonal of its own."""
+        siblings = Counter(
+            (operand.source, operand.dims, self._all[number].sizes)
+            for number, operand in self._read()
+            if not self._all[number].light
+        )
+        found: dict[tuple[int, int], Floats] = {}
+        for number, operand in self._read():
+            operator, source = self._all[number], operand.source
+            alike = 1 if operator.light else siblings[source, operand.dims, operator.sizes]
+            plain = replace(operand, source=0)  # equal operators read equal tensors of different numbers
+            matrix = self._ways.between(
+                self._keys[number], operator, plain, self._table[source], self._table[number], alike
+            )
+            pair = self._leader[source], self._leader[number]
+            if pair[0] > pair[1]:
+                pair, matrix = (pair[1], pair[0]), matrix.T
+            found[pair] = found[pair] + matrix if pair in found else matrix
+        return found
+
+    # --- the program ------------------------------------------------------------------------------------------
+
+    def solve(self, states: float, capacity: float, nodes: int) -> Solved | None:
+        """``states``: bytes of weights, gradients and optimizer for each byte of weights. ``None`` where nothing fits."""
+        problem = self._problem(states, capacity)
+        found = solve(problem, nodes) or self._fallback(problem)
+        return None if found is None else self._solved(found)
+
+    def like(self, other: Solved) -> Solved | None:
+        """This stage with every kind of operator divided as there; ``None`` where one is not there."""
+        chosen = []
+        for key, node in self._nodes.items():
+            if other.kinds.get(key) not in self._choices[node]:
+                return None
+            chosen.append(self._choices[node].index(other.kinds[key]))
+        return self._solved(Chosen(tuple(chosen), 0.0, other.proven, 0, 0))
+
+    def _figures(self, chosen: Sequence[int]) -> Figures:
+        each = sum(float(c.each[chosen[v]]) for v, c in enumerate(self.costs))
+        each += sum(float(m[chosen[u], chosen[v]]) for (u, v), m in self.edges.items())
+        others = [
+            sum(float(getattr(c, name)[chosen[v]]) for v, c in enumerate(self.costs))
+            for name in ("once", "weights", "stash")
+        ]
+        return Figures(each, *others)
+
+    def _problem(self, states: float, capacity: float) -> Choices:
+        nodes, edges = [], dict(self.edges)
+        for v, c in enumerate(self.costs):
+            own = np.diag(edges.pop((v, v))) if (v, v) in edges else 0.0
+            nodes.append(c.each + c.once / self._steps + own)
+        memory = [c.weights * states + c.stash for c in self.costs]
+        return Choices(nodes, edges, memory, capacity, self._tied())
+
+    def _tied(self) -> list[tuple[int, int, Sequence[object], Sequence[object]]]:
+        """Operators that share a parameter and do not choose together keep it in one layout."""
+        holders: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+        for number in self._span:
+            for place, operand in enumerate(self._all[number].parameters):
+                holders[operand.parameter].setdefault(self._leader[number], (number, place))
+        found: list[tuple[int, int, Sequence[object], Sequence[object]]] = []
+        for places in holders.values():
+            (first, own), *others = places.items()
+            found += [(first, node, self._labels(*own), self._labels(*held)) for node, held in others]
+        return found
+
+    def _labels(self, number: int, place: int) -> list[object]:
+        return [_label(self._all[number], partition, place) for partition in self._table[number]]
+
+    def _fallback(self, problem: Choices) -> Chosen | None:
+        """Nothing within the nodes allowed: the greedy choice, where it fits."""
+        chosen = greedy(problem)
+        if problem.bytes(chosen) > problem.capacity:
+            return None
+        return Chosen(tuple(chosen), problem.cost(chosen), False, 0, 0)
+
+    def _solved(self, found: Chosen) -> Solved:
+        chosen = found.choices
+        return Solved(
+            tuple(self._table[number][chosen[self._leader[number]]] for number in self._span),
+            {self._keys[n]: self._table[n][chosen[self._leader[n]]] for n in reversed(self._span)},
+            self._figures(chosen),
+            found.proven,
+            found.variables,
+            found.rows,
+        )
+
+
+def _label(operator: Operator, partition: Partition, place: int) -> object:
+    """How a parameter is divided, whatever its dimensions are called here: dimension size by axis."""
+    operand, layout = list(kept(operator, partition))[place]
+    sizes = sorted(operand.dims, key=lambda name: operator.size.get(name, 1))
+    return tuple(sizes.index(operand.dims[entry]) if entry >= 0 else entry for entry in layout)

@@ -1,0 +1,55 @@
+"""AMPNet (Gaunt et al., 2017): messages drive the workers, each updates its own weights when it has enough gradients.
+
+Followed: section 3 (a limit on instances under way, ``max_active_keys``; a local update after ``min_update_frequency``
+gradients; no barrier and no stashed weights, so that a backward pass meets newer weights than its forward pass did).
+An instance is a micro-batch, the run's batch what one update of a stage takes.
+
+Left open by the paper: which waiting message a worker takes first (here backward before forward, then the first that came),
+and what staleness does to training (measured in a live run). Not reproduced: graphs that differ by instance (loops, trees)
+and replicas whose weights are averaged at an epoch's end. Backward through newer weights uses the activations of the forward
+pass, as the released runtime does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware
+from experiments.parallel.interface import (
+    Estimate,
+    Learning,
+    LivePolicy,
+    ParallelPlan,
+    Training,
+    WeightRule,
+)
+from experiments.parallel.interface.versions import with_versions
+from experiments.parallel.planning.stages.pipelines import stage_bounds, stage_count, window_plan
+from experiments.parallel.policies.ampnet.admission import admitted_orders
+from experiments.workloads.layers import LayerGraph
+
+
+@dataclass(frozen=True)
+class AmpNet(LivePolicy):
+    """Asynchronous stages that update on their own; so many instances are in flight, weights are not stashed."""
+
+    name: ClassVar[str] = "ampnet"
+
+    stages: int | None = knob(None, "stages; empty: all devices, or one for every layer", low=1, high=4096)
+    max_active_keys: int | None = knob(
+        None, "instances under way at most; empty: as many as stages", low=1, high=65536
+    )
+    min_update_frequency: int = knob(1, "gradients after which a stage updates", low=1, high=65536)
+    updates: int = knob(32, "updates in the window that is carried out", low=1, high=65536)
+    rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        bounds = stage_bounds(model, estimate, stage_count(self.stages, model, cluster))
+        times = [model.forward_seconds, model.backward_seconds]
+        forward, backward = ([float(t[begin:end].sum()) for begin, end in bounds] for t in times)
+        instances = self.updates * self.min_update_frequency
+        orders = admitted_orders(forward, backward, instances, self.max_active_keys or len(bounds))
+        training = Training(Learning(rate=self.rate), WeightRule("newest", self.min_update_frequency))
+        return with_versions(window_plan(bounds, orders, cluster, batch, self.updates, training))

@@ -1,0 +1,200 @@
+"""DAPPLE (Fan et al., PPoPP'21): a synchronous pipeline of replicated stages with early backward passes.
+
+Followed: section 4 (the estimate by the pivot stage, the search over layers, devices and three ways to take devices),
+section 3 (early backward; K_s forwards at first, policy ``a``: one for each stage from s on, ``b``: 2 K_s - 1). What a
+replica holds is also bounded by the memory of its device (D in the paper).
+
+Replicas of a stage slice every micro-batch. Data parallelism, in as few micro-batches as fit, sums gradients beside its last
+backward pass and is taken where no pipeline is estimated to be faster. The estimate is a lower bound of a pipeline's step
+and close for data parallelism, so the best pipeline is also simulated, with both warm-ups, and data parallelism is taken
+where it is faster then (``simulated``; not in the paper).
+
+Left open by the paper: how the states are pruned (the best way into each is kept, by the estimate of its whole plan, so
+the result is no proven optimum), and how large graphs are searched (here cuts are tried between at most ``blocks`` runs of
+layers of about equal time). A slice is a number of whole samples, so that more replicas than samples are no faster.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from experiments.core.errors import Infeasible
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware
+from experiments.parallel.interface import (
+    Estimate,
+    ParallelPlan,
+    ParallelPolicy,
+    Stage,
+    Worker,
+    whole_share,
+)
+from experiments.parallel.planning.stages.one_by_one import replica_order
+from experiments.parallel.planning.stages.stage_search import levels_of
+from experiments.parallel.policies.dapple.shared_micro_batches import by_samples, shared_ways
+from experiments.parallel.policies.dapple.synchronous_search import (
+    Blocks,
+    Found,
+    Placed,
+    SynchronousSearch,
+)
+from experiments.workloads.layers import LayerGraph
+from experiments.workloads.step import Floats
+
+
+@dataclass(frozen=True)
+class Dapple(ParallelPolicy):
+    """Stages, replicas and their devices by dynamic programming over a pipeline's estimated step; early backward."""
+
+    name: ClassVar[str] = "dapple"
+
+    micro_batches: int = knob(8, "micro-batches of a step", low=1, high=65536)
+    warm_up: str = knob(
+        "auto",
+        "forwards at first: one a stage behind (a), about twice as many (b), or what is faster when simulated",
+        choices=("auto", "a", "b"),
+    )
+    simulated: bool = knob(
+        True,
+        "data parallelism is taken where the best pipeline is slower when simulated, not by estimate alone",
+    )
+    blocks: int = knob(16, "runs of layers between which stages are cut, at most", low=2, high=256)
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        levels_of(cluster)  # refuses machines that differ
+        samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
+        blocks = _blocks(model, estimate, samples / model.batch, self.blocks)
+        accumulated = _fewest_micro_batches(estimate, cluster.device_count, batch, self.micro_batches)
+        found = SynchronousSearch(blocks, cluster, self.micro_batches, samples, accumulated).run()
+        by_pipeline = [
+            self._plan(found, found.stages, blocks, batch, estimate, warm_up)
+            for warm_up in (("a", "b") if self.warm_up == "auto" else (self.warm_up,))
+        ]
+        replicated = replace(self, micro_batches=accumulated)._plan(
+            found, [found.data_parallel], blocks, batch, estimate, "a"
+        )
+        if len(found.stages) == 1:
+            return replicated
+        return _fastest([*by_pipeline, replicated] if self.simulated else by_pipeline, estimate)
+
+    def _plan(
+        self,
+        found: Found,
+        placed: Sequence[Placed],
+        blocks: Blocks,
+        batch: int,
+        estimate: Estimate,
+        warm_up: str,
+    ) -> ParallelPlan:
+        samples = batch // self.micro_batches
+        spans = [range(blocks.ends[stage.begin], blocks.ends[stage.end]) for stage in placed]
+        owners = [stage.devices for stage in placed]
+        held = _held(_room(spans, owners, estimate, samples), self.micro_batches, warm_up)
+        cut = [by_samples(estimate, span, samples, len(own)) for span, own in zip(spans, owners, strict=True)]
+        return ParallelPlan(
+            batch=batch,
+            micro_batches=self.micro_batches,
+            mesh=tuple((f"stage{number}", len(own)) for number, own in enumerate(owners)),
+            stages=tuple(Stage(span.start, span.stop, (number,)) for number, span in enumerate(spans)),
+            workers=tuple(
+                Worker(own, replica_order(number, 0, 1, depth, self.micro_batches))
+                for number, (own, depth) in enumerate(zip(owners, held, strict=True))
+            ),
+            shardings=tuple(itertools.chain.from_iterable(cut)),
+            synchronisation=self.sync(),
+            notes=_notes(found, held),
+        )
+
+
+def _held(room: Sequence[int], micro_batches: int, warm_up: str) -> list[int]:
+    """Micro-batches that each stage runs forward at first: no more than the one before it lets through, or both would wait
+    for ever.
+    """
+    held: list[int] = []
+    for stage, fit in enumerate(room):
+        left = len(room) - stage
+        wanted = left if warm_up == "a" else 2 * left - 1
+        most = min(held[-1], micro_batches) if held else micro_batches
+        held.append(min(wanted, max(1, fit), most))
+    return held
+
+
+def _fastest(plans: Sequence[ParallelPlan], estimate: Estimate) -> ParallelPlan:
+    """By simulation, the first among equals; the first too where none fits."""
+
+    def seconds(plan: ParallelPlan) -> float:
+        try:
+            return estimate.evaluate(plan).step_time
+        except Infeasible:
+            return float("inf")
+
+    return min(plans, key=seconds)
+
+
+def _blocks(model: LayerGraph, estimate: Estimate, scale: float, most: int) -> Blocks:
+    """Cut where the time passed reaches the next of ``most`` equal parts; every layer is a block if there are so few."""
+    forward, backward = model.forward_seconds * scale, model.backward_seconds * scale
+    ends = np.arange(len(model) + 1)
+    if len(model) > most:
+        passed = np.cumsum(forward + backward)
+        parts = np.searchsorted(passed, np.linspace(0, passed[-1], most + 1)[1:-1]) + 1
+        ends = np.unique([0, *parts, len(model)])
+    gradient = estimate.layer_parameters * estimate.states.gradient
+
+    def upto(column: Floats) -> Floats:
+        return np.append(0.0, np.cumsum(column))[ends]
+
+    return Blocks(
+        tuple(ends.tolist()), upto(forward), upto(backward), upto(gradient), _crossing(model)[ends] * scale
+    )
+
+
+def _crossing(model: LayerGraph) -> Floats:
+    """Bytes of outputs of the layers before each border that a layer behind it reads. Shape: (layers + 1,)."""
+    change = np.zeros(len(model) + 2)
+    for source, readers in enumerate(model.predecessors.transposed(len(model)).lists()):
+        if readers:
+            change[source + 1] += model.output_bytes[source]
+            change[max(readers) + 1] -= model.output_bytes[source]
+    return np.cumsum(change)[:-1]
+
+
+def _room(
+    spans: Sequence[range], owners: Sequence[Sequence[int]], estimate: Estimate, samples: int
+) -> list[int]:
+    """Micro-batches whose activations fit beside the model states of each stage; 0 where the states alone do not."""
+    stash = estimate.model.stash_bytes / estimate.model.batch * samples
+    found = []
+    for span, own in zip(spans, owners, strict=True):
+        memory = min(estimate.devices[device].memory_bytes for device in own)
+        layers = slice(span.start, span.stop)
+        free = memory - float(estimate.layer_parameters[layers].sum()) * estimate.states.total
+        each = max(float(stash[layers].sum()) / shared_ways(samples, len(own)), 1.0)
+        found.append(max(0, int(free // each)))
+    return found
+
+
+def _fewest_micro_batches(estimate: Estimate, devices: int, batch: int, most: int) -> int:
+    """In which data parallelism over all devices fits; ``most`` where it does in none, and then it is infeasible."""
+    everything = [range(len(estimate.model))]
+    for count in range(1, most):
+        if batch % count == 0 and _room(everything, [range(devices)], estimate, batch // count)[0]:
+            return count
+    return most
+
+
+def _notes(found: Found, held: Sequence[int]) -> dict[str, object]:
+    """What the search predicts, in seconds a step, and what it looked at."""
+    return {
+        "predicted_step_time": found.seconds,
+        "data_parallel_time": found.data_parallel_seconds,
+        "stages_found": len(found.stages),
+        "states": found.states,
+        "candidates": found.candidates,
+        "warm_up": list(held),
+    }

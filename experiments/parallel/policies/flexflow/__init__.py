@@ -1,0 +1,120 @@
+"""FlexFlow (Jia et al., SysML'19): degrees and devices of every operator by a Markov chain over simulated task graphs.
+
+Followed: section 4 (SOAP: samples, attributes and parameters of an operator's output, and which devices), section 5 (task
+graph, full and delta simulation), section 6 (proposals, acceptance, two starts, the end of a chain), with the acceptance and
+the resets of the released ``model.cc`` (see ``annealing``). The budget is a number of proposals, never seconds, and
+draws follow the run's seed.
+
+Left open by the paper: contention (a link runs one transfer at a time), how gradients are reduced (a ring among the parts that
+replicate them, on a lane beside transfers), and which devices an operator may have (here blocks of neighbours that its parts
+fill; the order of parts is fixed). Not reproduced: measured times of tiles (an operator's time divides by its parts) and
+degrees that do not divide a dimension. Plans that divide by more than samples are simulated one layer after another, so their
+simulated step may take longer than predicted where the search runs layers at once; the notes say which case it is, and unless
+``judge`` says ``costs`` the plan of data parallelism is taken where its simulated step is shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from experiments.core.knobs import knob
+from experiments.core.progress import part
+from experiments.hardware import Hardware
+from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
+from experiments.parallel.planning.operators.divisions import BATCH
+from experiments.parallel.planning.operators.operator_costs import OperatorCosts
+from experiments.parallel.planning.operators.placed_plan import placed_plan
+from experiments.parallel.planning.operators.pricing import DATA_PARALLEL, JUDGES, SIMULATOR, taken
+from experiments.parallel.planning.operators.task_graph import Placement, Tasks, placements_of
+from experiments.parallel.policies.flexflow.annealing import Chain, Rules, annealed
+from experiments.parallel.policies.flexflow.task_times import simulated
+from experiments.workloads.layers import LayerGraph
+
+#: Improvements of a search curve that are kept in the notes.
+MOST_POINTS = 500
+
+
+@dataclass(frozen=True)
+class FlexFlow(ParallelPolicy):
+    """Degrees and devices of every operator, searched by a Markov chain with a task-graph simulator as its cost."""
+
+    name: ClassVar[str] = "flexflow"
+
+    budget: int = knob(400, "proposals of each chain", low=1, high=1_000_000)
+    alpha: float = knob(1.2, "acceptance: exp(-alpha x worse)", low=0.0, high=1e9, unit="1/ms")
+    starts: str = knob("both", "where chains begin", choices=("data_parallel", "random", "both"))
+    copies: bool = knob(False, "a proposal may copy a configuration along edges (released option)")
+    dimensions: str = knob(
+        "soap", "what may be divided: all four, or samples and devices", choices=("soap", "so")
+    )
+
+    judge: str = knob(SIMULATOR, "what says which plan is best: a step, or the task graph", choices=JUDGES)
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        costs = OperatorCosts(estimate, batch, (BATCH,) if self.dimensions == "so" else None)
+        rng = np.random.default_rng(estimate.seed)
+        rules = Rules(self.budget, self.alpha, self.copies)
+        starts = self._starts(costs, rng)
+        chains = [
+            annealed(
+                costs, start, rules, rng, part(estimate.progress, i / len(starts), (i + 1) / len(starts))
+            )
+            for i, start in enumerate(starts)
+        ]
+        best = min(chains, key=lambda chain: chain.seconds)
+        placements = {"the best of the chains": best.best}
+        if replicated := _data_parallel(costs):
+            placements[DATA_PARALLEL] = replicated
+        plans = {name: placed_plan(costs, placed, {}) for name, placed in placements.items()}
+        spans = {name: simulated(Tasks(costs, placed)).span for name, placed in placements.items()}
+        found, steps = taken(self.judge, estimate, plans, spans)
+        notes = _notes(costs, chains, placements[found], spans)
+        told = {"taken": found, "simulated_steps": steps, "predicted_step_time": spans[found]}
+        return replace(plans[found], notes={**plans[found].notes, **notes, **told})
+
+    def _starts(self, costs: OperatorCosts, rng: np.random.Generator) -> list[list[Placement]]:
+        """Data parallelism (one device where samples do not divide) and a random placement."""
+        found = []
+        if self.starts != "random":
+            found.append(_data_parallel(costs) or _serial(costs))
+        if self.starts != "data_parallel":
+            options = (placements_of(costs, number) for number in range(len(costs.operators)))
+            found.append([choices[int(rng.integers(len(choices)))] for choices in options])
+        return found
+
+
+def _data_parallel(costs: OperatorCosts) -> list[Placement] | None:
+    chosen = costs.data_parallel()
+    if chosen is None:
+        return None
+    return [Placement(choices[index]) for choices, index in zip(costs.choices, chosen, strict=True)]
+
+
+def _serial(costs: OperatorCosts) -> list[Placement]:
+    return [Placement(choices[0]) for choices in costs.choices]
+
+
+def _notes(
+    costs: OperatorCosts, chains: list[Chain], placed: list[Placement], spans: Mapping[str, float]
+) -> dict[str, Any]:
+    return {
+        "serial_time": simulated(Tasks(costs, _serial(costs))).span,
+        "lower_bound": costs.serial_seconds / costs.devices,
+        "data_parallel_time": spans.get(DATA_PARALLEL),
+        "proposals": sum(chain.proposals for chain in chains),
+        "accepted": sum(chain.accepted for chain in chains),
+        "curves": [[list(point) for point in chain.curve[-MOST_POINTS:]] for chain in chains],
+        "placements": [
+            {
+                "operator": operator.name,
+                "division": axes.text(placement.degrees),
+                "devices": list(range(placement.first, placement.first + placement.parts)),
+            }
+            for operator, axes, placement in zip(costs.operators, costs.axes, placed, strict=True)
+            if operator.share
+        ],
+    }

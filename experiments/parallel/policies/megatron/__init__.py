@@ -1,0 +1,92 @@
+"""Megatron-LM: tensor parallelism inside a node, pipelines across nodes, data parallelism with what is left.
+
+"t", "p", "d", "v", "b" and "m" of SC'21 are ``tensor``, ``pipeline``, the devices that remain, ``interleaved``,
+``micro_batch`` and the micro-batches of a pipeline. Sequence parallelism and selective recomputation are those of MLSys'23,
+context parallelism that of Megatron-Core. What a spec leaves open follows SC'21's takeaways: tensor parallelism
+up to the devices of a node, then pipeline stages until the model fits, then data parallelism (section 3), or a search
+over all of them (``strategy = "search"``).
+
+Not reproduced: uneven heads, expert parallelism. Measured runs leave out context parallelism, attention cores that are
+computed again alone, and ZeRO 2 and 3 in pipelines (which Megatron-LM refuses as well).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from experiments.core.errors import BadInput
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware
+from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan
+from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Layout, megatron_plan
+from experiments.parallel.policies.megatron.search import by_rule, search
+from experiments.workloads.layers import LayerGraph
+from experiments.workloads.transformer_layers import OPERATORS
+
+
+@dataclass(frozen=True)
+class Megatron(LivePolicy):
+    """Tensor, sequence, pipeline and data parallelism of a transformer, as chosen by hand, by rule or by search."""
+
+    name: ClassVar[str] = "megatron"
+    layers: ClassVar[str] = OPERATORS
+
+    strategy: str = knob(
+        "rule",
+        "degrees that are left open: by SC'21's rule; or a search over all of them",
+        choices=("rule", "search"),
+    )
+    tensor: int | None = knob(None, "devices that share every layer (t)", low=1, high=1024)
+    pipeline: int | None = knob(None, "devices of a pipeline (p)", low=1, high=4096)
+    interleaved: int = knob(1, "model chunks on each device of a pipeline (v)", low=1, high=256)
+    micro_batch: int = knob(1, "samples of a micro-batch (b)", low=1, high=65536)
+    context: int = knob(1, "devices that share a sequence", low=1, high=1024)
+    sequence_parallel: bool = knob(False, "divide by tokens what tensor parallelism replicates")
+    recompute: str = knob(
+        "none",
+        "computed again: nothing, attention cores, blocks (Megatron-LM's full), everything with the logits",
+        choices=RECOMPUTATION,
+    )
+    zero: int = knob(
+        0, "ZeRO stage among data-parallel devices; 1 is the distributed optimizer", choices=(0, 1, 2, 3)
+    )
+    overlap: bool = knob(True, "tensor-parallel collectives of the backward pass run beside weight gradients")
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        if model.transformer is None:
+            wanted = "a decoder-only transformer's configuration or sheet"
+            raise BadInput("is not known by its sizes", model.name, wanted)
+        if self.strategy == "search":
+            return self._searched(model, cluster, batch, estimate)
+        asked = self.asked()
+        left_open = [name for name in ("tensor", "pipeline") if getattr(self, name) is None]
+        layout = by_rule(estimate, batch, asked, left_open) if left_open else asked
+        return megatron_plan(model, cluster, batch, layout)
+
+    def asked(self) -> Layout:
+        return Layout(
+            tensor=self.tensor or 1,
+            pipeline=self.pipeline or 1,
+            interleaved=self.interleaved,
+            micro_batch=self.micro_batch,
+            context=self.context,
+            sequence=self.sequence_parallel,
+            recompute=self.recompute,
+            zero=self.zero,
+            overlap=self.overlap,
+        )
+
+    def _searched(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        """The degrees that were asked for are not looked at; what the search found stands in the plan's notes."""
+        found = search(estimate, batch, self.asked())
+        plan = megatron_plan(model, cluster, batch, found.best)
+        notes = {
+            "predicted_step_time": found.step_time,
+            "predicted_peak_memory": found.peak_memory,
+            "lower_bound": found.bound,
+            "plans": len(found.plans),
+            "plans_evaluated": found.evaluated,
+            "rejected": found.rejected(),
+        }
+        return replace(plan, notes={**plan.notes, **notes})

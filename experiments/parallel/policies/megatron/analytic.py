@@ -1,0 +1,297 @@
+"""Step time and memory of many Megatron plans at once, in closed form: numpy columns with an entry for each plan.
+
+Source: Narayanan et al., SC'21, section 2.2 (time of a pipeline is that of its slowest stage for every micro-batch and of
+the others once; interleaving shortens filling and draining by v), section 3.3. The rest follows the event simulator:
+1F1B has no slack, so each micro-batch waits for two messages; chunks have. A test holds the two within 2 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.hardware.roofline import memory_rate
+from experiments.parallel.interface import Estimate
+from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Layout
+from experiments.parallel.policies.megatron.costs import Costs, CostTable
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Floats
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Plans: degrees and choices. Every column has shape (plans,); ``recompute`` are places in ``RECOMPUTATION``."""
+
+    tensor: Ints
+    pipeline: Ints
+    replicas: Ints
+    interleaved: Ints
+    micro_batch: Ints
+    context: Ints
+    recompute: Ints
+    zero: Ints
+    sequence: Ints
+    overlap: Ints
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    @property
+    def holders(self) -> Ints:
+        """Devices that hold the same weights: replicas, and the parts of a sequence."""
+        return self.replicas * self.context
+
+    def layout(self, index: int) -> Layout:
+        return Layout(
+            tensor=int(self.tensor[index]),
+            pipeline=int(self.pipeline[index]),
+            interleaved=int(self.interleaved[index]),
+            micro_batch=int(self.micro_batch[index]),
+            context=int(self.context[index]),
+            sequence=bool(self.sequence[index]),
+            recompute=RECOMPUTATION[int(self.recompute[index])],
+            zero=int(self.zero[index]),
+            overlap=bool(self.overlap[index]),
+        )
+
+    @classmethod
+    def of(cls, layouts: Sequence[Layout], devices: int) -> Columns:
+        return cls(
+            *(np.array(column, np.int64) for column in zip(*(_row(x, devices) for x in layouts), strict=True))
+        )
+
+
+def _row(layout: Layout, devices: int) -> tuple[int, ...]:
+    return (
+        layout.tensor,
+        layout.pipeline,
+        layout.replicas(devices),
+        layout.interleaved,
+        layout.micro_batch,
+        layout.context,
+        RECOMPUTATION.index(layout.recompute),
+        layout.zero,
+        int(layout.sequence),
+        int(layout.overlap),
+    )
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Seconds of a step and bytes on the fullest device. Shape (plans,)."""
+
+    step_time: Floats
+    peak_memory: Floats
+
+
+class Analytic:
+    """Closed forms for one model, cluster and batch."""
+
+    def __init__(self, estimate: Estimate, batch: int) -> None:
+        assert estimate.model.transformer is not None
+        self.table, self.estimate, self.batch = CostTable(estimate), estimate, batch
+        self.blocks = estimate.model.transformer.layers
+
+    def figures(self, plans: Columns) -> Figures:
+        gathered = _Gathered(self, plans)
+        return Figures(gathered.step_time(), gathered.peak_memory())
+
+
+class _Gathered:
+    """The costs of each plan as columns, and the formulas over them."""
+
+    def __init__(self, analytic: Analytic, plans: Columns) -> None:
+        self.analytic, self.plans = analytic, plans
+        self.micro_batches = analytic.batch // (plans.replicas * plans.micro_batch)
+        self._place, costs = self._distinct()
+        self._take(costs)
+        self._messages()
+
+    def _distinct(self) -> tuple[Ints, list[Costs]]:
+        """Each plan's place in the list of distinct costs."""
+        plans = self.plans
+        keys = np.stack([plans.tensor, plans.context, plans.sequence, plans.overlap, plans.micro_batch], 1)
+        distinct, first, place = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        table = self.analytic.table
+        costs = [
+            table.costs(plans.layout(int(index)).mesh, int(row[4]))
+            for index, row in zip(first, distinct, strict=True)
+        ]
+        return place.reshape(-1), costs
+
+    def _take(self, costs: list[Costs]) -> None:
+        def column(pick: str, what: str) -> Floats:
+            values = np.array([getattr(getattr(cost, pick), what) for cost in costs])
+            found: Floats = values[self._place]
+            return found
+
+        plans, place = self.plans, self._place
+        self.full, self.selective = plans.recompute >= 2, plans.recompute == 1
+        self.chunk = self.analytic.blocks / (plans.pipeline * plans.interleaved)
+        self.block_forward = column("block", "forward")
+        plain, core = column("block", "backward"), column("core", "again") - column("core", "backward")
+        chosen = np.where(self.selective, plain + core, plain)
+        self.block_backward = np.where(self.full, column("block", "again"), chosen)
+        ends = plans.recompute == 3
+        self.first, self.last = (
+            [
+                column(end, "forward"),
+                np.where(ends, column(end, "again"), column(end, "backward")),
+                column(end, "parameters"),
+                column(end, "kept"),
+            ]
+            for end in ("first", "last")
+        )
+        self.tied = np.where(plans.pipeline > 1, np.array([cost.tied for cost in costs])[place], 0.0)
+        self.last[2] += self.tied
+        self.block_parameters = column("block", "parameters")
+        block_kept, core_kept = column("block", "kept"), column("core", "kept")
+        boundary = np.array([cost.boundary for cost in costs])[place]
+        core_input = np.array([cost.core_input for cost in costs])[place]
+        selective = block_kept - core_kept + core_input
+        self.block_kept = np.where(self.full, boundary, np.where(self.selective, selective, block_kept))
+        self.again_bytes = np.where(self.full, block_kept, np.where(self.selective, core_kept, 0.0))
+        self._ends_again(boundary)
+        self.crossing = np.array([cost.crossing for cost in costs])[place]
+
+    def _ends_again(self, boundary: Floats) -> None:
+        """Where the ends are computed again too, only the input of the last one is kept."""
+        again = self.plans.recompute == 3
+        for end, kept in ((self.first, np.zeros(len(self.plans))), (self.last, boundary)):
+            self.again_bytes = np.where(again, np.maximum(self.again_bytes, end[3]), self.again_bytes)
+            end[3] = np.where(again, kept, end[3])
+
+    def _messages(self) -> None:
+        """A hop to the next stage, and the lines of the exchange among replicas."""
+        plans, table = self.plans, self.analytic.table
+        keys = np.stack([plans.tensor, plans.context, plans.replicas, plans.pipeline > 1], 1)
+        distinct, first, place = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        lines = np.array(
+            [
+                table.lines(plans.layout(int(index)).mesh, int(row[2]), bool(row[3]))
+                for index, row in zip(first, distinct, strict=True)
+            ]
+        )[place.reshape(-1)]
+        # The gradients of a tied table: two of a pair send each other half, twice.
+        size = self.tied * self.analytic.estimate.states.gradient
+        self.tie = np.where(self.tied > 0, 2 * lines[:, 0] + lines[:, 1] * size, 0.0)
+        self.hop = np.where(plans.pipeline > 1, lines[:, 0] + lines[:, 1] * self.crossing, 0.0)
+        self.ring = lines[:, 2], lines[:, 3]
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    def step_time(self) -> Floats:
+        """Micro-batches, the exchange that they do not hide, that of a tied table, the update."""
+        return self._pipeline() + self._exchange() + self.tie + self._update()
+
+    def _pipeline(self) -> Floats:
+        plans, m = self.plans, self.micro_batches
+        chunk = self.chunk * (self.block_forward + self.block_backward)
+        first, last = self.first[0] + self.first[1], self.last[0] + self.last[1]
+        per_device = plans.interleaved * chunk
+        ends = np.where(plans.pipeline == 1, first + last, np.maximum(first, last))
+        transfers = 2 * (plans.pipeline - 1) * self.hop
+        # 1F1B: a stage that is not the last sends and waits for the answer within each period.
+        several = plans.pipeline > 1
+        early = chunk + np.where(plans.pipeline > 1, first, 0) + 2 * self.hop
+        inner = np.where(plans.pipeline > 2, chunk + 2 * self.hop, 0.0)
+        slowest = np.maximum(np.maximum(early, inner), chunk + last)
+        period = np.where(several, slowest, chunk + first + last)
+        plain = (m - 1) * period + plans.pipeline * chunk + first + last + transfers
+        # Chunks: the slowest device works without a pause between filling and draining.
+        filling = (plans.pipeline - 1) * chunk + np.minimum(first, last)
+        looped = m * (per_device + ends) + filling + transfers
+        time = np.where(plans.interleaved > 1, looped, plain)
+        return np.where(plans.zero >= 2, self._sharded(time), time)
+
+    def _bucket(self, kind_bytes: float) -> Floats:
+        """Seconds to gather or to reduce the parameters of one block among replicas."""
+        found: Floats = self.ring[0] + self.ring[1] * self.block_parameters * kind_bytes
+        return np.where(self.plans.holders > 1, found, 0.0)
+
+    def _sharded(self, time: Floats) -> Floats:
+        """ZeRO 2 and 3 exchange each block in every pass, beside the computation of its neighbours."""
+        states, blocks, m = self.analytic.estimate.states, self.chunk, self.micro_batches
+        reduce, gather = self._bucket(states.gradient), self._bucket(states.weight)
+        gather = np.where(self.plans.zero == 3, gather, 0.0)
+        occupied = self.analytic.estimate.occupied
+        forward = np.maximum(self.block_forward + occupied * gather, gather)
+        backward = np.maximum(self.block_backward + occupied * (gather + reduce), gather + reduce)
+        ends = self.first[0] + self.first[1] + self.last[0] + self.last[1]
+        found: Floats = m * (blocks * (forward + backward) + ends) + gather
+        return np.where(self.plans.holders > 1, found, time)
+
+    def _chunk_parameters(self) -> Floats:
+        """Parameters of the first chunk, whose gradients are complete last."""
+        found: Floats = self.chunk * self.block_parameters + self.first[2]
+        return np.where(self.plans.pipeline == 1, found + self.last[2], found)
+
+    def _exchange(self) -> Floats:
+        """Behind the last backward pass: gradients of the first chunk, weights of the whole device."""
+        plans, states = self.plans, self.analytic.estimate.states
+        latency, slope = self.ring
+        reduce = latency + slope * self._chunk_parameters() * states.gradient
+        gather = latency + slope * self._chunk_parameters() * states.weight
+        found = np.select(
+            [plans.zero == 0, plans.zero == 1, plans.zero == 2],
+            [2 * reduce, reduce + plans.interleaved * gather, self._bucket(states.gradient) + gather],
+            self._bucket(states.gradient),
+        )
+        return np.where(plans.holders > 1, found, 0.0)
+
+    def _device_parameters(self) -> Floats:
+        """Of the device that hosts the first chunk."""
+        plans = self.plans
+        inner = self.chunk * plans.interleaved * self.block_parameters + self.first[2]
+        found: Floats = np.where(plans.pipeline == 1, inner + self.last[2], inner)
+        return found
+
+    def _update(self) -> Floats:
+        estimate, plans = self.analytic.estimate, self.plans
+        states = estimate.states
+        traffic = 2 * (states.weight + states.optimizer) + states.gradient
+        owned = self._device_parameters() / np.where(plans.zero > 0, plans.holders, 1)
+        found: Floats = owned * traffic / memory_rate(estimate.devices[0])
+        return found
+
+    # --- memory ---------------------------------------------------------------------------------------------
+
+    def peak_memory(self) -> Floats:
+        """The first device of a pipeline holds most micro-batches, the last the logits."""
+        plans, m = self.plans, self.micro_batches
+        ahead = plans.pipeline - 1
+        looped = np.minimum(2 * ahead + (plans.interleaved - 1) * plans.pipeline + 1, m * plans.interleaved)
+        first_live = np.where(plans.interleaved > 1, looped, np.minimum(plans.pipeline, m))
+        last_live = np.where(
+            plans.interleaved > 1,
+            np.minimum((plans.interleaved - 1) * plans.pipeline + 1, m * plans.interleaved),
+            1,
+        )
+        chunk = self.chunk * self.block_kept
+        masks = self.first[3] * np.minimum(m, np.where(plans.interleaved > 1, plans.pipeline + 1, first_live))
+        alone = np.where(plans.pipeline == 1, self.last[3], 0.0)
+        states = self._states(self._device_parameters())
+        first = states + self._allowed(first_live * chunk + masks + alone + self.again_bytes)
+        inner = self.chunk * plans.interleaved * self.block_parameters + self.last[2]
+        last = self._states(inner) + self._allowed(last_live * chunk + self.last[3] + self.again_bytes)
+        return self.analytic.estimate.reserved_bytes + np.maximum(first, np.where(ahead > 0, last, 0.0))
+
+    def _allowed(self, activations: Floats) -> Floats:
+        found: Floats = activations * (1 + self.analytic.estimate.fragmentation)
+        return found
+
+    def _states(self, parameters: Floats) -> Floats:
+        """Weights, gradients and optimizer state as ZeRO leaves them, and the blocks that it gathers for a while."""
+        plans, states = self.plans, self.analytic.estimate.states
+        parts = [np.where(plans.zero >= stage, plans.holders, 1) for stage in (3, 2, 1)]
+        kept = sum(
+            parameters * size / part
+            for size, part in zip((states.weight, states.gradient, states.optimizer), parts, strict=True)
+        )
+        buckets = np.where(plans.zero == 3, 3 * states.weight, 0.0) + np.where(
+            plans.zero >= 2, 2 * states.gradient, 0.0
+        )
+        found: Floats = kept + np.where(plans.holders > 1, buckets * self.block_parameters, 0.0)
+        return found

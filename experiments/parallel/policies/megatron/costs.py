@@ -1,0 +1,171 @@
+"""What a block, the ends and the messages of a transformer cost under one division of its operators.
+
+The simulator's own figures (``Estimate.pass_seconds``, ``hardware.topology``), summed once for each division and size of
+a micro-batch, so that thousands of plans that share them need not sum them again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.hardware.patterns import PATTERNS
+from experiments.hardware.topology import Flows, Round, Topology
+from experiments.parallel.interface import Collective, Estimate, Sharding
+from experiments.parallel.planning.transformers.plan import block_starts
+from experiments.parallel.planning.transformers.shardings import Mesh, megatron_shardings
+from experiments.workloads.transformer_layers import ATTENTION_CORE
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of some operators on one device, for a micro-batch: seconds of each pass with their collectives, parameters and
+    the bytes kept. ``again`` are the seconds of a backward pass that computes them again.
+    """
+
+    forward: float = 0.0
+    backward: float = 0.0
+    again: float = 0.0
+    parameters: float = 0.0
+    kept: float = 0.0
+
+    def __add__(self, other: Part) -> Part:
+        return Part(
+            self.forward + other.forward,
+            self.backward + other.backward,
+            self.again + other.again,
+            self.parameters + other.parameters,
+            self.kept + other.kept,
+        )
+
+
+@dataclass(frozen=True)
+class Costs:
+    """One division and micro-batch: a block, its attention core, embedding and end.
+
+    ``boundary`` are the bytes of a block's input that a device keeps, ``core_input`` of an attention core's, ``crossing`` those
+    that each of a worker's devices sends to the next stage, ``tied`` the parameters of a copy of the table that the logits read.
+    """
+
+    block: Part
+    core: Part
+    first: Part
+    last: Part
+    boundary: float
+    core_input: float
+    crossing: float
+    tied: float
+
+
+class Lines(NamedTuple):
+    """Seconds of messages as latency + slope x bytes: a hop to the next stage (bytes of each device), and a
+    reduce-scatter or all-gather among replicas and parts of sequences (bytes of the whole vector).
+    """
+
+    hop_latency: float
+    hop_slope: float
+    ring_latency: float
+    ring_slope: float
+
+
+class CostTable:
+    """Costs of ``estimate``'s model on its cluster, found once for each key."""
+
+    def __init__(self, estimate: Estimate) -> None:
+        self.estimate, self.model = estimate, estimate.model
+        self.topology = Topology(estimate.cluster)
+        starts = block_starts(self.model)
+        self._block = range(starts[0], starts[1] if len(starts) > 1 else self._end(starts[0]))
+        self._first, self._last = range(starts[0]), range(self._end(starts[-1]), len(self.model))
+
+    def _end(self, start: int) -> int:
+        names = self.model.layer
+        prefix = names[start].rpartition(".")[0] + "."
+        return next((i for i in range(start, len(names)) if not names[i].startswith(prefix)), len(names))
+
+    @functools.cache  # noqa: B019 - a table lives as long as one search
+    def costs(self, mesh: Mesh, samples: int) -> Costs:
+        layers = [*self._first, *self._block, *self._last]
+        sharded = {s.layer: s for s in megatron_shardings(self.model, mesh, layers)}
+        part = functools.partial(self._part, mesh=mesh, samples=samples, sharded=sharded)
+        core = next(i for i in self._block if self.model.layer[i].endswith(f".{ATTENTION_CORE}"))
+        scale = samples / self.model.batch
+        read = [int(i) for i in self.model.predecessors[core]]
+        start = sharded.get(self._block.start)
+        whole = float(self.model.output_bytes[self._block.stop - 1]) * scale
+        return Costs(
+            block=part(self._block),
+            core=part(range(core, core + 1)),
+            first=part(self._first),
+            last=part(self._last),
+            boundary=whole / (start.activations if start else 1),
+            core_input=float(self.model.output_bytes[read].sum()) * scale / mesh.devices,
+            crossing=whole / mesh.devices,
+            tied=sum(tie[2] for tie in self.model.facts["tied"]) / self.estimate.states.weight / mesh.tensor,
+        )
+
+    def _part(self, layers: Sequence[int], *, mesh: Mesh, samples: int, sharded: dict[int, Sharding]) -> Part:
+        found = Part()
+        for layer in layers:
+            found += self._row(layer, mesh, samples, sharded.get(layer))
+        return found
+
+    def _row(self, layer: int, mesh: Mesh, samples: int, sharding: Sharding | None) -> Part:
+        seconds = self.estimate.pass_seconds(layer, samples, sharding)
+        forward, backward = seconds.forward, seconds.backward + seconds.weight
+        again, parameters, activations = forward + backward, 1.0, 1.0
+        if sharding is not None:
+            both = (*sharding.forward, *sharding.backward)
+            again = self._with(again, both, mesh, samples)
+            forward = self._with(forward, sharding.forward, mesh, samples)
+            backward = self._with(backward, sharding.backward, mesh, samples)
+            parameters, activations = sharding.parameters, sharding.activations
+        kept = float(self.model.stash_bytes[layer]) * samples / self.model.batch / activations
+        owned = float(self.estimate.layer_parameters[layer]) / parameters
+        return Part(forward, backward, again, owned, kept)
+
+    def _with(self, seconds: float, collectives: Sequence[Collective], mesh: Mesh, samples: int) -> float:
+        """Collectives beside the computation hold it up where they take longer; the others follow it.
+
+        Those beside it that use the same channels follow each other.
+        """
+        times = [(c.overlap, self._inside(c, mesh, samples)) for c in collectives]
+        beside = sum(time for overlap, time in times if overlap)
+        return max(seconds, beside) + sum(time for overlap, time in times if not overlap)
+
+    def _inside(self, collective: Collective, mesh: Mesh, samples: int) -> float:
+        return self.collective(
+            collective.kind, collective.groups(range(mesh.devices)), collective.bytes * samples
+        )
+
+    def collective(self, kind: str, groups: Sequence[Sequence[int]], size: float) -> float:
+        """Seconds of ``kind`` by rings in every one of ``groups`` at once."""
+        latency, slope = self._ring(kind, tuple(map(tuple, groups)))
+        return latency + slope * size
+
+    @functools.cache  # noqa: B019
+    def _ring(self, kind: str, groups: tuple[tuple[int, ...], ...]) -> tuple[float, float]:
+        cost = self.topology.cost(PATTERNS[kind]["ring"](np.array(groups), self.topology))
+        return cost.latency, cost.slope
+
+    @functools.cache  # noqa: B019
+    def lines(self, mesh: Mesh, replicas: int, several: bool) -> Lines:
+        """Messages of a division: between stages where there are ``several``, and among those that hold the same weights."""
+        hop = self._hop(mesh.devices, replicas) if several else (0.0, 0.0)
+        groups = [range(place, replicas * mesh.devices, mesh.tensor) for place in range(mesh.tensor)]
+        several_hold = replicas * mesh.context > 1
+        ring = self._ring("reduce_scatter", tuple(map(tuple, groups))) if several_hold else (0.0, 0.0)
+        return Lines(*hop, *ring)
+
+    def _hop(self, devices: int, replicas: int) -> tuple[float, float]:
+        """From one stage to the next, for all replicas that share a node with the first one."""
+        topology = self.topology
+        sources = np.flatnonzero(topology.node[: devices * replicas] == topology.node[0])
+        sources = sources[: max(len(sources) // devices, 1) * devices]
+        targets = sources + devices * replicas
+        cost = topology.cost([Round(1, [Flows(sources, targets, np.ones(len(sources)))])])
+        return cost.latency, cost.slope

@@ -1,0 +1,238 @@
+"""A search over all Megatron plans of a cluster: t x p x d x v x micro-batch x recomputation x ZeRO, in closed form.
+
+Every combination of the candidate degrees is looked at: most are refused by arithmetic alone, the rest evaluated a few
+thousand at a time. The best so far (the incumbent), a lower bound and why each of the others was rejected are kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.core.errors import Infeasible
+from experiments.core.integers import divisors
+from experiments.core.units import human
+from experiments.parallel.interface import Estimate
+from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Layout
+from experiments.parallel.policies.megatron.analytic import Analytic, Columns
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Floats
+from experiments.workloads.transformer import Transformer
+
+#: Why a plan was not chosen, by the number kept for it.
+REASONS = (
+    "chosen",
+    "devices do not divide by tensor x pipeline x context",
+    "heads do not divide by tensor",
+    "blocks do not divide by pipeline x chunks",
+    "chunks need a pipeline",
+    "samples do not divide by replicas x micro-batch",
+    "chunks need micro-batches in whole rounds over the pipeline",
+    "sequence parallelism needs tensor parallelism",
+    "ZeRO 2 and 3 exchange with every micro-batch, which no pipeline hides",
+    "does not fit the devices' memory",
+    "slower than the incumbent",
+)
+CHOSEN, MEMORY, SLOWER = 0, len(REASONS) - 2, len(REASONS) - 1
+#: Plans evaluated between two reports of progress, and the largest micro-batch that is tried.
+CHUNK, LARGEST_MICRO_BATCH = 8192, 64
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found: the incumbent with its predicted figures, and for every plan why it was rejected.
+
+    ``bound`` are the seconds below which no plan can be: all FLOPs of the model at the devices' peak. ``evaluated`` are
+    the plans whose time and memory were computed.
+    """
+
+    best: Layout
+    step_time: float
+    peak_memory: float
+    bound: float
+    plans: Columns
+    reason: Ints
+    evaluated: int
+
+    def rejected(self) -> dict[str, int]:
+        """How many plans were rejected for each reason."""
+        counts = np.bincount(self.reason, minlength=len(REASONS))
+        return {
+            name: int(count)
+            for name, count in zip(REASONS, counts, strict=True)
+            if count and name != REASONS[CHOSEN]
+        }
+
+    def why(self, layout: Layout) -> str:
+        """The reason kept for ``layout``; ``KeyError`` for one that was not a candidate."""
+        columns = (self.plans.tensor, self.plans.pipeline, self.plans.interleaved, self.plans.micro_batch)
+        same = np.logical_and.reduce(
+            [
+                column == value
+                for column, value in zip(
+                    (*columns, self.plans.recompute, self.plans.zero, self.plans.sequence),
+                    (
+                        layout.tensor,
+                        layout.pipeline,
+                        layout.interleaved,
+                        layout.micro_batch,
+                        RECOMPUTATION.index(layout.recompute),
+                        layout.zero,
+                        int(layout.sequence),
+                    ),
+                    strict=True,
+                )
+            ]
+        )
+        places = np.flatnonzero(same)
+        if not len(places):
+            raise KeyError(layout)
+        return REASONS[int(self.reason[places[0]])]
+
+
+def divisors_up_to(most: int, number: int) -> list[int]:
+    """Return the divisors of ``number`` up to ``most``, ascending."""
+    return [part for part in divisors(number) if part <= most]
+
+
+def candidates(estimate: Estimate, batch: int, fixed: Layout) -> Columns:
+    """Every combination: tensor inside a node, a pipeline up to one block a stage, chunks, micro-batches, what is
+    computed again, ZeRO stages, sequence parallelism. Context parallelism and overlap are as ``fixed`` says.
+    """
+    sizes, devices = _sizes(estimate), estimate.cluster.device_count
+    rows = itertools.product(
+        divisors_up_to(estimate.cluster.node.device_count, devices),
+        divisors_up_to(sizes.layers, devices),
+        divisors(sizes.layers),
+        divisors_up_to(LARGEST_MICRO_BATCH, batch),
+        range(len(RECOMPUTATION) - 1),
+        range(4),
+        range(2),
+    )
+    table = np.fromiter(itertools.chain.from_iterable(rows), np.int64).reshape(-1, 7)
+    tensor, pipeline, chunks, micro_batch, recompute, zero, sequence = table.T
+    whole = np.ones(len(table), np.int64)
+    return Columns(
+        tensor=tensor,
+        pipeline=pipeline,
+        replicas=devices // (tensor * pipeline * fixed.context),
+        interleaved=chunks,
+        micro_batch=micro_batch,
+        context=whole * fixed.context,
+        recompute=recompute,
+        zero=zero,
+        sequence=sequence,
+        overlap=whole * fixed.overlap,
+    )
+
+
+def search(estimate: Estimate, batch: int, fixed: Layout = Layout()) -> Found:  # noqa: B008 - frozen
+    """The fastest plan that fits; ``Infeasible`` with the bytes that the leanest one lacks when none does."""
+    plans = candidates(estimate, batch, fixed)
+    reason = _refused(plans, estimate, batch)
+    usable = np.flatnonzero(reason == CHOSEN)
+    time, memory = np.full(len(plans), np.inf), np.full(len(plans), np.inf)
+    analytic = Analytic(estimate, batch)
+    for start in range(0, len(usable), CHUNK):
+        part = usable[start : start + CHUNK]
+        figures = analytic.figures(taken(plans, part))
+        time[part], memory[part] = figures.step_time, figures.peak_memory
+        done = min(start + CHUNK, len(usable))
+        estimate.progress(done / len(usable), f"{done} of {len(usable)} plans evaluated")
+    return _judged(estimate, batch, plans, reason, time, memory)
+
+
+def taken(plans: Columns, places: Sequence[int] | Ints) -> Columns:
+    return Columns(*(getattr(plans, name)[places] for name in Columns.__dataclass_fields__))
+
+
+def _sizes(estimate: Estimate) -> Transformer:
+    assert estimate.model.transformer is not None
+    return estimate.model.transformer
+
+
+def _refused(plans: Columns, estimate: Estimate, batch: int) -> Ints:
+    """For each plan the first rule of arithmetic that it breaks, or 0."""
+    sizes, devices = _sizes(estimate), estimate.cluster.device_count
+    replicas = np.maximum(plans.replicas, 1)
+    micro_batches = batch // (replicas * plans.micro_batch)
+    rules: list[Flags] = [
+        devices % (plans.tensor * plans.pipeline * plans.context) != 0,
+        sizes.heads % plans.tensor != 0,
+        sizes.layers % (plans.pipeline * plans.interleaved) != 0,
+        (plans.interleaved > 1) & (plans.pipeline == 1),
+        batch % (replicas * plans.micro_batch) != 0,
+        (plans.interleaved > 1) & (micro_batches % plans.pipeline != 0),
+        (plans.sequence == 1) & (plans.tensor == 1),
+        (plans.zero >= 2) & (plans.pipeline > 1),
+    ]
+    return np.select(rules, list(range(1, len(rules) + 1)), CHOSEN)
+
+
+def _judged(
+    estimate: Estimate, batch: int, plans: Columns, reason: Ints, time: Floats, memory: Floats
+) -> Found:
+    capacity = min(device.memory_bytes for device in set(estimate.devices))
+    evaluated = int(np.isfinite(time).sum())
+    fits = memory <= capacity
+    if not fits.any():
+        _refuse_all(memory, capacity)
+    best = int(np.argmin(np.where(fits, time, np.inf)))
+    kept = np.where((reason == CHOSEN) & ~fits, MEMORY, reason)
+    kept = np.where((kept == CHOSEN) & (np.arange(len(plans)) != best), SLOWER, kept)
+    model = estimate.model
+    peak = sum(device.peak(estimate.dtype) for device in estimate.devices)
+    return Found(
+        best=plans.layout(best),
+        step_time=float(time[best]),
+        peak_memory=float(memory[best]),
+        bound=model.flops * batch / model.batch / peak,
+        plans=plans,
+        reason=kept,
+        evaluated=evaluated,
+    )
+
+
+def _refuse_all(memory: Floats, capacity: int) -> None:
+    least = float(memory.min())
+    if not np.isfinite(least):
+        raise Infeasible("no combination of degrees divides devices, heads, blocks and samples", "search")
+    missing = least - capacity
+    raise Infeasible(
+        f"the leanest plan needs {human(least, 'bytes')} of {human(capacity, 'bytes')}: {missing:.0f} bytes missing",
+        "search",
+        missing,
+    )
+
+
+def by_rule(estimate: Estimate, batch: int, asked: Layout, open_degrees: Sequence[str]) -> Layout:
+    """SC'21's takeaways for the degrees that are left open: as little tensor parallelism as fits, at most a node of it,
+    then as few pipeline stages as fit; the devices that remain are replicas. The last that divides where none fits.
+    """
+    sizes, devices = _sizes(estimate), estimate.cluster.device_count
+    tensors = divisors_up_to(estimate.cluster.node.device_count, sizes.heads)
+    tensors = tensors if "tensor" in open_degrees else [asked.tensor]
+    pipelines = divisors(sizes.layers) if "pipeline" in open_degrees else [asked.pipeline]
+    order = [(t, 1) for t in tensors if 1 in pipelines]
+    order += [(tensors[-1], p) for p in pipelines if p > 1]
+    choices = [replace(asked, tensor=t, pipeline=p) for t, p in order]
+    choices = [choice for choice in choices if _divides(choice, devices, batch)]
+    if not choices:
+        return asked
+    figures = Analytic(estimate, batch).figures(Columns.of(choices, devices))
+    fits = np.flatnonzero(figures.peak_memory <= estimate.devices[0].memory_bytes)
+    return choices[int(fits[0])] if len(fits) else choices[-1]
+
+
+def _divides(layout: Layout, devices: int, batch: int) -> bool:
+    whole = layout.mesh.devices * layout.pipeline
+    if devices % whole or batch % (devices // whole * layout.micro_batch):
+        return False
+    micro_batches = batch // (devices // whole * layout.micro_batch)
+    return layout.interleaved == 1 or (layout.pipeline > 1 and micro_batches % layout.pipeline == 0)

@@ -1,0 +1,168 @@
+"""Tofu (Wang, Huang and Li, EuroSys'19): every tensor and operator of the training graph divided among all devices.
+
+Followed: section 3 and 4 (partition-n-reduce from an operator's description, see ``partition_n_reduce``), section 5 (coarsening,
+dynamic program, recursion over the factors of the number of devices, see ``recursive_partition``). What is least is
+the bytes moved, of forward and backward operators together. Early steps of the recursion, whose groups are largest, go over
+the slow links: nodes first, then the devices of a node.
+
+Left open by the paper: tensors that no axis divides (here every worker has a copy), strategies whose parts are unequal (not
+used), and links that differ (bytes are counted alike). The description of an operator is its loops over named dimensions, as
+far as the model tells them; an operator without any is divided by samples. Not reproduced: the order of kernels in a worker's
+own memory plan, which the paper keeps by control dependencies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from experiments.core.integers import prime_factors
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware
+from experiments.parallel.interface import (
+    PER_PASS,
+    Collective,
+    Estimate,
+    ParallelPlan,
+    ParallelPolicy,
+    Sharding,
+)
+from experiments.parallel.planning.operators.operators import operators_of
+from experiments.parallel.planning.operators.sharded_plan import CARRIED, one_group_plan, parts_together
+from experiments.parallel.planning.operators.wires import Wires
+from experiments.parallel.policies.tofu.partition_n_reduce import COPIED
+from experiments.parallel.policies.tofu.recursive_partition import (
+    Split,
+    TrainingGraph,
+    recursion,
+)
+from experiments.workloads.layers import LayerGraph
+
+
+@dataclass(frozen=True)
+class Tofu(ParallelPolicy):
+    """Layouts of all tensors with the fewest bytes moved, one split after another until every device has a part."""
+
+    name: ClassVar[str] = "tofu"
+
+    slow_links_first: bool = knob(
+        True, "the first splits go across nodes (else across the devices of a node)"
+    )
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        operators = operators_of(model, batch)
+        counted = "batch" not in model.facts or model.facts["batch"] is not None
+        graph = TrainingGraph(operators, counted)
+        splits = recursion(graph, self._factors(cluster))
+        wires = Wires(cluster)
+        found = _Divided(graph, splits, wires.devices, self.slow_links_first)
+        shardings = [found.sharding(layer) for layer in range(len(model))]
+        notes = _notes(estimate, batch, graph, splits, shardings, wires)
+        return one_group_plan(wires.devices, len(model), batch, shardings, notes)
+
+    def _factors(self, cluster: Hardware) -> list[int]:
+        """Of the nodes, then of the devices of one (the other way round where fast links come first)."""
+        inside = math.gcd(*(node.device_count for node in cluster.nodes))
+        levels = [prime_factors(cluster.device_count // inside), prime_factors(inside)]
+        return [factor for level in (levels if self.slow_links_first else levels[::-1]) for factor in level]
+
+
+class _Divided:
+    """What the splits mean for each layer."""
+
+    def __init__(
+        self, graph: TrainingGraph, splits: Sequence[Split], devices: int, outer_first: bool
+    ) -> None:
+        self.graph, self.splits, self.devices = graph, splits, devices
+        self._outer_first = outer_first
+        self._members: dict[int, list[int]] = defaultdict(list)
+        for number, operator in enumerate(graph.operators):
+            self._members[operator.layer].append(number)
+
+    def sharding(self, layer: int) -> Sharding:
+        inside = self._members[layer]
+        operators = [self.graph.operators[number] for number in inside]
+        outputs = [self.pieces(self.graph.tensors[number][0]) for number in inside]
+        held = [
+            (operand.bytes, self.pieces(self.graph.tensors[number][access]))
+            for number in inside
+            for access, operand in enumerate(self.graph.operators[number].operands, 1)
+            if operand.parameter >= 0
+        ]
+        return Sharding(
+            layer=layer,
+            axis=" | ".join(dict.fromkeys(self._loops(number) for number in inside)),
+            compute=parts_together((o.share, self._parts(n)) for n, o in zip(inside, operators, strict=True)),
+            parameters=parts_together(held),
+            activations=parts_together((o.stash_bytes, p) for o, p in zip(operators, outputs, strict=True)),
+            forward=tuple(self._collectives(inside, backward=False)),
+            backward=tuple(self._collectives(inside, backward=True)),
+        )
+
+    def pieces(self, tensor: int) -> int:
+        return math.prod(split.workers for split in self.splits if split.layouts[tensor] != COPIED)
+
+    def _parts(self, number: int) -> int:
+        return math.prod(split.workers for split in self.splits if split.loops[number, 0])
+
+    def _loops(self, number: int) -> str:
+        """The loop of the forward operator that each split divides."""
+        return ", ".join(split.loops[number, 0] or "whole" for split in self.splits)
+
+    def _collectives(self, inside: Sequence[int], backward: bool) -> list[Collective]:
+        """Of all kernels of one pass, for each split: what is fetched, and what is sent to reduce or lay out results."""
+        found = []
+        for split in self.splits:
+            fetched = sent = 0.0
+            for number in inside:
+                for index, kernel in enumerate(self.graph.kernels[number]):
+                    if kernel.backward == backward:
+                        fetched += split.moves[number, index].fetched
+                        sent += split.moves[number, index].sent
+            found += [
+                self._collective("all_to_all", split, fetched),
+                self._collective("reduce_scatter", split, sent),
+            ]
+        return [collective for collective in found if collective.bytes]
+
+    def _collective(self, kind: str, split: Split, moved: float) -> Collective:
+        """``moved`` bytes of one group are shared by its devices; a ring carries (n - 1) / n of a vector."""
+        each = moved * split.groups / self.devices
+        inner = self.devices // (split.groups * split.workers)
+        stride = inner if self._outer_first else split.groups
+        return Collective(
+            kind, each * split.workers / (split.workers - 1), split.workers, stride, per=PER_PASS
+        )
+
+
+def _notes(
+    estimate: Estimate,
+    batch: int,
+    graph: TrainingGraph,
+    splits: Sequence[Split],
+    shardings: Sequence[Sharding],
+    wires: Wires,
+) -> dict[str, Any]:
+    """Predicted bytes by split and seconds a step, and what the search looked at."""
+    slowdown = max(estimate.slowdown(device) for device in range(wires.devices))
+    seconds = estimate.layer_seconds * batch * slowdown
+    compute = sum(float(seconds[s.layer]) / s.compute for s in shardings)
+    moving = sum(wires.seconds(c) for s in shardings for c in (*s.forward, *s.backward))
+    return {
+        "predicted_step_time": compute + moving,
+        "predicted_bytes": sum(split.total for split in splits),
+        "bytes_by_split": [split.total for split in splits],
+        "factors": [split.workers for split in splits],
+        "serial_time": float(seconds.sum()),
+        "lower_bound": float(seconds.sum()) / wires.devices,
+        "operators": len(graph.operators),
+        "kernels": sum(map(len, graph.kernels)),
+        "tensors_after_coarsening": len(graph.sizes),
+        "tensors_copied": sum(all(s.layouts[t] == COPIED for s in splits) for t in range(len(graph.sizes)))
+        if splits
+        else 0,
+        "simulation": CARRIED,
+    }

@@ -1,0 +1,174 @@
+"""Tutel (Hwang et al., MLSys'23): experts whose parallelism, pipelining and all-to-all follow the load.
+
+Followed: weights of experts are always divided among all devices, so that every degree r starts from one layout (r = 0:
+weights are gathered and tokens stay; r = 1: tokens go to one device of those that share an expert, which gather it; r = all
+of them: tokens go to all, each with its part); all-to-all in chunks beside the experts; all-to-all on two levels. For the
+capacity of the run each combination is tried once, as the paper measures unseen ones, here in the simulator; ``rule`` is
+the open implementation's rule instead.
+
+Left open by the paper: the order in which combinations are tried (all are). Not reproduced: the choice anew in each
+iteration (a plan is one step of one capacity), and the memory of gathered experts while they are used. Layers
+between are data-parallel over all devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from experiments.core.errors import BadInput
+from experiments.core.knobs import knob
+from experiments.core.units import DTYPE_BYTES
+from experiments.hardware import Hardware
+from experiments.parallel.interface import (
+    Collective,
+    Estimate,
+    ParallelPlan,
+    ParallelPolicy,
+    Sharding,
+    whole_share,
+)
+from experiments.parallel.planning.operators.sharded_plan import one_group_plan
+from experiments.parallel.planning.operators.wires import Wires
+from experiments.parallel.policies.tutel.experts import (
+    Choice,
+    Exchanges,
+    MoeLayer,
+    hidden_share,
+    moe_layers,
+    rule_of_thumb,
+    sharing,
+    split,
+    valid_degrees,
+)
+from experiments.workloads.layers import LayerGraph
+from experiments.workloads.step import Floats
+
+CHUNKS = (1, 2, 4, 8)
+MODES = ("adaptive", "rule", "data", "expert", "expert_and_model")
+
+
+@dataclass(frozen=True)
+class Tutel(ParallelPolicy):
+    """Degree of parallelism inside experts, chunks of the all-to-all and its levels, by what the load makes fastest."""
+
+    name: ClassVar[str] = "tutel"
+
+    parallelism: str = knob("adaptive", "how devices share an expert", choices=MODES)
+    chunks: int | None = knob(None, "chunks of the all-to-all; empty: the fastest", low=1, high=64)
+    two_level: bool | None = knob(None, "all-to-all inside nodes first; empty: the faster")
+    capacity: float = knob(1.0, "tokens that experts take, times the model's own", low=0.01, high=64.0)
+    imbalance: float = knob(1.0, "load of the fullest expert over the mean", low=1.0, high=1000.0)
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        whole_share(batch, cluster.device_count, "samples", "options.batch")
+        wires = Wires(cluster)
+        if wires.uneven:
+            raise BadInput("nodes differ in their devices", "hardware", "equal nodes")
+        layers = moe_layers(model)
+        layout = _Layout(self, model, layers, batch, estimate, wires)
+        choices = list(self._choices(layers, layout, cluster))
+        times = {}
+        for index, choice in enumerate(choices):
+            times[choice] = estimate.evaluate(layout.plan(choice, {})).step_time if len(choices) > 1 else 0.0
+            estimate.progress((index + 1) / len(choices), f"combination {index + 1} of {len(choices)}")
+        best = min(choices, key=lambda choice: times[choice])
+        notes = {
+            "degree": best.degree,
+            "chunks": best.chunks,
+            "two_level": best.two_level,
+            "sharing": layout.sharing,
+            "combinations": [
+                {"degree": c.degree, "chunks": c.chunks, "two_level": c.two_level, "step_time": times[c]}
+                for c in choices
+            ],
+        }
+        return replace(layout.plan(best, notes), synchronisation=self.sync())
+
+    def _choices(self, layers: tuple[MoeLayer, ...], layout: _Layout, cluster: Hardware) -> Iterator[Choice]:
+        for degree in self._degrees(layers, layout):
+            moves = degree > 0 and cluster.device_count > 1
+            chunks = (self.chunks,) if self.chunks else CHUNKS
+            levels = (False, True) if self.two_level is None else (self.two_level,)
+            for count in chunks if moves else chunks[:1]:
+                for level in levels if moves and cluster.node_count > 1 else levels[:1]:
+                    yield Choice(degree, count, level)
+
+    def _degrees(self, layers: tuple[MoeLayer, ...], layout: _Layout) -> list[int]:
+        shared = layout.sharing
+        if self.parallelism == "rule":
+            size = DTYPE_BYTES[layout.estimate.dtype]
+            first = layers[0]
+            tokens = first.dispatched * self.capacity * layout.batch / layout.wires.devices / size
+            return [rule_of_thumb(tokens, first.parameter_bytes / first.experts / size, shared)]
+        fixed = {"data": [0], "expert": [1], "expert_and_model": [shared]}
+        return fixed.get(self.parallelism, valid_degrees(shared))
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Turns a choice, the same for every layer of experts, into a plan."""
+
+    policy: Tutel
+    model: LayerGraph
+    layers: tuple[MoeLayer, ...]
+    batch: int
+    estimate: Estimate
+    wires: Wires
+
+    @property
+    def sharing(self) -> int:
+        """Devices that share an expert of the first MoE layer."""
+        return sharing(self.layers[0].experts, self.wires.devices, self.model.name)
+
+    def plan(self, choice: Choice, notes: dict[str, Any]) -> ParallelPlan:
+        moe = {layer.layer: layer for layer in self.layers}
+        shardings = [
+            self._experts(moe[layer], choice) if layer in moe else self._dense(layer)
+            for layer in range(len(self.model))
+        ]
+        return one_group_plan(self.wires.devices, len(self.model), self.batch, shardings, notes)
+
+    def _dense(self, layer: int) -> Sharding:
+        gradient = float(self.estimate.layer_parameters[layer]) * self.estimate.states.gradient
+        reduced = (Collective("all_reduce", gradient, per="step"),) if gradient else ()
+        return Sharding(layer, "batch", self.wires.devices, 1, self.wires.devices, (), reduced)
+
+    def _experts(self, layer: MoeLayer, choice: Choice) -> Sharding:
+        """Parameters beside the experts' (attention, gate) are on every device."""
+        devices = self.wires.devices
+        parameters = float(self.model.parameter_bytes[layer.layer])
+        dense = max(0.0, parameters - layer.parameter_bytes)
+        kept = dense + layer.parameter_bytes / devices
+        slower = 1 - layer.share + layer.share * self.policy.imbalance
+        exchanges = Exchanges(devices, self.wires.per_node)
+        tokens = exchanges.tokens(layer, choice, self.policy.capacity)
+        weights = exchanges.weights(layer, choice)
+        scale = self.estimate.states.gradient / self.estimate.states.weight
+        reduced = [replace(c, kind="reduce_scatter", bytes=c.bytes * scale) for c in weights]
+        dense_reduced = [Collective("all_reduce", dense * scale, per="step")] if dense and devices > 1 else []
+        return Sharding(
+            layer=layer.layer,
+            axis=f"expert r={choice.degree}",
+            compute=devices / slower,
+            parameters=parameters / kept if kept else 1,
+            activations=devices,
+            forward=(*weights, *self._both_ways(layer, choice, tokens, self.model.forward_seconds)),
+            backward=(
+                *weights,
+                *self._both_ways(layer, choice, tokens, self.model.backward_seconds),
+                *reduced,
+                *dense_reduced,
+            ),
+        )
+
+    def _both_ways(
+        self, layer: MoeLayer, choice: Choice, tokens: tuple[Collective, ...], seconds: Floats
+    ) -> tuple[Collective, ...]:
+        """Dispatch and combination in one pass, as far as they hide behind the experts."""
+        exchange = 2 * sum(self.wires.seconds(replace(c, bytes=c.bytes * self.batch)) for c in tokens)
+        mine = float(seconds[layer.layer]) / self.model.batch * self.batch / self.wires.devices
+        compute = mine * layer.share * self.policy.imbalance
+        hidden = hidden_share(exchange, compute, choice.chunks)
+        return split((*tokens, *tokens), hidden)

@@ -1,0 +1,153 @@
+"""Whale (Jia et al., ATC'22): hardware-aware load balance over devices that differ.
+
+Followed: section 3.3. ``replicate`` gives each device samples in proportion to its FLOP/s, then moves samples off devices
+whose memory they overflow. ``pipeline`` gives early stages, which hold most micro-batches in 1F1B, the devices with most
+memory, cuts the layers in proportion to speed, then moves layers off stages that overflow. Devices that a pipeline leaves
+over replicate it.
+
+Left open by the paper: rounding (largest remainder), and the chunk that moves (a sample, a layer). A gradient's mean weights
+replicas by their samples; that takes no time and is not seen here. Not reproduced: ``split`` with uneven slices, bridge
+layers between task graphs (what crosses stages is sent as it is), and choosing task graphs, which the paper leaves to
+annotations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.core.errors import BadInput
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware
+from experiments.parallel.interface import (
+    BACKWARD,
+    FORWARD,
+    Estimate,
+    ParallelPlan,
+    ParallelPolicy,
+    Slice,
+    Slot,
+    Stage,
+    Worker,
+    whole_share,
+)
+from experiments.parallel.planning.stages.one_by_one import replica_order
+from experiments.parallel.policies.whale.uneven import (
+    cut_within_memory,
+    proportional,
+    proportional_cut,
+    within_memory,
+)
+from experiments.workloads.layers import LayerGraph
+
+
+@dataclass(frozen=True)
+class Whale(ParallelPolicy):
+    """Samples or layers in proportion to each device's speed, within each device's memory."""
+
+    name: ClassVar[str] = "whale"
+
+    strategy: str = knob(
+        "replicate", "what the devices share: samples or layers", choices=("replicate", "pipeline")
+    )
+    stages: int | None = knob(
+        None, "devices of a pipeline; empty: all, or one for every layer", low=1, high=4096
+    )
+    micro_batches: int = knob(8, "micro-batches of each pipeline in a step", low=1, high=65536)
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        if self.strategy == "replicate":
+            return self._replicate(model, cluster, batch, estimate)
+        return self._pipeline(model, cluster, batch, estimate)
+
+    def _replicate(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate
+    ) -> ParallelPlan:
+        devices = range(cluster.device_count)
+        speeds = [1 / estimate.slowdown(device) for device in devices]
+        states = float(estimate.layer_parameters.sum()) * estimate.states.total
+        sample = float(model.stash_bytes.sum()) / model.batch
+        by_speed = proportional(batch, speeds)
+        shares = within_memory(
+            by_speed,
+            speeds,
+            lambda device, share: states + share * sample,
+            [float(device.memory_bytes) for device in estimate.devices],
+        )
+        used = [device for device in devices if shares[device]]
+        orders = [(Slot(FORWARD, i, 0), Slot(BACKWARD, i, 0)) for i in range(len(used))]
+        return ParallelPlan(
+            batch=batch,
+            micro_batches=len(used),
+            mesh=(("data", len(used)),),
+            stages=(Stage(0, len(model), tuple(range(len(used)))),),
+            workers=tuple(Worker((device,), order) for device, order in zip(used, orders, strict=True)),
+            synchronisation=self.sync(),
+            slices=tuple(Slice(shares[device], 0, 1) for device in used),
+            notes={"samples": shares, "samples_by_speed": by_speed, "speeds": speeds},
+        )
+
+    def _pipeline(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        count = min(cluster.device_count, len(model)) if self.stages is None else self.stages
+        if count > len(model):
+            raise BadInput(
+                f"{len(model)} layers cannot make {count} stages", "knobs.stages", f"at most {len(model)}"
+            )
+        pipelines = whole_share(cluster.device_count, count, "devices", "knobs.stages")
+        samples = whole_share(batch, pipelines * self.micro_batches, "samples", "knobs.micro_batches")
+        groups = _by_memory(estimate, count, pipelines)
+        ends = self._cut(model, estimate, groups, samples)
+        workers = tuple(
+            Worker((device,), self._order(stage, replica, pipelines, count))
+            for stage, group in enumerate(groups)
+            for replica, device in enumerate(group)
+        )
+        stages = tuple(
+            Stage(begin, end, tuple(range(stage * pipelines, (stage + 1) * pipelines)))
+            for stage, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
+        )
+        return ParallelPlan(
+            batch=batch,
+            micro_batches=pipelines * self.micro_batches,
+            mesh=(("pipeline", count), ("data", pipelines)),
+            stages=stages,
+            workers=workers,
+            synchronisation=self.sync(),
+            notes={
+                "layers": [stage.end - stage.begin for stage in stages],
+                "devices": [list(g) for g in groups],
+            },
+        )
+
+    def _order(self, stage: int, replica: int, pipelines: int, count: int) -> tuple[Slot, ...]:
+        return replica_order(stage, replica, pipelines, count - stage, pipelines * self.micro_batches)
+
+    def _cut(
+        self, model: LayerGraph, estimate: Estimate, groups: Sequence[Sequence[int]], samples: int
+    ) -> list[int]:
+        """Ends of the stages; the slowest and the smallest device of a stage set its pace and room."""
+        speeds = [1 / max(map(estimate.slowdown, group)) for group in groups]
+        costs = estimate.layer_seconds.tolist()
+        parameters, stash = estimate.layer_parameters, model.stash_bytes / model.batch * samples
+
+        def needed(stage: int, begin: int, end: int) -> float:
+            held = min(len(groups) - stage, self.micro_batches)
+            states = estimate.states.total * float(parameters[begin:end].sum())
+            return states + held * float(stash[begin:end].sum())
+
+        return cut_within_memory(
+            proportional_cut(costs, speeds),
+            lambda stage, begin, end: sum(costs[begin:end]) / speeds[stage],
+            needed,
+            [min(float(estimate.devices[device].memory_bytes) for device in group) for group in groups],
+        )
+
+
+def _by_memory(estimate: Estimate, stages: int, pipelines: int) -> list[list[int]]:
+    """Devices for each stage, most memory first, then the faster; the cluster's order among equals."""
+    order = sorted(
+        range(len(estimate.devices)),
+        key=lambda device: (-estimate.devices[device].memory_bytes, estimate.slowdown(device), device),
+    )
+    return [order[stage * pipelines : (stage + 1) * pipelines] for stage in range(stages)]

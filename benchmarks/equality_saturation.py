@@ -22,11 +22,11 @@ from experiments.compilation.interface import Graph, Rewritten, Workbench
 from experiments.compilation.live.costs import Bench, Roofline
 from experiments.compilation.live.graphs import graph_of
 from experiments.compilation.live.types import Inference
-from experiments.compilation.rules.optimise import optimised, rulebook
-from experiments.compilation.rules.search import Limits
-from experiments.compilation.rules.standard import standard_verdicts
-from experiments.compilation.saturation.optimise import saturated
-from experiments.compilation.saturation.saturate import Bounds
+from experiments.compilation.planning.substitutions.optimise import optimised, rulebook
+from experiments.compilation.planning.substitutions.search import Limits
+from experiments.compilation.planning.substitutions.standard import standard_verdicts
+from experiments.compilation.policies.egglog.optimise import saturated
+from experiments.compilation.policies.egglog.saturate import Bounds
 from experiments.core.progress import silent
 from experiments.core.spec import WorkloadOptions
 from experiments.hardware import resolve

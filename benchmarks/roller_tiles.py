@@ -29,17 +29,17 @@ from scipy.stats import spearmanr
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from experiments.compilation.kernels import operators
-from experiments.compilation.kernels.architecture import Architecture, architecture
-from experiments.compilation.kernels.construction import construct
-from experiments.compilation.kernels.enumeration import enumerate_all
-from experiments.compilation.kernels.expression import Expression
-from experiments.compilation.kernels.from_list import expression
-from experiments.compilation.kernels.group_tile import least_seconds
-from experiments.compilation.kernels.micro_model import estimate
-from experiments.compilation.kernels.propagation import group_of
-from experiments.compilation.kernels.rolled import tiled_form
-from experiments.compilation.kernels.tile_graph import independent
+from benchmarks.oracles.enumeration import enumerate_all
+from experiments.compilation.planning.tiles import operators
+from experiments.compilation.planning.tiles.architecture import Architecture, architecture
+from experiments.compilation.planning.tiles.expression import Expression
+from experiments.compilation.planning.tiles.from_list import expression
+from experiments.compilation.planning.tiles.group_tile import least_seconds
+from experiments.compilation.planning.tiles.propagation import group_of
+from experiments.compilation.planning.tiles.tile_graph import independent
+from experiments.compilation.policies.roller.construction import construct
+from experiments.compilation.policies.roller.micro_model import estimate
+from experiments.compilation.policies.roller.rolled import tiled_form
 from experiments.core.spec import WorkloadOptions
 from experiments.hardware.specs import resolve
 from experiments.readers.base import open_file

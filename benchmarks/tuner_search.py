@@ -26,11 +26,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from experiments.compilation.interface.tuning import TuningPolicy, TuningTask
+from experiments.compilation.planning.tuning.random_search import RandomTuner
+from experiments.compilation.planning.tuning.replay import replay_of
+from experiments.compilation.planning.tuning.session import SHARES, History, Measure, trials_to, tune
 from experiments.compilation.policies.ansor import Ansor
 from experiments.compilation.policies.autotvm import AutoTvm
-from experiments.compilation.tuning.random_search import RandomTuner
-from experiments.compilation.tuning.replay import replay_of
-from experiments.compilation.tuning.session import SHARES, History, Measure, trials_to, tune
 from experiments.core.progress import Bar, Progress, silent
 from experiments.core.spec import WorkloadOptions, load_workload
 from experiments.readers.base import open_file

@@ -20,16 +20,16 @@ from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from experiments.compilation.kernels import operators
-from experiments.compilation.kernels.architecture import Architecture, architecture
-from experiments.compilation.kernels.connection import Welding
-from experiments.compilation.kernels.examples import EXAMPLES
-from experiments.compilation.kernels.expression import Expression
-from experiments.compilation.kernels.group_tile import evaluate
-from experiments.compilation.kernels.partitions import best_partition
-from experiments.compilation.kernels.propagation import group_of
-from experiments.compilation.kernels.tile_graph import TileGraph, independent
-from experiments.compilation.kernels.tile_search import axis_sizes, first_steps, search
+from benchmarks.oracles.examples import EXAMPLES
+from benchmarks.oracles.partitions import best_partition
+from experiments.compilation.planning.tiles import operators
+from experiments.compilation.planning.tiles.architecture import Architecture, architecture
+from experiments.compilation.planning.tiles.expression import Expression
+from experiments.compilation.planning.tiles.group_tile import evaluate
+from experiments.compilation.planning.tiles.propagation import group_of
+from experiments.compilation.planning.tiles.tile_graph import TileGraph, independent
+from experiments.compilation.policies.welder.connection import Welding
+from experiments.compilation.policies.welder.tile_search import axis_sizes, first_steps, search
 from experiments.hardware.specs import resolve
 
 OPERATORS: dict[str, Expression] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.commands.output import json_option, write_json
-from experiments.compilation.rules.verdicts import counted, verdicts
+from experiments.compilation.planning.substitutions.verdicts import counted, verdicts
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.readers.base import doubts_beside, looks_beside

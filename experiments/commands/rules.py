@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from experiments.commands.output import progress_of, progress_option
-from experiments.compilation.rules.generated import DEPTH, judged, written
-from experiments.compilation.rules.generator import VOCABULARIES
-from experiments.compilation.rules.verdicts import counted
+from experiments.compilation.planning.substitutions.generated import DEPTH, judged, written
+from experiments.compilation.planning.substitutions.generator import VOCABULARIES
+from experiments.compilation.planning.substitutions.verdicts import counted
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from experiments.compilation.planning.launches import LaunchPolicy, times
+from experiments.compilation.interface.launches import LaunchPolicy, times
 from experiments.core import registry
 from experiments.core.errors import BadInput, LabError
 from experiments.core.policy import Policy

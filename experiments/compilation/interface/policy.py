@@ -122,7 +122,7 @@ class Workbench(Protocol):
         ...
 
     def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> Seen:
-        """Ranges of results of the original graph over ``batches`` batches, by a rule of ``numerics.calibration``."""
+        """Ranges of results of the original graph over ``batches`` batches, by a rule of ``planning.numerics.calibration``."""
         ...
 
 

@@ -1,7 +1,7 @@
 """An approximation held to what it says, and what it costs: bytes, errors, agreement, loss.
 
 Weights that were kept in fewer bits first: what runs must agree with a model that has their values as closely as any
-rewrite must. For our own codes ``numerics.quantization`` works these values out by another path, so a wrong axis, scale
+rewrite must. For our own codes ``planning.numerics.quantization`` works these values out by another path, so a wrong axis, scale
 or zero point is rejected however coarse the codes are; a library's are read back from it and held to the noise that
 rounding to nearest makes. How far the values are from the original's is then reported, not judged. A graph with casts
 must be the original's equal without them, and is then compared beside torch's own autocast.
@@ -25,8 +25,8 @@ from experiments.compilation.live.kept_weights import KeptWeight, channel_sqnr, 
 from experiments.compilation.live.lower import lower, parameters_of
 from experiments.compilation.live.training_curve import trained_beside
 from experiments.compilation.live.verify import Verification, unfriendly, verify
-from experiments.compilation.numerics.quantization import Scheme, quantize
-from experiments.compilation.numerics.widened import widened
+from experiments.compilation.planning.numerics.quantization import Scheme, quantize
+from experiments.compilation.planning.numerics.widened import widened
 
 #: Unfriendly inputs that are distributed as calibration's were.
 LIKE_CALIBRATION = ("as given", "shuffled")

@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from experiments.compilation.interface import Ref, Seen
 from experiments.compilation.live.backends.base import Inputs, Task
 from experiments.compilation.live.batches import Batches
-from experiments.compilation.numerics.calibration import Observer, observer
+from experiments.compilation.planning.numerics.calibration import Observer, observer
 
 #: Batches are known by their seeds: the first of calibration, counted from the task's own.
 FIRST_SEED = 1_000

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from experiments.compilation.live.backends.base import Compiled, Inputs, Task
 from experiments.compilation.live.batches import Batches
 from experiments.compilation.live.kept_weights import finite
-from experiments.compilation.numerics.quantization import decibels
+from experiments.compilation.planning.numerics.quantization import decibels
 from experiments.models.model import Objective
 
 #: Batches that outputs are compared on, known by their seeds; calibration sees others.

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from experiments.compilation.numerics.bounds import ROUNDOFF
-from experiments.compilation.numerics.quantization import Scheme, decibels, quantize, sqnr
+from experiments.compilation.planning.numerics.bounds import ROUNDOFF
+from experiments.compilation.planning.numerics.quantization import Scheme, decibels, quantize, sqnr
 
 #: JSON knows no infinity: exact is said as 300 dB.
 EXACT = 300.0

@@ -18,7 +18,6 @@ from experiments.compilation.interface import (
     violations,
 )
 from experiments.compilation.interface.control import ControlPolicy
-from experiments.compilation.kernels.plan import TilePolicy
 from experiments.compilation.live import approximation, backends, control, tiles
 from experiments.compilation.live.backends.base import Compiled, Task, clocked
 from experiments.compilation.live.calibration import Calibrator
@@ -29,6 +28,7 @@ from experiments.compilation.live.prepared import prepare
 from experiments.compilation.live.timing import Comparison, compare
 from experiments.compilation.live.types import Inference
 from experiments.compilation.live.verify import Verification, verify
+from experiments.compilation.planning.tiles.plan import TilePolicy
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.hardware.parts import Device

@@ -8,11 +8,11 @@ from __future__ import annotations
 import torch
 
 from experiments.compilation.interface import Graph, Node, Recipe
-from experiments.compilation.kernels.architecture import Architecture, architecture
-from experiments.compilation.kernels.from_graph import translate
-from experiments.compilation.kernels.launch_blocks import launch_blocks
-from experiments.compilation.kernels.plan import TilePolicy
 from experiments.compilation.live.backends.base import Task, unsupported
+from experiments.compilation.planning.tiles.architecture import Architecture, architecture
+from experiments.compilation.planning.tiles.from_graph import translate
+from experiments.compilation.planning.tiles.launch_blocks import launch_blocks
+from experiments.compilation.planning.tiles.plan import TilePolicy
 from experiments.core.progress import Progress, silent
 from experiments.hardware import library
 from experiments.hardware.parts import Device

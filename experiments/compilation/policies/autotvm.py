@@ -28,9 +28,9 @@ from experiments.compilation.interface.tuning import (
     TuningPolicy,
     TuningTask,
 )
-from experiments.compilation.tuning import features, trees
-from experiments.compilation.tuning.annealing import Annealing, anneal, diverse
-from experiments.compilation.tuning.random_search import RandomTuner
+from experiments.compilation.planning.tuning import features, trees
+from experiments.compilation.planning.tuning.annealing import Annealing, anneal, diverse
+from experiments.compilation.planning.tuning.random_search import RandomTuner
 from experiments.core.knobs import knob
 
 #: Records of earlier tasks below which there is no model of them, and the say below which that model is dropped.

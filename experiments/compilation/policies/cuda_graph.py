@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.compilation.interface import Graph, Recipe
-from experiments.compilation.planning.launches import LaunchPolicy
+from experiments.compilation.interface.launches import LaunchPolicy
 from experiments.core.knobs import knob
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.compilation.interface import Graph, Recipe, RecipePolicy
-from experiments.compilation.planning.buckets import sizes_from
+from experiments.compilation.interface.buckets import sizes_from
 from experiments.core.knobs import knob
 
 

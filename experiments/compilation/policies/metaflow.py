@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.rules.optimise import Strategy
-from experiments.compilation.rules.strategies import ByFlow
-from experiments.compilation.rules.substituting import SubstitutionPolicy
+from experiments.compilation.planning.substitutions.optimise import Strategy
+from experiments.compilation.planning.substitutions.strategies import ByFlow
+from experiments.compilation.planning.substitutions.substituting import SubstitutionPolicy
 from experiments.core.knobs import knob
 
 

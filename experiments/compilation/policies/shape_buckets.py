@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.compilation.interface import Graph, Recipe, RecipePolicy
-from experiments.compilation.planning.buckets import bucket_of, powers_of_two, sizes_from
+from experiments.compilation.interface.buckets import bucket_of, powers_of_two, sizes_from
 from experiments.core.knobs import knob
 
 

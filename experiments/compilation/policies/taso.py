@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.rules.substituting import SubstitutionPolicy
+from experiments.compilation.planning.substitutions.substituting import SubstitutionPolicy
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.compilation.planning.launches import LaunchPolicy, times
+from experiments.compilation.interface.launches import LaunchPolicy, times
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress
 from experiments.core.spec import Result, RunSpec

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.compilation.planning.rtasks import Group, Kernel, Machine, Placement, Schedule, counts_of
+from experiments.compilation.planning.blocks.rtasks import (
+    Group,
+    Kernel,
+    Machine,
+    Placement,
+    Schedule,
+    counts_of,
+)
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.compilation.planning.blocks import Work, operator_of, unit_of, work_of
-from experiments.compilation.planning.rtasks import Schedule
-from experiments.compilation.planning.scheduling import SchedulingPolicy
+from experiments.compilation.planning.blocks.blocks import Work, operator_of, unit_of, work_of
+from experiments.compilation.planning.blocks.rtasks import Schedule
+from experiments.compilation.planning.blocks.scheduling import SchedulingPolicy
 from experiments.compilation.simulator.rtasks import Played, busy_units, lanes, play, violations
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part

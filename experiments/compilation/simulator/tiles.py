@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.compilation.interface import Graph
-from experiments.compilation.kernels.architecture import architecture
-from experiments.compilation.kernels.from_graph import translate
-from experiments.compilation.kernels.from_list import expression
-from experiments.compilation.kernels.plan import TilePlan, TilePolicy, violations
-from experiments.compilation.kernels.tile_graph import TileGraph, independent
+from experiments.compilation.planning.tiles.architecture import architecture
+from experiments.compilation.planning.tiles.from_graph import translate
+from experiments.compilation.planning.tiles.from_list import expression
+from experiments.compilation.planning.tiles.plan import TilePlan, TilePolicy, violations
+from experiments.compilation.planning.tiles.tile_graph import TileGraph, independent
 from experiments.compilation.simulator.tile_report import curves, document, figures, ratios
 from experiments.core import registry
 from experiments.core.errors import BadInput

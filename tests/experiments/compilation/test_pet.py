@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from experiments.compilation.partial.boxes import Verdict, compare
-from experiments.compilation.partial.expressions import WIDTH, Convolution, Image
-from experiments.compilation.partial.mutants import Apart, Change, Side, mutant, mutants
 from experiments.compilation.policies.pet import Pet
+from experiments.compilation.policies.pet.boxes import Verdict, compare
+from experiments.compilation.policies.pet.expressions import WIDTH, Convolution, Image
+from experiments.compilation.policies.pet.mutants import Apart, Change, Side, mutant, mutants
 from tests.experiments.compilation.graphs import rewritten
 
 pytestmark = pytest.mark.torch
@@ -97,7 +97,7 @@ def test_boxes_say_exactly_where_a_mutant_differs(
 
 def test_points_of_an_expression_are_the_convolution() -> None:
     """All elements of a strided, padded, dilated convolution, as torch computes them."""
-    from experiments.compilation.partial.expressions import PRIME, noise
+    from experiments.compilation.policies.pet.expressions import PRIME, noise
 
     of = conv(width=9, padding=1, dilation=2, stride=2)
     where = np.array(list(np.ndindex(*of.shape)))

@@ -17,7 +17,7 @@ from experiments.compilation.live.kept_weights import KeptWeight, channel_sqnr, 
 from experiments.compilation.live.lower import lower
 from experiments.compilation.live.types import Inference
 from experiments.compilation.live.verify import unfriendly, verify
-from experiments.compilation.numerics.quantization import quantize
+from experiments.compilation.planning.numerics.quantization import quantize
 from experiments.compilation.policies.quantize import Quantize
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.spec import load_spec

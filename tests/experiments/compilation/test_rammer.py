@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.compilation.planning.blocks import Unit, Work, fused, operator_of
-from experiments.compilation.planning.grouping import THRESHOLD, Grouping
-from experiments.compilation.planning.rtasks import Kernel, Machine, Operator, Schedule, laid_out, waves
+from experiments.compilation.planning.blocks.blocks import Unit, Work, fused, operator_of
+from experiments.compilation.planning.blocks.rtasks import (
+    Kernel,
+    Machine,
+    Operator,
+    Schedule,
+    laid_out,
+    waves,
+)
 from experiments.compilation.policies.rammer import Rammer
+from experiments.compilation.policies.rammer.grouping import THRESHOLD, Grouping
 from experiments.compilation.simulator.rtasks import busy_units, lanes, play, violations
 
 US = 1e-6

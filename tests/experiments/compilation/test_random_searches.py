@@ -21,11 +21,11 @@ from experiments.compilation.live.costs import Bench, Roofline  # noqa: E402
 from experiments.compilation.live.lower import lower  # noqa: E402
 from experiments.compilation.live.types import Inference  # noqa: E402
 from experiments.compilation.live.verify import verify  # noqa: E402
-from experiments.compilation.rules.optimise import optimised, rulebook  # noqa: E402
-from experiments.compilation.rules.search import Limits  # noqa: E402
-from experiments.compilation.rules.standard import standard_verdicts  # noqa: E402
-from experiments.compilation.saturation.optimise import saturated  # noqa: E402
-from experiments.compilation.saturation.saturate import Bounds  # noqa: E402
+from experiments.compilation.planning.substitutions.optimise import optimised, rulebook  # noqa: E402
+from experiments.compilation.planning.substitutions.search import Limits  # noqa: E402
+from experiments.compilation.planning.substitutions.standard import standard_verdicts  # noqa: E402
+from experiments.compilation.policies.egglog.optimise import saturated  # noqa: E402
+from experiments.compilation.policies.egglog.saturate import Bounds  # noqa: E402
 from experiments.core import registry  # noqa: E402
 from experiments.hardware import resolve  # noqa: E402
 

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 pytestmark = pytest.mark.torch
 pytest.importorskip("triton", reason="Triton is not installed; CUDA builds of torch bring it")
 
-from experiments.compilation.kernels import operators  # noqa: E402
-from experiments.compilation.kernels.architecture import architecture  # noqa: E402
-from experiments.compilation.kernels.launch_blocks import launch_blocks  # noqa: E402
-from experiments.compilation.kernels.tile_graph import independent  # noqa: E402
 from experiments.compilation.live.backends import compiled  # noqa: E402
 from experiments.compilation.live.backends.base import Task  # noqa: E402
 from experiments.compilation.live.tiles import recipe_of, sheet_of, tiled  # noqa: E402
 from experiments.compilation.live.verify import verify  # noqa: E402
+from experiments.compilation.planning.tiles import operators  # noqa: E402
+from experiments.compilation.planning.tiles.architecture import architecture  # noqa: E402
+from experiments.compilation.planning.tiles.launch_blocks import launch_blocks  # noqa: E402
+from experiments.compilation.planning.tiles.tile_graph import independent  # noqa: E402
 from experiments.compilation.policies.roller import Roller  # noqa: E402
 from experiments.core.errors import Infeasible  # noqa: E402
 from experiments.core.progress import silent  # noqa: E402

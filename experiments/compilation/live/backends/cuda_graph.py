@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from experiments.compilation.interface.launches import obstacles
 from experiments.compilation.live.backends.base import (
     CompilationFailed,
     Compiled,
@@ -23,7 +24,6 @@ from experiments.compilation.live.backends.base import (
     unsupported,
 )
 from experiments.compilation.live.verify import unfriendly
-from experiments.compilation.planning.launches import obstacles
 from experiments.core.errors import BadInput, Infeasible
 
 #: What tells inputs apart that need a graph of their own.

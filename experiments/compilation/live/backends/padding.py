@@ -1,7 +1,7 @@
 """Graphs that ignore padding, and models that run at the sizes of a few buckets.
 
 A graph exported at a bucket's size gets one more input, how many entries are useful, and looks away from the others
-where ``planning.padding`` says so. One graph then serves every size of its bucket.
+where ``live.padding.padding`` says so. One graph then serves every size of its bucket.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from experiments.compilation.planning.axes import Axes, Axis
-from experiments.compilation.planning.buckets import bucket_of
-from experiments.compilation.planning.padding import Padding
+from experiments.compilation.interface.buckets import bucket_of
+from experiments.compilation.live.padding.axes import Axes, Axis
+from experiments.compilation.live.padding.padding import Padding
 
 aten = torch.ops.aten
 VALID = "valid"

@@ -13,9 +13,9 @@ import torch
 from torch import fx, nn
 from torch.fx.passes.split_module import split_module
 
+from experiments.compilation.interface.launches import OBSTACLES
 from experiments.compilation.live.backends.base import Inputs
 from experiments.compilation.live.export import export
-from experiments.compilation.planning.launches import OBSTACLES
 
 CUTS = ("scaled_dot_product_attention", *OBSTACLES)
 #: Entries of the batch that the graph is exported from, with its size left open.

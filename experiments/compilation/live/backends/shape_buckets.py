@@ -14,6 +14,7 @@ from torch._inductor import cpu_vec_isa
 from torch._inductor.utils import fresh_cache
 from torch.utils._pytree import tree_leaves
 
+from experiments.compilation.interface.buckets import powers_of_two, waste
 from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clocked
 from experiments.compilation.live.backends.padding import Bucketed, Masker
@@ -28,10 +29,9 @@ from experiments.compilation.live.backends.sizes import (
     sampler,
 )
 from experiments.compilation.live.export import export, records
+from experiments.compilation.live.padding.padding import Padding, padding
+from experiments.compilation.live.padding.padding_rules import RULES
 from experiments.compilation.live.verify import TOLERANCE
-from experiments.compilation.planning.buckets import powers_of_two, waste
-from experiments.compilation.planning.padding import Padding, padding
-from experiments.compilation.planning.padding_rules import RULES
 from experiments.core.errors import BadInput
 from experiments.core.spec import Series
 

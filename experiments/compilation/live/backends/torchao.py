@@ -25,7 +25,7 @@ from experiments.compilation.live.backends.base import (
     unsupported,
 )
 from experiments.compilation.live.kept_weights import KeptWeight, float8_sqnr, scheme_sqnr
-from experiments.compilation.numerics.quantization import Scheme
+from experiments.compilation.planning.numerics.quantization import Scheme
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Library:
 
 
 def configuration(method: str, group: int, device: str) -> Library:
-    """The library's configuration of a method of ``numerics.torchao_methods`` on this device."""
+    """The library's configuration of a method of ``policies.quantize.torchao_methods`` on this device."""
     plain = "torchao.quantization"
     if method == "int8 weights":
         return Library(plain, "Int8WeightOnlyConfig", {})

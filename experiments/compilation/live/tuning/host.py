@@ -16,10 +16,10 @@ from torch import Tensor
 
 from experiments.compilation.interface.tuning import Contraction, Proposal, Trial, TuningTask
 from experiments.compilation.live.backends.base import unsupported
+from experiments.compilation.live.tuning import cpp
 from experiments.compilation.live.tuning.answers import Child, NoAnswer
 from experiments.compilation.live.tuning.reference import Operands, eager_call, operands_of
-from experiments.compilation.tuning import cpp
-from experiments.compilation.tuning.schedules import schedule_of
+from experiments.compilation.planning.tuning.schedules import schedule_of
 
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-w")
 COMPILE_SECONDS, RUN_SECONDS = 60.0, 20.0

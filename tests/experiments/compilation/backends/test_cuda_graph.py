@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from experiments.compilation.interface import INPUT, OP, OUTPUT, Graph, Node, Ref, Symbol, TensorType  # noqa: E402
+from experiments.compilation.interface.launches import obstacles, times  # noqa: E402
 from experiments.compilation.live.backends import Task, compiled  # noqa: E402
 from experiments.compilation.live.backends.cuda_graph import Replayed  # noqa: E402
 from experiments.compilation.live.export import export, records  # noqa: E402
-from experiments.compilation.planning.launches import obstacles, times  # noqa: E402
 from experiments.compilation.policies.cuda_graph import CudaGraph  # noqa: E402
 from experiments.core.errors import Infeasible  # noqa: E402
 from experiments.core.spec import load_spec  # noqa: E402

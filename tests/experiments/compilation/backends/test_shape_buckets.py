@@ -18,8 +18,8 @@ from torch.nn import functional as F  # noqa: E402
 from experiments.compilation.live.backends.padding import Bucketed, Masker  # noqa: E402
 from experiments.compilation.live.backends.sizes import AUTOMATIC, STATIC, graphs_by_size  # noqa: E402
 from experiments.compilation.live.export import export, records  # noqa: E402
-from experiments.compilation.planning.padding import Padding, padding  # noqa: E402
-from experiments.compilation.planning.padding_rules import RULES  # noqa: E402
+from experiments.compilation.live.padding.padding import Padding, padding  # noqa: E402
+from experiments.compilation.live.padding.padding_rules import RULES  # noqa: E402
 from experiments.core.errors import Infeasible  # noqa: E402
 from experiments.core.spec import load_spec  # noqa: E402
 from experiments.run import run  # noqa: E402

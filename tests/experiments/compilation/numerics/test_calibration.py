@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.compilation.numerics.calibration import (
+from experiments.compilation.planning.numerics.calibration import (
     RULES,
     Entropy,
     Histogram,

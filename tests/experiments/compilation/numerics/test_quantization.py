@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.compilation.numerics.quantization import Scheme, quantize, sqnr
+from experiments.compilation.planning.numerics.quantization import Scheme, quantize, sqnr
 from experiments.core.errors import BadInput
 
 

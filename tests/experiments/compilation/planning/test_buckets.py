@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.compilation.planning.axes import Axis, Leak, reshaped
-from experiments.compilation.planning.buckets import bucket_of, powers_of_two, sizes_from, waste
+from experiments.compilation.interface.buckets import bucket_of, powers_of_two, sizes_from, waste
+from experiments.compilation.live.padding.axes import Axis, Leak, reshaped
 from experiments.core.errors import BadInput
 
 

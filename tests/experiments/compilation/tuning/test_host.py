@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from experiments.compilation.interface.tuning import Contraction, Proposal, Space, Trial, TuningTask
-from experiments.compilation.tuning import cpp
-from experiments.compilation.tuning.operators import conv2d, matmul
-from experiments.compilation.tuning.schedules import schedule_of, sketch_space, template_space
-from experiments.compilation.tuning.sketches import Sketch
+from experiments.compilation.live.tuning import cpp
+from experiments.compilation.planning.tuning.operators import conv2d, matmul
+from experiments.compilation.planning.tuning.schedules import schedule_of, sketch_space, template_space
+from experiments.compilation.planning.tuning.sketches import Sketch
 from experiments.core.errors import BadInput
 from experiments.core.spec import Outcome, load_spec
 from experiments.run import run

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.compilation.experiment.tuning import recorded_curve
 from experiments.compilation.interface.tuning import Proposal
+from experiments.compilation.planning.tuning.random_search import RandomTuner
+from experiments.compilation.planning.tuning.replay import Replay, replay_of
+from experiments.compilation.planning.tuning.session import History, trials_to, tune
 from experiments.compilation.policies.ansor import Ansor
 from experiments.compilation.policies.autotvm import AutoTvm
-from experiments.compilation.tuning.experiment import recorded_curve
-from experiments.compilation.tuning.random_search import RandomTuner
-from experiments.compilation.tuning.replay import Replay, replay_of
-from experiments.compilation.tuning.session import History, trials_to, tune
 from experiments.core.errors import BadInput
 from experiments.core.progress import silent
 from experiments.core.spec import WorkloadOptions, load_spec

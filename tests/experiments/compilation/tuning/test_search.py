@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.compilation.interface.tuning import Digits, Floats, ScheduleKnob, Space
-from experiments.compilation.policies.autotvm import discount
-from experiments.compilation.tuning.annealing import (
+from experiments.compilation.planning.tuning.annealing import (
     Annealing,
     accept_probability,
     anneal,
     diverse,
     temperature,
 )
-from experiments.compilation.tuning.evolution import chances, moved_factor
-from experiments.compilation.tuning.schedules import factorisations
-from experiments.compilation.tuning.sketches import Stage, derive
-from experiments.compilation.tuning.task_scheduler import Standing, gradient, next_task
-from experiments.compilation.tuning.trees import average_recall, pairwise, weighted_square
+from experiments.compilation.planning.tuning.schedules import factorisations
+from experiments.compilation.planning.tuning.sketches import Stage, derive
+from experiments.compilation.planning.tuning.trees import average_recall, pairwise, weighted_square
+from experiments.compilation.policies.ansor.evolution import chances, moved_factor
+from experiments.compilation.policies.ansor.task_scheduler import Standing, gradient, next_task
+from experiments.compilation.policies.autotvm import discount
 
 RNG = np.random.default_rng(0)
 

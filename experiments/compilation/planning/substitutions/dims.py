@@ -1,0 +1,266 @@
+"""Dims of a rule's tensors as unknowns under equations, and random positive solutions of them.
+
+Each side of a rule is typed symbolically: an addition makes dims equal, a concatenation adds two, a convolution of g
+groups multiplies (channels = g x width of a filter). Solving them gives shapes of any sizes that the side accepts:
+dims of 1, unequal operands, groups above one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from experiments.compilation.planning.substitutions.canonical import EXPLICIT, SAME, VALID
+from experiments.core.errors import BadInput
+from experiments.workloads.substitutions import Operand, Operator
+
+Symbols = tuple[int, ...]
+#: Values tried for a dim, and for the number of groups of a convolution.
+SIZES = (1, 2, 3, 4, 5)
+GROUPS = (1, 1, 2, 3)
+MOST_ATTEMPTS = 60
+
+
+class IllTyped(BadInput):
+    """An operator that does not accept its inputs' shapes."""
+
+    def __init__(self, operator: str, what: str) -> None:
+        super().__init__(what, operator, "shapes that it accepts")
+
+
+@dataclass(frozen=True)
+class Window:
+    """``out`` positions of a kernel along ``size``; ``pad`` as the algebra spells it."""
+
+    out: int
+    size: int
+    kernel: int
+    stride: int
+    pad: int
+
+    def positions(self, size: int) -> int:
+        if self.pad == SAME:
+            return -(-size // self.stride)
+        return (size + 2 * max(self.pad - EXPLICIT, 0) - self.kernel) // self.stride + 1
+
+
+@dataclass
+class Dims:
+    """Unknown dims (union-find) with the equations among them; numbers are unknowns that are solved already."""
+
+    parent: list[int] = field(default_factory=list)
+    value: list[int | None] = field(default_factory=list)
+    sums: list[tuple[int, int, int]] = field(default_factory=list)
+    products: list[tuple[int, int, int]] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    kernels: dict[int, int] = field(default_factory=dict)
+
+    def new(self, value: int | None = None) -> int:
+        self.parent.append(len(self.parent))
+        self.value.append(value)
+        return len(self.parent) - 1
+
+    def root(self, symbol: int) -> int:
+        while self.parent[symbol] != symbol:
+            symbol = self.parent[symbol]
+        return symbol
+
+    def equal(self, a: int, b: int) -> None:
+        a, b = sorted((self.root(a), self.root(b)))
+        if a == b:
+            return
+        if None not in (self.value[a], self.value[b]) and self.value[a] != self.value[b]:
+            raise IllTyped("dims", f"{self.value[a]} is not {self.value[b]}")
+        self.value[a] = self.value[b] if self.value[a] is None else self.value[a]
+        self.parent[b] = a
+
+    def tensor(self, rank: int) -> Symbols:
+        return tuple(self.new() for _ in range(rank))
+
+    def all_equal(self, left: Symbols, right: Symbols, what: str) -> None:
+        if len(left) != len(right):
+            raise IllTyped(what, f"{len(left)} and {len(right)} dims")
+        for a, b in zip(left, right, strict=True):
+            self.equal(a, b)
+
+    def implied(self) -> Callable[[int, int], bool]:
+        """Whether the equalities and sums alone make two unknowns equal (linear algebra; products are left out)."""
+        count = len(self.parent)
+        rows = [(symbol, self.root(symbol)) for symbol in range(count) if self.root(symbol) != symbol]
+        matrix = np.zeros((len(rows) + len(self.sums), count))
+        for row, (a, b) in enumerate(rows):
+            matrix[row, [a, b]] = 1, -1
+        for row, (total, a, b) in enumerate(self.sums, len(rows)):
+            np.add.at(matrix[row], [total, a, b], [1, -1, -1])
+        _, values, vectors = np.linalg.svd(matrix) if len(matrix) else (None, np.zeros(0), np.eye(count))
+        basis = vectors[: int((values > 1e-9).sum())]
+
+        def equal(a: int, b: int) -> bool:
+            difference = np.zeros(count)
+            difference[a] += 1
+            difference[b] -= 1
+            return bool(np.linalg.norm(difference - basis.T @ (basis @ difference)) < 1e-6)
+
+        return equal
+
+    def solve(self, rng: np.random.Generator) -> list[int] | None:
+        """A value of at least 1 for every unknown, at random; None where none was found."""
+        for _ in range(MOST_ATTEMPTS):
+            found = self._attempt(rng)
+            if found is not None:
+                return [found[self.root(symbol)] for symbol in range(len(self.parent))]
+        return None
+
+    def _attempt(self, rng: np.random.Generator) -> dict[int, int] | None:
+        known = {i: value for i, value in enumerate(self.value) if value is not None and self.root(i) == i}
+        groups = [self.root(symbol) for symbol in self.groups]
+        rest = sorted({self.root(symbol) for symbol in range(len(self.parent))})
+        order = [*groups, *(rest[i] for i in rng.permutation(len(rest)))]
+        for symbol in order:
+            if not self._propagate(known):
+                return None
+            if symbol not in known:
+                known[symbol] = int(rng.choice(GROUPS if symbol in groups else SIZES))
+        return known if self._propagate(known) and self._centred(known) else None
+
+    def _centred(self, known: dict[int, int]) -> bool:
+        """Kernels that are enlarged stay centred: they are no larger and of the same parity."""
+        sizes = ((known[self.root(symbol)], most) for symbol, most in self.kernels.items())
+        return all(size <= most and size % 2 == most % 2 for size, most in sizes)
+
+    def _propagate(self, known: dict[int, int]) -> bool:
+        """Fill in what the equations say; False where they contradict each other."""
+        before = -1
+        while before != len(known):
+            before = len(known)
+            for equation in self.sums:
+                if not self._sum(equation, known):
+                    return False
+            for equation in self.products:
+                if not self._product(equation, known):
+                    return False
+            for window in self.windows:
+                if not self._window(window, known):
+                    return False
+        return True
+
+    def _sum(self, equation: tuple[int, int, int], known: dict[int, int]) -> bool:
+        total, a, b = (self.root(symbol) for symbol in equation)
+        if a in known and b in known:
+            return known.setdefault(total, known[a] + known[b]) == known[a] + known[b]
+        for one, other in ((a, b), (b, a)):
+            if total in known and one in known:
+                known[other] = known[total] - known[one]
+                return known[other] >= 1
+        return known.get(total, 2) >= 2
+
+    def _product(self, equation: tuple[int, int, int], known: dict[int, int]) -> bool:
+        total, a, b = (self.root(symbol) for symbol in equation)
+        if a in known and b in known:
+            return known.setdefault(total, known[a] * known[b]) == known[a] * known[b]
+        for one, other in ((a, b), (b, a)):
+            if total in known and one in known:
+                known[other], remainder = divmod(known[total], known[one])
+                return remainder == 0 and known[other] >= 1
+        return True
+
+    def _window(self, window: Window, known: dict[int, int]) -> bool:
+        size, out = self.root(window.size), self.root(window.out)
+        if size not in known:
+            return True
+        positions = window.positions(known[size])
+        return positions >= 1 and known.setdefault(out, positions) == positions
+
+
+def typed(side: Sequence[Operator], tensors: Mapping[Operand, Symbols], dims: Dims) -> dict[Operand, Symbols]:
+    """The symbols of every tensor of a side; its equations are added to ``dims``."""
+    found = dict(tensors)
+    for index, operator in enumerate(side):
+        inputs = [found[operand] for operand in operator.inputs]
+        for output, symbols in enumerate(_outputs(operator, inputs, dims)):
+            found[Operand(index, output)] = symbols
+    return found
+
+
+def _outputs(operator: Operator, inputs: list[Symbols], dims: Dims) -> list[Symbols]:
+    kind, x = operator.kind, inputs[0]
+    if kind == "relu":
+        return [x]
+    if kind in ("ew_add", "ew_mul"):
+        dims.all_equal(x, inputs[1], kind)
+        return [x]
+    if kind == "matmul":
+        return [_matmul(x, inputs[1], dims)]
+    if kind == "transpose":
+        return [(*x[:-2], x[-1], x[-2])]
+    if kind == "concat":
+        return [_concat(x, inputs[1], operator.parameter("axis"), dims)]
+    if kind == "split":
+        return _split(x, operator.parameter("axis"), dims)
+    if len(x) != 4:
+        raise IllTyped(kind, f"{len(x)} dims, not 4")
+    if kind == "conv2d":
+        return [_convolution(operator, x, inputs[1], dims)]
+    if kind.startswith("pool2d"):
+        return [(*x[:2], *_windows(operator, x, dims))]
+    wanted = (operator.parameter("kernel_h"), operator.parameter("kernel_w"))
+    dims.kernels |= dict(zip(x[2:], wanted, strict=True))
+    return [(*x[:2], *(dims.new(size) for size in wanted))]
+
+
+def _matmul(x: Symbols, y: Symbols, dims: Dims) -> Symbols:
+    if len(x) < 2 or len(y) not in (2, len(x)):
+        raise IllTyped("matmul", f"{len(x)} and {len(y)} dims")
+    dims.equal(x[-1], y[-2])
+    if len(y) > 2:
+        dims.all_equal(x[:-2], y[:-2], "matmul")
+    return (*x[:-1], y[-1])
+
+
+def _concat(x: Symbols, y: Symbols, axis: int, dims: Dims) -> Symbols:
+    if len(x) != len(y) or len(x) < -axis:
+        raise IllTyped("concat", f"{len(x)} and {len(y)} dims, axis {axis}")
+    total, place = dims.new(), len(x) + axis
+    dims.sums.append((total, x[axis], y[axis]))
+    dims.all_equal(x[:place] + x[place + 1 :], y[:place] + y[place + 1 :], "concat")
+    return (*x[:place], total, *x[place + 1 :])
+
+
+def _split(x: Symbols, axis: int, dims: Dims) -> list[Symbols]:
+    """Where it cuts is not known symbolically: the newest concatenation of that size says it, if one does."""
+    place = len(x) + axis
+    if place < 0:
+        raise IllTyped("split", f"{len(x)} dims, axis {axis}")
+    joins = [equation for equation in dims.sums if dims.root(equation[0]) == dims.root(x[axis])]
+    parts = joins[-1][1:] if joins else (dims.new(), dims.new())
+    if not joins:
+        dims.sums.append((x[axis], *parts))
+    return [(*x[:place], part, *x[place + 1 :]) for part in parts]
+
+
+def _convolution(operator: Operator, x: Symbols, w: Symbols, dims: Dims) -> Symbols:
+    if len(w) != 4:
+        raise IllTyped("conv2d", f"a filter of {len(w)} dims, not 4")
+    groups, width = dims.new(), dims.new()
+    dims.groups.append(groups)
+    dims.products += [(x[1], groups, w[1]), (w[0], groups, width)]
+    dims.equal(w[2], dims.new(operator.parameter("kernel_h")))
+    dims.equal(w[3], dims.new(operator.parameter("kernel_w")))
+    return (x[0], w[0], *_windows(operator, x, dims))
+
+
+def _windows(operator: Operator, x: Symbols, dims: Dims) -> Symbols:
+    found = []
+    for side, axis in (("h", 2), ("w", 3)):
+        stride, pad = operator.parameter(f"stride_{side}"), operator.parameter("pad")
+        kernel = operator.parameter(f"kernel_{side}")
+        if (pad == SAME or (pad == VALID and kernel == 1)) and stride == 1:
+            found.append(x[axis])
+            continue
+        out = dims.new()
+        dims.windows.append(Window(out, x[axis], kernel, stride, pad))
+        found.append(out)
+    return tuple(found)

@@ -1,0 +1,77 @@
+"""A graph of records optimised by rules: terms, search, the cheapest graph written back, and what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from experiments.compilation.interface import Graph, Rewritten, Workbench
+from experiments.compilation.planning.substitutions.emission import Emission
+from experiments.compilation.planning.substitutions.graphs import Prices, TermGraph
+from experiments.compilation.planning.substitutions.hard_coded import NO_FUSED_OP, SPECIALS
+from experiments.compilation.planning.substitutions.importing import imported
+from experiments.compilation.planning.substitutions.matcher import Matcher
+from experiments.compilation.planning.substitutions.pattern import Pattern, pattern
+from experiments.compilation.planning.substitutions.search import Limits, Statistics
+from experiments.compilation.planning.substitutions.space import RewriteSpace
+from experiments.compilation.planning.substitutions.strategies import Whole
+from experiments.compilation.planning.substitutions.terms import Terms
+from experiments.compilation.planning.substitutions.verdicts import Verdict
+from experiments.core.progress import Progress, silent
+
+#: From a space and its start to the best graph found: a whole search, or one in parts.
+Strategy = Callable[[RewriteSpace, TermGraph, Limits, Progress], tuple[TermGraph, Statistics]]
+
+
+WHOLE = Whole()
+
+
+@dataclass(frozen=True)
+class Rulebook:
+    """Rules that may be applied, and by name why others may not."""
+
+    patterns: tuple[Pattern, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def rulebook(verdicts: Sequence[Verdict]) -> Rulebook:
+    patterns, refused = [], {}
+    for verdict in verdicts:
+        found = pattern(verdict)
+        if isinstance(found, str):
+            refused[verdict.name] = found
+        else:
+            patterns.append(found)
+    return Rulebook(tuple(patterns), refused)
+
+
+def optimised(
+    graph: Graph,
+    bench: Workbench,
+    rules: Rulebook,
+    limits: Limits,
+    strategy: Strategy = WHOLE,
+    progress: Progress = silent,
+) -> Rewritten:
+    """``graph`` at the lowest cost that the search finds; what depends on constants only is computed once, and equal
+    ops are one.
+    """
+    if graph.mutates:
+        return Rewritten(graph, refused={"graph": "writes to its arguments: order and aliases matter"})
+    source = imported(graph, Terms(bench.types))
+    prices = Prices(source.terms, graph, bench)
+    space = RewriteSpace(prices, Matcher(rules.patterns, source.terms), SPECIALS)
+    start = prices.graph(source.roots)
+    best, statistics = strategy(space, start, limits, progress)
+    refused = {**rules.refused, **NO_FUSED_OP, **space.refused}
+    emission = Emission(source, prices, best, bench.types)
+    made = emission.graph()
+    exactness = "reassociated" if best.steps() else "exact"
+    figures = _figures(statistics) | {"terms": len(source.terms), "rules": len(rules.patterns)}
+    figures |= {"cost_before": bench.cost(graph), "cost_after": bench.cost(made)}
+    return Rewritten(made, emission.applied(made), refused, figures, exactness)
+
+
+def _figures(statistics: Statistics) -> dict[str, float]:
+    names = ("explored", "pruned", "duplicate", "rejected", "improved", "seconds")
+    return {name: float(getattr(statistics, name)) for name in names}

@@ -1,0 +1,83 @@
+"""What policies that search by substitution rules share: where rules come from, what each must have shown, the search.
+
+Rules are those of the workload's side file (``options.extra``: TASO's protobuf, FlexFlow's JSON), each judged before
+it is used; else those that this lab's own generator found and judged (``generated``), with those of ``standard``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
+from experiments.compilation.planning.substitutions.generated import generated_verdicts
+from experiments.compilation.planning.substitutions.optimise import Rulebook, Strategy, optimised, rulebook
+from experiments.compilation.planning.substitutions.proof import PROVED, proved
+from experiments.compilation.planning.substitutions.search import Limits
+from experiments.compilation.planning.substitutions.standard import standard_verdicts
+from experiments.compilation.planning.substitutions.strategies import Whole
+from experiments.compilation.planning.substitutions.verdicts import Verdict, verdicts
+from experiments.core.knobs import knob
+from experiments.core.progress import Progress, part, silent
+from experiments.workloads.substitutions import Substitutions
+
+TESTED, AND_PROVED = "tested", "tested and proved"
+#: Share of the progress that judging rules takes.
+JUDGING = 0.3
+
+
+@dataclass(frozen=True)
+class SubstitutionPolicy(RewritePolicy):
+    """Searches graphs that rules lead to, by cost."""
+
+    takes_rules: ClassVar[bool] = True
+
+    alpha: float = knob(1.0, "a graph is followed below this many times the best cost", low=0.0, high=10.0)
+    budget: int = knob(1000, "graphs that are expanded; 0 applies no rule", low=0, high=10**6)
+    verdict: str = knob(
+        TESTED, "what a rule must have shown; a proof needs Z3 and seconds", choices=(TESTED, AND_PROVED)
+    )
+    seconds: float = knob(0.0, "end the search after this long; 0 does not", low=0.0, unit="s")
+
+    def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
+        if self.training:
+            reason = "the weights change in every step: nothing of them can be computed once"
+            return Rewritten(graph, refused={"graph": reason})
+        rules = rules_of(bench.rules, self.verdict == AND_PROVED, part(bench.progress, 0.0, JUDGING))
+        limits = Limits(self.alpha, self.budget, seconds=self.seconds or math.inf)
+        return optimised(graph, bench, rules, limits, self.strategy(), part(bench.progress, JUDGING, 1.0))
+
+    def strategy(self) -> Strategy:
+        return Whole()
+
+
+def own_verdicts(prove: bool = False) -> tuple[Verdict, ...]:
+    """The rules that come with the lab: those generated, and those with biases, which are too large to be generated."""
+    return (*standard_verdicts(prove), *generated_verdicts())
+
+
+def rules_of(
+    file: Substitutions | None,
+    prove: bool = False,
+    progress: Progress = silent,
+    own: Callable[[bool], Sequence[Verdict]] = own_verdicts,
+) -> Rulebook:
+    """The rules of ``file``, else the ``own``, that may be applied: tested, and with ``prove`` proved too."""
+    if file is None:
+        return _usable(own(prove), prove)
+    kept = [rule for rule in file.rules if rule.parallel == "none"]
+    book = _usable(verdicts(kept, proved if prove else None, progress), prove)
+    moving = len(file.rules) - len(kept)
+    return replace(
+        book,
+        refused={**book.refused, f"{moving} rules": "move data among devices"} if moving else book.refused,
+    )
+
+
+def _usable(found: Sequence[Verdict], prove: bool) -> Rulebook:
+    book = rulebook(found)
+    without = {one.name: "not proved" for one in found if prove and one.proof != PROVED}
+    kept = tuple(one for one in book.patterns if one.rule.name not in without)
+    return Rulebook(kept, {**without, **book.refused})

@@ -1,0 +1,127 @@
+"""What tile policies are asked, and their answer: one planned kernel for each group of operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from experiments.compilation.interface import CompilationPolicy
+from experiments.compilation.planning.tiles.architecture import Architecture
+from experiments.compilation.planning.tiles.expression import Sizes
+from experiments.compilation.planning.tiles.tile_graph import TileGraph
+from experiments.core.progress import Progress
+from experiments.hardware.parts import ComputeUnits
+
+
+@dataclass(frozen=True)
+class Launch:
+    """``grid`` blocks in ``waves``, each of so many threads with so much shared memory and registers of a thread."""
+
+    grid: int
+    waves: int
+    threads: int
+    shared_bytes: int
+    registers: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds, and bytes between memory and all blocks."""
+
+    seconds: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """A launched kernel: its operators, the sizes it tiles (``domain``) and by what (``tile``).
+
+    ``levels`` are further tiles by name (thread, reduction step; tiles of operators inside). ``cost`` is modelled,
+    waiting for ``bound``; ``least`` is what no tile passes (each element moved once, every unit busy); ``apart`` is
+    the cost of the operators by themselves.
+    """
+
+    operators: tuple[str, ...]
+    kinds: tuple[str, ...]
+    domain: Sizes
+    tile: Sizes
+    levels: Mapping[str, Sizes]
+    launch: Launch
+    flops: float
+    bound: str
+    cost: Cost
+    least: Cost
+    apart: Cost
+
+    def to_json(self) -> dict[str, Any]:
+        """One flat row."""
+        row = asdict(self)
+        row |= row.pop("launch") | row.pop("cost")
+        for prefix in ("least", "apart"):
+            row |= {f"{prefix}_{name}": value for name, value in row.pop(prefix).items()}
+        return row
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """Kernels in launch order; ``examined`` tiles were looked at."""
+
+    kernels: tuple[PlannedKernel, ...]
+    examined: int
+
+    @property
+    def seconds(self) -> float:
+        return sum(kernel.cost.seconds for kernel in self.kernels)
+
+    @property
+    def apart_seconds(self) -> float:
+        return sum(kernel.apart.seconds for kernel in self.kernels)
+
+    @property
+    def bytes(self) -> float:
+        return sum(kernel.cost.bytes for kernel in self.kernels)
+
+    @property
+    def apart_bytes(self) -> float:
+        return sum(kernel.apart.bytes for kernel in self.kernels)
+
+
+@dataclass(frozen=True)
+class TilePolicy(CompilationPolicy):
+    """Asked for the tiles of every operator on a device, and which operators share a kernel."""
+
+    modes: ClassVar[tuple[str, ...]] = ("simulated",)
+    #: Whether operators may share a kernel: then kernels are compared with the operators by themselves.
+    connects: ClassVar[bool] = False
+
+    def tiles(self, graph: TileGraph, architecture: Architecture, progress: Progress) -> TilePlan:
+        raise NotImplementedError
+
+
+def violations(plan: TilePlan, graph: TileGraph, units: ComputeUnits) -> list[str]:
+    """What no device could launch or what leaves an operator out, one line each."""
+    planned = [name for kernel in plan.kernels for name in kernel.operators]
+    found = [
+        f"{name} is in {planned.count(name)} kernels" for name in graph.by_name if planned.count(name) != 1
+    ]
+    place = {name: index for index, kernel in enumerate(plan.kernels) for name in kernel.operators}
+    for node in graph.nodes:
+        late = [name for name in node.reads if place.get(name, 0) > place.get(node.name, 0)]
+        found += [f"{node.name} is launched before {name}, which it reads" for name in late]
+    for kernel in plan.kernels:
+        found += _impossible(kernel, units)
+    return found
+
+
+def _impossible(kernel: PlannedKernel, units: ComputeUnits) -> list[str]:
+    name, launch, found = kernel.operators[0], kernel.launch, list[str]()
+    if not 1 <= launch.threads <= max(1024, units.threads_per_block):
+        found.append(f"{name}: a block of {launch.threads} threads")
+    if launch.shared_bytes > units.shared_bytes_per_block:
+        found.append(f"{name}: a block takes {launch.shared_bytes} bytes of shared memory")
+    blocks = math.prod(-(-whole // size) for whole, size in zip(kernel.domain, kernel.tile, strict=True))
+    if launch.grid != blocks:
+        found.append(f"{name}: {launch.grid} blocks do not cover it once; {blocks} would")
+    return found

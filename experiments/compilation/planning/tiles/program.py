@@ -1,0 +1,103 @@
+"""A program of two levels of tiles (Roller's rProgram): a thread's share in registers, a block's in shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.compilation.planning.tiles.architecture import Architecture
+from experiments.compilation.planning.tiles.expression import Access, Expression, Sizes
+from experiments.hardware.parts import ComputeUnits
+
+REGISTER_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Program:
+    """Spatial sizes of a thread's tile and of a block's, and how far the block goes along each reduced axis at once."""
+
+    register: Sizes
+    shared: Sizes
+    step: Sizes
+
+    @property
+    def threads(self) -> int:
+        return tiles(self.shared, self.register)
+
+
+def tiles(extents: Sequence[int], tile: Sequence[int]) -> int:
+    """How many tiles cover the extents."""
+    return math.prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
+
+
+def grid(expression: Expression, program: Program) -> int:
+    """Blocks of the whole operator."""
+    return tiles(expression.domain, program.shared)
+
+
+def staged(expression: Expression) -> tuple[Access, ...]:
+    """Inputs that go through shared memory: all of a reduction; what is used once goes straight to registers."""
+    return expression.inputs if expression.reduced else ()
+
+
+def conflicts(stride: int, rows: int, units: ComputeUnits) -> int:
+    """How often a warp's access to ``rows`` words that lie ``stride`` words apart is repeated because they share banks."""
+    lanes = units.banks // math.gcd(stride, units.banks)
+    return -(-min(rows, units.warp) // lanes)
+
+
+def row_padding(expression: Expression, access: Access, sizes: Sizes, units: ComputeUnits) -> int:
+    """Elements added to each row of a staged tile so that threads on different rows meet different banks (0 or 1).
+
+    Threads stand on rows where the contiguous dimension is reduced over: all of a warp then read one column.
+    """
+    if not any(access is column for column in expression.column_reads):
+        return 0
+    row = expression.touched(access, sizes)[-1]
+    words = max(1, row * access.element_bytes // units.bank_bytes)
+    rows = expression.elements(access, sizes) // row
+    return int(conflicts(words, rows, units) > 1)
+
+
+def shared_bytes(expression: Expression, program: Program, units: ComputeUnits) -> int:
+    """Shared memory of a block: its staged inputs over one reduction step, rows padded against bank conflicts."""
+    sizes = (*program.shared, *program.step)
+    total = 0
+    for access in staged(expression):
+        elements = expression.elements(access, sizes)
+        if row_padding(expression, access, sizes, units):
+            elements += elements // expression.touched(access, sizes)[-1]
+        total += elements * access.element_bytes
+    return total
+
+
+def registers(expression: Expression, register: Sizes) -> int:
+    """Registers of a thread: its operands of one reduction point and its results."""
+    sizes = (*register, *(1,) * len(expression.reduced))
+    held = sum(expression.elements(access, sizes) * access.element_bytes for access in expression.inputs)
+    results = math.prod(register) * max(expression.output.element_bytes, REGISTER_BYTES)
+    return -(-(held + results) // REGISTER_BYTES)
+
+
+def resident(expression: Expression, program: Program, architecture: Architecture) -> int:
+    """Blocks that a unit holds at once: by shared memory, threads, registers and its own limit."""
+    units, held = architecture.units, shared_bytes(expression, program, architecture.units)
+    by_shared = units.shared_bytes // held if held else units.blocks
+    by_registers = units.registers // max(1, registers(expression, program.register) * program.threads)
+    return max(1, min(by_shared, units.threads // program.threads, by_registers, units.blocks))
+
+
+def fits(expression: Expression, program: Program, architecture: Architecture) -> bool:
+    """Whether a block keeps to the caps of threads, registers and shared memory."""
+    units, threads = architecture.units, program.threads
+    return (
+        threads <= units.threads_per_block
+        and registers(expression, program.register) * threads <= units.registers_per_block
+        and shared_bytes(expression, program, units) <= units.shared_bytes_per_block
+    )
+
+
+def aligned(program: Program, units: ComputeUnits) -> bool:
+    """Whether a block's threads fill whole warps on every scheduler of a unit."""
+    return program.threads % (units.warp * units.partitions) == 0

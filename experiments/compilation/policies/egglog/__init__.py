@@ -1,0 +1,34 @@
+"""Equality saturation with egglog (Willsey et al., POPL 2021; Zhang et al., PLDI 2023; on tensor graphs: TENSAT,
+Yang et al., MLSys 2021), beside TASO's search and with its rules.
+
+All rewrites are kept at once in an e-graph, so that none shuts the door on another; the cheapest graph that it holds is
+selected by an integer program over calls, each charged once (``extraction``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
+from experiments.compilation.planning.substitutions.standard import standard_verdicts
+from experiments.compilation.planning.substitutions.substituting import rules_of
+from experiments.compilation.policies.egglog.optimise import saturated
+from experiments.compilation.policies.egglog.saturate import Bounds
+from experiments.core.knobs import knob
+
+
+@dataclass(frozen=True)
+class Egglog(RewritePolicy):
+    """Holds all rewrites of a graph at once and selects the cheapest one that they lead to."""
+
+    name: ClassVar[str] = "egglog"
+    takes_rules: ClassVar[bool] = True
+
+    rounds: int = knob(64, "times that rules are applied to all that is there", low=1, high=1000)
+    terms: int = knob(20_000, "terms at which the e-graph stops growing", low=100, high=1_000_000)
+    seconds: float = knob(60.0, "time at which it stops growing", low=0.0, high=86_400.0)
+
+    def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
+        bounds = Bounds(self.rounds, self.terms, self.seconds)
+        return saturated(graph, bench, rules_of(bench.rules, own=standard_verdicts), bounds)

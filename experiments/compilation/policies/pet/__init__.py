@@ -1,0 +1,140 @@
+"""PET (Wang et al., OSDI 2021): partially equivalent transformations with automated corrections.
+
+A convolution is replaced by a program that is faster but wrong at some positions, and those are computed again by the
+original. Which positions are wrong is decided box by box over integers modulo a prime (``boxes``); a mutant is
+kept only if, corrections included, the ops' prices say that it is faster. What the paper leaves open and its code
+decides badly: elements are not sampled (that misses borders); the right share that a mutant must reach is the code's
+0.7. Biases are added to every element by either program, so that the linear part alone is compared.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from experiments.compilation.interface import (
+    Applied,
+    Draft,
+    Graph,
+    IllTyped,
+    Node,
+    Ref,
+    RewritePolicy,
+    Rewritten,
+    Workbench,
+)
+from experiments.compilation.policies.pet.boxes import Verdict, compare
+from experiments.compilation.policies.pet.expressions import Convolution, Image, Shape
+from experiments.compilation.policies.pet.lowering import CONVOLUTION, Lowering
+from experiments.compilation.policies.pet.mutants import Mutant, mutants
+from experiments.core.knobs import knob
+
+#: ``stride``, ``padding``, ``dilation``, ``groups`` where a call leaves them out.
+DEFAULTS: tuple[Any, ...] = ((1, 1), (0, 0), (1, 1), 1)
+
+
+@dataclass(frozen=True)
+class Pet(RewritePolicy):
+    """Replaces convolutions by faster programs that are right almost everywhere, and corrects the rest."""
+
+    name: ClassVar[str] = "pet"
+
+    depth: int = knob(2, "changes of layout of a mutant", low=1, high=3)
+    share: float = knob(0.7, "right positions that a mutant must have", low=0.0, high=1.0)
+    beam: int = knob(5, "mutants of a convolution that are priced", low=1, high=100)
+    always: bool = knob(False, "keep the cheapest mutant even where it is no faster")
+
+    def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
+        applied: list[Applied] = []
+        refused: dict[str, str] = {}
+        counts = dict.fromkeys(("convolutions", "mutants", "equivalent", "priced"), 0.0)
+        now = graph
+        convolutions = [node for node in graph.ops if node.target == CONVOLUTION]
+        for number, node in enumerate(convolutions):
+            bench.progress(number / len(convolutions), f"mutants of {node.name}")
+            read = convolution_of(node, graph)
+            if isinstance(read, str):
+                refused[node.name] = read
+                continue
+            found = judged(read, self.depth)
+            counts["convolutions"] += 1
+            counts["mutants"] += len(found)
+            counts["equivalent"] += sum(not verdict.wrong.any() for _, verdict in found)
+            kept = [pair for pair in found if pair[1].right_share > self.share][: self.beam]
+            counts["priced"] += len(kept)
+            best = self._best(now, node, read, kept, bench)
+            if best is None:
+                refused[node.name] = "no mutant is faster with its corrections" if kept else "no mutant"
+                continue
+            now, rule = best
+            made = tuple(op.name for op in now.ops if op.name not in graph.by_name)
+            applied.append(Applied(rule, (node.name,), made))
+        return Rewritten(now, tuple(applied), refused, counts)
+
+    def _best(
+        self,
+        graph: Graph,
+        node: Node,
+        read: Convolution,
+        kept: list[tuple[Mutant, Verdict]],
+        bench: Workbench,
+    ) -> tuple[Graph, str] | None:
+        """The cheapest graph with one of the mutants in the node's place, and what was done."""
+        options = []
+        for mutant, verdict in kept:
+            try:
+                options.append((put(graph, node, read, mutant, verdict, bench), _rule(mutant, verdict)))
+            except IllTyped:
+                continue
+        priced = [(bench.cost(option), number) for number, (option, _) in enumerate(options)]
+        if not priced or not (self.always or min(priced)[0] < bench.cost(graph)):
+            return None
+        return options[min(priced)[1]]
+
+
+def convolution_of(node: Node, graph: Graph) -> Convolution | str:
+    """The node as an expression, or why it is none."""
+    x, weight = (graph.type(ref) for ref in node.refs[:2])
+    options: tuple[Any, ...] = (*node.arguments[3:], *DEFAULTS[len(node.arguments[3:]) :])
+    stride, padding, dilation, groups = options
+    if groups != 1:
+        return "convolves groups of channels apart"
+    if len(x.shape) != 4:
+        return "has no batch"
+    if isinstance(padding, str):
+        return "names its padding"
+    image = Image(_shape(x.shape))
+    return Convolution(image, _shape(weight.shape), _pair(stride), _pair(padding), _pair(dilation))
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return value[0], value[-1]
+
+
+def _shape(sizes: tuple[int, ...]) -> Shape:
+    return sizes[0], sizes[1], sizes[2], sizes[3]
+
+
+@functools.lru_cache(maxsize=4096)
+def judged(original: Convolution, depth: int) -> list[tuple[Mutant, Verdict]]:
+    """The convolution's mutants with their verdicts, those that are right at the most positions first."""
+    found = [(mutant, compare(original, mutant.program)) for mutant in mutants(original, depth)]
+    return sorted(found, key=lambda pair: -pair[1].right_share)
+
+
+def put(
+    graph: Graph, node: Node, read: Convolution, mutant: Mutant, verdict: Verdict, bench: Workbench
+) -> Graph:
+    """The graph with the mutant and its corrections in the place of the convolution."""
+    draft = Draft(graph, bench.types)
+    bias = node.refs[2] if len(node.refs) > 2 else None
+    lowering = Lowering(draft, node.refs[0], node.refs[1], bias)
+    result = lowering.made(mutant.program)
+    draft.replace(Ref(node.name), lowering.corrected(result, read, verdict.rectangles()))
+    return draft.finish()
+
+
+def _rule(mutant: Mutant, verdict: Verdict) -> str:
+    wrong = 1.0 - verdict.right_share
+    return f"{mutant}; {wrong:.2%} corrected" if wrong else f"{mutant}; equivalent"

@@ -1,0 +1,104 @@
+"""Which operators share a launched kernel: waves, merged while that is no longer, unless a skip rule says no.
+
+Rammer's artifact (NNFusion, ``blockfusion``): members of a wave share a group; more blocks than a threshold make them
+use their thrifty kernels; a group is given up when it has one kernel, when each of its kernels fills the device, or
+when its plan is no shorter than its kernels one after another. Consecutive groups are merged where that is shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.compilation.planning.blocks.rtasks import (
+    LARGEST_GROUP,
+    Group,
+    Kernel,
+    Machine,
+    Operator,
+    alone,
+    laid_out,
+    waves,
+)
+
+#: How members get their kernels: the artifact's threshold on blocks, or the shorter of both plans (the paper).
+THRESHOLD, SHORTER = "threshold", "shorter"
+#: Blocks of a group beyond which it is crowded: four on each of a V100's 80 multiprocessors.
+CROWDED = 4 * 80
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """``merge`` consecutive groups; ``choice`` of kernels is one of the two above."""
+
+    machine: Machine
+    choice: str = SHORTER
+    merge: bool = True
+    crowded: int = CROWDED
+
+    def groups(self, operators: Sequence[Operator]) -> list[Group]:
+        """The whole program, in order of launching."""
+        pieces = [piece for wave in waves(operators) for piece in self._pieces(wave)]
+        merged = self._merged(pieces) if self.merge else pieces
+        return [group for piece in merged for group in self._settled(piece)]
+
+    @staticmethod
+    def _pieces(wave: Sequence[Operator]) -> list[list[Operator]]:
+        """A wave in parts of one group's size; what is not made of blocks is a part of its own, first."""
+        whole = [[operator] for operator in wave if not operator.divisible]
+        rest = [operator for operator in wave if operator.divisible]
+        return whole + [rest[at : at + LARGEST_GROUP] for at in range(0, len(rest), LARGEST_GROUP)]
+
+    def _merged(self, pieces: Sequence[list[Operator]]) -> list[list[Operator]]:
+        """Each piece joined to the one before where the joint plan is shorter than the two."""
+        found: list[list[Operator]] = []
+        for piece in pieces:
+            joint = found[-1] + piece if found else piece
+            if found and self._may_join(joint) and self._saves(found[-1], piece):
+                found[-1] = joint
+            else:
+                found.append(piece)
+        return found
+
+    @staticmethod
+    def _may_join(joint: Sequence[Operator]) -> bool:
+        return len(joint) <= LARGEST_GROUP and all(operator.divisible for operator in joint)
+
+    def _saves(self, before: Sequence[Operator], piece: Sequence[Operator]) -> bool:
+        separate = sum(self.cost(group) for part in (before, piece) for group in self._settled(part))
+        return self.cost(self.plan([*before, *piece])) < separate
+
+    def cost(self, group: Group) -> float:
+        """Seconds of one group with its launch."""
+        return self.machine.launch + group.seconds
+
+    def plan(self, members: Sequence[Operator]) -> Group:
+        """The members in company, with the kernels that the choice gives them."""
+        fast = laid_out(members, {member.name: member.fast for member in members}, self.machine)
+        blocks = sum(member.fast.blocks for member in members)
+        if self.choice == THRESHOLD and blocks <= self.crowded:
+            return fast
+        thrifty = laid_out(members, {member.name: member.thrifty for member in members}, self.machine)
+        if self.choice == THRESHOLD:
+            return thrifty
+        return min(fast, thrifty, key=lambda group: group.seconds)
+
+    def _settled(self, members: Sequence[Operator]) -> list[Group]:
+        """The members' group, or each alone where a skip rule holds."""
+        single = [alone(member, self.machine) for member in members]
+        if len(members) == 1:
+            return [alone(members[0], self.machine, "the only kernel of its group")]
+        if all(_fills(member.fast, self.machine) for member in members):
+            return _given_up(members, self.machine, "every kernel of the group fills the device")
+        planned = self.plan(members)
+        if self.cost(planned) >= sum(self.cost(group) for group in single):
+            return _given_up(members, self.machine, "in company it takes no less than one after another")
+        return [planned]
+
+
+def _fills(kernel: Kernel, machine: Machine) -> bool:
+    return kernel.blocks >= machine.units
+
+
+def _given_up(members: Sequence[Operator], machine: Machine, why: str) -> list[Group]:
+    return [alone(member, machine, why) for member in members]

@@ -1,0 +1,51 @@
+"""Scale-out of small operators (Roller, section 3.3): tiles are halved until every unit has a block."""
+
+from __future__ import annotations
+
+from experiments.compilation.planning.tiles.architecture import Architecture
+from experiments.compilation.planning.tiles.expression import Expression, Sizes
+from experiments.compilation.planning.tiles.program import Program, grid
+
+WAYS = ("one", "all", "none", "priced")
+
+
+def shrunk(expression: Expression, program: Program, architecture: Architecture, way: str = "one") -> Program:
+    """``program`` with its spatial tiles halved (rounded up, at both levels) while the grid is smaller than the device.
+
+    ``one`` axis at a time, that which loses least reuse; ``all`` axes at once, as the published artifact does; ``none``.
+    It stops where every tile is one point, however small the grid stays.
+    """
+    return _path(expression, program, architecture.units.count, way)[-1]
+
+
+def sizes_on_the_way(
+    expression: Expression, program: Program, architecture: Architecture
+) -> tuple[Program, ...]:
+    """``program`` at every size while one axis at a time is halved until each scheduler has a block.
+
+    Ours, for ``priced``: fewer blocks of more threads may be faster than a block for every unit; the model is asked.
+    """
+    units = architecture.units
+    return tuple(_path(expression, program, units.count * units.partitions, "one"))
+
+
+def _path(expression: Expression, program: Program, blocks: int, way: str) -> list[Program]:
+    """The program and what it is halved to until there are so many ``blocks``."""
+    found = [program]
+    while way != "none" and grid(expression, program) < blocks:
+        axes = [axis for axis, size in enumerate(program.shared) if size > 1]
+        if not axes:
+            break
+        halved = (
+            [_halved(program, tuple(axes))] if way == "all" else [_halved(program, (axis,)) for axis in axes]
+        )
+        program = max(halved, key=lambda candidate: expression.intensity(candidate.shared))
+        found.append(program)
+    return found
+
+
+def _halved(program: Program, axes: Sizes) -> Program:
+    def half(sizes: Sizes) -> Sizes:
+        return tuple(-(-size // 2) if axis in axes else size for axis, size in enumerate(sizes))
+
+    return Program(half(program.register), half(program.shared), program.step)

@@ -1,1 +1,0 @@
-"""Kernel tuners: spaces of schedules, features, cost models, searches, and the replay of recorded logs."""

@@ -1,6 +1,6 @@
 """The rules that this lab's own generator found, proved and tested: ``generated.txt``, one a line with its verdicts.
 
-They are not judged again in every run; the tests do that. Made by ``python -m experiments rules --out experiments/compilation/rules/generated.txt``.
+They are not judged again in every run; the tests do that. Made by ``python -m experiments rules --out experiments/compilation/planning/substitutions/generated.txt``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ again (the paper's comparison). ``ratio`` is the same idea for any step: saved a
 without a matrix product or convolution with weights, by bytes per second of the ops that make them, highest first,
 until what stays fits the device (all of them where nothing fits).
 
-The closed forms of the paper's tables (tensor and sequence parallel) are ``estimates.activation_bytes``. Left open:
+The closed forms of the paper's tables (tensor and sequence parallel) are ``estimates.memory``. Left open:
 where a layer begins; here at the last place before its attention where one activation alone leads on.
 """
 

@@ -5,7 +5,7 @@ given up right after; a gradient leaves as it is made; the update runs on the ho
 through host memory in chunks, so that it takes the longest of the processor, of reading and of writing, and does not
 overlap with the passes of its own step. A layer is a stretch of a pass that uses one parameter. One device: the
 partition of each parameter over many devices, which multiplies the host's bandwidth, enters by the closed forms of
-``zero_estimates``. Left open by the paper: what to do when all fits; by default nothing moves then.
+``estimates.zero``. Left open by the paper: what to do when all fits; by default nothing moves then.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.spec import Workload, WorkloadOptions
-from experiments.estimates import layer_activation_bytes
+from experiments.estimates.memory import layer_activation_bytes
 from experiments.hardware import Hardware, resolve
 from experiments.parallel.interface import Estimate, ParallelPlan, model_estimate, violations
 from experiments.parallel.planning.transformers.plan import Layout, megatron_plan

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from experiments.core.spec import Workload, WorkloadOptions
-from experiments.estimates import layer_activation_bytes, llm_parameters
+from experiments.estimates.memory import layer_activation_bytes
+from experiments.estimates.parameters import llm_parameters
 from experiments.profiling.capture import capture
 from experiments.sources import layers_of
 from experiments.workloads.aggregate import layer_graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.zero_estimates import (
+from experiments.estimates.zero import (
     deepspeed_device_bytes,
     infinity_efficiency,
     infinity_parameters,

@@ -1,0 +1,64 @@
+"""The two tables of rules of thumb that stand beside what was captured of a model."""
+
+from __future__ import annotations
+
+from experiments.estimates.estimate import KAPLAN, KORTHIKANTI, MEGATRON_2021, NOTES, PALM, Estimate
+from experiments.estimates.memory import (
+    MIXED_PRECISION,
+    MIXED_PRECISION_SOURCES,
+    adam_bytes,
+    boundary_activation_bytes,
+    layer_activation_bytes,
+    mixed_precision_bytes,
+    weight_bytes,
+)
+from experiments.estimates.parameters import attention_parameters, llm_parameters, mlp_parameters
+from experiments.estimates.work import attention_training_flops, inference_flops, training_flops
+
+
+def estimate_model(parameters: int, tokens: int | None = None) -> tuple[Estimate, ...]:
+    """What the parameter count alone says; with ``tokens`` per step also its FLOPs (matrix products only)."""
+    rows = [
+        Estimate("weights in 2 bytes", weight_bytes(parameters, 2), "bytes", NOTES, "2 N"),
+        Estimate("weights in 4 bytes", weight_bytes(parameters, 4), "bytes", NOTES, "4 N"),
+        Estimate("gradients and Adam moments", adam_bytes(parameters), "bytes", NOTES, "12 N"),
+    ]
+    for counted, parts in MIXED_PRECISION.items():
+        size, source = mixed_precision_bytes(parameters, counted), MIXED_PRECISION_SOURCES[counted]
+        rows.append(
+            Estimate(f"mixed precision, {counted}", size, "bytes", source, f"N x ({' + '.join(parts)})")
+        )
+    if tokens is not None:
+        rows.append(
+            Estimate("forward pass", inference_flops(parameters, tokens), "FLOP", KAPLAN, "2 N tokens")
+        )
+        rows.append(
+            Estimate("training step", training_flops(parameters, tokens), "FLOP", KAPLAN, "6 N tokens")
+        )
+    return tuple(rows)
+
+
+def estimate_llm(
+    hidden: int, layers: int, heads: int, vocab: int, sequence: int, batch: int, dtype_bytes: int
+) -> tuple[Estimate, ...]:
+    """Every rule for a GPT-like model and one training step of ``batch`` sequences of ``sequence`` tokens."""
+    parameters, tokens = llm_parameters(hidden, layers, vocab, sequence), batch * sequence
+    attention = attention_training_flops(layers, hidden, sequence, tokens)
+    boundary = boundary_activation_bytes(batch, sequence, hidden, dtype_bytes)
+    inside = layers * layer_activation_bytes(batch, sequence, hidden, heads)
+    step = training_flops(parameters, tokens) + attention
+    return (
+        Estimate(
+            "attention parameters per layer", attention_parameters(hidden), "parameters", NOTES, "4h^2 + 4h"
+        ),
+        Estimate("MLP parameters per layer", mlp_parameters(hidden), "parameters", NOTES, "8h^2 + 5h"),
+        Estimate("parameters", parameters, "parameters", MEGATRON_2021, "L(12h^2 + 13h) + (V + s)h + 2h"),
+        *estimate_model(parameters, tokens),
+        Estimate("attention in a training step", attention, "FLOP", PALM, "12 L h s tokens"),
+        Estimate("training step with attention", step, "FLOP", PALM, "(6 N + 12 L h s) tokens"),
+        Estimate("recomputed training step", 4 * step / 3, "FLOP", NOTES, "4/3 (6 N + 12 L h s) tokens"),
+        Estimate("activations at layer boundaries", layers * boundary, "bytes", NOTES, "L B h s x element"),
+        Estimate(
+            "activations of all layers, 16 bit", inside, "bytes", KORTHIKANTI, "L s B h (34 + 5 a s / h)"
+        ),
+    )

@@ -1,0 +1,85 @@
+"""A model: the sizes of its configuration, or an exported graph with its inputs and operators."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from experiments.estimates import estimate_llm
+from experiments.summaries.drawing import BINS, card, plot, points
+from experiments.summaries.summary import summary
+from experiments.workloads.model import ModelSource
+from experiments.workloads.program import GraphProgram
+from experiments.workloads.transformer import has_closed_form
+
+MOST_INPUTS = 8
+
+
+_SHOWN_OF_CONFIG = (
+    "model_type",
+    "hidden_size",
+    "n_embd",
+    "num_hidden_layers",
+    "n_layer",
+    "num_attention_heads",
+    "n_head",
+    "vocab_size",
+    "intermediate_size",
+    "num_local_experts",
+)
+
+
+@summary.register
+def _model(value: ModelSource) -> dict[str, Any]:
+    config = value.config
+    if value.program is not None:
+        return _program(value.program)
+    cards = [card("model", value.zoo)] if value.zoo else []
+    cards += [
+        card(name.replace("_", " "), config[name]) for name in _SHOWN_OF_CONFIG if _is_plain(config.get(name))
+    ]
+    known = has_closed_form(config)
+    return {"cards": cards, "estimates": _config_estimates(value), "plots": [], "closed_form": known}
+
+
+def _program(value: GraphProgram) -> dict[str, Any]:
+    """An exported graph: its parameters, its inputs with open sizes by name, and its operators, most frequent first."""
+    weights = value.parameters.values()
+    cards = [
+        card("parameters", sum(math.prod(weight.shape) for weight in weights)),
+        card("size of parameters", sum(weight.bytes for weight in weights), "bytes"),
+        card("type", value.dtype),
+        card("nodes", len(value.nodes)),
+    ]
+    for entry in value.inputs[:MOST_INPUTS]:
+        sizes = ", ".join(str(size) for size in entry.shape)
+        cards.append(card(f"input {entry.name:.40}", f"{entry.dtype} [{sizes}]"))
+    cards.append(card("output of the loss", value.output[:80]))
+    counts = Counter(node.op for node in value.nodes).most_common(BINS)
+    bars = points("nodes", [name for name, _ in counts], [count for _, count in counts])
+    return {"cards": cards, "estimates": [], "plots": [plot("Operators", "bar", "operator", "nodes", [bars])]}
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def _config_estimates(value: ModelSource) -> list[dict[str, Any]]:
+    """Rules of thumb from the shape alone; none where the configuration is no transformer."""
+    config, options = value.config, value.options
+    names = (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"))
+    shape = [
+        next((config[name] for name in pair if isinstance(config.get(name), int)), None) for pair in names
+    ]
+    vocab = config.get("vocab_size")
+    if None in shape or not isinstance(vocab, int):
+        return []
+    hidden, layers, heads = (int(size) for size in shape if size is not None)
+    sequence = options.sequence or _first_int(config, "max_position_embeddings", "n_positions") or 1024
+    rows = estimate_llm(hidden, layers, heads, vocab, min(sequence, 4096), options.batch or 1, 2)
+    return [row.to_json() for row in rows]
+
+
+def _first_int(config: Any, *names: str) -> int | None:
+    return next((config[name] for name in names if isinstance(config.get(name), int)), None)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from experiments.core.errors import BadInput
+from experiments.readers.pt2_archive import Archive
 from experiments.workloads.program import ELEMENT_BYTES, Weight
-
-if TYPE_CHECKING:
-    from experiments.readers.pt2 import Archive
 
 #: ScalarType of the archive's schema (its own numbers, not c10's), in torch's names.
 DTYPES = {

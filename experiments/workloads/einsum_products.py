@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from experiments.workloads.einsum_capture import PICTURE, Axes, Axis, Loops, Tensors, Walk, broadcast
+from experiments.workloads.einsum_axes import PICTURE, Axes, Axis, Loops, Tensors, Walk, broadcast
 
 
 def product(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:

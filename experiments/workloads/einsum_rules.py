@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from experiments.workloads import einsum_products as products
-from experiments.workloads.einsum_capture import Axis, Loops, Tensors, Walk, broadcast
+from experiments.workloads.einsum_axes import Axis, Loops, Tensors, Walk, broadcast
 from experiments.workloads.step import Step
 
 Rule = Callable[[Tensors, Sequence[int], int], Loops | None]

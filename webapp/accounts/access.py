@@ -15,9 +15,9 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django_htmx.middleware import HtmxDetails
 
 from webapp.accounts.models import Membership, Project, Role, Team, User
+from webapp.accounts.roles import allows
+from webapp.api.tokens import TeamToken
 
-#: What each role may do includes what those before it may do.
-RANKS: tuple[str, ...] = (Role.VIEWER, Role.MEMBER, Role.ADMIN)
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -38,11 +38,6 @@ class ProjectRequest(TeamRequest):
 
 
 View = Callable[..., HttpResponseBase]
-
-
-def allows(have: str, need: str) -> bool:
-    """``member`` allows what a ``viewer`` may do, ``admin`` everything."""
-    return RANKS.index(have) >= RANKS.index(need)
 
 
 def membership(user: Any, team: str) -> Membership:
@@ -78,8 +73,6 @@ def _by_token(request: HttpRequest) -> Membership | None:
     """What the team token of an export (``?export=csv`` from a terminal) stands for; never saved."""
     if request.method not in SAFE_METHODS or "export" not in request.GET:
         return None
-    from webapp.api.tokens import TeamToken  # the API builds on this module
-
     token = TeamToken()(request)
     return Membership(team=token.team, role=token.role) if token else None
 

@@ -11,8 +11,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja.security import HttpBearer
 
-from webapp.accounts.access import allows
 from webapp.accounts.models import Role
+from webapp.accounts.roles import allows
 from webapp.api.models import ApiToken
 
 #: So that a token found in a log or a repository is recognised as one.

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
+import networkx
 import pytest
 
 from tests.conftest import ROOT
@@ -22,6 +24,21 @@ VIOLATIONS = [
     ("Families build on one another", "experiments/core/planted.py", "import experiments.run"),
     ("Inside a family", "experiments/cluster/policies/planted.py", "import experiments.cluster.simulator"),
     ("Inside a family", "experiments/cluster/planted.py", "CROWD = True"),
+    (
+        "Inside a family",
+        "experiments/parallel/planning/planted.py",
+        "import experiments.parallel.policies.dapple",
+    ),
+    (
+        "A system's file or folder is private",
+        "experiments/memory/policies/planted.py",
+        "import experiments.memory.policies.vdnn",
+    ),
+    (
+        "A system's file or folder is private",
+        "experiments/parallel/experiment/planted.py",
+        "import experiments.parallel.policies.dapple.pivot",
+    ),
     ("Within a web app", "webapp/runs/models.py", "import webapp.runs.services"),
 ]
 
@@ -37,6 +54,17 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def lint(tree: Path) -> str:
     return subprocess.run(LINT, cwd=tree, capture_output=True, text=True, timeout=120).stdout
+
+
+def test_imports_go_in_no_circle() -> None:
+    graph = grimp.build_graph("experiments", "webapp", "workers", cache_dir=None)
+    imports = networkx.DiGraph(
+        (module, imported)
+        for module in graph.modules
+        for imported in graph.find_modules_directly_imported_by(module)
+    )
+    circles = [sorted(one) for one in networkx.strongly_connected_components(imports) if len(one) > 1]
+    assert circles == []
 
 
 def broken(report: str) -> list[str]:

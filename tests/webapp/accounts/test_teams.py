@@ -10,8 +10,8 @@ from django.test import Client
 
 from tests.webapp.cast import Cast, signed_in
 from webapp.accounts import invitations, services
-from webapp.accounts.access import allows
 from webapp.accounts.models import Membership, Project, Role, User
+from webapp.accounts.roles import allows
 from webapp.artifacts.models import Artifact
 
 

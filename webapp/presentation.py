@@ -23,20 +23,20 @@ register = template.Library()
 #: Unitless words after a figure that ``human`` prints as they are.
 STATE_MARKS: Mapping[str, str] = {
     "queued": "○",
-    "running": "◐",
+    "running": "▶",
     "succeeded": "✓",
     "ready": "✓",
     "ok": "✓",
-    "failed": "✕",
+    "failed": "✗",
     "rejected": "⊘",
     "cancelled": "–",
     "waiting": "○",
     "infeasible": "▽",
     "up": "✓",
-    "away": "✕",
+    "away": "✗",
     "reproduced": "✓",
-    "direction only": "◐",
-    "not reproduced": "✕",
+    "direction only": "≈",
+    "not reproduced": "✗",
     "not run": "○",
 }
 

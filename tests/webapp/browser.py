@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from django.core.asgi import get_asgi_application
 from django.db import connection, connections
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, Route, sync_playwright
 
 from workers.services import free_port
 
@@ -47,6 +47,11 @@ def _end_other_sessions() -> None:
         )
 
 
+#: A refusal of the Content-Security-Policy is an error of the page.
+VIOLATIONS = """document.addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI }) =>
+    setTimeout(() => { throw new Error(`${violatedDirective} refused ${blockedURI}`); }));"""
+
+
 @contextmanager
 def browser_page(width: int = 1280, theme: str = "light") -> Iterator[Page]:
     """A page in headless Chromium; an error in a script fails the test."""
@@ -58,6 +63,7 @@ def browser_page(width: int = 1280, theme: str = "light") -> Iterator[Page]:
             viewport={"width": width, "height": 900}, color_scheme="dark" if theme == "dark" else "light"
         ).new_page()
         errors: list[str] = []
+        page.add_init_script(VIOLATIONS)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda line: errors.append(line.text) if "Content Security" in line.text else None)
         try:
@@ -66,6 +72,18 @@ def browser_page(width: int = 1280, theme: str = "light") -> Iterator[Page]:
             browser.close()
             connections.close_all()  # this loop has connections of its own
     assert errors == []
+
+
+def widen_fonts(page: Page, percent: int) -> None:
+    """Draw every letter of the pages to come ``percent`` as wide and as high; lines keep their height."""
+
+    def answer(route: Route) -> None:
+        faces = route.fetch().text()
+        assert "@font-face {" in faces
+        wider = faces.replace("@font-face {", f"@font-face {{ size-adjust: {percent}%;")
+        route.fulfill(content_type="text/css", body=wider)
+
+    page.route("**/css/fonts.css", answer)
 
 
 def sign_in(page: Page, address: str, name: str, password: str = "pw") -> None:

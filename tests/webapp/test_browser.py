@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import re
+import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
-from playwright.sync_api import Page
+from playwright.sync_api import Locator, Page
 
 from experiments.core.suites import load_suite
-from tests.webapp.browser import browser_page, serving, sign_in
+from tests.conftest import ROOT
+from tests.webapp.browser import browser_page, serving, sign_in, widen_fonts
 from tests.webapp.cast import Cast, experiment_with, finished, make_cast, ready
+from tests.webapp.long_step import long_step
+from tests.webapp.runs.test_compilation_figure import outcome as compilation_outcome
+from tests.webapp.runs.test_memory_figure import outcome as memory_outcome
 from tests.webapp.runs.test_parallel_figure import outcome as parallel_outcome
 from tests.webapp.test_every_address import address as url_of
 from tests.webapp.test_every_address import team_routes
@@ -120,11 +127,19 @@ def serious(page) -> list[str]:  # type: ignore[no-untyped-def]
     return [f["id"] for f in faults if f["impact"] in ("serious", "critical")]
 
 
-def test_no_page_is_wider_than_a_phone(red: Cast, address: str) -> None:
-    """Every page that the resolver knows of, with long names in what it shows; tables scroll in their own frames."""
+@pytest.mark.parametrize("percent", [100, 115])
+def test_no_page_is_wider_than_a_phone(red: Cast, address: str, percent: int) -> None:
+    """Every page that the resolver knows of, with long names in what it shows; tables scroll in their own frames.
+
+    No layout depends on a font's width: letters 15 % wider than ours change nothing.
+    """
     model = ready(red.project, name="a-name-without-any-place-to-break-it-" * 4, zoo="gpt2")
-    experiment = experiment_with(red.project, model, queued=2, failed=1, succeeded=2)
-    run = finished(experiment.runs.filter(state="succeeded")[0])
+    experiment = experiment_with(red.project, model, queued=2, failed=1, succeeded=4)
+    run, *others = experiment.runs.filter(state="succeeded")
+    finished(run)
+    figures = (memory_outcome(), parallel_outcome(), compilation_outcome())
+    for other, outcome in zip(others, figures, strict=True):
+        RunDocument.objects.create(run=other, outcome=outcome)
     Run.objects.filter(state="failed").update(reason="no/space/to/break/" * 30)
     Host.objects.create(name="host-" * 12, devices=[{"name": "device-" * 9, "kind": "cpu"}])
     schedule = create_schedule(red.project, red.ada, "memory-gpt2", 2, 0)
@@ -140,19 +155,141 @@ def test_no_page_is_wider_than_a_phone(red: Cast, address: str) -> None:
     }
     wide, seen = [], 0
     with browser_page(width=390) as page:
+        widen_fonts(page, percent)
         sign_in(page, address, "ada")
-        for route, converters in team_routes():
-            if route.startswith("api/") or route.endswith("/events") or not set(converters) <= set(things):
-                continue  # no pages, and an event stream does not end
-            url = url_of(route, converters, things)
+        routes = [
+            url_of(route, converters, things)
+            for route, converters in team_routes()
+            if not route.startswith("api/")
+            and not route.endswith("/events")
+            and set(converters) <= set(things)
+        ]  # no pages, and an event stream does not end
+        for url in [*routes, *(red.url(f"runs/{other.pk}/") for other in others)]:
             if not is_page(page, address + url):
                 continue
             page.goto(address + url, wait_until="load")
+            page.evaluate("document.fonts.ready")
             seen += 1
             if page.evaluate("document.documentElement.scrollWidth") > 390:
                 wide.append(url)
     assert wide == []
-    assert seen >= 18
+    assert seen >= 21
+
+
+def test_every_sign_of_the_pages_is_in_the_fonts_that_they_bring(red: Cast, address: str) -> None:
+    """Whatever fonts a machine has, none of them is used; a sign that ours lack would come from there."""
+    with browser_page() as page:
+        page.goto(f"{address}/accounts/login/")
+        assert fonts_of(page, "header, h1, label, button") == {"Inter Variable"}
+        for mono, names in ((False, {"Inter Variable"}), (True, {"JetBrains Mono", "Inter Variable"})):
+            write(page, "".join(sorted(signs_of_the_pages())), mono)
+            assert fonts_of(page, "#signs") == names
+
+
+#: Where what people read is written; what is in full width only guards exported cells.
+WRITTEN = [
+    *(ROOT / "webapp").rglob("*.html"),
+    *(ROOT / "webapp").rglob("*.py"),
+    *(ROOT / "webapp/static").rglob("*.*s"),
+]
+
+
+def signs_of_the_pages() -> set[str]:
+    """All signs of templates, scripts, style sheets and what Python says, from the blank to the last."""
+    written = {sign for path in WRITTEN for sign in path.read_text(encoding="utf-8")}
+    return {sign for sign in written if sign.isprintable() and unicodedata.east_asian_width(sign) != "F"}
+
+
+def write(page: Page, text: str, mono: bool) -> None:
+    script = """([text, mono]) => {
+        document.getElementById("signs")?.remove();
+        const line = document.createElement("p");
+        line.id = "signs"; line.textContent = text; line.className = mono ? "mono" : "";
+        document.body.append(line);
+        const { fontSize, fontFamily } = getComputedStyle(line);
+        return document.fonts.load(`${fontSize} ${fontFamily}`, text);
+    }"""
+    page.evaluate(script, [text, mono])
+
+
+def fonts_of(page: Page, selector: str) -> set[str]:
+    """The families that the browser drew the elements with; of the machine's own, with a note."""
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("DOM.enable")
+    devtools.send("CSS.enable")
+    root = devtools.send("DOM.getDocument")["root"]["nodeId"]
+    nodes = devtools.send("DOM.querySelectorAll", {"nodeId": root, "selector": selector})["nodeIds"]
+    assert nodes
+    used = [devtools.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"] for node in nodes]
+    return {
+        font["familyName"] if font["isCustomFont"] else f"the machine's {font['familyName']}"
+        for fonts in used
+        for font in fonts
+    }
+
+
+def test_the_figure_of_a_long_step_is_drawn_whole_and_in_detail_when_zoomed(red: Cast, address: str) -> None:
+    """10,000 ops and 100,000 instants, of which a screen has room for a few thousand; the one peak is among them."""
+    run = experiment_with(red.project, ready(red.project), succeeded=1).runs.get()
+    RunDocument.objects.create(run=run, outcome=long_step())
+    with browser_page() as page:
+        sign_in(page, address, "vera")
+        page.goto(address + red.url(f"runs/{run.pk}/"))
+        figure = page.locator("#memory-figure")
+        figure.locator(".scatterlayer .trace").first.wait_for()
+        assert drawn_lines(page) == {
+            "activation",
+            "all",
+            "capacity",
+            "compute",
+            "device to host",
+            "stall: transfer",
+        }
+        assert ink(page, figure) > 0.3
+        assert highest_of(page, "all") == 1.0  # KiB
+        note = page.locator(".memory .how-many")
+        some, of = (int(word.replace(",", "")) for word in re.findall(r"[\d,]{4,}", note.inner_text()))
+        assert some < of / 4 and of > 100_000
+        page.evaluate("Plotly.relayout('memory-figure', {'xaxis.range': [2.15, 2.2]})")
+        note.get_by_text("All").wait_for()
+        assert drawn_between(page, "all", 2.15, 2.2) == 900  # of 1,800 in these 180 s, half are sent
+        assert highest_of(page, "all") == 1.0
+
+
+def drawn_lines(page: Page) -> set[str]:
+    """Names of the traces of the memory figure that have a line to be seen."""
+    script = """figure => [...figure.querySelectorAll(".scatterlayer .trace")]
+        .filter((trace) => [...trace.querySelectorAll("path.js-line")].reduce((sum, path) => sum + path.getTotalLength(), 0) > 10)
+        .map((trace) => trace.__data__[0].trace.name)"""
+    return set(page.locator("#memory-figure").evaluate(script))
+
+
+def ink(page: Page, place: Locator) -> float:
+    """The share of pixels of ``place`` that have not the color of most of them."""
+    picture = base64.b64encode(place.screenshot()).decode()
+    script = """async (source) => {
+        const picture = new Image(); picture.src = source; await picture.decode();
+        const canvas = new OffscreenCanvas(picture.width, picture.height), context = canvas.getContext("2d");
+        context.drawImage(picture, 0, 0);
+        const pixels = new Uint32Array(context.getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+        const counts = new Map();
+        for (const pixel of pixels) counts.set(pixel, (counts.get(pixel) || 0) + 1);
+        return 1 - Math.max(...counts.values()) / pixels.length;
+    }"""
+    return float(page.evaluate(script, f"data:image/png;base64,{picture}"))
+
+
+def points_of(page: Page, name: str) -> list[list[float]]:
+    script = "(figure, name) => { const one = figure.data.find((trace) => trace.name === name); return [one.x, one.y]; }"
+    return page.locator("#memory-figure").evaluate(script, name)  # type: ignore[no-any-return]
+
+
+def highest_of(page: Page, name: str) -> float:
+    return max(points_of(page, name)[1])
+
+
+def drawn_between(page: Page, name: str, start: float, end: float) -> int:
+    return sum(start <= x < end for x in points_of(page, name)[0])
 
 
 def test_a_chart_of_nights_draws_the_levels_and_marks_the_failed_night(red: Cast, address: str) -> None:

@@ -38,7 +38,7 @@ class SystemTable(Listing):
     def render_decides(self, value: Any, record: System) -> str:
         if record.broken:
             return format_html(
-                '{}<br><span class="badge state-failed">✕ its sheet is broken: {}</span>',
+                '{}<br><span class="badge state-failed">✗ its sheet is broken: {}</span>',
                 record.policy.summary(),
                 record.broken,
             )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: Points of one curve that are sent to a browser.
+#: Points of one curve that are sent to a browser; ``thinning.js`` draws what of them can be seen.
 MOST_POINTS = 50_000
 #: What goes on while a run lasts: a curve over it is a line, however few its points (losses, staleness). Over anything
 #: else (devices, stages, how many updates late) it is bars, unless they are too many.
@@ -36,6 +36,16 @@ def plot_of(
     return {"title": title, "kind": kind, **labels, "log": "", "sampled": None, "series": series}
 
 
+def outline(heights: Sequence[float], most: int) -> list[int]:
+    """Return the indices of at most ``most`` points: of each stretch the lowest and the highest."""
+    if len(heights) <= most:
+        return list(range(len(heights)))
+    stride = -(-len(heights) // (most // 2))
+    stretches = [range(i, min(i + stride, len(heights))) for i in range(0, len(heights), stride)]
+    ends = ({min(each, key=heights.__getitem__), max(each, key=heights.__getitem__)} for each in stretches)
+    return [index for pair in ends for index in sorted(pair)]
+
+
 def figures_of(series: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
     """Figures in the form that ``plots.js`` draws, the largest groups first."""
     groups: dict[str, list[str]] = {}
@@ -63,7 +73,7 @@ def _figure(stem: str, names: list[str], series: Mapping[str, Mapping[str, Any]]
         "y_unit": "" if first.get("unit") == PLAIN else first.get("unit", ""),
         "log": "",
         "sampled": longest if longest > MOST_POINTS else None,
-        "series": _with_total(stem, [_curve(stem, name, series[name]) for name in names]),
+        "series": _with_total(stem, [_curve(stem, name, series) for name in names]),
     }
 
 
@@ -74,11 +84,14 @@ def _with_total(stem: str, curves: list[dict[str, Any]]) -> list[dict[str, Any]]
     return [curve | {"name": "this run"} if curve["name"] == "total" else curve for curve in curves]
 
 
-def _curve(stem: str, name: str, curve: Mapping[str, Any]) -> dict[str, Any]:
+def _curve(stem: str, name: str, series: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Parts of a stack keep the same points, those of their total."""
+    curve = series[name]
     x, y = curve.get("x") or [], curve.get("y") or []
-    stride = -(-len(x) // MOST_POINTS) or 1
+    total = series.get(stem, curve)["y"] if name.startswith(f"{stem}.") else y
+    kept = outline(total if len(total) == len(y) else y, MOST_POINTS)
     shape = "hv" if curve.get("x_unit", "s") == "s" else "linear"
-    row = {"name": label_of(stem, name), "x": x[::stride], "y": y[::stride], "shape": shape}
+    row = {"name": label_of(stem, name), "x": [x[i] for i in kept], "y": [y[i] for i in kept], "shape": shape}
     if name in LIMITS:
         return row | {"dash": "dash", "shape": "linear", "colour": "ink"}
     if name.startswith(f"{stem}."):

@@ -1,6 +1,6 @@
 """The figure of a simulated memory step: bytes by kind, what is away when, and what every lane did, on one time axis.
 
-The JSON is what ``memory.js`` draws. What is more than can be seen is sampled, and counted.
+The JSON is what ``memory.js`` draws; ``thinning.js`` leaves out what cannot be seen. What is not sent is said.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.core.trace_events import CHANNEL, NAMES, STACK, Begins, spans_of, trips
+from webapp.runs.figures import MOST_POINTS, outline
 
-#: Arcs, marks and points of a curve that are drawn.
-MOST_ARCS, MOST_MARKS, MOST_POINTS = 400, 400, 4000
+#: Arcs and marks that are drawn.
+MOST_ARCS, MOST_MARKS = 400, 400
+#: Digits after the point of a time in seconds.
+NANOSECONDS = 9
 MARKS = ("recompute", "compress", "decompress", "drop", "on_host", "in_place", "wait")
 CHANNELS = ("out", "back", "write", "read", "remote_write", "remote_read", "cpu")
 CAUSES = {
@@ -64,10 +67,13 @@ def memory_view(outcome: Mapping[str, Any]) -> MemoryView | None:
     lanes = _lanes(series, timeline)
     arcs, all_arcs = _arcs(plan, timeline)
     marks, all_marks = _marks(plan, timeline)
+    total = series["device_bytes"]
+    kept = outline(total["y"], MOST_POINTS)
     data = {
         "end": end,
-        "kinds": _kinds(series),
-        "total": _points(series["device_bytes"]),
+        "times": [round(total["x"][i], NANOSECONDS) for i in kept],
+        "total": [total["y"][i] for i in kept],
+        "kinds": _kinds(series, kept),
         "capacity": series["capacity"]["y"][0] if "capacity" in series else None,
         "arcs": arcs,
         "marks": marks,
@@ -81,35 +87,18 @@ def memory_view(outcome: Mapping[str, Any]) -> MemoryView | None:
         tuple(_lane(name, spans, end, bytes_of) for name, kind, spans in lanes if kind == "channel"),
         _stalls(provenance.get("stall_by_cause") or {}, end),
         timeline.get("fullest"),
-        tuple(_said(all_arcs, all_marks, timeline["compute"])),
+        tuple(_said(all_arcs, all_marks, timeline["compute"], len(total["y"]))),
     )
 
 
-def _points(curve: Mapping[str, Any]) -> dict[str, Any]:
-    """At most ``MOST_POINTS`` of a curve; of each stretch the highest, so that no peak is lost."""
-    x, y = curve["x"], curve["y"]
-    stride = -(-len(x) // MOST_POINTS) or 1
-    kept = [max(range(i, min(i + stride, len(x))), key=y.__getitem__) for i in range(0, len(x), stride)]
-    return {"x": [x[i] for i in kept], "y": [y[i] for i in kept]}
-
-
-def _kinds(series: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The same instants for every kind, those of the highest totals."""
-    total = series["device_bytes"]
-    y = total["y"]
-    stride = -(-len(y) // MOST_POINTS) or 1
-    kept = [max(range(i, min(i + stride, len(y))), key=y.__getitem__) for i in range(0, len(y), stride)]
-    found = []
-    for name, curve in series.items():
-        if name.startswith(STACK) and len(curve["x"]) == len(y):
-            heights = [curve["y"][i] for i in kept]
-            found.append(
-                {
-                    "name": name.removeprefix(STACK).replace("_", " "),
-                    "x": [curve["x"][i] for i in kept],
-                    "y": heights,
-                }
-            )
+def _kinds(series: Mapping[str, Any], kept: Sequence[int]) -> list[dict[str, Any]]:
+    """Heights of every kind at the instants of the total that are kept."""
+    instants = len(series["device_bytes"]["x"])
+    found = [
+        {"name": name.removeprefix(STACK).replace("_", " "), "y": [curve["y"][i] for i in kept]}
+        for name, curve in series.items()
+        if name.startswith(STACK) and len(curve["x"]) == instants
+    ]
     return sorted(found, key=lambda kind: -min(kind["y"], default=0.0))
 
 
@@ -184,8 +173,10 @@ def _ops(compute: Mapping[str, Any]) -> dict[str, Any]:
     return {name: compute[name] for name in ("what", "index", "start", "end", "texts", "name", "module")}
 
 
-def _said(arcs: int, marks: int, compute: Mapping[str, Any]) -> list[str]:
+def _said(arcs: int, marks: int, compute: Mapping[str, Any], instants: int) -> list[str]:
     said = []
+    if instants > MOST_POINTS:
+        said.append(f"{MOST_POINTS} of {instants} instants are here, each stretch's lowest and highest")
     if arcs > MOST_ARCS:
         said.append(
             f"{MOST_ARCS} of {arcs} stays away from the device are drawn, those of most bytes and time"

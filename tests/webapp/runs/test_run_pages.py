@@ -10,8 +10,8 @@ from asgiref.sync import async_to_sync
 from django.utils import timezone
 
 from tests.webapp.cast import Cast, experiment_with, finished, ready, run_in, signed_in
-from webapp.runs import live
-from webapp.runs.figures import figures_of
+from webapp.runs import figures, live
+from webapp.runs.figures import figures_of, outline
 from webapp.runs.lanes import lanes_of
 from webapp.runs.models import Run
 
@@ -96,6 +96,23 @@ def test_parts_are_stacked_under_their_total_beside_the_capacity(cast: Cast) -> 
         ("total", None, None),
         ("gradient", "device_bytes", None),
     ]
+
+
+def test_of_a_long_curve_each_stretch_keeps_its_lowest_and_its_highest() -> None:
+    heights = [0, 5, 1, 1, 9, -2, 3, 3]
+    assert outline(heights, 4) == [0, 1, 4, 5]
+    assert outline(heights, 8) == list(range(8))
+    assert outline([0.0] * 9, 4) == [0, 5]
+
+
+def test_a_long_stack_stays_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part is highest where the total is not: it is drawn at the total's instants all the same."""
+    monkeypatch.setattr(figures, "MOST_POINTS", 2)
+    total = {"unit": "bytes", "x": [0, 1, 2, 3], "y": [9, 1, 2, 3]}
+    part = {"unit": "bytes", "x": [0, 1, 2, 3], "y": [0, 0, 2, 0]}
+    (figure,) = figures_of({"device_bytes": total, "device_bytes.input": part})
+    assert [curve["x"] for curve in figure["series"]] == [[0, 1], [0, 1]]
+    assert figure["sampled"] == 4
 
 
 def test_long_curves_are_sampled_and_it_is_said() -> None:

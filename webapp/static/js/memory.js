@@ -1,6 +1,6 @@
 // Draws [data-memory]: device bytes by kind, stays away from the device as arcs, and a lane for compute, every channel
-// and every cause of stalls, all on one time axis. Uses the scales and colours of plots.js. The slider below tells any
-// moment in words, so that nothing needs a pointer.
+// and every cause of stalls, all on one time axis. Uses the scales and colours of plots.js and draws by thinning.js. The
+// slider below tells any moment in words, so that nothing needs a pointer.
 "use strict";
 
 const ARC_POINTS = 12;
@@ -10,22 +10,17 @@ function memoryData(canvas) {
   return JSON.parse(document.getElementById(canvas.dataset.memory).textContent);
 }
 
-function spansAsLine(xs, tos, height, scale) {
-  const x = [], y = [];
-  xs.forEach((start, i) => { x.push(start / scale, tos[i] / scale, null); y.push(height, height, null); });
-  return { x, y };
-}
-
-function memoryTraces(data, tScale, bScale) {
-  const [tSize, tUnit] = tScale, [bSize, bUnit] = bScale;
+function memoryParts(data, tScale, bScale) {
+  const [tSize, tUnit] = tScale, [bSize, bUnit] = bScale, x = scaled(data.times, tSize);
   const traces = data.kinds.map((kind, i) => ({
-    type: "scatter", mode: "lines", name: kind.name, stackgroup: "bytes", x: scaled(kind.x, tSize), y: scaled(kind.y, bSize),
+    type: "scatter", mode: "lines", name: kind.name, stackgroup: "bytes", x, y: scaled(kind.y, bSize),
     line: { width: 0.5, shape: "hv", color: token(`--plot-${(i % HUES) + 1}`) }, fillcolor: token(`--plot-${(i % HUES) + 1}`),
     hovertemplate: `${escapeText(kind.name)}: %{y:.4~g} ${bUnit}<br>at %{x:.4~g} ${tUnit}<extra></extra>`,
   }));
-  traces.push({ type: "scatter", mode: "lines", name: "all", x: scaled(data.total.x, tSize), y: scaled(data.total.y, bSize), line: { width: 1.5, shape: "hv", color: token("--ink") }, hovertemplate: `all: %{y:.4~g} ${bUnit} at %{x:.4~g} ${tUnit}<extra></extra>` });
-  if (data.capacity !== null) traces.push({ type: "scatter", mode: "lines", name: "capacity", x: [0, data.end / tSize], y: [data.capacity / bSize, data.capacity / bSize], line: { width: 1.5, dash: "dash", color: token("--bad") }, hovertemplate: `capacity: %{y:.4~g} ${bUnit}<extra></extra>` });
-  return traces;
+  traces.push({ type: "scatter", mode: "lines", name: "all", x, y: scaled(data.total, bSize), line: { width: 1.5, shape: "hv", color: token("--ink") }, hovertemplate: `all: %{y:.4~g} ${bUnit} at %{x:.4~g} ${tUnit}<extra></extra>` });
+  const parts = [curvesPart(traces)];
+  if (data.capacity !== null) parts.push(wholePart({ type: "scatter", mode: "lines", name: "capacity", x: [0, data.end / tSize], y: [data.capacity / bSize, data.capacity / bSize], line: { width: 1.5, dash: "dash", color: token("--bad") }, hovertemplate: `capacity: %{y:.4~g} ${bUnit}<extra></extra>` }));
+  return parts;
 }
 
 function arcTraces(data, tScale) {
@@ -66,7 +61,7 @@ function lanesOf(data) {
   return rows.map((lane, i) => ({ ...lane, height: rows.length - 1 - i }));
 }
 
-function laneTraces(data, tScale) {
+function laneParts(data, tScale) {
   const ops = data.ops;
   const words = ops.start.map((_, i) => `${escapeText(ops.texts[ops.name[i]])}${ops.what[i] === "op" ? "" : ` (${ops.what[i]})`}, ${ops.what[i] === "codec" ? "tensor" : "op"} ${ops.index[i]}<br>${escapeText(ops.texts[ops.module[i]])}`);
   const [compute, ...others] = lanesOf(data);
@@ -75,10 +70,9 @@ function laneTraces(data, tScale) {
     return { ...compute, name: what === "op" ? "compute" : what, x: own.map((i) => ops.start[i]), to: own.map((i) => ops.end[i]), words: own.map((i) => words[i]), colour: { op: "--plot-8", recompute: "--plot-5" }[what] || "--plot-2" };
   });
   return [...kinds, ...others].map((lane, i) => {
-    const line = spansAsLine(lane.x, lane.to, lane.height, tScale[0]);
-    const text = lane.words ? lane.words.flatMap((word) => [word, word, ""]) : lane.x.flatMap(() => [escapeText(lane.name), escapeText(lane.name), ""]);
+    const bars = { starts: scaled(lane.x, tScale[0]), ends: scaled(lane.to, tScale[0]), words: lane.words || lane.x.map(() => escapeText(lane.name)), height: lane.height };
     const colour = lane.colour || (lane.kind === "channel" ? `--plot-${((i - kinds.length) % HUES) + 1}` : "--bad");
-    return { type: line.x.length > 6000 ? "scattergl" : "scatter", mode: "lines", name: lane.name, showlegend: lane.kind === "compute" && kinds.length > 1, yaxis: "y3", ...line, text, line: { width: 9, color: token(colour) }, hovertemplate: `%{text}<br>%{x:.6~g} ${tScale[1]}<extra></extra>` };
+    return spansPart({ type: "scatter", mode: "lines", name: lane.name, showlegend: lane.kind === "compute" && kinds.length > 1, yaxis: "y3", line: { width: 9, color: token(colour) }, hovertemplate: `%{text}<br>%{x:.6~g} ${tScale[1]}<extra></extra>` }, bars);
   });
 }
 
@@ -103,13 +97,14 @@ function memoryLayout(data, tScale, bScale, narrow) {
 
 function drawMemory(canvas) {
   const data = memoryData(canvas);
-  const tScale = scaleOf("s", [{ x: [data.end] }], "x"), bScale = scaleOf("bytes", [{ y: [data.capacity || 0, ...data.total.y] }], "y");
-  const traces = roomForLegend(canvas, [...memoryTraces(data, tScale, bScale), ...arcTraces(data, tScale), ...markTraces(data, tScale), ...laneTraces(data, tScale)]);
+  const tScale = scaleOf("s", [{ x: [data.end] }], "x"), bScale = scaleOf("bytes", [{ y: [data.capacity || 0, ...data.total] }], "y");
+  const moves = [...arcTraces(data, tScale), ...markTraces(data, tScale)];
+  const parts = [...memoryParts(data, tScale, bScale), ...moves.map(wholePart), ...laneParts(data, tScale)];
   const options = {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], toImageButtonOptions: { format: "png", scale: 2, filename: "memory" },
     modeBarButtonsToAdd: [{ name: "SVG", title: "Download as SVG", icon: Plotly.Icons.disk, click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: "memory" }) }],
   };
-  Plotly.react(canvas, traces, memoryLayout(data, tScale, bScale, canvas.clientWidth < 600), options);
+  drawParts(canvas, parts, memoryLayout(data, tScale, bScale, canvas.clientWidth < 600), options, (traces) => roomForLegend(canvas, traces));
   follow(canvas, data, tScale);
 }
 
@@ -127,12 +122,12 @@ function amount(value, unit) {
 
 function momentInWords(data, time) {
   time += 1e-9; // times are told to the nanosecond
-  const op = before(data.ops.start, time), at = before(data.total.x, time);
+  const op = before(data.ops.start, time), at = before(data.times, time);
   const running = op >= 0 && data.ops.end[op] >= time ? `${data.ops.what[op] === "op" ? "op" : data.ops.what[op]} ${data.ops.index[op]}, ${data.ops.texts[data.ops.name[op]]} ${data.ops.texts[data.ops.module[op]]}`.trim() : "compute stands still";
-  const kinds = data.kinds.map((kind) => [kind.name, kind.y[before(kind.x, time)] || 0]).filter(([, value]) => value > 0).map(([name, value]) => `${name} ${amount(value, "bytes")}`);
+  const kinds = data.kinds.map((kind) => [kind.name, kind.y[at] || 0]).filter(([, value]) => value > 0).map(([name, value]) => `${name} ${amount(value, "bytes")}`);
   const busy = data.lanes.filter((lane) => { const i = before(lane.x, time); return i >= 0 && lane.to[i] >= time; }).map((lane) => lane.name);
   const away = data.arcs.filter((arc) => arc.start <= time && time < arc.end);
-  const parts = [`At ${amount(time, "s")}: ${running}`, `${amount(at >= 0 ? data.total.y[at] : 0, "bytes")} on the device (${kinds.join(", ") || "nothing"})`];
+  const parts = [`At ${amount(time, "s")}: ${running}`, `${amount(at >= 0 ? data.total[at] : 0, "bytes")} on the device (${kinds.join(", ") || "nothing"})`];
   if (busy.length) parts.push(`busy: ${busy.join(", ")}`);
   if (away.length) parts.push(`${away.length} drawn tensors away, ${amount(away.reduce((sum, arc) => sum + arc.bytes, 0), "bytes")}`);
   return `${parts.join("; ")}.`;
@@ -147,7 +142,7 @@ function follow(canvas, data, tScale) {
   };
   slider.oninput = () => tell((Number(slider.value) / 1000) * data.end);
   const peak = document.querySelector('[data-moment="peak"]');
-  const highest = data.peak ?? data.total.x[data.total.y.indexOf(Math.max(...data.total.y))];
+  const highest = data.peak ?? data.times[data.total.indexOf(data.total.reduce((most, bytes) => Math.max(most, bytes), 0))];
   const go = (time) => { slider.value = Math.round((time / data.end) * 1000); tell(time); };
   peak.onclick = () => go(highest);
   canvas.removeAllListeners("plotly_click");
@@ -159,6 +154,6 @@ function drawMemories(root) {
   for (const canvas of root.querySelectorAll("[data-memory]")) drawMemory(canvas);
 }
 
-document.addEventListener("DOMContentLoaded", () => drawMemories(document));
+whenFontIsThere(() => drawMemories(document));
 document.addEventListener("htmx:afterSettle", (event) => drawMemories(event.target));
 document.addEventListener("themechange", () => drawMemories(document));

@@ -126,6 +126,6 @@ function drawTimelines(root) {
   for (const canvas of root.querySelectorAll("[data-timeline]")) drawTimeline(canvas);
 }
 
-document.addEventListener("DOMContentLoaded", () => drawTimelines(document));
+whenFontIsThere(() => drawTimelines(document));
 document.addEventListener("htmx:afterSettle", (event) => drawTimelines(event.target));
 document.addEventListener("themechange", () => drawTimelines(document));

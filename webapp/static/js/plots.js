@@ -1,5 +1,5 @@
 // Draws every [data-plot] from the JSON beside it (the form is that of experiments/summaries.py). Colours come from
-// the design tokens; a change of theme draws again.
+// the design tokens; a change of theme draws again. thinning.js leaves out what cannot be seen.
 "use strict";
 
 const HUES = 8;
@@ -39,11 +39,11 @@ function trace(line, index, plot, xScale, yScale) {
   if (plot.kind === "bar") return { ...base, type: "bar", width: logWidths(base.x, plot), marker: { color: colour } };
   if (plot.kind === "scatter") {
     const symbol = ["circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon"][index % HUES];
-    return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: line.mode || "markers", textposition: line.textposition || "bottom center", cliponaxis: false, marker: { color: colour, size: 8, symbol }, line: { color: colour, shape: line.shape, dash: line.dash } };
+    return { ...base, type: "scatter", mode: line.mode || "markers", textposition: line.textposition || "bottom center", cliponaxis: false, marker: { color: colour, size: 8, symbol }, line: { color: colour, shape: line.shape, dash: line.dash } };
   }
   const look = { color: colour, width: line.stack ? 0.5 : 1.5, shape: line.shape || "linear", dash: line.dash };
   if (line.stack) return { ...base, type: "scatter", mode: "lines", stackgroup: line.stack, line: look, fillcolor: colour };
-  return { ...base, type: line.x.length > 5000 ? "scattergl" : "scatter", mode: "lines", line: look };
+  return { ...base, type: "scatter", mode: "lines", line: look };
 }
 
 // Bars from `x` to `to` in the lane `y`.
@@ -120,13 +120,13 @@ function draw(canvas) {
   const plot = JSON.parse(document.getElementById(canvas.dataset.plot).textContent);
   const xScale = scaleOf(plot.x_unit || "", plot.series, "x");
   const yScale = scaleOf(plot.y_unit || "", plot.series, "y");
-  const traces = roomForLegend(canvas, plot.series.map((line, index) => trace(line, index, plot, xScale, yScale)));
+  const parts = partsOf(plot.series.map((line, index) => trace(line, index, plot, xScale, yScale)));
   const options = {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     modeBarButtonsToAdd: [{ name: "SVG", title: "Download as SVG", icon: Plotly.Icons.disk, click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: plot.title }) }],
     toImageButtonOptions: { format: "png", scale: 2, filename: plot.title },
   };
-  Plotly.react(canvas, traces, layout(plot, xScale, yScale), options);
+  drawParts(canvas, parts, layout(plot, xScale, yScale), options, (traces) => roomForLegend(canvas, traces));
   if (!canvas.dataset.linked) {
     canvas.dataset.linked = "yes";
     canvas.on("plotly_click", (event) => { if (typeof event.points[0].customdata === "string") window.location.assign(event.points[0].customdata); });
@@ -137,6 +137,11 @@ function drawAll(root) {
   for (const canvas of root.querySelectorAll("[data-plot]")) draw(canvas);
 }
 
-document.addEventListener("DOMContentLoaded", () => drawAll(document));
+// A plot measures its words when it is drawn, so the font is there before; where it cannot be had, the plot is drawn all the same.
+function whenFontIsThere(drawing) {
+  document.addEventListener("DOMContentLoaded", () => document.fonts.load(`12px ${token("--font")}`).then(drawing, drawing));
+}
+
+whenFontIsThere(() => drawAll(document));
 document.addEventListener("htmx:afterSettle", (event) => drawAll(event.target));
 document.addEventListener("themechange", () => drawAll(document));

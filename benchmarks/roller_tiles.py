@@ -30,16 +30,16 @@ from scipy.stats import spearmanr
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.oracles.enumeration import enumerate_all
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Expression
+from experiments.compilation.interface.tile_graph import independent
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.architecture import Architecture, architecture
-from experiments.compilation.planning.tiles.expression import Expression
-from experiments.compilation.planning.tiles.from_list import expression
 from experiments.compilation.planning.tiles.group_tile import least_seconds
 from experiments.compilation.planning.tiles.propagation import group_of
-from experiments.compilation.planning.tiles.tile_graph import independent
 from experiments.compilation.policies.roller.construction import construct
 from experiments.compilation.policies.roller.micro_model import estimate
 from experiments.compilation.policies.roller.rolled import tiled_form
+from experiments.compilation.simulator.listed_operators import expression
 from experiments.core.spec import WorkloadOptions
 from experiments.hardware.specs import resolve
 from experiments.readers.base import open_file
@@ -82,7 +82,7 @@ def timed(operator: Operator, on: Architecture) -> Row:
     spent = time.process_time() - start
     seconds = [estimate(form, program, on).seconds for program in programs]
     alone = group_of(independent([made]), [made.name])
-    bound = least_seconds(alone, on) - on.device.kernels.launch
+    bound = least_seconds(alone, on) - on.launch
     return Row(operator.name, spent, seconds[0], min(seconds), bound)
 
 
@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=0.05, help="seconds for one operator")
     parser.add_argument("--each", action="store_true", help="a line for each operator")
     chosen = parser.parse_args()
-    on = architecture(resolve(chosen.hardware).device)
+    on = Architecture(resolve(chosen.hardware).device)
     listed = open_file(chosen.operators, "operators", WorkloadOptions()).reading.value
     rows = [timed(operator, on) for operator in listed.operators]
     within = print_construction(rows, chosen.limit)

@@ -25,9 +25,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from experiments.compilation.experiment.replay import replay_of
 from experiments.compilation.interface.tuning import TuningPolicy, TuningTask
 from experiments.compilation.planning.tuning.random_search import RandomTuner
-from experiments.compilation.planning.tuning.replay import replay_of
 from experiments.compilation.planning.tuning.session import SHARES, History, Measure, trials_to, tune
 from experiments.compilation.policies.ansor import Ansor
 from experiments.compilation.policies.autotvm import AutoTvm

@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.oracles.examples import EXAMPLES
 from benchmarks.oracles.partitions import best_partition
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Expression
+from experiments.compilation.interface.tile_graph import TileGraph, independent
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.architecture import Architecture, architecture
-from experiments.compilation.planning.tiles.expression import Expression
 from experiments.compilation.planning.tiles.group_tile import evaluate
 from experiments.compilation.planning.tiles.propagation import group_of
-from experiments.compilation.planning.tiles.tile_graph import TileGraph, independent
 from experiments.compilation.policies.welder.connection import Welding
 from experiments.compilation.policies.welder.tile_search import axis_sizes, first_steps, search
 from experiments.hardware.specs import resolve
@@ -92,8 +92,8 @@ def main() -> int:
     parser.add_argument("--hardware", default="v100")
     parser.add_argument("--limit", type=float, default=1.1, help="greedy time over the best partition's")
     chosen = parser.parse_args()
-    on = architecture(resolve(chosen.hardware).device)
-    print(f"modelled microseconds and megabytes on {on.device.name}; seconds of this processor")
+    on = Architecture(resolve(chosen.hardware).device)
+    print(f"modelled microseconds and megabytes on {on.name}; seconds of this processor")
     print(
         f"{'graph':<20}{'ops':>4}{'kernels':>8}{'apart us':>10}{'greedy':>10}{'best':>10}{'apart MB':>10}{'greedy':>10}{'tiles':>9}{'s':>8}{'all':>6}{'valid':>6}{'s':>8}"
     )

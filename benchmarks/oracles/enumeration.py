@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from experiments.compilation.planning.tiles.architecture import Architecture
-from experiments.compilation.planning.tiles.expression import Expression
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.planning.tiles.program import Program, fits
 from experiments.compilation.policies.roller.alignment import REGISTER_FACTORS, reduction_steps
 from experiments.compilation.policies.roller.micro_model import estimate

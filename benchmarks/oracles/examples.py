@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from experiments.compilation.interface.expressions import Expression, Sizes
+from experiments.compilation.interface.tile_graph import TileGraph, TileNode
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.expression import Expression, Sizes
-from experiments.compilation.planning.tiles.tile_graph import TileGraph, TileNode
 
 
 def _graph(*rows: tuple[str, Expression, tuple[str, ...]]) -> TileGraph:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments.compilation.experiment.replay import Replay, replay_of
 from experiments.compilation.interface.tuning import Floats, TuningPolicy, checked
 from experiments.compilation.planning.tuning.random_search import RandomTuner
-from experiments.compilation.planning.tuning.replay import Replay, replay_of
 from experiments.compilation.planning.tuning.session import SHARES, History, trials_to, tune
 from experiments.core import registry
 from experiments.core.errors import BadInput
@@ -24,17 +24,31 @@ from experiments.workloads.operator_list import OperatorList
 from experiments.workloads.tuning_log import TuningLog, best_so_far
 
 
-def carry_out(spec: RunSpec, policy: TuningPolicy, progress: Progress) -> Result:
-    """A log is replayed, a model's operators are tuned on this host; ``BadInput`` for anything else."""
+def replay_log(spec: RunSpec, policy: TuningPolicy, progress: Progress) -> Result:
+    """Search a recorded log; ``BadInput`` for anything else."""
+    loaded = _loaded(spec, policy)
+    if not isinstance(loaded.value, TuningLog):
+        raise _unwanted(spec, loaded, "a tuning log to replay")
+    return _replayed(loaded, loaded.value, policy, spec.seed, progress)
+
+
+def tune_operators(spec: RunSpec, policy: TuningPolicy, progress: Progress) -> Result:
+    """Tune operators of a model or a list on this host; ``BadInput`` for anything else."""
+    loaded = _loaded(spec, policy)
+    if not isinstance(loaded.value, ModelSource | OperatorList):
+        raise _unwanted(spec, loaded, "a model or operators to tune")
+    return _measured(spec, loaded, loaded.value, policy, progress)
+
+
+def _loaded(spec: RunSpec, policy: TuningPolicy) -> Loaded:
     if policy.training:
         raise BadInput("kernels are tuned for inference", "knobs.training", "false")
-    loaded = load(spec.workload)
-    if isinstance(loaded.value, TuningLog) and spec.mode == "simulated":
-        return _replayed(loaded, loaded.value, policy, spec.seed, progress)
-    if isinstance(loaded.value, ModelSource | OperatorList) and spec.mode == "measured":
-        return _measured(spec, loaded, loaded.value, policy, progress)
-    wanted = "a tuning log to replay" if spec.mode == "simulated" else "a model or operators to tune"
-    raise BadInput(f"is {loaded.kind} ({loaded.format})", spec.workload.source, f"{wanted} ({spec.mode} run)")
+    return load(spec.workload)
+
+
+def _unwanted(spec: RunSpec, loaded: Loaded, wanted: str) -> BadInput:
+    expected = f"{wanted} ({spec.mode} run)"
+    return BadInput(f"is {loaded.kind} ({loaded.format})", spec.workload.source, expected)
 
 
 def _replayed(loaded: Loaded, log: TuningLog, policy: TuningPolicy, seed: int, progress: Progress) -> Result:

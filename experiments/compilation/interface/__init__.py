@@ -20,12 +20,14 @@ from experiments.compilation.interface.policy import (
     Applied,
     Approximation,
     CompilationPolicy,
+    ImpossibleAnswer,
     Recipe,
     RecipePolicy,
     RewritePolicy,
     Rewritten,
     Seen,
     Workbench,
+    refuse,
     violations,
 )
 
@@ -42,6 +44,7 @@ __all__ = [
     "Draft",
     "Graph",
     "IllTyped",
+    "ImpossibleAnswer",
     "Node",
     "Recipe",
     "RecipePolicy",
@@ -56,5 +59,6 @@ __all__ = [
     "Workbench",
     "contiguous",
     "mapped",
+    "refuse",
     "violations",
 ]

@@ -159,6 +159,17 @@ class Choices:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
+def violations(choices: Choices, program: Program) -> list[str]:
+    """What makes a variant none of the program: not one known level for each kind of construct, one line each."""
+    found = []
+    for variant in choices.variants:
+        if sorted(level.kind for level in variant.levels) != sorted(program.kinds):
+            found.append(f"{variant}: the program has {', '.join(program.kinds) or 'no construct'}")
+        unknown = [level for level in variant.levels if level.form not in LEVELS.get(level.kind, ())]
+        found += [f"{level} is no level" for level in unknown]
+    return found
+
+
 def chunks(trips: int, factor: int) -> tuple[int, int]:
     """Whole groups of ``factor`` trips, and the trips that are left."""
     return divmod(trips, factor)

@@ -1,8 +1,9 @@
-"""The three questions that compilation policies answer, and what they answer with.
+"""The first two questions that compilation policies answer, and what they answer with.
 
-A library's mechanism is chosen by a ``Recipe``; a graph is rewritten on its records; a kernel tuner proposes schedules
-and is told what they took (``interface.tuning``). None of them runs anything: ``live`` does, and checks every result
-against eager in float64 before it is reported.
+A library's mechanism is chosen by a ``Recipe``; a graph is rewritten on its records. The other questions stand beside
+this file: how kernels are launched (``launches``), at which level control flow is carried out (``control``), which
+schedules are tried (``tuning``), with which tiles operators run (``tiles``), and which blocks run where (``blocks``).
+No policy runs anything: ``live`` does, and checks every result against eager in float64 before it is reported.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from experiments.compilation.interface.draft import Types
-from experiments.compilation.interface.graph import Graph, Node, Ref
+from experiments.compilation.interface.graph import CONSTANT, OUTPUT, Graph, Node, Ref
+from experiments.core.errors import LabError
 from experiments.core.knobs import knob
 from experiments.core.policy import MODEL, Policy
 from experiments.core.progress import Progress
@@ -22,6 +24,20 @@ from experiments.workloads.substitutions import Substitutions
 #: (integers), only memory layout or order of independent work differs. ``reassociated``: equal in real arithmetic,
 #: rounded differently. ``approximate``: different on purpose, within ``Rewritten.bound``.
 EXACTNESS = ("exact", "reassociated", "approximate")
+
+
+class ImpossibleAnswer(LabError):
+    """What a policy answered cannot be carried out: the run is rejected for the first of ``violations``."""
+
+    def __init__(self, violations: Sequence[str]) -> None:
+        self.violations = tuple(violations)
+        super().__init__(self.violations[0])
+
+
+def refuse(violations: Sequence[str]) -> None:
+    """Raise ``ImpossibleAnswer`` if there are ``violations``."""
+    if violations:
+        raise ImpossibleAnswer(violations)
 
 
 @dataclass(frozen=True)
@@ -128,7 +144,7 @@ class Workbench(Protocol):
 
 @dataclass(frozen=True)
 class CompilationPolicy(Policy):
-    """Base of the three; ``training`` decides which pass is compiled and whether gradients are compared."""
+    """Base of every question; ``training`` decides which pass is compiled and whether gradients are compared."""
 
     family: ClassVar[str] = "compilation"
     modes: ClassVar[tuple[str, ...]] = ("measured",)
@@ -165,10 +181,18 @@ def violations(graph: Graph, original: Graph) -> list[str]:
     """What makes a rewritten graph no graph, or one with another signature; empty when it is sound."""
     found: list[str] = []
     seen: dict[str, Node] = {}
+    constants = {node.target for node in original.nodes if node.kind == CONSTANT}
     for node in graph.nodes:
         found += [
             f"{node.name} reads {ref.node}, which does not come before it" for ref in _unknown(node, seen)
         ]
+        found += [
+            f"{node.name} reads result {ref.output} of {ref.node}, which has {len(seen[ref.node].outputs)}"
+            for ref in node.refs
+            if ref.node in seen and ref.output >= len(seen[ref.node].outputs)
+        ]
+        if node.kind == CONSTANT and node.target not in constants:
+            found.append(f"{node.name} is the constant {node.target}, which the model does not have")
         if node.once and any(
             not seen[name].once and name not in graph.fixed for name in node.inputs if name in seen
         ):
@@ -176,6 +200,8 @@ def violations(graph: Graph, original: Graph) -> list[str]:
         if node.name in seen:
             found.append(f"two nodes are called {node.name}")
         seen[node.name] = node
+    if not graph.nodes or graph.output.kind != OUTPUT:
+        return [*found, "the last node is not the output"]
     if [n.name for n in graph.inputs] != [n.name for n in original.inputs]:
         found.append("the inputs are not the original's")
     before, after = _types(original), _types(graph)
@@ -188,7 +214,11 @@ def _unknown(node: Node, seen: Mapping[str, Node]) -> list[Ref]:
     return [ref for ref in node.refs if ref.node not in seen]
 
 
-def _types(graph: Graph) -> list[tuple[tuple[int, ...], str]]:
-    if any(ref.node not in graph.by_name for ref in graph.output.refs):
-        return []
-    return [(graph.type(ref).shape, graph.type(ref).dtype) for ref in graph.output.refs]
+def _types(graph: Graph) -> list[tuple[tuple[int, ...], str] | None]:
+    """Shape and type of every output; ``None`` of one that is no tensor or is not there."""
+    kinds = [graph.by_name[ref.node].outputs[ref.output : ref.output + 1] for ref in _known_outputs(graph)]
+    return [(kind[0].shape, kind[0].dtype) if kind and kind[0] else None for kind in kinds]
+
+
+def _known_outputs(graph: Graph) -> list[Ref]:
+    return [ref for ref in graph.output.refs if ref.node in graph.by_name]

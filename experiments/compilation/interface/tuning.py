@@ -97,6 +97,13 @@ class Space:
         """Every point, for spaces small enough to be looked through."""
         return self.listed if self.listed is not None else range(self.combinations)
 
+    @functools.cached_property
+    def _listed(self) -> frozenset[int]:
+        return frozenset(self.listed or ())
+
+    def __contains__(self, index: int) -> bool:
+        return 0 <= index < self.combinations and (self.listed is None or index in self._listed)
+
     @property
     def is_small(self) -> bool:
         return self.size <= MOST_LISTED
@@ -257,3 +264,20 @@ def checked(tasks: Sequence[TuningTask], trials: int) -> Sequence[TuningTask]:
     if trials < len(tasks):
         raise BadInput(f"is {trials}", "knobs.trials", f"at least one for each of {len(tasks)} operators")
     return tasks
+
+
+def violations(
+    proposals: Sequence[Proposal], tasks: Sequence[TuningTask], count: int, tried: Collection[Proposal]
+) -> list[str]:
+    """What makes proposals none of at most ``count`` schedules that were not ``tried`` before, one line each."""
+    found = [f"{len(proposals)} schedules are proposed where {count} are left"] * (len(proposals) > count)
+    seen = set[Proposal]()
+    for proposal in proposals:
+        if not 0 <= proposal.task < len(tasks):
+            found.append(f"task {proposal.task} is proposed, of {len(tasks)}")
+        elif proposal.index not in tasks[proposal.task].space:
+            found.append(f"{tasks[proposal.task].name} has no schedule {proposal.index}")
+        elif proposal in tried or proposal in seen:
+            found.append(f"schedule {proposal.index} of {tasks[proposal.task].name} is proposed again")
+        seen.add(proposal)
+    return found

@@ -2,7 +2,21 @@
 
 from experiments.compilation.live.backends import CompilationFailed
 from experiments.compilation.live.graphs import graph_of
+from experiments.compilation.live.prepared import prepare
 from experiments.compilation.live.report import counts, plan_of, predicted_metrics
-from experiments.compilation.live.runner import carry_out
+from experiments.compilation.live.runner import choose_levels, follow, rewrite, rewrite_priced
+from experiments.compilation.live.tiles import recipe_of
 
-__all__ = ["CompilationFailed", "carry_out", "counts", "graph_of", "plan_of", "predicted_metrics"]
+__all__ = [
+    "CompilationFailed",
+    "choose_levels",
+    "counts",
+    "follow",
+    "graph_of",
+    "plan_of",
+    "predicted_metrics",
+    "prepare",
+    "recipe_of",
+    "rewrite",
+    "rewrite_priced",
+]

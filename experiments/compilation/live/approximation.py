@@ -25,8 +25,8 @@ from experiments.compilation.live.kept_weights import KeptWeight, channel_sqnr, 
 from experiments.compilation.live.lower import lower, parameters_of
 from experiments.compilation.live.training_curve import trained_beside
 from experiments.compilation.live.verify import Verification, unfriendly, verify
+from experiments.compilation.live.widened import widened
 from experiments.compilation.planning.numerics.quantization import Scheme, quantize
-from experiments.compilation.planning.numerics.widened import widened
 
 #: Unfriendly inputs that are distributed as calibration's were.
 LIKE_CALIBRATION = ("as given", "shuffled")

@@ -4,42 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
+from torch import fx
 
 from experiments.compilation.interface import (
-    CompilationPolicy,
+    Graph,
+    IllTyped,
+    ImpossibleAnswer,
     Recipe,
-    RecipePolicy,
     RewritePolicy,
     Rewritten,
+    refuse,
     violations,
 )
 from experiments.compilation.interface.control import ControlPolicy
-from experiments.compilation.live import approximation, backends, control, tiles
+from experiments.compilation.live import approximation, backends, control
 from experiments.compilation.live.backends.base import Compiled, Task, clocked
 from experiments.compilation.live.calibration import Calibrator
 from experiments.compilation.live.costs import Bench, Measured, Prices, Roofline
 from experiments.compilation.live.exactness import exact_places
 from experiments.compilation.live.lower import lower, parameters_of
-from experiments.compilation.live.prepared import prepare
 from experiments.compilation.live.timing import Comparison, compare
 from experiments.compilation.live.types import Inference
 from experiments.compilation.live.verify import Verification, verify
-from experiments.compilation.planning.tiles.plan import TilePolicy
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.hardware.parts import Device
-from experiments.workloads.model import ModelSource
 from experiments.workloads.substitutions import Substitutions
 
 
 @dataclass(frozen=True)
 class Trial:
     """What carrying out an answer gave. ``timing`` is ``None`` when the result was wrong or times are not of this
-    host; ``rewritten`` and ``bench`` belong to rewrites, ``recipe`` to recipes.
+    host; ``rewritten`` and ``bench`` belong to rewrites, ``recipe`` to recipes. ``priced``: by a named device, not timed.
     """
 
     task: Task
@@ -49,44 +48,13 @@ class Trial:
     recipe: Recipe | None = None
     rewritten: Rewritten | None = None
     bench: Bench | None = None
+    priced: bool = False
 
 
-def carry_out(
-    source: ModelSource,
-    policy: CompilationPolicy,
-    seed: int,
-    progress: Progress,
-    sheet: Device | None = None,
-    file: Path | None = None,
-    rules: Substitutions | None = None,
-) -> Trial:
-    """Build the model on this host's device and do what ``policy`` says. With a ``sheet`` the costs are that device's,
-    by roofline, and nothing is timed. ``rules`` are those of the workload's side file.
-    """
-    progress(0.05, "building the model")
-    task = prepare(source, policy.training, seed, part(progress, 0.3, 0.7), file)
-    progress(0.15, "exporting the graph")
-    if isinstance(policy, RecipePolicy):
-        return _follow(policy.recipe(task.whole), task, seed, progress)
-    if isinstance(policy, TilePolicy):
-        return _follow(tiles.recipe_of(policy, task, part(progress, 0.15, 0.3)), task, seed, progress)
-    if isinstance(policy, ControlPolicy):
-        return _controlled(policy, task, seed, progress)
-    assert isinstance(policy, RewritePolicy)
-    recipe = policy.instead(task.graph)
-    if recipe is not None:
-        if sheet:
-            raise BadInput(f"{recipe.backend} is run, not priced", "mode", "measured, on local hardware")
-        return _follow(recipe, task, seed, progress)
-    prices: Prices = Roofline(sheet) if sheet else Measured(task.device)
-    bench = Bench(Inference(task.device), prices, part(progress, 0.2, 0.6), Calibrator(task), rules)
-    trial = _rewrite(policy, task, bench, seed, progress, timed=sheet is None)
-    if isinstance(prices, Measured):
-        prices.keep()
-    return trial
-
-
-def _follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> Trial:
+def follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> Trial:
+    """Compile the model as ``recipe`` says."""
+    if recipe.backend not in backends.BACKENDS:
+        raise ImpossibleAnswer([f"no backend is called {recipe.backend!r}"])
     progress(0.3, "compiling")
     compiled = backends.compiled(recipe.backend, recipe.options, task)
     progress(0.7, "comparing with eager in float64")
@@ -97,13 +65,46 @@ def _follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> Trial:
     return Trial(task, compiled, checked, _timed(task, compiled, checked, progress), recipe)
 
 
-def _controlled(policy: ControlPolicy, task: Task, seed: int, progress: Progress) -> Trial:
-    """The levels that the policy chooses for loops, branches and recursion, by timing all of them."""
+def choose_levels(policy: ControlPolicy, task: Task, seed: int, progress: Progress) -> Trial:
+    """Carry out loops, branches and recursion at the levels that the policy chooses by timing all of them."""
     compiled = control.build(policy, task)
     progress(0.7, "comparing with eager in float64")
     checked = verify(task, compiled, seed)
     recipe = Recipe("control flow", policy.knob_values())
     return Trial(task, compiled, checked, _timed(task, compiled, checked, progress), recipe)
+
+
+def rewrite(
+    policy: RewritePolicy, task: Task, seed: int, progress: Progress, rules: Substitutions | None = None
+) -> Trial:
+    """Rewrite the graph by costs measured here, or follow the library's recipe that the policy names instead."""
+    recipe = policy.instead(task.graph)
+    if recipe is not None:
+        return follow(recipe, task, seed, progress)
+    prices = Measured(task.device)
+    trial = _rewrite(policy, task, _bench(task, prices, progress, rules), seed, progress, timed=True)
+    prices.keep()
+    return trial
+
+
+def rewrite_priced(
+    policy: RewritePolicy,
+    task: Task,
+    seed: int,
+    progress: Progress,
+    sheet: Device,
+    rules: Substitutions | None = None,
+) -> Trial:
+    """Rewrite the graph by the costs of ``sheet``'s device, by roofline; nothing is timed."""
+    recipe = policy.instead(task.graph)
+    if recipe is not None:
+        raise BadInput(f"{recipe.backend} is run, not priced", "mode", "measured, on local hardware")
+    bench = _bench(task, Roofline(sheet), progress, rules)
+    return _rewrite(policy, task, bench, seed, progress, timed=False)
+
+
+def _bench(task: Task, prices: Prices, progress: Progress, rules: Substitutions | None) -> Bench:
+    return Bench(Inference(task.device), prices, part(progress, 0.2, 0.6), Calibrator(task), rules)
 
 
 def _rewrite(
@@ -112,16 +113,21 @@ def _rewrite(
     original = task.graph
     with clocked() as clock:
         rewritten = policy.rewrite(original, bench)
-        found = violations(rewritten.graph, original)
-        if found:
-            raise BadInput(found[0], f"{policy.name}'s graph")
+        refuse(violations(rewritten.graph, original))
         progress(0.6, "lowering the rewritten graph")
-        module = lower(rewritten.graph, task.origin, gradients=task.training)
+        module = _lowered(rewritten.graph, task)
     parameters = parameters_of(module, task.module) if task.training else None
     compiled = Compiled(module, clock.wall, clock.cpu, parameters=parameters)
     checked, compiled = _judged(task, compiled, rewritten, seed, progress)
     timing = _timed(task, compiled, checked, progress) if timed else None
-    return Trial(task, compiled, checked, timing, None, rewritten, bench)
+    return Trial(task, compiled, checked, timing, None, rewritten, bench, priced=not timed)
+
+
+def _lowered(graph: Graph, task: Task) -> fx.GraphModule:
+    try:
+        return lower(graph, task.origin, gradients=task.training)
+    except IllTyped as error:
+        raise ImpossibleAnswer([str(error)]) from error
 
 
 def _judged(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import torch
 
-from experiments.compilation.interface import Graph, Node, Recipe
+from experiments.compilation.interface import Graph, Node, Recipe, refuse
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.tiles import TilePolicy, violations
 from experiments.compilation.live.backends.base import Task, unsupported
-from experiments.compilation.planning.tiles.architecture import Architecture, architecture
+from experiments.compilation.live.launch_blocks import launch_blocks
 from experiments.compilation.planning.tiles.from_graph import translate
-from experiments.compilation.planning.tiles.launch_blocks import launch_blocks
-from experiments.compilation.planning.tiles.plan import TilePolicy
 from experiments.core.progress import Progress, silent
 from experiments.hardware import library
 from experiments.hardware.parts import Device
@@ -35,7 +35,7 @@ def recipe_of(policy: TilePolicy, task: Task, progress: Progress = silent) -> Re
     sheet = sheet_of(name, torch.cuda.get_device_properties(0).total_memory)
     if sheet is None:
         raise unsupported(f"no sheet says what units {name} has", policy.name)
-    return tiled(policy, task.graph, architecture(sheet), progress)
+    return tiled(policy, task.graph, Architecture(sheet), progress)
 
 
 def sheet_of(name: str, memory: int) -> Device | None:
@@ -48,7 +48,9 @@ def sheet_of(name: str, memory: int) -> Device | None:
 
 def tiled(policy: TilePolicy, graph: Graph, on: Architecture, progress: Progress = silent) -> Recipe:
     """Products with the blocks of their tiles, and what the model says that they take."""
-    plan = policy.tiles(translate(graph).graph, on, progress)
+    operators = translate(graph).graph
+    plan = policy.tiles(operators, on, progress)
+    refuse(violations(plan, operators, on.units))
     kernels: dict[str, str] = {}
     refused: dict[str, str] = {}
     blocks: dict[str, list[int]] = {}

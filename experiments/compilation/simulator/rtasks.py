@@ -5,18 +5,17 @@ Nothing of the planner's times is used: only which blocks run where, in which or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from experiments.compilation.planning.blocks.rtasks import (
+from experiments.compilation.interface.blocks import (
     Group,
     Kernel,
     Machine,
-    Placement,
     Schedule,
     counts_of,
 )
@@ -79,38 +78,6 @@ def _group(group: Group, machine: Machine, reads: dict[str, tuple[str, ...]], no
         finished[placement.operator] = float(finishes.max())
         found.append(Piece(placement.operator, placement.kernel, units, starts, finishes))
     return found
-
-
-def violations(schedule: Schedule) -> list[str]:
-    """What makes a schedule no schedule of its operators, one line each."""
-    placed = [entry for group in schedule.groups for entry in group.placements]
-    order = {entry.operator: number for number, entry in enumerate(placed)}
-    found = [f"{name} runs twice" for name in _repeated(entry.operator for entry in placed)]
-    for operator in schedule.operators:
-        if operator.name not in order:
-            found.append(f"{operator.name} never runs")
-            continue
-        late = [name for name in operator.reads if order.get(name, -1) > order[operator.name]]
-        found += [f"{operator.name} runs before {name}, which it reads" for name in late]
-    return [*found, *(line for entry in placed for line in _misplaced(entry, schedule.machine))]
-
-
-def _repeated(names: Iterable[str]) -> list[str]:
-    seen: set[str] = set()
-    again: dict[str, None] = {}
-    for name in names:
-        if name in seen:
-            again[name] = None
-        seen.add(name)
-    return list(again)
-
-
-def _misplaced(entry: Placement, machine: Machine) -> list[str]:
-    if len(set(entry.units)) < len(entry.units):
-        return [f"{entry.operator} names a unit twice"]
-    if not entry.units or min(entry.units) < 0 or max(entry.units) >= machine.units:
-        return [f"{entry.operator} runs on units that are not there"]
-    return []
 
 
 def busy_units(pieces: Sequence[Piece]) -> tuple[Floats, npt.NDArray[np.int64]]:

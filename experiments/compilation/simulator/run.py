@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.compilation.planning.blocks.blocks import Work, operator_of, unit_of, work_of
-from experiments.compilation.planning.blocks.rtasks import Schedule
-from experiments.compilation.planning.blocks.scheduling import SchedulingPolicy
-from experiments.compilation.simulator.rtasks import Played, busy_units, lanes, play, violations
+from experiments.compilation.interface import refuse
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.blocks import Schedule, SchedulingPolicy, Work, omissions, violations
+from experiments.compilation.planning.blocks import operator_of, work_of
+from experiments.compilation.simulator.rtasks import Played, busy_units, lanes, play
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec, Series
@@ -30,17 +31,18 @@ def carry_out(spec: RunSpec, policy: SchedulingPolicy, progress: Progress) -> Re
     device = resolve(spec.hardware).device
     step, loaded = step_of(workload, device, part(progress, 0.0, 0.6))
     works = work_of(step)
-    unit = unit_of(device, policy.occupancy, policy.latency, str(step.facts.get("dtype", "float32")))
+    on = Architecture(device)
+    unit = on.share(policy.occupancy, policy.latency, str(step.facts.get("dtype", "float32")))
     progress(0.6, "binding blocks to units")
-    schedule = policy.plan(works, unit, device.kernels.launch)
+    schedule = policy.plan(works, unit, on.launch)
+    refuse([*violations(schedule), *omissions(schedule, works)])
     progress(0.9, "playing the schedule")
     played = play(schedule)
-    eager = sum(device.kernels.launch + operator_of(work, unit).fast.alone(unit.count) for work in works)
+    eager = sum(on.launch + operator_of(work, unit).fast.alone(unit.count) for work in works)
     return Result(
         metrics=_metrics(works, schedule, played, eager),
         series={"busy_units": _busy(played)},
         plan=_plan(schedule, played),
-        violations=tuple(violations(schedule)),
         workload_sha256=loaded.sha256,
         notes={
             "device": device.name,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.compilation.planning.tiles.plan import TilePlan
+from experiments.compilation.interface.tiles import TilePlan
 from experiments.core.spec import Series
 
 #: Systems of recorded times that have a figure of their own, by the names that tables of times give them.

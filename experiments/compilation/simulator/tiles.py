@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.compilation.interface import Graph
-from experiments.compilation.planning.tiles.architecture import architecture
+from experiments.compilation.interface import Graph, refuse
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.tile_graph import TileGraph, independent
+from experiments.compilation.interface.tiles import TilePlan, TilePolicy, violations
 from experiments.compilation.planning.tiles.from_graph import translate
-from experiments.compilation.planning.tiles.from_list import expression
-from experiments.compilation.planning.tiles.plan import TilePlan, TilePolicy, violations
-from experiments.compilation.planning.tiles.tile_graph import TileGraph, independent
+from experiments.compilation.simulator.listed_operators import expression
 from experiments.compilation.simulator.tile_report import curves, document, figures, ratios
-from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
@@ -22,25 +22,29 @@ from experiments.sources import Loaded, load
 from experiments.workloads.model import ModelSource
 from experiments.workloads.operator_list import OperatorList
 
+#: Exports a model's forward pass from a seed, with the uploaded file where there is one.
+Export = Callable[[ModelSource, int, Progress, Path | None], Graph]
 
-def carry_out(spec: RunSpec, policy: TilePolicy, progress: Progress) -> Result:
+
+def carry_out(spec: RunSpec, policy: TilePolicy, progress: Progress, export: Export) -> Result:
     """The policy's kernels, priced on the device of the spec; ``compile_time`` is what constructing them took here."""
     device = resolve(spec.hardware).device
-    on = architecture(device)
+    on = Architecture(device)
+    units = on.units
     loaded = load(spec.workload)
-    graph, copies = _operators(spec, loaded, part(progress, 0.0, 0.5))
+    graph, copies = _operators(spec, loaded, part(progress, 0.0, 0.5), export)
     recorded = loaded.value.recorded if isinstance(loaded.value, OperatorList) else {}
     start, busy = time.perf_counter(), time.process_time()
     plan = policy.tiles(graph, on, part(progress, 0.5, 1.0))
     spent, busy = time.perf_counter() - start, time.process_time() - busy
-    found = ratios(plan, device.kernels.launch, recorded)
+    refuse(violations(plan, graph, units))
+    found = ratios(plan, on.launch, recorded)
     return Result(
         metrics=_metrics(plan, graph, policy.connects)
         | {"compile_time": spent, "compile_cpu_time": busy}
         | figures(found),
         series=curves(found),
         plan=document(plan),
-        violations=tuple(violations(plan, graph, on.units)),
         workload_sha256=loaded.sha256,
         notes={
             "device": device.name,
@@ -52,7 +56,9 @@ def carry_out(spec: RunSpec, policy: TilePolicy, progress: Progress) -> Result:
     )
 
 
-def _operators(spec: RunSpec, loaded: Loaded, progress: Progress) -> tuple[TileGraph, tuple[str, ...]]:
+def _operators(
+    spec: RunSpec, loaded: Loaded, progress: Progress, export: Export
+) -> tuple[TileGraph, tuple[str, ...]]:
     if isinstance(loaded.value, OperatorList):
         return independent([expression(operator) for operator in loaded.value.operators]), ()
     if not isinstance(loaded.value, ModelSource):
@@ -60,10 +66,8 @@ def _operators(spec: RunSpec, loaded: Loaded, progress: Progress) -> tuple[TileG
             f"is {loaded.kind} ({loaded.format})", spec.workload.source, "a model or a list of operators"
         )
     source = replace(loaded.value, options=replace(loaded.value.options, training=False))
-    live = registry.load_module("compilation", "live")
     file = None if source.zoo else Path(spec.workload.source)
-    graph: Graph = live.graph_of(source, spec.seed, progress, file)
-    translated = translate(graph)
+    translated = translate(export(source, spec.seed, progress, file))
     return translated.graph, translated.copies
 
 

@@ -10,18 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.compilation.planning.blocks.blocks import Unit, Work, fused, operator_of
-from experiments.compilation.planning.blocks.rtasks import (
+from experiments.compilation.interface.architecture import UnitShare
+from experiments.compilation.interface.blocks import (
     Kernel,
     Machine,
     Operator,
     Schedule,
-    laid_out,
-    waves,
+    Work,
+    violations,
 )
+from experiments.compilation.planning.blocks import operator_of
 from experiments.compilation.policies.rammer import Rammer
+from experiments.compilation.policies.rammer.fusion import fused
 from experiments.compilation.policies.rammer.grouping import THRESHOLD, Grouping
-from experiments.compilation.simulator.rtasks import busy_units, lanes, play, violations
+from experiments.compilation.policies.rammer.layout import laid_out, waves
+from experiments.compilation.simulator.rtasks import busy_units, lanes, play
 
 US = 1e-6
 MACHINE = Machine(units=80, sync=1 * US)
@@ -156,7 +159,7 @@ def test_no_unit_runs_two_blocks_at_once_and_reads_wait(
     assert played.seconds <= schedule.serial * (1 + 1e-12)
 
 
-UNIT = Unit(count=80, flops=1e11, bytes=1e10, latency=1 * US)
+UNIT = UnitShare(count=80, flops=1e11, bytes=1e10, latency=1 * US)
 
 
 def work(name: str, target: str, elements: int, *reads: str, flops: float = 0.0) -> Work:

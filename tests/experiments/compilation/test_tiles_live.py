@@ -7,20 +7,20 @@ from torch import Tensor, nn
 pytestmark = pytest.mark.torch
 pytest.importorskip("triton", reason="Triton is not installed; CUDA builds of torch bring it")
 
+from experiments.compilation.interface.architecture import Architecture  # noqa: E402
+from experiments.compilation.interface.tile_graph import independent  # noqa: E402
 from experiments.compilation.live.backends import compiled  # noqa: E402
 from experiments.compilation.live.backends.base import Task  # noqa: E402
+from experiments.compilation.live.launch_blocks import launch_blocks  # noqa: E402
 from experiments.compilation.live.tiles import recipe_of, sheet_of, tiled  # noqa: E402
 from experiments.compilation.live.verify import verify  # noqa: E402
 from experiments.compilation.planning.tiles import operators  # noqa: E402
-from experiments.compilation.planning.tiles.architecture import architecture  # noqa: E402
-from experiments.compilation.planning.tiles.launch_blocks import launch_blocks  # noqa: E402
-from experiments.compilation.planning.tiles.tile_graph import independent  # noqa: E402
 from experiments.compilation.policies.roller import Roller  # noqa: E402
 from experiments.core.errors import Infeasible  # noqa: E402
 from experiments.core.progress import silent  # noqa: E402
 from experiments.hardware.specs import resolve  # noqa: E402
 
-V100 = architecture(resolve("v100").device)
+V100 = Architecture(resolve("v100").device)
 
 
 class Layers(nn.Module):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from experiments.compilation.planning.tiles.from_list import expression
+from experiments.compilation.simulator.listed_operators import expression
 from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions
 from experiments.readers.base import open_file

@@ -12,7 +12,15 @@ from typing import Any
 
 import torch
 
-from experiments.compilation.interface.control import Choices, Construct, ControlPolicy, Trial, Variant
+from experiments.compilation.interface import refuse
+from experiments.compilation.interface.control import (
+    Choices,
+    Construct,
+    ControlPolicy,
+    Trial,
+    Variant,
+    violations,
+)
 from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Inputs, Task, clocked
 from experiments.compilation.live.control.program import Seen, in_form, kind_of, observed, program_of
@@ -50,11 +58,13 @@ def build(policy: ControlPolicy, task: Task) -> Compiled:
     found, others = covered(task)
     program = program_of(found)
     choices = policy.variants(program)
+    refuse(violations(choices, program))
     carry = partial(_carried, policy=policy, task=task, found=found, others=others, limit=policy.limit)
     carried = list(_all(choices.variants, carry, task.progress))
     chosen = policy.choose([entry.trial for entry in carried])
     if chosen is None:
         raise CompilationFailed("no variant could be carried out: " + "; ".join(_errors(carried)))
+    refuse([] if any(entry.trial is chosen for entry in carried) else ["what is chosen was not tried"])
     best = next(entry for entry in carried if entry.trial is chosen)
     # Each variant starts with Dynamo's cache empty, so all but the last are forgotten by now.
     # The chosen one is compiled again without a limit: it kept to it once, and a host may have become busy.

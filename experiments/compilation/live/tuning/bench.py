@@ -21,15 +21,15 @@ from experiments.compilation.live.prepared import prepare
 from experiments.compilation.live.timing import Sample, sample_of
 from experiments.compilation.live.tuning.gpu import GpuBench
 from experiments.compilation.live.tuning.host import LEAST_SECONDS, HostBench
-from experiments.compilation.planning.tuning.model_tasks import (
+from experiments.compilation.live.tuning.model_tasks import (
     Operator,
     heaviest,
     host_task,
     of_graph,
     of_list,
 )
+from experiments.compilation.live.tuning.triton_schedules import gpu_task
 from experiments.compilation.planning.tuning.session import History
-from experiments.compilation.planning.tuning.triton_schedules import gpu_task
 from experiments.core.progress import Progress
 from experiments.workloads.model import ModelSource
 from experiments.workloads.operator_list import OperatorList

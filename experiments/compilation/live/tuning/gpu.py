@@ -12,7 +12,7 @@ from typing import Any
 import experiments
 from experiments.compilation.interface.tuning import Proposal, Trial, TuningTask
 from experiments.compilation.live.tuning.answers import Child, NoAnswer
-from experiments.compilation.planning.tuning.model_tasks import Operator
+from experiments.compilation.live.tuning.model_tasks import Operator
 
 #: Compiling with many stages can take long; a product takes milliseconds.
 ANSWER_SECONDS = 120.0

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from experiments.compilation.interface import OP, Graph, Node, Ref
+from experiments.compilation.interface.expressions import Access, Expression
+from experiments.compilation.interface.tile_graph import TileGraph, TileNode
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.expression import Access, Expression
 from experiments.compilation.planning.tiles.from_ops import FORMS, Made, broadcast, copied, dtype_of
-from experiments.compilation.planning.tiles.tile_graph import TileGraph, TileNode
 
 #: Ops that torch's schemas call copies and that move nothing.
 FREE = frozenset({"aten._unsafe_view.default"})

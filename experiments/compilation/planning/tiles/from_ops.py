@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from experiments.compilation.interface import Argument, Graph, Node, Ref, TensorType
+from experiments.compilation.interface.expressions import Expression, Sizes
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.expression import Expression, Sizes
 from experiments.core.units import DTYPE_BYTES
 
 #: The expression, and the tensors that it reads in the order of its inputs.

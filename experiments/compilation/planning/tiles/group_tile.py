@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.planning.tiles.architecture import Architecture
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Access, Sizes
 from experiments.compilation.planning.tiles.best_fit import BestFit
-from experiments.compilation.planning.tiles.expression import Access, Sizes
 from experiments.compilation.planning.tiles.program import REGISTER_BYTES, tiles
 from experiments.compilation.planning.tiles.propagation import Group, Tiles, computed, propagate
 from experiments.compilation.planning.tiles.traffic import coalesced
@@ -123,7 +123,7 @@ def least_seconds(group: Group, architecture: Architecture) -> float:
         for node in group.nodes
     )
     moving = least_bytes(group) / architecture.dram_bandwidth
-    return architecture.device.kernels.launch + max(computing, moving)
+    return architecture.launch + max(computing, moving)
 
 
 def _transactions(access: Access, box: Sequence[int], size: int) -> float:
@@ -151,7 +151,7 @@ def footprint(group: Group, found: Tiles, steps: Steps, in_registers: bool = Fal
 
 def seconds(group: Group, of: GroupTile, architecture: Architecture) -> float:
     """Modelled time of a launched kernel: the longer of moving its blocks' bytes and computing, after the launch."""
-    return architecture.device.kernels.launch + max(_levels(group, of, architecture).values())
+    return architecture.launch + max(_levels(group, of, architecture).values())
 
 
 def bound(group: Group, of: GroupTile, architecture: Architecture) -> str:

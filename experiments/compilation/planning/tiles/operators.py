@@ -7,7 +7,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import replace
 
-from experiments.compilation.planning.tiles.expression import Access, Axis, Expression, Index, Sizes
+from experiments.compilation.interface.expressions import Access, Axis, Expression, Index, Sizes
 
 #: A softmax row: subtract the maximum, exponentiate, add up, divide; with the maximum five operations a point.
 SOFTMAX_FLOPS = 5.0

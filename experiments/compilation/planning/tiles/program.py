@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.planning.tiles.architecture import Architecture
-from experiments.compilation.planning.tiles.expression import Access, Expression, Sizes
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Access, Expression, Sizes
 from experiments.hardware.parts import ComputeUnits
 
 REGISTER_BYTES = 4

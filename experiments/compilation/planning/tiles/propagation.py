@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.planning.tiles.expression import Access, Expression, Sizes
-from experiments.compilation.planning.tiles.tile_graph import TileGraph, TileNode
+from experiments.compilation.interface.expressions import Access, Expression, Sizes
+from experiments.compilation.interface.tile_graph import TileGraph, TileNode
 
 #: A spatial tile for every operator of a group, in its order.
 Tiles = tuple[Sizes, ...]

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.compilation.interface.tuning import Floats, Proposal, Trial, Tuner, TuningTask
+from experiments.compilation.interface import refuse
+from experiments.compilation.interface.tuning import (
+    Floats,
+    Proposal,
+    Trial,
+    Tuner,
+    TuningTask,
+    violations,
+)
 from experiments.core.progress import Progress
 
 #: Trials one by one, in the order proposed, so that each can be shown and a search stopped between two.
@@ -57,8 +65,12 @@ def tune(
     seconds: float,
     progress: Progress,
 ) -> History:
-    """Ask and tell until ``trials`` are done, ``seconds`` have passed, or the tuner has nothing left."""
+    """Ask and tell until ``trials`` are done, ``seconds`` have passed, or the tuner has nothing left.
+
+    ``ImpossibleAnswer`` for proposals that are no schedules or were made before.
+    """
     done: list[Trial] = []
+    proposed: set[Proposal] = set()
     thinking, started = 0.0, time.perf_counter()
     while len(done) < trials and time.perf_counter() - started < seconds:
         asked = time.perf_counter()
@@ -66,6 +78,8 @@ def tune(
         thinking += time.perf_counter() - asked
         if not proposals:
             break
+        refuse(violations(proposals, tasks, trials - len(done), proposed))
+        proposed.update(proposals)
         measured = []
         for trial in measure(proposals):
             measured.append(trial)

@@ -5,7 +5,7 @@ kernel in which every unit (vEU) has its list of blocks. Waves of independent op
 them fills alone, and synchronisation inside a kernel replaces launches. Element-wise ops are fused into what makes
 their input first, as the paper's compiler does before it schedules.
 
-What the paper and its artifact leave open, and what is taken here: the kernels are modelled (``planning.blocks.blocks``), not
+What the paper and its artifact leave open, and what is taken here: the kernels are modelled (``planning.blocks``), not
 measured; a block goes to the unit that is free first, and waits for what its kernel reads, not for all units; a wait
 costs ``sync`` seconds. ``schedule`` also gives the baselines by the same kernels: ``kernels`` launches every op by
 itself, as a framework does, ``fused`` one fused kernel after another, as compilers before it do.
@@ -17,10 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.planning.blocks.blocks import Unit, Work, fused, operator_of
-from experiments.compilation.planning.blocks.rtasks import Machine, Schedule, alone, waves
-from experiments.compilation.planning.blocks.scheduling import SchedulingPolicy
+from experiments.compilation.interface.architecture import UnitShare
+from experiments.compilation.interface.blocks import Machine, Schedule, SchedulingPolicy, Work
+from experiments.compilation.planning.blocks import operator_of
+from experiments.compilation.policies.rammer.fusion import fused
 from experiments.compilation.policies.rammer.grouping import SHORTER, THRESHOLD, Grouping
+from experiments.compilation.policies.rammer.layout import alone, waves
 from experiments.core.knobs import knob
 
 KERNELS, FUSED, RTASKS = "kernels", "fused", "rtasks"
@@ -45,7 +47,7 @@ class Rammer(SchedulingPolicy):
     merge: bool = knob(True, "join consecutive groups where that is shorter")
     sync: float = knob(1e-6, "a wait for other units inside a kernel", low=0.0, high=1e-3, unit="s")
 
-    def plan(self, works: Sequence[Work], unit: Unit, launch: float) -> Schedule:
+    def plan(self, works: Sequence[Work], unit: UnitShare, launch: float) -> Schedule:
         """What is launched, in order, and where each block runs."""
         kernels = works if self.schedule == KERNELS else fused(works)
         operators = tuple(operator_of(work, unit) for work in kernels)

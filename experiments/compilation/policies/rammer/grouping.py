@@ -10,16 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.planning.blocks.rtasks import (
-    LARGEST_GROUP,
-    Group,
-    Kernel,
-    Machine,
-    Operator,
-    alone,
-    laid_out,
-    waves,
-)
+from experiments.compilation.interface.blocks import Group, Kernel, Machine, Operator
+from experiments.compilation.policies.rammer.layout import LARGEST_GROUP, alone, laid_out, waves
 
 #: How members get their kernels: the artifact's threshold on blocks, or the shorter of both plans (the paper).
 THRESHOLD, SHORTER = "threshold", "shorter"

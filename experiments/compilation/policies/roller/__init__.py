@@ -16,13 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from experiments.compilation.planning.tiles.architecture import Architecture
-from experiments.compilation.planning.tiles.expression import Expression
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Expression
+from experiments.compilation.interface.tile_graph import TileGraph
+from experiments.compilation.interface.tiles import Cost, Launch, PlannedKernel, TilePlan, TilePolicy
 from experiments.compilation.planning.tiles.group_tile import least_bytes, least_seconds
-from experiments.compilation.planning.tiles.plan import Cost, Launch, PlannedKernel, TilePlan, TilePolicy
 from experiments.compilation.planning.tiles.program import Program, grid, registers, resident, shared_bytes
 from experiments.compilation.planning.tiles.propagation import Group, group_of
-from experiments.compilation.planning.tiles.tile_graph import TileGraph
 from experiments.compilation.policies.roller.construction import construct
 from experiments.compilation.policies.roller.micro_model import estimate
 from experiments.compilation.policies.roller.rolled import tiled_form
@@ -66,7 +66,7 @@ class Roller(TilePolicy):
         found = construct(form, architecture, self.programs, self.padding, self.shrink)
         priced = [(estimate(form, program, architecture), program) for program in found.programs]
         best, program = min(priced, key=lambda pair: pair[0].seconds)
-        cost = Cost(best.seconds + architecture.device.kernels.launch, best.dram_bytes)
+        cost = Cost(best.seconds + architecture.launch, best.dram_bytes)
         kernel = PlannedKernel(
             operators=("",),
             kinds=(form.kind,),

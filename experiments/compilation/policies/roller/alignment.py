@@ -10,8 +10,8 @@ import functools
 import math
 from collections.abc import Iterable
 
-from experiments.compilation.planning.tiles.architecture import Architecture
-from experiments.compilation.planning.tiles.expression import Expression, Sizes
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Expression, Sizes
 
 #: A thread's tile doubles along each axis; a block's grows by multiples of the thread's.
 REGISTER_FACTORS = (1, 2, 4, 8, 16, 32)

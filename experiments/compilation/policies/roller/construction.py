@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from experiments.compilation.planning.tiles.architecture import Architecture
-from experiments.compilation.planning.tiles.expression import Expression, Sizes
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Expression, Sizes
 from experiments.compilation.planning.tiles.program import Program, aligned, fits, registers
 from experiments.compilation.policies.roller.alignment import reduction_steps, register_steps, shared_steps
 from experiments.compilation.policies.roller.shrinking import shrunk, sizes_on_the_way

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from experiments.compilation.planning.tiles.architecture import Architecture
-from experiments.compilation.planning.tiles.expression import Access, Expression
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Access, Expression
 from experiments.compilation.planning.tiles.program import Program, grid, resident, staged, tiles
 from experiments.compilation.planning.tiles.traffic import coalesced
 from experiments.compilation.policies.roller.alignment import padded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.compilation.planning.tiles.expression import Expression
+from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.planning.tiles.operators import implicit_gemm
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from experiments.compilation.planning.tiles.architecture import Architecture
-from experiments.compilation.planning.tiles.expression import Expression, Sizes
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Expression, Sizes
 from experiments.compilation.planning.tiles.program import Program, grid
 
 WAYS = ("one", "all", "none", "priced")

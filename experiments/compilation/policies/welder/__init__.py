@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.planning.tiles.architecture import Architecture
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.tile_graph import TileGraph
+from experiments.compilation.interface.tiles import Cost, Launch, PlannedKernel, TilePlan, TilePolicy
 from experiments.compilation.planning.tiles.group_tile import bound, least_bytes, least_seconds
-from experiments.compilation.planning.tiles.plan import Cost, Launch, PlannedKernel, TilePlan, TilePolicy
-from experiments.compilation.planning.tiles.tile_graph import TileGraph
 from experiments.compilation.policies.welder.connection import Kernel, Welding, launch_order
 from experiments.compilation.policies.welder.tile_search import block_size
 from experiments.core.knobs import knob

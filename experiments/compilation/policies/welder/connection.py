@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from experiments.compilation.planning.tiles.architecture import Architecture
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.tile_graph import TileGraph
 from experiments.compilation.planning.tiles.group_tile import GroupTile, seconds
 from experiments.compilation.planning.tiles.propagation import Group, group_of
-from experiments.compilation.planning.tiles.tile_graph import TileGraph
 from experiments.compilation.policies.welder.tile_search import search
 from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress, silent
@@ -67,7 +67,7 @@ class Welding:
         group = group_of(self.graph, [name])
         found = self._tune(group, False)
         if found is None:
-            raise Infeasible(f"no tile fits a unit of {self.architecture.device.name}", name)
+            raise Infeasible(f"no tile fits a unit of {self.architecture.name}", name)
         return Kernel(group, found[0], found[1], found[1])
 
     def _grown(self, first: str, taken: set[str]) -> Kernel:

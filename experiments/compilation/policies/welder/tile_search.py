@@ -13,8 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.planning.tiles.architecture import Architecture
-from experiments.compilation.planning.tiles.expression import Access, Expression, Sizes
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Access, Expression, Sizes
 from experiments.compilation.planning.tiles.group_tile import GroupTile, Steps, evaluate
 from experiments.compilation.planning.tiles.propagation import Group, points, propagate
 from experiments.compilation.planning.tiles.traffic import contiguous

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from benchmarks.oracles.enumeration import enumerate_all, programs
 from benchmarks.oracles.examples import EXAMPLES, layer, mlp_block, residual_block
 from benchmarks.oracles.partitions import best_partition, partitions
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Expression
+from experiments.compilation.interface.tile_graph import TileGraph, TileNode, independent
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.architecture import architecture
-from experiments.compilation.planning.tiles.expression import Expression
 from experiments.compilation.planning.tiles.group_tile import evaluate, least_bytes
 from experiments.compilation.planning.tiles.propagation import group_of
-from experiments.compilation.planning.tiles.tile_graph import TileGraph, TileNode, independent
 from experiments.compilation.policies.roller.construction import construct
 from experiments.compilation.policies.roller.micro_model import estimate
 from experiments.compilation.policies.welder.connection import Welding, launch_order
 from experiments.compilation.policies.welder.tile_search import axis_sizes, first_steps, search
 from experiments.hardware.specs import resolve
 
-V100 = architecture(resolve("v100").device)
+V100 = Architecture(resolve("v100").device)
 
 
 class TestPartitions:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.compilation.planning.tiles.architecture import architecture
-from experiments.compilation.planning.tiles.from_list import expression
+from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.policies.roller.construction import BUDGET, construct
 from experiments.compilation.policies.roller.rolled import tiled_form
+from experiments.compilation.simulator.listed_operators import expression
 from experiments.core.spec import RunSpec, Workload, WorkloadOptions
 from experiments.hardware.specs import resolve
 from experiments.readers.base import open_file
@@ -40,7 +40,7 @@ def test_every_one_is_constructed_within_the_budget() -> None:
         "P": 13,
         "R": 4,
     }
-    v100 = architecture(resolve("v100").device)
+    v100 = Architecture(resolve("v100").device)
     for operator in listed:
         found = construct(tiled_form(expression(operator)), v100)
         assert found.programs

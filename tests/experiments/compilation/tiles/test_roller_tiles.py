@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.architecture import architecture
-from experiments.compilation.planning.tiles.expression import Expression
 from experiments.compilation.planning.tiles.program import (
     Program,
     aligned,
@@ -28,7 +28,7 @@ from experiments.compilation.policies.roller.shrinking import shrunk
 from experiments.core.errors import BadInput
 from experiments.hardware.specs import resolve
 
-V100 = architecture(resolve("v100").device)
+V100 = Architecture(resolve("v100").device)
 UNITS = V100.units
 SQUARE = operators.matmul(1024, 1024, 1024)
 
@@ -171,12 +171,12 @@ class TestConstruction:
 
     def test_a_device_without_units_is_refused(self) -> None:
         with pytest.raises(BadInput, match="no sheet of units"):
-            architecture(resolve("tpu-v4").device)
+            _ = Architecture(resolve("tpu-v4").device).units
 
     def test_more_shared_memory_is_used_where_there_is_more(self) -> None:
-        a100 = architecture(resolve("a100").device)
+        a100 = Architecture(resolve("a100").device)
         wide = replace(UNITS, shared_bytes_per_block=2048)
-        cramped = construct(SQUARE, replace(V100, units=wide))
+        cramped = construct(SQUARE, Architecture(replace(V100.device, units=wide)))
         assert all(shared_bytes(SQUARE, program, wide) <= 2048 for program in cramped.programs)
         assert construct(SQUARE, a100).programs
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from experiments.compilation.interface import Argument, Graph, Node, Ref, TensorType, contiguous
-from experiments.compilation.planning.tiles.architecture import architecture
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.tiles import violations
 from experiments.compilation.planning.tiles.from_graph import translate
-from experiments.compilation.planning.tiles.plan import violations
 from experiments.compilation.policies.roller import Roller
 from experiments.compilation.policies.welder import Welder
 from experiments.core.progress import silent
@@ -17,7 +17,7 @@ from experiments.core.spec import RunSpec, Workload, WorkloadOptions
 from experiments.hardware.specs import resolve
 from experiments.run import run
 
-V100 = architecture(resolve("v100").device)
+V100 = Architecture(resolve("v100").device)
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorType:
@@ -155,7 +155,7 @@ class TestRuns:
         file, times = tmp_path / "operators.txt", tmp_path / "times.dat"
         file.write_text(LIST)
         alone = run(RunSpec("compilation", "roller", Workload(str(file)), "v100"))
-        launch = V100.device.kernels.launch
+        launch = V100.launch
         ours = {row["operators"][0]: row["seconds"] - launch for row in alone.plan["kernels"]}
         # TVM is said to take four times as long on one, and as long as ours on another: geometric mean 2.
         times.write_text(f"OP TVM mine\nM4 {4e3 * ours['M4']!r} 1\nR0 {1e3 * ours['R0']!r} 0\n")

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Expression
+from experiments.compilation.interface.tile_graph import TileGraph, TileNode, independent
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.architecture import architecture
 from experiments.compilation.planning.tiles.best_fit import ALIGNMENT, BestFit
-from experiments.compilation.planning.tiles.expression import Expression
 from experiments.compilation.planning.tiles.group_tile import evaluate, footprint, traffic
 from experiments.compilation.planning.tiles.propagation import Group, group_of, propagate, spatial_of
-from experiments.compilation.planning.tiles.tile_graph import TileGraph, TileNode, independent
 from experiments.compilation.planning.tiles.traffic import coalesced, contiguous
 from experiments.compilation.policies.welder import Welder
 from experiments.compilation.policies.welder.connection import Welding, launch_order
@@ -28,7 +28,7 @@ from experiments.compilation.policies.welder.tile_search import (
 from experiments.core.progress import silent
 from experiments.hardware.specs import resolve
 
-V100 = architecture(resolve("v100").device)
+V100 = Architecture(resolve("v100").device)
 N = 1024
 PRODUCT = operators.matmul(N, N, N, name="product")
 

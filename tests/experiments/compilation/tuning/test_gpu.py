@@ -5,9 +5,9 @@ from contextlib import closing
 import pytest
 
 from experiments.compilation.interface.tuning import Proposal
-from experiments.compilation.planning.tuning.model_tasks import Operator
-from experiments.compilation.planning.tuning.operators import matmul
-from experiments.compilation.planning.tuning.triton_schedules import gpu_task
+from experiments.compilation.live.tuning.model_tasks import Operator
+from experiments.compilation.live.tuning.operators import matmul
+from experiments.compilation.live.tuning.triton_schedules import gpu_task
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("triton", reason="Triton is not installed; CUDA builds of torch bring it")

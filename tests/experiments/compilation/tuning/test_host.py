@@ -13,7 +13,7 @@ import pytest
 
 from experiments.compilation.interface.tuning import Contraction, Proposal, Space, Trial, TuningTask
 from experiments.compilation.live.tuning import cpp
-from experiments.compilation.planning.tuning.operators import conv2d, matmul
+from experiments.compilation.live.tuning.operators import conv2d, matmul
 from experiments.compilation.planning.tuning.schedules import schedule_of, sketch_space, template_space
 from experiments.compilation.planning.tuning.sketches import Sketch
 from experiments.core.errors import BadInput

@@ -1,8 +1,8 @@
 """Which of a graph's operators are tuned, and how often a model calls each."""
 
 from experiments.compilation.interface import CONSTANT, INPUT, OP, OUTPUT, Graph, Node, Ref
-from experiments.compilation.planning.tuning.model_tasks import contraction_of, heaviest, of_graph, of_list
-from experiments.compilation.planning.tuning.operators import conv2d, matmul
+from experiments.compilation.live.tuning.model_tasks import contraction_of, heaviest, of_graph, of_list
+from experiments.compilation.live.tuning.operators import conv2d, matmul
 from experiments.workloads.operator_list import Operator as Listed
 from experiments.workloads.operator_list import OperatorList
 from tests.experiments.compilation.graphs import kind

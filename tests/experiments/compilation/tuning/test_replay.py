@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.compilation.experiment.replay import Replay, replay_of
 from experiments.compilation.experiment.tuning import recorded_curve
 from experiments.compilation.interface.tuning import Proposal
 from experiments.compilation.planning.tuning.random_search import RandomTuner
-from experiments.compilation.planning.tuning.replay import Replay, replay_of
 from experiments.compilation.planning.tuning.session import History, trials_to, tune
 from experiments.compilation.policies.ansor import Ansor
 from experiments.compilation.policies.autotvm import AutoTvm

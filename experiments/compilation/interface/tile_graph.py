@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.planning.tiles.expression import Expression
+from experiments.compilation.interface.expressions import Expression
 
 
 @dataclass(frozen=True)

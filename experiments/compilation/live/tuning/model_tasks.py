@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from experiments.compilation.interface import Argument, Graph, Node, Ref
 from experiments.compilation.interface.tuning import Contraction, Space, TuningTask
-from experiments.compilation.planning.tuning.operators import conv2d, matmul, stages_of
+from experiments.compilation.live.tuning.operators import conv2d, matmul, stages_of
 from experiments.compilation.planning.tuning.schedules import sketch_space, template_space
 from experiments.compilation.planning.tuning.sketches import derive
 from experiments.workloads.operator_list import Operator as ListedOperator

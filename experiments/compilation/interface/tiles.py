@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from experiments.compilation.interface import CompilationPolicy
-from experiments.compilation.planning.tiles.architecture import Architecture
-from experiments.compilation.planning.tiles.expression import Sizes
-from experiments.compilation.planning.tiles.tile_graph import TileGraph
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Sizes
+from experiments.compilation.interface.policy import CompilationPolicy
+from experiments.compilation.interface.tile_graph import TileGraph
 from experiments.core.progress import Progress
 from experiments.hardware.parts import ComputeUnits
 
@@ -102,26 +103,30 @@ class TilePolicy(CompilationPolicy):
 
 def violations(plan: TilePlan, graph: TileGraph, units: ComputeUnits) -> list[str]:
     """What no device could launch or what leaves an operator out, one line each."""
-    planned = [name for kernel in plan.kernels for name in kernel.operators]
-    found = [
-        f"{name} is in {planned.count(name)} kernels" for name in graph.by_name if planned.count(name) != 1
-    ]
+    planned = Counter(name for kernel in plan.kernels for name in kernel.operators)
+    found = [f"{name} is in {planned[name]} kernels" for name in graph.by_name if planned[name] != 1]
+    found += [f"{name} is no operator of the graph" for name in planned if name not in graph.by_name]
     place = {name: index for index, kernel in enumerate(plan.kernels) for name in kernel.operators}
     for node in graph.nodes:
         late = [name for name in node.reads if place.get(name, 0) > place.get(node.name, 0)]
         found += [f"{node.name} is launched before {name}, which it reads" for name in late]
-    for kernel in plan.kernels:
-        found += _impossible(kernel, units)
+    for number, kernel in enumerate(plan.kernels):
+        name = kernel.operators[0] if kernel.operators else f"kernel {number}, which runs nothing"
+        found += [f"{name}: {fault}" for fault in _impossible(kernel, units)]
     return found
 
 
-def _impossible(kernel: PlannedKernel, units: ComputeUnits) -> list[str]:
-    name, launch, found = kernel.operators[0], kernel.launch, list[str]()
+def _impossible(kernel: PlannedKernel, units: ComputeUnits) -> Iterator[str]:
+    launch = kernel.launch
     if not 1 <= launch.threads <= max(1024, units.threads_per_block):
-        found.append(f"{name}: a block of {launch.threads} threads")
+        yield f"a block of {launch.threads} threads"
     if launch.shared_bytes > units.shared_bytes_per_block:
-        found.append(f"{name}: a block takes {launch.shared_bytes} bytes of shared memory")
+        yield f"a block takes {launch.shared_bytes} bytes of shared memory"
+    if not 0 < kernel.cost.seconds < math.inf:
+        yield f"a kernel of {kernel.cost.seconds:g} s"
+    if len(kernel.tile) != len(kernel.domain) or min(kernel.tile, default=1) < 1:
+        yield f"no tile of {kernel.domain} is {kernel.tile}"
+        return
     blocks = math.prod(-(-whole // size) for whole, size in zip(kernel.domain, kernel.tile, strict=True))
     if launch.grid != blocks:
-        found.append(f"{name}: {launch.grid} blocks do not cover it once; {blocks} would")
-    return found
+        yield f"{launch.grid} blocks do not cover it once; {blocks} would"

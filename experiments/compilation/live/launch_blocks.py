@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from experiments.compilation.planning.tiles.plan import PlannedKernel
+from experiments.compilation.interface.tiles import PlannedKernel
 
 #: Two operands of 128 x 32 in float32, two loads in flight: 64 KiB, less than every GPU with a sheet has.
 SMALLEST, LARGEST, DEEPEST = 16, 128, 32

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.expression import Expression
 from experiments.workloads.operator_list import Operator
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.compilation.interface.tuning import ScheduleKnob, Space, TuningTask
-from experiments.compilation.planning.tuning.model_tasks import Operator
+from experiments.compilation.live.tuning.model_tasks import Operator
 
 #: ``tl.dot`` takes no side below 16.
 SPACE = Space(

@@ -1,0 +1,59 @@
+"""The result of a trial: what carrying out an answer on a model gave, as metrics, plan and notes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from experiments.core.spec import Result
+
+if TYPE_CHECKING:
+    from experiments.compilation.live.runner import Trial
+
+
+def result_of(trial: Trial, sha256: str, live: Any) -> Result:
+    """Return the trial's result; a wrong one is ``rejected`` with its counterexample. ``live`` has the reports."""
+    check = trial.verification
+    return Result(
+        metrics=_metrics(trial, live) | (live.predicted_metrics(trial) if trial.priced else {}),
+        series=trial.compiled.series,
+        plan=live.plan_of(trial),
+        status="ok" if check.ok else "rejected",
+        reason=None if check.ok else f"the result differs from eager: {check.counterexample}",
+        workload_sha256=sha256,
+        notes={"device": trial.task.device, "compilation": _notes(trial)},
+    )
+
+
+def _metrics(trial: Trial, live: Any) -> dict[str, float]:
+    """The figures that were counted or measured."""
+    check, timing = trial.verification, trial.timing
+    metrics = dict(live.counts(trial)) | dict(trial.compiled.metrics)
+    if not trial.compiled.untimed:
+        metrics["compile_time"] = trial.compiled.seconds
+        metrics["compile_cpu_time"] = trial.compiled.cpu_seconds
+    if check.ok:
+        metrics["max_abs_error"] = check.max_abs_error
+    if timing is not None:
+        metrics |= {"latency": timing.ours.median, "speedup": timing.speedup}
+        calls = timing.break_even(trial.compiled.seconds)
+        metrics |= {"break_even": calls} if calls else {}
+    return metrics
+
+
+def _notes(trial: Trial) -> dict[str, Any]:
+    check, timing = trial.verification, trial.timing
+    notes: dict[str, Any] = {
+        "training": trial.task.training,
+        "bit_equal_to_eager": check.bit_equal,
+        "inputs_compared": check.inputs_compared,
+        "eager_max_abs_error": check.eager_max_abs_error,
+        "max_relative_error": check.max_relative_error if check.ok else None,
+        "exact_places": check.exact_places,
+        "compile_cpu_seconds": trial.compiled.cpu_seconds,
+    }
+    if trial.compiled.untimed:
+        notes["untimed"] = trial.compiled.untimed
+    if timing is not None:
+        notes |= {"timing": asdict(timing), "inside_the_noise": timing.inside_the_noise}
+    return notes

@@ -1,0 +1,184 @@
+"""Operators as blocks that any unit of a device can run, and the schedules that bind them (Rammer, OSDI 2020, section 3).
+
+The paper's names: an rOperator is an ``Operator`` (independent blocks, its rTasks), the vDevice a ``Machine`` of
+``units`` (vEUs), an rProgram's piece a ``Group``: what one launched kernel runs, blocks bound to units beforehand.
+Times are seconds from the group's start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.compilation.interface.architecture import UnitShare
+from experiments.compilation.interface.policy import CompilationPolicy
+from experiments.core.knobs import knob
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an op does, before it is cut into blocks: ``elements`` and ``made`` bytes are its largest output's."""
+
+    name: str
+    target: str
+    flops: float
+    bytes: float
+    elements: int
+    made: float
+    reads: tuple[str, ...]
+    parts: int = 1
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A grid of ``blocks`` equal blocks, each ``seconds`` long on one unit."""
+
+    blocks: int
+    seconds: float
+
+    def alone(self, units: int) -> float:
+        """Seconds with the whole device to itself: so many waves of blocks as the units need."""
+        return -(-self.blocks // units) * self.seconds
+
+    @property
+    def area(self) -> float:
+        """Unit-seconds: what it costs in company."""
+        return self.blocks * self.seconds
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One kernel of a graph: ``fast`` is the shortest alone, ``thrifty`` the one of least area.
+
+    ``reads`` are the operators that must be done before. ``divisible`` is false for an operator that is not made of
+    blocks (a library's call): it is launched by itself.
+    """
+
+    name: str
+    fast: Kernel
+    thrifty: Kernel
+    reads: tuple[str, ...] = ()
+    divisible: bool = True
+
+
+@dataclass(frozen=True)
+class Machine:
+    """``units`` that run blocks side by side; ``sync`` seconds to wait for each other inside a kernel, ``launch``
+    seconds from one kernel to the next."""
+
+    units: int
+    sync: float = 1e-6
+    launch: float = 0.0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where an operator's blocks run: block k on ``units[k % len(units)]``."""
+
+    operator: str
+    kernel: Kernel
+    units: tuple[int, ...]
+    start: float
+    finish: float
+
+    @property
+    def counts(self) -> Ints:
+        """Blocks on each of ``units``."""
+        return counts_of(self.kernel.blocks, len(self.units))
+
+
+@dataclass(frozen=True)
+class Group:
+    """What one launched kernel runs. ``why`` says why a group of one operator was not put in company."""
+
+    placements: tuple[Placement, ...]
+    why: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return max(placement.finish for placement in self.placements)
+
+
+def counts_of(blocks: int, units: int) -> Ints:
+    """How many of ``blocks`` dealt out in turn each of ``units`` gets."""
+    return blocks // units + (np.arange(units) < blocks % units)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A whole program: its operators in execution order, and what is launched one after another."""
+
+    machine: Machine
+    operators: tuple[Operator, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.machine.launch + group.seconds for group in self.groups)
+
+    @property
+    def serial(self) -> float:
+        """The same kernels one after another, each with the device to itself."""
+        return sum(self.machine.launch + entry.fast.alone(self.machine.units) for entry in self.operators)
+
+
+@dataclass(frozen=True)
+class SchedulingPolicy(CompilationPolicy):
+    """Asked what is launched, in which order, and where every block runs."""
+
+    modes: ClassVar[tuple[str, ...]] = ("simulated",)
+
+    occupancy: int = knob(4, "blocks side by side on a multiprocessor", low=1, high=32)
+    latency: float = knob(1e-6, "what a block takes however little it does", low=0.0, high=1e-3, unit="s")
+
+    def plan(self, works: Sequence[Work], unit: UnitShare, launch: float) -> Schedule:
+        raise NotImplementedError
+
+
+def violations(schedule: Schedule) -> list[str]:
+    """What makes a schedule no schedule of its operators, one line each."""
+    placed = [entry for group in schedule.groups for entry in group.placements]
+    known = {operator.name: operator for operator in schedule.operators}
+    times = Counter(entry.operator for entry in placed)
+    found = [f"{name} runs twice" for name, count in times.items() if count > 1]
+    found += [f"{name} is no operator of the schedule" for name in times if name not in known]
+    found += ["a kernel is launched that runs nothing" for group in schedule.groups if not group.placements]
+    found += _misordered(placed, schedule.operators)
+    for entry in placed:
+        found += _misplaced(entry, known.get(entry.operator), schedule.machine)
+    return found
+
+
+def _misordered(placed: Sequence[Placement], operators: Sequence[Operator]) -> Iterator[str]:
+    order = {entry.operator: number for number, entry in enumerate(placed)}
+    for operator in operators:
+        if operator.name not in order:
+            yield f"{operator.name} never runs"
+            continue
+        late = [name for name in operator.reads if order.get(name, -1) > order[operator.name]]
+        yield from (f"{operator.name} runs before {name}, which it reads" for name in late)
+
+
+def _misplaced(entry: Placement, operator: Operator | None, machine: Machine) -> Iterator[str]:
+    if operator is not None and entry.kernel not in (operator.fast, operator.thrifty):
+        yield f"{entry.operator} runs a kernel that it does not have"
+    if len(set(entry.units)) < len(entry.units):
+        yield f"{entry.operator} names a unit twice"
+    elif not entry.units or min(entry.units) < 0 or max(entry.units) >= machine.units:
+        yield f"{entry.operator} runs on units that are not there"
+
+
+def omissions(schedule: Schedule, works: Sequence[Work]) -> list[str]:
+    """What of a step's work no operator of the schedule does: a result that no op reads, or what an operator reads."""
+    known = {operator.name for operator in schedule.operators}
+    read = {name for work in works for name in work.reads}
+    found = [f"{work.name} never runs" for work in works if work.name not in read | known]
+    wanted = dict.fromkeys(name for operator in schedule.operators for name in operator.reads)
+    return found + [f"{name} is read and never runs" for name in wanted if name not in known]

@@ -1,0 +1,67 @@
+"""Element-wise ops as parts of the kernels that make their inputs, as Rammer's compiler fuses before it schedules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from experiments.compilation.interface.blocks import Work
+
+#: Ops that compute each output element from the inputs' elements at its place (or a broadcast one).
+_ELEMENTWISE = """
+add sub mul div neg exp log sqrt rsqrt pow tanh sigmoid relu relu6 hardtanh gelu silu leaky_relu elu hardswish clamp
+maximum minimum where abs _to_copy clone native_batch_norm _native_batch_norm_legit_no_training
+"""
+ELEMENTWISE = frozenset(f"aten.{name}{place}" for name in _ELEMENTWISE.split() for place in ("", "_"))
+
+
+def is_elementwise(work: Work) -> bool:
+    return work.target.rsplit(".", 1)[0] in ELEMENTWISE
+
+
+def fused(works: Sequence[Work]) -> list[Work]:
+    """Element-wise ops computed by the kernel that makes their input, where nothing else reads it.
+
+    A kernel holds at most one op that is not element-wise. What passes between two fused ops is neither written nor
+    read. A maker moves to its only reader, so the graph stays free of cycles and in execution order.
+    """
+    readers = Counter(name for work in works for name in work.reads)
+    kernels: dict[str, Work] = {}
+    moved: dict[str, str] = {}
+    for work in works:
+        kernel = work
+        for name in work.reads:
+            maker = kernels[_now(name, moved)]
+            if readers[name] == 1 and is_elementwise(work) and _fits(maker, kernel):
+                kernel = _joined(maker, kernel)
+                del kernels[maker.name]
+                moved[maker.name] = work.name
+        reads = dict.fromkeys(_now(name, moved) for name in kernel.reads)
+        kernels[work.name] = replace(kernel, reads=tuple(name for name in reads if name != work.name))
+    return list(kernels.values())
+
+
+def _now(name: str, moved: Mapping[str, str]) -> str:
+    """The kernel that an op has become part of."""
+    while name in moved:
+        name = moved[name]
+    return name
+
+
+def _fits(maker: Work, reader: Work) -> bool:
+    return maker.elements == reader.elements and (is_elementwise(maker) or is_elementwise(reader))
+
+
+def _joined(maker: Work, reader: Work) -> Work:
+    """One kernel of both; ``target`` is the one that is not element-wise, where there is one."""
+    return Work(
+        reader.name,
+        reader.target if is_elementwise(maker) else maker.target,
+        maker.flops + reader.flops,
+        max(maker.bytes + reader.bytes - 2 * maker.made, 0.0),
+        reader.elements,
+        reader.made,
+        (*maker.reads, *reader.reads),
+        maker.parts + reader.parts,
+    )

@@ -6,14 +6,22 @@ import math
 from collections.abc import Iterator
 
 from experiments.hardware import Hardware
+from experiments.parallel.interface.parameter_servers import PARAMETER_SERVER
 from experiments.parallel.interface.plan import ParallelPlan
 
+#: All replicas add gradients among themselves.
+ALL_REDUCE = "all_reduce"
 #: Servers add gradients and send the sum back; workers update their weights.
 SUMMATION = "summation"
+KINDS = (ALL_REDUCE, SUMMATION, PARAMETER_SERVER)
 
 
 def exchange_violations(plan: ParallelPlan, cluster: Hardware) -> Iterator[str]:
     sync = plan.synchronisation
+    if sync.kind not in KINDS:
+        yield f"nobody sums gradients by {sync.kind!r}, only by {', '.join(KINDS)}"
+    if sync.kind != PARAMETER_SERVER and sync.staleness != 0:
+        yield f"an all-reduce has no staleness ({sync.staleness})"
     if not 0 <= sync.cycle < math.inf:
         yield f"buckets leave every {sync.cycle} s"
     if sync.buckets:

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from experiments.core.errors import BadInput
-from experiments.parallel.interface import Estimate, Evaluation, ParallelPlan, violations
-from experiments.parallel.interface.exchanges import SUMMATION
+from experiments.parallel.interface import (
+    Estimate,
+    Evaluation,
+    ImpossiblePlan,
+    ParallelPlan,
+    violations,
+)
 from experiments.parallel.interface.parameter_servers import has_servers
 from experiments.parallel.simulator.asynchrony import pipeline_asynchrony
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.memory import check_fits, usages
 from experiments.parallel.simulator.report import Lane, Simulation, report
 from experiments.parallel.simulator.server_report import simulate_servers
-from experiments.parallel.simulator.tasks import Times, replay
+from experiments.parallel.simulator.tasks import Deadlock, Times, replay
 from experiments.parallel.simulator.traffic import Transfer, transfers
 
-__all__ = ["Lane", "Simulation", "Transfer", "evaluate", "simulate", "simulate_with_traffic"]
+__all__ = [
+    "Deadlock",
+    "Lane",
+    "Simulation",
+    "Transfer",
+    "evaluate",
+    "refuse_impossible",
+    "simulate",
+    "simulate_with_traffic",
+]
 
 
 def simulate(plan: ParallelPlan, estimate: Estimate) -> Simulation:
     """Carry out ``plan``.
 
-    ``BadInput`` for a plan that cannot be carried out; ``Infeasible`` when its schedule deadlocks (names the slot) or
-    a device lacks memory (names the stage, the device and the missing bytes).
+    ``ImpossiblePlan`` for one that breaks the rules of plans; ``Deadlock`` names the slot that waits for ever;
+    ``Infeasible`` when a device lacks memory (names the stage, the device and the missing bytes).
     """
     return _carried_out(plan, estimate)[0]
 
@@ -35,13 +48,9 @@ def simulate_with_traffic(plan: ParallelPlan, estimate: Estimate) -> tuple[Simul
 
 
 def _carried_out(plan: ParallelPlan, estimate: Estimate) -> tuple[Simulation, tuple[Builder, Times] | None]:
-    wrong = violations(plan, estimate.model, estimate.cluster)
-    if wrong:
-        raise BadInput(wrong[0], "plan", "a plan without violations")
+    _refuse_violations(plan, estimate)
     if has_servers(plan):
         return simulate_servers(plan, estimate), None
-    if plan.synchronisation.kind not in ("all_reduce", SUMMATION) or plan.synchronisation.staleness != 0:
-        raise BadInput("an all-reduce has no staleness", "plan.synchronisation", "a parameter_server, or 0")
     built = Builder(plan, estimate).build()
     times = replay(built.graph)
     memory = usages(built, times)
@@ -50,6 +59,19 @@ def _carried_out(plan: ParallelPlan, estimate: Estimate) -> tuple[Simulation, tu
     if plan.training is not None and plan.training.weights is not None:
         found = replace(found, asynchrony=pipeline_asynchrony(plan, estimate))
     return found, (built, times)
+
+
+def refuse_impossible(plan: ParallelPlan, estimate: Estimate) -> None:
+    """Raise ``ImpossiblePlan`` or ``Deadlock`` for a plan that no hardware carries out, whether it fits or not."""
+    _refuse_violations(plan, estimate)
+    if not has_servers(plan):  # a server answers whoever asks
+        replay(Builder(plan, estimate).build().graph)
+
+
+def _refuse_violations(plan: ParallelPlan, estimate: Estimate) -> None:
+    wrong = violations(plan, estimate.model, estimate.cluster)
+    if wrong:
+        raise ImpossiblePlan(wrong)
 
 
 def evaluate(plan: ParallelPlan, estimate: Estimate) -> Evaluation:

@@ -11,6 +11,15 @@ from experiments.parallel.simulator.contention import NOTHING, Held, contended, 
 from experiments.parallel.simulator.network import Message
 
 
+class Deadlock(Infeasible):
+    """Slots of a plan that wait for each other: no hardware carries it out."""
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """The one thing that is wrong, as ``ImpossiblePlan`` has it."""
+        return (str(self),)
+
+
 class TaskGraph:
     """Columns over tasks. A computation has a ``lane`` (its worker), a message has channels and no lane (-1).
 
@@ -167,7 +176,7 @@ def _refuse_deadlock(graph: TaskGraph, times: Times) -> None:
     stuck = [task for task in range(len(graph)) if times.end[task] < 0 and graph.lane[task] >= 0]
     if stuck:
         task = stuck[0]
-        raise Infeasible(
+        raise Deadlock(
             f"the schedule deadlocks: slot {graph.label[task]} waits for ever, as do {len(stuck) - 1} others",
             f"worker {graph.lane[task]}",
         )

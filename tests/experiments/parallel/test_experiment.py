@@ -9,7 +9,7 @@ import pytest
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.spec import load_spec
-from experiments.parallel import experiment
+from experiments.parallel.experiment import placed
 from experiments.parallel.interface import ParallelPlan
 from experiments.run import run
 from experiments.sources import Loaded
@@ -21,7 +21,7 @@ def spec(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Four layers with F=1, B=2 for each sample instead of a captured model, on four devices of a node."""
     model = chain(4, stash_bytes=2.0**20, output_bytes=2.0**10, parameter_bytes=2.0**20)
     monkeypatch.setattr(
-        experiment, "layers_of", lambda *given: (model, Loaded(model, "layers", "test", "0" * 64))
+        placed, "layers_of", lambda *given: (model, Loaded(model, "layers", "test", "0" * 64))
     )
     return {
         "family": "parallel",

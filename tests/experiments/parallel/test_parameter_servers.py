@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.core.errors import BadInput, Infeasible
+from experiments.core.errors import Infeasible
 from experiments.hardware import Link
 from experiments.parallel.interface import (
     BACKWARD,
     FORWARD,
+    ImpossiblePlan,
     ParallelPlan,
     Slot,
     Stage,
@@ -158,7 +159,7 @@ def test_what_cannot_be_served_is_refused() -> None:
     model, hardware = chain(1), cluster(2, 1)
     made = plan([(), ()], 2, 0)
     assert violations(made, model, hardware) == ["server 2 is not one of the cluster's 2 devices"]
-    with pytest.raises(BadInput, match="slow workers are told with parameter servers only"):
+    with pytest.raises(ImpossiblePlan, match="slow workers are told with parameter servers only"):
         simulate(
             replace(plan([(), (2.0,)], 2, 0), synchronisation=Synchronisation()), estimate(model, hardware)
         )

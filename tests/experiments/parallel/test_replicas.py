@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.core.errors import BadInput, Infeasible
+from experiments.core.errors import Infeasible
 from experiments.hardware import Link
 from experiments.parallel.interface import (
     Collective,
+    ImpossiblePlan,
     ParallelPlan,
     Sharding,
     Slot,
@@ -198,7 +199,7 @@ def test_what_is_wrong_with_a_plan_is_said_in_words() -> None:
     assert violations(replace(plan, zero=4), model, hardware) == ["ZeRO stage 4 does not exist"]
     idle = replace(plan, workers=(plan.workers[0], Worker((1,), ())))
     assert violations(idle, model, hardware) == ["slot F1.0 is missing", "slot B1.0 is missing"]
-    with pytest.raises(BadInput, match=r"slot F1\.0 is missing"):
+    with pytest.raises(ImpossiblePlan, match=r"slot F1\.0 is missing"):
         simulate(idle, estimate(model, hardware))
 
 

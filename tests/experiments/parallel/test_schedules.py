@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.core.errors import BadInput, Infeasible
+from experiments.core.errors import BadInput
 from experiments.parallel.interface import ParallelPlan, PipelineSchedule, Slot, Worker, violations
 from experiments.parallel.policies.gpipe import GPipe
 from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
-from experiments.parallel.simulator import Simulation, simulate
+from experiments.parallel.simulator import Deadlock, Simulation, simulate
 from experiments.workloads.layers import Handed
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
@@ -147,7 +147,7 @@ def test_a_deadlock_names_the_slot() -> None:
     asked = estimate(model, hardware)
     plan = swapped(GPipe(micro_batches=2).place(model, hardware, 2, asked))
     assert violations(plan, model, hardware) == []
-    with pytest.raises(Infeasible, match=r"worker 0: .*slot B0.0 waits for ever"):
+    with pytest.raises(Deadlock, match=r"worker 0: .*slot B0.0 waits for ever"):
         simulate(plan, asked)
 
 

@@ -1,0 +1,53 @@
+"""One run of the parallel family: a policy places the model, the simulator or torch carries the plan out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from experiments.core.policy import Policy
+from experiments.core.progress import Progress, part
+from experiments.core.spec import Result, RunSpec
+from experiments.parallel.experiment.handed_over import communication
+from experiments.parallel.experiment.measured import measured
+from experiments.parallel.experiment.placed import Placed, place, rejected
+from experiments.parallel.experiment.simulated import simulated
+from experiments.parallel.interface import ImpossiblePlan
+from experiments.parallel.simulator import Deadlock, refuse_impossible
+
+__all__ = ["carry_out", "communication", "place"]
+
+#: What a plan is refused with that no hardware carries out.
+IMPOSSIBLE = (ImpossiblePlan, Deadlock)
+
+
+def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
+    """Simulate on the named cluster, or measure with ``policy.processes`` processes on this host.
+
+    A plan that cannot be carried out is ``rejected`` in both modes, also one that a policy's search asks about.
+    """
+    try:
+        placed = place(spec, policy, part(progress, 0.0, 0.6))
+    except IMPOSSIBLE as error:
+        return rejected(error.violations)
+    return _noted(_carried_out(spec, placed, part(progress, 0.6, 1.0)), placed)
+
+
+def _carried_out(spec: RunSpec, placed: Placed, progress: Progress) -> Result:
+    plan, estimate = placed.plan, placed.estimate
+    try:
+        if spec.mode == "simulated":
+            return simulated(spec, plan, estimate)
+        refuse_impossible(plan, estimate)
+    except IMPOSSIBLE as error:
+        return rejected(error.violations, plan)
+    return measured(spec, plan, placed.loaded, estimate, progress)
+
+
+def _noted(result: Result, placed: Placed) -> Result:
+    loaded = placed.loaded
+    notes = {
+        "hardware": placed.estimate.cluster.to_json(),
+        "assumed": list(loaded.assumed),
+        "warnings": list(loaded.warnings),
+    }
+    return replace(result, workload_sha256=loaded.sha256, notes={**result.notes, **notes})

@@ -26,6 +26,11 @@ def knob(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def fixed(value: Any) -> Any:
+    """A knob of the base class that a preset sets once and for all: nobody is asked for it."""
+    return dataclasses.field(default=value, init=False)
+
+
 @dataclasses.dataclass(frozen=True)
 class Knob:
     """One knob as forms, tables and the command line show it. ``type`` is bool, int, float or str."""
@@ -53,10 +58,12 @@ def _plain_type(annotation: Any) -> tuple[type, bool]:
 
 
 def describe(cls: type) -> tuple[Knob, ...]:
-    """The knobs of a frozen dataclass, in the order declared; fields not made by ``knob`` are an error."""
+    """The knobs of a frozen dataclass, in the order declared, without ``fixed`` ones; any other field is an error."""
     annotations = typing.get_type_hints(cls)
     found = []
     for field in dataclasses.fields(cls):
+        if not field.init:
+            continue
         kind, optional = _plain_type(annotations[field.name])
         if "help" not in field.metadata or kind not in (bool, int, float, str):
             raise TypeError(

@@ -18,15 +18,8 @@ from experiments.core.knobs import knob
 from experiments.hardware import Hardware, Link
 from experiments.hardware.algorithms import Algorithms, Groups, least_size
 from experiments.hardware.collectives import ring_beats_tree_from
-from experiments.parallel.interface import (
-    ALGORITHMS,
-    Estimate,
-    ParallelPlan,
-    ParallelPolicy,
-    Synchronisation,
-    data_parallel_plan,
-)
-from experiments.workloads.layers import LayerGraph
+from experiments.parallel.interface import ALGORITHMS, Estimate, ParallelPlan
+from experiments.parallel.planning.gradient_exchange import GradientExchange
 
 #: Sizes for which the notes say what is fastest, and the largest that the search looks at, in bytes.
 SIZES = tuple(float(4**power) for power in range(4, 17))
@@ -34,22 +27,14 @@ MOST = 2.0**50
 
 
 @dataclass(frozen=True)
-class Collectives(ParallelPolicy):
+class Collectives(GradientExchange):
     """Data parallelism whose all-reduces each use the algorithm that costs least for their size."""
 
     name: ClassVar[str] = "collectives"
 
     algorithm: str = knob("auto", "all-reduce algorithm; auto: the fastest for each size", choices=ALGORITHMS)
-    micro_batches: int = knob(
-        1, "micro-batches accumulated on each device before the update", low=1, high=65536
-    )
-    bucket_bytes: float = knob(25 * 2**20, "gradient bucket", low=1, high=1e12, unit="bytes")
 
-    def sync(self) -> Synchronisation:
-        return Synchronisation(bucket_bytes=self.bucket_bytes, algorithm=self.algorithm)
-
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
-        plan = data_parallel_plan(model, cluster, batch, self.micro_batches, self.sync())
+    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
         return replace(plan, notes=choices(cluster))
 
 

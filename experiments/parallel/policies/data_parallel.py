@@ -9,33 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.core.knobs import knob
-from experiments.hardware import Hardware
-from experiments.parallel.interface import (
-    ALGORITHMS,
-    Estimate,
-    LivePolicy,
-    ParallelPlan,
-    Synchronisation,
-    data_parallel_plan,
-)
-from experiments.workloads.layers import LayerGraph
+from experiments.parallel.interface import LivePolicy
+from experiments.parallel.planning.gradient_exchange import GradientExchange
 
 
 @dataclass(frozen=True)
-class DataParallel(LivePolicy):
+class DataParallel(GradientExchange, LivePolicy):
     """The whole model on every device; gradients are all-reduced in buckets, overlapped with backward."""
 
     name: ClassVar[str] = "data_parallel"
-
-    micro_batches: int = knob(
-        1, "micro-batches accumulated on each device before the update", low=1, high=65536
-    )
-    bucket_bytes: float = knob(25 * 2**20, "gradient bucket", low=1, high=1e12, unit="bytes")
-    algorithm: str = knob("ring", "all-reduce algorithm (simulated)", choices=ALGORITHMS)
-
-    def sync(self) -> Synchronisation:
-        return Synchronisation(bucket_bytes=self.bucket_bytes, algorithm=self.algorithm)
-
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
-        return data_parallel_plan(model, cluster, batch, self.micro_batches, self.sync())

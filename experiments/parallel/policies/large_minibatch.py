@@ -14,36 +14,28 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from experiments.core.knobs import knob
+from experiments.core.knobs import fixed, knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import (
-    Estimate,
-    Learning,
-    LivePolicy,
-    ParallelPlan,
-    Synchronisation,
-    Training,
-    data_parallel_plan,
-)
+from experiments.parallel.interface import Estimate, Learning, LivePolicy, ParallelPlan, Training
 from experiments.parallel.interface.training import scaled_rate
-from experiments.workloads.layers import LayerGraph
+from experiments.parallel.planning.gradient_exchange import GradientExchange
 
 
 @dataclass(frozen=True)
-class LargeMinibatch(LivePolicy):
+class LargeMinibatch(GradientExchange, LivePolicy):
     """Data parallelism whose learning rate is proportional to the batch and reached by a gradual warm-up."""
 
     name: ClassVar[str] = "large_minibatch"
 
+    micro_batches: int = fixed(1)
+    bucket_bytes: float = fixed(25 * 2**20)
+    algorithm: str = fixed("hierarchical")
     reference_rate: float = knob(0.1, "rate that is known to be good", low=0.0, high=1e3)
     reference_batch: int = knob(256, "samples for which it is", low=1, high=2**24)
     warm_up: int = knob(8, "updates until the scaled rate is reached; 0: at once", low=0, high=10**9)
     momentum: float = knob(0.9, "momentum", low=0.0, high=0.999)
     corrected: bool = knob(True, "correct the momentum when the rate changes")
     updates: int = knob(32, "updates of a measured run", low=1, high=65536)
-
-    def sync(self) -> Synchronisation:
-        return Synchronisation(algorithm="hierarchical")
 
     def learning(self, batch: int) -> Learning:
         return Learning(
@@ -54,9 +46,8 @@ class LargeMinibatch(LivePolicy):
             corrected=self.corrected,
         )
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
-        plan = data_parallel_plan(model, cluster, batch, 1, self.sync())
-        learning = self.learning(batch)
+    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
+        learning = self.learning(plan.batch)
         notes = {"rate": learning.rate, "rate_per_warm_up_update": self._growth(learning)}
         return replace(plan, training=Training(learning, updates=self.updates), notes=notes)
 

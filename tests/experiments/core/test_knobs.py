@@ -4,7 +4,7 @@ import pytest
 
 from experiments.core import knobs
 from experiments.core.errors import BadInput
-from experiments.core.knobs import knob
+from experiments.core.knobs import fixed, knob
 
 
 @dataclass(frozen=True)
@@ -48,3 +48,15 @@ def test_the_form_knows_type_bounds_and_unit() -> None:
     heat = knobs.describe(Oven)[0]
     assert (heat.name, heat.type, heat.low, heat.high, heat.unit) == ("heat", "float", 50, 300, "C")
     assert knobs.describe(Oven)[3].optional
+
+
+@dataclass(frozen=True)
+class Toaster(Oven):
+    heat: float = fixed(250.0)
+
+
+def test_a_knob_that_a_preset_fixes_is_not_asked_for() -> None:
+    assert [knob.name for knob in knobs.describe(Toaster)] == ["shelf", "mode", "timer", "light"]
+    assert knobs.load(Toaster, {}, "knobs").heat == 250
+    with pytest.raises(BadInput, match="unknown field 'heat' = 180"):
+        knobs.load(Toaster, {"heat": 180}, "knobs")

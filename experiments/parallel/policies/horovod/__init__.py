@@ -17,43 +17,36 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.core.errors import BadInput
-from experiments.core.knobs import knob
+from experiments.core.knobs import fixed, knob
 from experiments.hardware import Hardware
 from experiments.hardware.algorithms import Algorithms
-from experiments.parallel.interface import (
-    Estimate,
-    ParallelPlan,
-    ParallelPolicy,
-    Synchronisation,
-    data_parallel_plan,
-)
+from experiments.parallel.interface import Estimate, ParallelPlan, Synchronisation
+from experiments.parallel.planning.gradient_exchange import GradientExchange
 from experiments.parallel.policies.horovod.fusion import Gradient, fused
-from experiments.workloads.layers import LayerGraph
 
 
 @dataclass(frozen=True)
-class Horovod(ParallelPolicy):
+class Horovod(GradientExchange):
     """Data parallelism by ring all-reduce; small gradients that are ready together travel in one buffer."""
 
     name: ClassVar[str] = "horovod"
 
+    bucket_bytes: float = fixed(25 * 2**20)
+    algorithm: str = fixed("ring")
     fusion_bytes: float = knob(64 * 2**20, "fusion buffer; 0 fuses nothing", low=0, high=1e12, unit="bytes")
     cycle: float = knob(
         5e-3, "time between the coordinator's looks; 0: always looking", low=0.0, high=10.0, unit="s"
     )
     hierarchical: bool = knob(False, "reduce inside nodes first, then between them")
-    micro_batches: int = knob(
-        1, "micro-batches accumulated on each device before the update", low=1, high=65536
-    )
 
     def sync(self) -> Synchronisation:
-        return Synchronisation(algorithm="hierarchical" if self.hierarchical else "ring", cycle=self.cycle)
+        algorithm = "hierarchical" if self.hierarchical else self.algorithm
+        return replace(super().sync(), algorithm=algorithm, cycle=self.cycle)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
-        plan = data_parallel_plan(model, cluster, batch, self.micro_batches, self.sync())
+    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
         layers, gradients = self._gradients(plan, estimate)
         buffers = fused(gradients, self.fusion_bytes, self.cycle, self._reduction(cluster))
-        bounds = _bounds([layers[buffer.gradients[-1]] for buffer in buffers], len(model))
+        bounds = _bounds([layers[buffer.gradients[-1]] for buffer in buffers], len(estimate.model))
         rows = [
             {
                 "layers": list(bound),

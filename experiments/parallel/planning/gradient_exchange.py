@@ -1,0 +1,42 @@
+"""Data parallelism as one class: a replica on every device, and a preset that says how their gradients are summed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.core.knobs import knob
+from experiments.hardware import Hardware
+from experiments.parallel.interface import (
+    ALGORITHMS,
+    Estimate,
+    ParallelPlan,
+    ParallelPolicy,
+    Synchronisation,
+    data_parallel_plan,
+)
+from experiments.workloads.layers import LayerGraph
+
+
+@dataclass(frozen=True)
+class GradientExchange(ParallelPolicy):
+    """The whole model on every device; gradients are summed in buckets beside the backward pass.
+
+    A preset sets knobs, leaves others open, and may say more in its plan than the exchange itself.
+    """
+
+    micro_batches: int = knob(
+        1, "micro-batches accumulated on each device before the update", low=1, high=65536
+    )
+    bucket_bytes: float = knob(25 * 2**20, "gradient bucket", low=1, high=1e12, unit="bytes")
+    algorithm: str = knob("ring", "all-reduce algorithm (simulated)", choices=ALGORITHMS)
+
+    def sync(self) -> Synchronisation:
+        return Synchronisation(bucket_bytes=self.bucket_bytes, algorithm=self.algorithm)
+
+    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+        plan = data_parallel_plan(model, cluster, batch, self.micro_batches, self.sync())
+        return self.complete(plan, cluster, estimate)
+
+    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
+        """The plan with what the preset decides beyond ``sync``: buckets, training, notes."""
+        return plan

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.hardware.parts import Hardware
-from experiments.hardware.patterns import PATTERNS, Unfit
+from experiments.hardware.patterns import PATTERNS, Unfit, usual_algorithm
 from experiments.hardware.topology import Cost, Flows, Round, Topology
 
 Groups = tuple[tuple[int, ...], ...]
@@ -36,6 +36,12 @@ class Algorithms:
             return topology.cost(PATTERNS[kind][algorithm](np.array(groups), topology))
         except Unfit:
             return None
+
+    def usual(self, kind: str, groups: Groups) -> Cost:
+        """In all ``groups`` at once by the usual algorithm, which fits any."""
+        found = self.cost(kind, groups, usual_algorithm(kind))
+        assert found is not None
+        return found
 
     def sends(self, sources: tuple[int, ...], targets: tuple[int, ...]) -> Cost:
         """From each source to its target, all at once."""

@@ -9,7 +9,8 @@ what one rank sends in total, its own share included, in an all-to-all); ``ranks
 
 Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and experience", CCPE
 19(13), 2007 (tree and bucket algorithms). These are the formulas that planners and fits ask for one link; what a collective
-costs on a topology, by any algorithm, follows from its rounds (``hardware.patterns``).
+costs on a topology, by any algorithm, follows from its rounds (``hardware.patterns``), which take steps, bytes and depths
+from here.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _check(ranks: int, size: float) -> None:
         raise ValueError(f"{ranks} ranks and {size} bytes: at least one rank and a finite size are needed")
 
 
-def _depth(ranks: int) -> int:
+def tree_depth(ranks: int) -> int:
     """ceil(log2 ranks): rounds until a tree has reached every rank."""
     return (ranks - 1).bit_length()
 
@@ -66,7 +67,7 @@ def ring_all_reduce_traffic(ranks: int, size: float) -> Traffic:
 def tree_all_reduce_traffic(ranks: int, size: float) -> Traffic:
     """Minimum spanning tree: ceil(log2 n) rounds to one rank and as many back, each of the whole vector."""
     _check(ranks, size)
-    return Traffic(2 * _depth(ranks), 2 * _depth(ranks) * size, False)
+    return Traffic(2 * tree_depth(ranks), 2 * tree_depth(ranks) * size, False)
 
 
 # --- seconds on a link --------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ def ring_beats_tree_from(link: Link, ranks: int) -> float:
     x = alpha (n-1-L) / (beta (L - (n-1)/n)). On a link that is not duplex the ring's beta doubles.
     """
     _check(ranks, 0)
-    depth = _depth(ranks)
+    depth = tree_depth(ranks)
     if ranks - 1 <= depth:
         return 0.0
     share = (ranks - 1) / ranks * (1 if link.duplex else 2)

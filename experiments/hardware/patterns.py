@@ -14,6 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.hardware.collectives import (
+    Traffic,
+    one_way_traffic,
+    ring_all_reduce_traffic,
+    tree_depth,
+)
 from experiments.hardware.topology import Flows, Ints, Round, Topology
 
 #: Flows looked at together where all ranks send to all.
@@ -33,14 +39,14 @@ def _flows(groups: Ints, senders: Ints, receivers: Ints, part: float) -> Flows:
 # --- rings ----------------------------------------------------------------------------------------------------
 
 
-def _ring(groups: Ints, topology: Topology, steps: int, part: float) -> Round:
-    """Each rank sends ``part`` to the next in ``steps`` steps, over one ring for each rail."""
+def _ring(groups: Ints, topology: Topology, traffic: Traffic) -> Round:
+    """Each rank sends to the next, step by step, over one ring for each rail."""
     if groups.shape[1] == 1:
         return Round(0, [])
     orders = _orders(groups, topology)
     ranks = np.arange(groups.shape[1])
-    flows = [_flows(order, ranks, np.roll(ranks, -1), part / len(orders)) for order in orders]
-    return Round(steps, flows)
+    flows = [_flows(order, ranks, np.roll(ranks, -1), traffic.sent / len(orders)) for order in orders]
+    return Round(traffic.messages, flows)
 
 
 def _orders(groups: Ints, topology: Topology) -> list[Ints]:
@@ -67,13 +73,11 @@ def _by_node(groups: Ints, topology: Topology) -> Ints | None:
 
 
 def ring_reduce_scatter(groups: Ints, topology: Topology) -> list[Round]:
-    ranks = groups.shape[1]
-    return [_ring(groups, topology, ranks - 1, (ranks - 1) / ranks)]
+    return [_ring(groups, topology, one_way_traffic(groups.shape[1], 1.0))]
 
 
 def ring_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
-    ranks = groups.shape[1]
-    return [_ring(groups, topology, 2 * (ranks - 1), 2 * (ranks - 1) / ranks)]
+    return [_ring(groups, topology, ring_all_reduce_traffic(groups.shape[1], 1.0))]
 
 
 def permute(groups: Ints, topology: Topology) -> list[Round]:
@@ -100,7 +104,7 @@ def _tree(groups: Ints, scatter: bool) -> list[Round]:
     ranks = groups.shape[1]
     edges = np.array(sorted(_halves(0, ranks, 0)), np.int64)
     rounds = []
-    for depth in range((ranks - 1).bit_length()):
+    for depth in range(tree_depth(ranks)):
         _, senders, receivers, behind = edges[edges[:, 0] == depth].T
         parts = behind / ranks if scatter else np.ones(len(behind))
         sources = groups[:, senders]
@@ -264,7 +268,7 @@ def bruck_all_to_all(groups: Ints, topology: Topology) -> list[Round]:
     """In round k every rank passes on the parts whose distance has bit k."""
     ranks = np.arange(groups.shape[1])
     rounds = []
-    for k in range((len(ranks) - 1).bit_length()):
+    for k in range(tree_depth(len(ranks))):
         part = float((ranks >> k & 1).sum()) / len(ranks)
         rounds.append(Round(1, [_flows(groups, ranks, (ranks + (1 << k)) % len(ranks), part)]))
     return rounds
@@ -272,7 +276,7 @@ def bruck_all_to_all(groups: Ints, topology: Topology) -> list[Round]:
 
 Pattern = Callable[[Ints, Topology], list[Round]]
 
-#: Algorithms of each kind; the first is what a kind uses that lacks the one asked for.
+#: Algorithms of each kind, the usual one first.
 PATTERNS: dict[str, dict[str, Pattern]] = {
     "all_reduce": {
         "ring": ring_all_reduce,
@@ -301,3 +305,8 @@ PATTERNS: dict[str, dict[str, Pattern]] = {
     "permute": {"ring": permute},
     "broadcast": {"tree": tree_broadcast, "scatter_gather": scatter_gather_broadcast},
 }
+
+
+def usual_algorithm(kind: str) -> str:
+    """The algorithm of a kind of collective where nobody names one that it has."""
+    return next(iter(PATTERNS[kind]))

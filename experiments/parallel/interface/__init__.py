@@ -39,14 +39,13 @@ from experiments.parallel.interface.policy import (
     data_parallel_plan,
     replicated_pipelines,
     replicated_stages,
+    stage_bounds,
     whole_share,
 )
 from experiments.parallel.interface.states import (
     ZERO_STAGES,
     StateBytes,
-    ring_share,
     state_bytes,
-    zero_volume,
 )
 from experiments.parallel.interface.training import Adaptation, Learning, Training, WeightRule
 
@@ -88,12 +87,11 @@ __all__ = [
     "model_estimate",
     "replicated_pipelines",
     "replicated_stages",
-    "ring_share",
     "shardings_by_layer",
+    "stage_bounds",
     "stage_parameters",
     "state_bytes",
     "ties",
     "violations",
     "whole_share",
-    "zero_volume",
 ]

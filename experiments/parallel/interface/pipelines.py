@@ -11,8 +11,8 @@ from experiments.parallel.interface.estimate import Estimate
 from experiments.parallel.interface.plan import ParallelPlan, Slot, Stage
 from experiments.parallel.interface.policy import (
     LivePolicy,
-    balanced_cut,
     replicated_pipelines,
+    stage_bounds,
     whole_share,
 )
 from experiments.workloads.layers import LayerGraph
@@ -43,7 +43,7 @@ class PipelineSchedule(LivePolicy):
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         stages = self._devices(model, cluster)
         hosts = self.hosts(stages)
-        bounds = balanced_cut(estimate.layer_seconds.tolist(), len(hosts), model.name)
+        bounds = stage_bounds(estimate, len(hosts))
         pipelines = whole_share(cluster.device_count, stages, "devices", "knobs.stages")
         orders = [self.order(stage, stages, self.micro_batches) for stage in range(stages)]
         whole_share(batch, pipelines * self.micro_batches, "samples", "knobs.micro_batches")

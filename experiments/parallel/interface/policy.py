@@ -130,6 +130,11 @@ def balanced_cut(costs: Sequence[float], parts: int, where: str) -> list[tuple[i
     return list(itertools.pairwise(borders))
 
 
+def stage_bounds(estimate: Estimate, stages: int) -> list[tuple[int, int]]:
+    """The layers of each stage such that the slowest is as fast as can be, whatever travels between them."""
+    return balanced_cut(estimate.layer_seconds.tolist(), stages, estimate.model.name)
+
+
 def _best_border(before: Sequence[float], total: Sequence[float], made: int, end: int) -> tuple[float, int]:
     """The dearest part and the border when a last part up to ``end`` follows ``made`` earlier ones."""
     choices = ((max(before[cut], total[end] - total[cut]), -cut) for cut in range(made, end))

@@ -1,7 +1,7 @@
 """Model states: weights, gradients and optimizer state, and what ZeRO leaves of them on each device.
 
 Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC'20,
-sections 3.1 (16 bytes per parameter with mixed-precision Adam), 5.1-5.3 and figure 1 (bytes by stage), 7 (volume).
+sections 3.1 (16 bytes per parameter with mixed-precision Adam), 5.1-5.3 and figure 1 (bytes by stage).
 """
 
 from __future__ import annotations
@@ -47,14 +47,3 @@ def state_bytes(dtype: str, optimizer: str) -> StateBytes:
     moment = max(size, 4)
     master = 4 if size < 4 else 0
     return StateBytes(size, size, master + moment * OPTIMIZER_MOMENTS[optimizer])
-
-
-def ring_share(degree: int) -> float:
-    """The part of a vector that each of ``degree`` ranks sends in a ring reduce-scatter or all-gather: (n-1)/n."""
-    return (degree - 1) / degree
-
-
-def zero_volume(parameter_bytes: float, zero: int, degree: int) -> float:
-    """Bytes each rank sends a step with one micro-batch (section 7): two ring passes, three with stage 3."""
-    passes = 3 if zero == 3 else 2
-    return passes * ring_share(degree) * parameter_bytes

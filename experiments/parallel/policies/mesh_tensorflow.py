@@ -13,7 +13,6 @@ rows' part of every expert's capacity before the exchange, as in GShard.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -23,6 +22,7 @@ from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, whole_share
 from experiments.parallel.planning.meshes import partition as part
+from experiments.parallel.planning.meshes.axis_rules import axis_rules
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.planning.meshes.mesh_plan import whole_mesh_plan
 from experiments.parallel.planning.meshes.partition import Partition
@@ -30,6 +30,7 @@ from experiments.parallel.planning.operators.operators import operators_of
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
 
+AXES = DATA, MODEL = "data", "model"
 RULES = "batch:data heads:model feedforward:model vocabulary:model experts:model"
 #: Operators between rows in the order of the batch and rows in the order of experts.
 ROUTING = ("choice", "dispatch")
@@ -54,7 +55,7 @@ class MeshTensorFlow(ParallelPolicy):
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         mesh = two_axes(cluster, self.model_axis)
-        rules = parsed(self.layout)
+        rules = axis_rules(self.layout, r"[a-z_.]+", AXES, "a rule", "knobs.layout")
         samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
         operators = operators_of(model, samples)
         chosen = [_partition(operator, rules, mesh, self.uneven == "refused") for operator in operators]
@@ -65,20 +66,7 @@ def two_axes(cluster: Hardware, model_axis: int) -> Mesh:
     """Axes ``data`` and ``model``, the latter over neighbouring devices."""
     inner = model_axis or cluster.node.device_count
     outer = whole_share(cluster.device_count, inner, "devices", "knobs.model_axis")
-    return mesh_on(cluster, [("data", outer), ("model", inner)])
-
-
-def parsed(layout: str) -> dict[str, str]:
-    """Axis by dimension; ``BadInput`` names a rule that is none, or a dimension with two."""
-    rules: dict[str, str] = {}
-    for rule in layout.split():
-        if not re.fullmatch(r"[a-z_.]+:(data|model)", rule):
-            raise BadInput(f"{rule!r:.80} is not a rule", "knobs.layout", "DIMENSION:data or DIMENSION:model")
-        name, axis = rule.split(":")
-        if name in rules:
-            raise BadInput(f"{name} has two axes", "knobs.layout", "one rule for each dimension")
-        rules[name] = axis
-    return rules
+    return mesh_on(cluster, [(DATA, outer), (MODEL, inner)])
 
 
 def _partition(operator: Operator, rules: Mapping[str, str], mesh: Mesh, strict: bool) -> Partition:

@@ -31,11 +31,12 @@ from experiments.parallel.interface import (
     Training,
     WeightRule,
     Worker,
+    stage_bounds,
 )
 from experiments.parallel.interface.versions import with_versions
 from experiments.parallel.planning.stages.cuts import Cuts, cuts_of
 from experiments.parallel.planning.stages.one_by_one import in_flight, replica_order
-from experiments.parallel.planning.stages.pipelines import stage_bounds, stage_count, window_plan
+from experiments.parallel.planning.stages.pipelines import stage_count, window_plan
 from experiments.parallel.planning.stages.stage_search import (
     Level,
     Rules,
@@ -93,7 +94,7 @@ class PipeDream(LivePolicy):
         return Training(Learning(rate=self.rate), WeightRule("vertical" if self.vertical_sync else "stash"))
 
     def _straight(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
-        bounds = stage_bounds(model, estimate, stage_count(None, model, cluster))
+        bounds = stage_bounds(estimate, stage_count(None, model, cluster))
         held = in_flight([1] * len(bounds))
         orders = [self._order(stage, 0, 1, depth) for stage, depth in enumerate(held)]
         return with_versions(window_plan(bounds, orders, cluster, batch, self.mini_batches, self._training()))

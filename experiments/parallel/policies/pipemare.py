@@ -28,10 +28,11 @@ from experiments.parallel.interface import (
     Slot,
     Training,
     WeightRule,
+    stage_bounds,
 )
 from experiments.parallel.interface.versions import with_versions
 from experiments.parallel.planning.stages.one_by_one import replica_order
-from experiments.parallel.planning.stages.pipelines import stage_bounds, stage_count, window_plan
+from experiments.parallel.planning.stages.pipelines import stage_count, window_plan
 from experiments.workloads.layers import LayerGraph
 
 
@@ -55,7 +56,7 @@ class PipeMare(LivePolicy):
         if self.synchronous > self.mini_batches:
             what = f"{self.synchronous} synchronous mini-batches of {self.mini_batches}"
             raise BadInput(what, "knobs.synchronous", f"at most {self.mini_batches}")
-        bounds = stage_bounds(model, estimate, stage_count(self.stages, model, cluster))
+        bounds = stage_bounds(estimate, stage_count(self.stages, model, cluster))
         orders = [self._order(stage, len(bounds)) for stage in range(len(bounds))]
         training = Training(
             Learning(rate=self.rate, anneal=self.anneal, decay=self.decay),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from experiments.core.errors import BadInput
 from experiments.hardware import Hardware
 from experiments.hardware.algorithms import AUTO, Algorithms
-from experiments.hardware.patterns import PATTERNS
+from experiments.hardware.patterns import PATTERNS, usual_algorithm
 from experiments.hardware.topology import Cost
 
 
@@ -83,7 +83,7 @@ class Network:
         self, kind: str, rows: tuple[tuple[int, ...], ...], size: float, algorithm: str
     ) -> Message:
         if algorithm not in PATTERNS[kind]:
-            algorithm = AUTO if algorithm == AUTO or kind == "broadcast" else next(iter(PATTERNS[kind]))
+            algorithm = AUTO if algorithm == AUTO or kind == "broadcast" else usual_algorithm(kind)
         if algorithm == AUTO:
             algorithm = self.algorithms.best(kind, rows, size)
         cost = self.algorithms.cost(kind, rows, algorithm)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from experiments.hardware import Link
 from experiments.parallel.interface import Collective
-from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, divided, moves, sent
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Move, divided, moves
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.simulator.network import Network
 from tests.experiments.hardware import closed_forms
@@ -23,6 +23,11 @@ def mesh(*sizes: int) -> Mesh:
         count *= size
     names = ("x", "y", "z")
     return mesh_on(cluster(1, count, link=FAST), list(zip(names, sizes, strict=False)))
+
+
+def sent(step: Move, grid: Mesh) -> float:
+    """Bytes that each device sends."""
+    return grid.costs[step.kind, step.axis].sent * step.bytes
 
 
 def test_the_menu_axis_by_axis() -> None:

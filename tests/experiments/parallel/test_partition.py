@@ -192,9 +192,16 @@ class TestGspmd:
         ] * 2
         assert block.compute == pytest.approx(4)
 
-    def test_what_is_no_annotation_is_named(self) -> None:
-        with pytest.raises(BadInput, match=r"'weights\.heads' is not an annotation"):
-            placed(Gspmd("custom", "weights.heads"), gpt(), cluster(1, 2), 8)
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("weights.heads", r"'weights\.heads' is not an annotation"),
+            ("weights.heads:x weights.heads:y", r"weights\.heads has two axes"),
+        ],
+    )
+    def test_what_is_no_annotation_is_named(self, text: str, complaint: str) -> None:
+        with pytest.raises(BadInput, match=complaint):
+            placed(Gspmd("custom", text), gpt(), cluster(1, 2), 8)
 
 
 @pytest.mark.parametrize("policy", [MeshTensorFlow(), Gspmd("megatron"), Gspmd("2d"), Gspmd("data")])

@@ -86,11 +86,3 @@ def _tiles(layout: Layout, mesh: Mesh) -> dict[int, int]:
 def seconds(steps: Sequence[Move], mesh: Mesh) -> float:
     """One move after another."""
     return sum(mesh.seconds(step.kind, step.axis, step.bytes) for step in steps)
-
-
-def sent(step: Move, mesh: Mesh) -> float:
-    """Bytes that each device sends."""
-    ranks = mesh.sizes[step.axis]
-    if step.kind == "permute":
-        return step.bytes
-    return (2 if step.kind == "all_reduce" else 1) * (ranks - 1) / ranks * step.bytes

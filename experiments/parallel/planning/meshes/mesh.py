@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from experiments.hardware import Hardware
-from experiments.hardware.patterns import PATTERNS
-from experiments.hardware.topology import Cost, Topology
+from experiments.hardware.algorithms import Algorithms
+from experiments.hardware.topology import Cost
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute")
 
@@ -56,11 +56,10 @@ def mesh_on(cluster: Hardware, axes: Sequence[tuple[str, int]], devices: Sequenc
     order = np.arange(cluster.device_count) if devices is None else np.array(devices)
     if math.prod(sizes) != len(order):
         raise ValueError(f"a mesh of {sizes} does not hold {len(order)} devices")
-    grid, topology = order.reshape(sizes), Topology(cluster)
+    grid, algorithms = order.reshape(sizes), Algorithms(cluster)
     costs = {}
     for axis, size in enumerate(sizes):
-        groups = np.moveaxis(grid, axis, -1).reshape(-1, size)
+        groups = tuple(map(tuple, np.moveaxis(grid, axis, -1).reshape(-1, size).tolist()))
         for kind in KINDS:
-            pattern = next(iter(PATTERNS[kind].values()))
-            costs[kind, axis] = topology.cost(pattern(groups, topology))
+            costs[kind, axis] = algorithms.usual(kind, groups)
     return Mesh(names, sizes, costs)

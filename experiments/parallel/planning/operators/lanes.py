@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 
-import numpy as np
-
-from experiments.hardware.patterns import ring_all_reduce
 from experiments.hardware.topology import Cost
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.wires import in_bucket
@@ -16,7 +13,7 @@ class Lanes:
     """Numbers of serial devices: those that compute, the ways out of devices and of nodes, lanes for synchronisation."""
 
     def __init__(self, costs: OperatorCosts) -> None:
-        self._topology, self._node_of = costs.wires.topology, costs.wires.node_of
+        self._algorithms, self._node_of = costs.wires.algorithms, costs.wires.node_of
         self._cluster, self._devices = costs.estimate.cluster, costs.devices
         self._bucket = costs.bucket
         self._reduction = functools.cache(self._reduction_cost)
@@ -35,7 +32,7 @@ class Lanes:
         return in_bucket(cost, size, self._bucket), lane
 
     def _reduction_cost(self, group: tuple[int, ...]) -> tuple[Cost, int]:
-        cost = self._topology.cost(ring_all_reduce(np.array([group]), self._topology))
+        cost = self._algorithms.usual("all_reduce", (group,))
         nodes = {self._node_of[device] for device in group}
         first = 2 * self._devices + len(self._cluster.nodes)
         lane = first + (min(nodes) + 1 if len(nodes) == 1 else 0)

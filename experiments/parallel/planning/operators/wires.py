@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 
-import numpy as np
-
 from experiments.hardware import Hardware
-from experiments.hardware.patterns import PATTERNS
-from experiments.hardware.topology import Cost, Topology
+from experiments.hardware.algorithms import Algorithms
+from experiments.hardware.topology import Cost
 from experiments.parallel.interface import Collective
 
 
@@ -22,7 +20,7 @@ class Wires:
 
     def __init__(self, cluster: Hardware) -> None:
         self.cluster = cluster
-        self.topology = Topology(cluster)
+        self.algorithms = Algorithms(cluster)
         self.node_of = [n for n, node in enumerate(cluster.nodes) for _ in range(node.device_count)]
         self._costs: dict[tuple[str, int, int], Cost] = {}
 
@@ -47,11 +45,9 @@ class Wires:
         return self.cost(collective.kind, ranks, collective.stride).seconds(collective.bytes)
 
     def cost(self, kind: str, ranks: int, stride: int = 1) -> Cost:
-        """In every group of ``ranks`` devices ``stride`` apart at once: rings where there are any."""
+        """In every group of ``ranks`` devices ``stride`` apart at once."""
         key = kind, ranks, stride
         if key not in self._costs:
-            groups = np.array(Collective(kind, 0.0, ranks, stride).groups(range(self.devices)))
-            patterns = PATTERNS[kind]
-            pattern = patterns["ring"] if "ring" in patterns else next(iter(patterns.values()))
-            self._costs[key] = self.topology.cost(pattern(groups, self.topology))
+            groups = Collective(kind, 0.0, ranks, stride).groups(range(self.devices))
+            self._costs[key] = self.algorithms.usual(kind, tuple(map(tuple, groups)))
         return self._costs[key]

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
-    Estimate,
     ParallelPlan,
     Slot,
     Training,
-    balanced_cut,
     replicated_pipelines,
     replicated_stages,
     whole_share,
@@ -21,10 +19,6 @@ from experiments.workloads.layers import LayerGraph
 def stage_count(asked: int | None, model: LayerGraph, cluster: Hardware) -> int:
     """As asked for; else all devices, or one for every layer."""
     return asked or min(cluster.device_count, len(model))
-
-
-def stage_bounds(model: LayerGraph, estimate: Estimate, stages: int) -> list[tuple[int, int]]:
-    return balanced_cut(estimate.layer_seconds.tolist(), stages, model.name)
 
 
 def window_plan(

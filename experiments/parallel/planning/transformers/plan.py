@@ -71,7 +71,7 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Layo
         ),
         stages=tuple(
             Stage(begin, end, tuple(range(host[0] * replicas, (host[0] + 1) * replicas)))
-            for (begin, end), host in zip(stage_bounds(model, len(hosts)), hosts, strict=True)
+            for (begin, end), host in zip(block_bounds(model, len(hosts)), hosts, strict=True)
         ),
         workers=_workers(layout, replicas, micro_batches),
         zero=layout.zero,
@@ -125,8 +125,8 @@ def _order(device: int, layout: Layout, micro_batches: int) -> tuple[Slot, ...]:
     return alternating(device, p, micro_batches, v, warm_up)
 
 
-def stage_bounds(model: LayerGraph, stages: int) -> list[tuple[int, int]]:
-    """Equal numbers of blocks, where they do not come out even one more for the later stages; the ends go with the
+def block_bounds(model: LayerGraph, stages: int) -> list[tuple[int, int]]:
+    """The operators of each stage: equal numbers of blocks, where they do not come out even one more for the later stages; the ends go with the
     first and the last.
     """
     starts = block_starts(model)

@@ -24,9 +24,10 @@ from experiments.parallel.interface import (
     ParallelPlan,
     Training,
     WeightRule,
+    stage_bounds,
 )
 from experiments.parallel.interface.versions import with_versions
-from experiments.parallel.planning.stages.pipelines import stage_bounds, stage_count, window_plan
+from experiments.parallel.planning.stages.pipelines import stage_count, window_plan
 from experiments.parallel.policies.ampnet.admission import admitted_orders
 from experiments.workloads.layers import LayerGraph
 
@@ -46,7 +47,7 @@ class AmpNet(LivePolicy):
     rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
-        bounds = stage_bounds(model, estimate, stage_count(self.stages, model, cluster))
+        bounds = stage_bounds(estimate, stage_count(self.stages, model, cluster))
         times = [model.forward_seconds, model.backward_seconds]
         forward, backward = ([float(t[begin:end].sum()) for begin, end in bounds] for t in times)
         instances = self.updates * self.min_update_frequency

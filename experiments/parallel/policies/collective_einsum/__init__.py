@@ -95,9 +95,7 @@ class _Divided:
     def __init__(self, policy: CollectiveEinsum, estimate: Estimate, ranks: int, samples: int) -> None:
         self.policy, self.model, self.ranks, self.samples = policy, estimate.model, ranks, samples
         algorithms, group = Algorithms(estimate.cluster), (tuple(range(ranks)),)
-        cost = algorithms.cost("all_gather", group, "ring")
-        assert cost is not None
-        self._gather = cost
+        self._gather = algorithms.usual("all_gather", group)
 
     def sharding(self, layer: int) -> Sharding:
         model, ranks = self.model, self.ranks

@@ -13,16 +13,15 @@ divide evenly are not divided (there they are padded), and pipelines as a shifti
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, whole_share
 from experiments.parallel.planning.meshes import partition as part
+from experiments.parallel.planning.meshes.axis_rules import axis_rules
 from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Layout
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.planning.meshes.mesh_plan import whole_mesh_plan
@@ -32,6 +31,8 @@ from experiments.parallel.policies.gspmd.propagation import Propagation, annotat
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
 
+#: What an annotation names: a dimension of some tensors.
+TENSORS = r"(inputs|weights|results)\.[a-z_.]+"
 #: Annotations by preset: TENSORS.DIMENSION:AXES.
 PRESETS = {
     "data": "inputs.batch:x",
@@ -66,7 +67,7 @@ class Gspmd(ParallelPolicy):
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         text = self.annotations if self.preset == "custom" else PRESETS[self.preset]
-        rules = parsed(text)
+        rules = annotations(text)
         inner = self.y_axis or (1 if self.preset in ("data", "experts") else cluster.node.device_count)
         outer = whole_share(cluster.device_count, inner, "devices", "knobs.y_axis")
         mesh = mesh_on(cluster, [("x", outer), ("y", inner)])
@@ -78,17 +79,13 @@ class Gspmd(ParallelPolicy):
         return whole_mesh_plan(model, mesh, chosen, batch, self.micro_batches, notes)
 
 
-def parsed(text: str) -> dict[str, dict[str, str]]:
+def annotations(text: str) -> dict[str, dict[str, str]]:
     """Axes by dimension, for inputs, weights and results; ``BadInput`` names what is no annotation."""
     found: dict[str, dict[str, str]] = {}
-    for entry in text.split():
-        if not re.fullmatch(r"(inputs|weights|results)\.[a-z_.]+:(x|y|xy)", entry):
-            raise BadInput(
-                f"{entry!r:.80} is not an annotation", "knobs.annotations", "inputs.DIMENSION:x or the like"
-            )
-        place, axis = entry.split(":")
+    rules = axis_rules(text, TENSORS, ("x", "y", "xy"), "an annotation", "knobs.annotations")
+    for place, axes in rules.items():
         tensors, _, name = place.partition(".")
-        found.setdefault(tensors, {})[name] = axis
+        found.setdefault(tensors, {})[name] = axes
     return found
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.hardware.patterns import PATTERNS
-from experiments.hardware.topology import Flows, Round, Topology
+from experiments.hardware.algorithms import Algorithms, Groups
+from experiments.hardware.topology import Flows, Round
 from experiments.parallel.interface import Collective, Estimate, Sharding
 from experiments.parallel.planning.transformers.plan import block_starts
 from experiments.parallel.planning.transformers.shardings import Mesh, megatron_shardings
@@ -77,7 +77,7 @@ class CostTable:
 
     def __init__(self, estimate: Estimate) -> None:
         self.estimate, self.model = estimate, estimate.model
-        self.topology = Topology(estimate.cluster)
+        self.algorithms = Algorithms(estimate.cluster)
         starts = block_starts(self.model)
         self._block = range(starts[0], starts[1] if len(starts) > 1 else self._end(starts[0]))
         self._first, self._last = range(starts[0]), range(self._end(starts[-1]), len(self.model))
@@ -147,9 +147,8 @@ class CostTable:
         latency, slope = self._ring(kind, tuple(map(tuple, groups)))
         return latency + slope * size
 
-    @functools.cache  # noqa: B019
-    def _ring(self, kind: str, groups: tuple[tuple[int, ...], ...]) -> tuple[float, float]:
-        cost = self.topology.cost(PATTERNS[kind]["ring"](np.array(groups), self.topology))
+    def _ring(self, kind: str, groups: Groups) -> tuple[float, float]:
+        cost = self.algorithms.usual(kind, groups)
         return cost.latency, cost.slope
 
     @functools.cache  # noqa: B019
@@ -163,7 +162,7 @@ class CostTable:
 
     def _hop(self, devices: int, replicas: int) -> tuple[float, float]:
         """From one stage to the next, for all replicas that share a node with the first one."""
-        topology = self.topology
+        topology = self.algorithms.topology
         sources = np.flatnonzero(topology.node[: devices * replicas] == topology.node[0])
         sources = sources[: max(len(sources) // devices, 1) * devices]
         targets = sources + devices * replicas

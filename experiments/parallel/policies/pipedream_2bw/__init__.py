@@ -24,10 +24,11 @@ from experiments.parallel.interface import (
     ParallelPlan,
     Training,
     WeightRule,
+    stage_bounds,
 )
 from experiments.parallel.interface.versions import with_versions
 from experiments.parallel.planning.stages.one_by_one import replica_order
-from experiments.parallel.planning.stages.pipelines import stage_bounds, window_plan
+from experiments.parallel.planning.stages.pipelines import window_plan
 from experiments.parallel.policies.pipedream_2bw.double_buffering import Candidate, best_shape
 from experiments.workloads.layers import LayerGraph
 
@@ -48,7 +49,7 @@ class PipeDream2BW(LivePolicy):
         recompute = {"search": None, "always": True, "never": False}[self.recompute]
         best, looked_at, fitting = best_shape(estimate, batch, recompute, self.depth)
         shape = best.shape
-        bounds = stage_bounds(model, estimate, shape.depth)
+        bounds = stage_bounds(estimate, shape.depth)
         micro_batches = shape.every * self.updates
         orders = [replica_order(s, 0, 1, shape.depth - s, micro_batches) for s in range(shape.depth)]
         training = Training(

@@ -15,8 +15,7 @@ import numpy as np
 from experiments.core.errors import BadInput, Infeasible
 from experiments.hardware import Hardware, Link
 from experiments.hardware.collectives import point_to_point, ring_all_reduce_traffic, seconds
-from experiments.parallel.interface import Estimate
-from experiments.parallel.planning.stages.pipelines import stage_bounds
+from experiments.parallel.interface import Estimate, stage_bounds
 from experiments.workloads.step import Floats
 
 
@@ -85,7 +84,7 @@ class _Costs:
 
     def __init__(self, estimate: Estimate, depth: int) -> None:
         model, self.estimate, self.depth = estimate.model, estimate, depth
-        bounds = stage_bounds(model, estimate, depth)
+        bounds = stage_bounds(estimate, depth)
         self.forward = _sums(model.forward_seconds / model.batch, bounds)
         self.backward = _sums(model.backward_seconds / model.batch, bounds)
         self.stash = _sums(model.stash_bytes / model.batch, bounds)

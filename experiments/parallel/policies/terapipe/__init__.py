@@ -30,9 +30,9 @@ from experiments.parallel.interface import (
     ParallelPolicy,
     Slice,
     Slot,
-    balanced_cut,
     replicated_pipelines,
     replicated_stages,
+    stage_bounds,
     whole_share,
 )
 from experiments.parallel.interface.slices import attention_shares, sequence_length
@@ -61,7 +61,7 @@ class TeraPipe(ParallelPolicy):
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         stages = min(cluster.device_count, len(model)) if self.stages is None else self.stages
-        bounds = balanced_cut(estimate.layer_seconds.tolist(), stages, model.name)
+        bounds = stage_bounds(estimate, stages)
         pipelines = whole_share(cluster.device_count, stages, "devices", "knobs.stages")
         samples = whole_share(batch, pipelines, "samples", "knobs.stages")
         steps = whole_share(sequence_length(model), self.granularity, "tokens", "knobs.granularity")

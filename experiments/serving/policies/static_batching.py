@@ -1,10 +1,7 @@
 """Request-level batching: what engines did before iteration-level scheduling, and the baseline that papers beat.
 
-A batch of requests runs until its longest answer is done. Prompts are padded to the longest; every slot costs a token
-in every step, finished or not; all answers go out together (``early_return``: each at its own end). KV memory is
-reserved for the longest prompt and the longest answer allowed.
-
-It waits until ``max_batch`` requests are queued; what is left at the end of the trace runs as it is. Over a pipeline, a batch is split into micro-batches of ``micro_batch`` requests.
+It waits until ``max_batch`` requests are queued; what is left at the end of the trace runs as it is. How a batch runs
+is in ``planning.request_level``.
 
 Sources: NVIDIA's FasterTransformer and Triton as described in Orca, OSDI'22, sections 2 and 6.
 """
@@ -12,118 +9,18 @@ Sources: NVIDIA's FasterTransformer and Triton as described in Orca, OSDI'22, se
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.core.knobs import knob
-from experiments.serving.interface import (
-    Admission,
-    Batch,
-    Engine,
-    Scheduler,
-    ServingPolicy,
-    ServingView,
-    Wait,
-)
+from experiments.serving.interface import ServingView
+from experiments.serving.planning.request_level import RequestLevelBatching
 
 
 @dataclass(frozen=True)
-class StaticBatching(ServingPolicy):
+class StaticBatching(RequestLevelBatching):
     """Waits for a full batch and runs it until its longest answer is done."""
 
     name: ClassVar[str] = "static_batching"
-    sees: ClassVar[frozenset[str]] = frozenset({"output"})
-
-    max_batch: int = knob(8, "requests in a batch", low=1, high=4096)
-    micro_batch: int = knob(
-        0, "requests in a micro-batch of the pipeline; 0: the whole batch", low=0, high=4096
-    )
-    max_output: int | None = knob(
-        None, "tokens reserved for an answer; empty: the service's longest", low=1, high=10**6
-    )
-    early_return: bool = knob(False, "answer each request at its own end instead of the batch's")
-
-    @property
-    def holds_answers(self) -> bool:
-        return True
-
-    @property
-    def early_answers(self) -> bool:
-        return self.early_return
-
-    def begin(self, engine: Engine) -> Scheduler:
-        return _RequestLevel(self, engine.kv_slots, self.max_output or engine.max_output)
 
     def wait_for(self, oldest: float, queued: int, view: ServingView) -> float | None:
-        """Until when to wait for more requests; ``None``: dispatch now."""
         return None if queued >= self.max_batch or view.no_more_arrivals else math.inf
-
-
-@dataclass
-class _RequestLevel:
-    """``batch`` are the requests that run now, ``padded`` their padded context after the last pass.
-
-    True output lengths are looked at only to know when the last answer of a batch is done: the engine would see that
-    step by step, and no choice depends on it.
-    """
-
-    policy: StaticBatching
-    kv_slots: int
-    max_output: int
-    batch: list[int] = field(default_factory=list)
-    padded: int = 0
-
-    def next_batch(self, view: ServingView) -> Batch | Wait:
-        steps = max((view.output[r] - view.generated[r] for r in self.batch), default=0)
-        rejected = tuple(r for r in view.arrived if view.prompt[r] + self.max_output > self.kv_slots)
-        if steps:
-            return self._decode(steps, rejected)
-        answer, self.batch = tuple(self.batch), []
-        return self._dispatch(answer, rejected, view)
-
-    def _decode(self, steps: int, rejected: tuple[int, ...]) -> Batch:
-        contexts = (self.padded,) * len(self.batch)
-        self.padded += steps
-        requests = tuple(self.batch)
-        return Batch(
-            requests=requests,
-            tokens=(1,) * len(requests),
-            contexts=contexts,
-            steps=steps,
-            micro_batch=self.policy.micro_batch,
-            reject=rejected,
-        )
-
-    def _dispatch(
-        self, answer: tuple[int, ...], rejected: tuple[int, ...], view: ServingView
-    ) -> Batch | Wait:
-        queue = [r for r in view.waiting if r not in rejected]
-        if not queue:
-            return Wait(reject=rejected, answer=answer)
-        until = self.policy.wait_for(view.arrival[queue[0]], len(queue), view)
-        if until is not None:
-            return Wait(None if until == math.inf else until, rejected, answer)
-        self.batch = self._that_fit(queue, view)
-        self.padded = longest = max(view.prompt[r] for r in self.batch)
-        size = len(self.batch)
-        return Batch(
-            requests=tuple(self.batch),
-            tokens=(longest,) * size,
-            contexts=(0,) * size,
-            micro_batch=self.policy.micro_batch,
-            admit=tuple(Admission(r, longest + self.max_output) for r in self.batch),
-            reject=rejected,
-            answer=answer,
-        )
-
-    def _that_fit(self, queue: list[int], view: ServingView) -> list[int]:
-        """The first ``max_batch`` requests, fewer where their padded reservations exceed the KV memory."""
-        batch: list[int] = []
-        longest = 0
-        for request in islice(queue, self.policy.max_batch):
-            longest = max(longest, view.prompt[request])
-            if (len(batch) + 1) * (longest + self.max_output) > self.kv_slots:
-                break
-            batch.append(request)
-        return batch

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.memory.interface import Move, Offload, OnHost, Place
+from experiments.core.knobs import knob
+from experiments.memory.interface import (
+    DeviceView,
+    MemoryPlan,
+    MemoryPolicy,
+    Move,
+    Offload,
+    OnHost,
+    Place,
+)
 from experiments.workloads.step import KINDS, PHASES, Step
 
 #: Seconds per parameter of Adam on the host: 1, 4 and 10 billion parameters took 0.22, 1.03 and 2.57 s with the
@@ -72,3 +81,25 @@ def update_moves(step: Step, update: Update, seconds: float, late: bool = False)
         OnHost(op, seconds * float(part), late=late) for op, part in zip(update.ops, share, strict=True)
     ]
     return moves
+
+
+@dataclass(frozen=True)
+class UpdateElsewhere(MemoryPolicy):
+    """The optimizer's step leaves the device: what its policies are asked, and when they do nothing."""
+
+    checkpoint: bool = knob(
+        False, "recompute activations by segments as well, as the paper's large models do"
+    )
+    always: bool = knob(False, "offload even where everything fits the device")
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        update = update_of(step)
+        if update is None:
+            return MemoryPlan(notes={"offloads": "nothing: the step has no optimizer"})
+        if not self.always and device.estimate(MemoryPlan()).fits:
+            return MemoryPlan(notes={"offloads": "nothing: all fits"})
+        return self.offloaded(step, update, device)
+
+    def offloaded(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
+        """The plan for a step that does not fit as it is."""
+        raise NotImplementedError

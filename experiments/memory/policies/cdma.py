@@ -12,23 +12,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Offload
-from experiments.memory.planning.density import ASSUMED, ratios
-from experiments.memory.policies.vdnn import plan_of
+from experiments.memory.interface import DeviceView, MemoryPlan, Offload
+from experiments.memory.planning.compressed_swapping import CompressedSwapping, summary
+from experiments.memory.planning.density import ratios
+from experiments.memory.planning.layer_offload import offload_plan
 from experiments.workloads.step import Step
-
-
-@dataclass(frozen=True)
-class CompressedSwapping(MemoryPolicy):
-    """vDNN's swaps, smaller: what the policies of this kind are asked."""
-
-    offloads: str = knob("all", "vDNN's set of offloaded layers", choices=("all", "conv"))
-    density: float = knob(
-        ASSUMED,
-        "share of a rectifier's output that is not zero, where it was not measured",
-        low=0.0,
-        high=1.0,
-    )
 
 
 @dataclass(frozen=True)
@@ -42,7 +30,7 @@ class Cdma(CompressedSwapping):
     )
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        plan = plan_of(step, self.offloads)
+        plan = offload_plan(step, self.offloads)
         if device.estimate(MemoryPlan()).fits:
             return MemoryPlan(notes={"offloads": "none"})
         leaving = [move.tensor for move in plan.moves if isinstance(move, Offload)]
@@ -53,15 +41,3 @@ class Cdma(CompressedSwapping):
             for move in plan.moves
         )
         return replace(plan, moves=moves, notes={**plan.notes, **summary(step, found)})
-
-
-def summary(step: Step, found: dict[int, float]) -> dict[str, object]:
-    """The ratio over all bytes that leave, the best one, and how many densities were measured."""
-    before = sum(int(step.tensors.bytes[tensor]) for tensor in found)
-    after = sum(int(step.tensors.bytes[tensor]) / ratio for tensor, ratio in found.items())
-    known = sum(bool(step.tensors.sparsity[tensor] == step.tensors.sparsity[tensor]) for tensor in found)
-    return {
-        "compression_ratio": before / after if after else 1.0,
-        "best_compression_ratio": max(found.values(), default=1.0),
-        "densities": f"{known} of {len(found)} measured, the others assumed",
-    }

@@ -20,48 +20,15 @@ device on which the step would fit.
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
+from experiments.memory.planning.borders import keep_by_budget, keep_every_kth, search_budgets
 from experiments.memory.planning.chain import Chain, chain_of
-from experiments.memory.planning.reversal import optimal, recursive, segmented
-from experiments.memory.planning.segments import greedy
+from experiments.memory.planning.reversal import optimal, recursive
 from experiments.workloads.step import Step
-
-GRID = 8
-
-
-def every_kth(chain: Chain) -> list[int]:
-    """States after every k-th candidate, k = floor(sqrt |C|)."""
-    count = len(chain.forward.candidates)
-    k = max(1, math.isqrt(count))
-    return [i + 1 for i in range(count) if (i + 1) % k == 0]
-
-
-def walk(chain: Chain, budget: float) -> list[int]:
-    """States kept by the budgeted walk."""
-    at = {candidate.op: state for state, candidate in enumerate(chain.forward.candidates, 1)}
-    return [at[op] for op in greedy(chain.forward.saved_bytes, list(at), budget)]
-
-
-def budgets(chain: Chain) -> list[float]:
-    """A geometric grid from b0 / sqrt 2 to b0 sqrt 2."""
-    amounts = chain.forward.saved_bytes
-    first = walk(chain, sum(amounts) / max(1, len(every_kth(chain))))
-    ops = [chain.forward.candidates[state - 1].op for state in first]
-    edges = [0, *(op + 1 for op in ops), len(amounts)]
-    kept = sum(amounts[op] for op in ops)
-    largest = max(sum(amounts[a:b]) for a, b in itertools.pairwise(edges))
-    centre = math.sqrt(max(1, kept) * max(1, largest))
-    grid: list[float] = np.geomspace(centre / math.sqrt(2), centre * math.sqrt(2), GRID).tolist()
-    return grid
 
 
 @dataclass(frozen=True)
@@ -87,17 +54,14 @@ class Checkpoint(MemoryPolicy):
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         chain = chain_of(step, self.candidates)
         if self.variant == "sqrt":
-            return chain.plan(segmented(chain.units, every_kth(chain)), self.keep_last)
+            return keep_every_kth(chain, self.keep_last)
         if self.variant == "recursive":
             return chain.plan(recursive(chain.units, self.borders), self.keep_last)
         if self.variant == "optimal":
             return self._most_states(chain, step, device)
         if self.variant == "greedy" and self.budget is not None:
-            return self._walk(chain, self.budget)
-        return _best([self._walk(chain, budget) for budget in budgets(chain)], step, device)
-
-    def _walk(self, chain: Chain, budget: float) -> MemoryPlan:
-        return chain.plan(segmented(chain.units, walk(chain, budget)), self.keep_last)
+            return keep_by_budget(chain, self.budget, self.keep_last)
+        return search_budgets(chain, step, device, self.keep_last)
 
     def _most_states(self, chain: Chain, step: Step, device: DeviceView) -> MemoryPlan:
         """With the number of states given, or halving it from one for each unit until the plan fits."""
@@ -116,12 +80,3 @@ class Checkpoint(MemoryPolicy):
 def _halved(most: int) -> list[int]:
     """``most``, half of it, and so on down to 0."""
     return [*dict.fromkeys(most >> shift for shift in range(most.bit_length())), 0]
-
-
-def _best(plans: Sequence[MemoryPlan], step: Step, device: DeviceView) -> MemoryPlan:
-    """The fastest that fits where the step alone does not; else the one with the smallest peak (ties: the first)."""
-    tried = [device.estimate(plan) for plan in plans]
-    fitting = [i for i, estimate in enumerate(tried) if estimate.fits]
-    if fitting and step.live_peak > device.capacity:
-        return plans[min(fitting, key=lambda i: tried[i].step_time)]
-    return plans[min(fitting or [0], key=lambda i: tried[i].peak_memory)]

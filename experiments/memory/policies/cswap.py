@@ -25,9 +25,9 @@ from experiments.memory.interface import (
     Wait,
 )
 from experiments.memory.interface.activations import saved_activations
+from experiments.memory.planning.compressed_swapping import CompressedSwapping, summary
 from experiments.memory.planning.density import densities, word_bytes, zero_value_ratio
-from experiments.memory.policies.cdma import CompressedSwapping, summary
-from experiments.memory.policies.vdnn import plan_of
+from experiments.memory.planning.layer_offload import offload_plan
 from experiments.workloads.step import Step
 
 
@@ -85,7 +85,7 @@ class Cswap(CompressedSwapping):
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if device.estimate(MemoryPlan()).fits:
             return MemoryPlan(notes={"offloads": "none"})
-        plan = plan_of(step, self.offloads)
+        plan = offload_plan(step, self.offloads)
         chosen = self.chosen(step, plan, device.machine.out.bandwidth)
         if not chosen:
             return plan

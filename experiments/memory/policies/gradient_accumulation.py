@@ -14,28 +14,8 @@ from typing import ClassVar
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
+from experiments.memory.planning.batch_parts import caveats, divisors
 from experiments.workloads.step import Step
-
-#: Most micro-batches that are tried for a step that does not know its batch.
-MOST = 1024
-
-
-def divisors(step: Step) -> list[int]:
-    """Numbers of equal parts, ascending; powers of two where the batch is not known."""
-    batch = step.facts.get("batch")
-    if not batch:
-        return [2**i for i in range(MOST.bit_length())]
-    return [parts for parts in range(1, int(batch) + 1) if batch % parts == 0]
-
-
-def caveats(step: Step) -> dict[str, object]:
-    """What is not the same as one whole batch."""
-    normalised = any("batch_norm" in target or "batchnorm" in target.lower() for target in step.ops.target)
-    if not normalised:
-        return {}
-    return {
-        "caveat": "batch normalisation sees a part of the batch: its statistics differ from a whole batch's"
-    }
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
+from experiments.memory.planning.batch_parts import caveats, divisors
 from experiments.memory.planning.swaps import (
     Clock,
     Gap,
@@ -33,7 +34,6 @@ from experiments.memory.planning.swaps import (
     moves_of,
     within,
 )
-from experiments.memory.policies.gradient_accumulation import caveats, divisors
 from experiments.workloads.step import Step
 
 #: Candidates of which every set is looked at.

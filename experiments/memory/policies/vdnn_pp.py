@@ -27,6 +27,7 @@ from experiments.memory.interface import (
     Wait,
 )
 from experiments.memory.interface.activations import layers
+from experiments.memory.planning.layer_offload import moves_for, offload_set
 from experiments.memory.planning.offsets import (
     largest_first,
     load_bound,
@@ -37,7 +38,6 @@ from experiments.memory.planning.offsets import (
     pool_bytes,
     stays_of,
 )
-from experiments.memory.policies.vdnn import moves_for, offload_set
 from experiments.workloads.step import Step
 
 #: Orders of placement, by the name that the notes give.

@@ -25,9 +25,9 @@ from experiments.memory.interface import (
     Prefetch,
     Recompute,
 )
-from experiments.memory.planning.host_update import FUSED_ADAM, Update, update_moves
-from experiments.memory.policies.checkpoint import Checkpoint
-from experiments.memory.policies.zero_offload import UpdateElsewhere
+from experiments.memory.planning.borders import keep_every_kth
+from experiments.memory.planning.chain import chain_of
+from experiments.memory.planning.host_update import FUSED_ADAM, Update, UpdateElsewhere, update_moves
 from experiments.workloads.step import Step
 
 
@@ -93,7 +93,7 @@ class ZeroInfinity(UpdateElsewhere):
     def offloaded(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
         seconds = self.seconds(step, update, device)
         through = "storage" if "storage" in (self.parameters_on, self.optimizer_on) else "host"
-        recomputed = Checkpoint().plan(step, device).moves if self.checkpoint else ()
+        recomputed = keep_every_kth(chain_of(step), keep_last=True).moves if self.checkpoint else ()
         reruns = [move for move in recomputed if isinstance(move, Recompute)]
         moves = [
             *(self.placed(move, update, through) for move in update_moves(step, update, seconds)),

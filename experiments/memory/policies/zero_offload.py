@@ -18,16 +18,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Move, Place, Prefetch
+from experiments.memory.interface import DeviceView, MemoryPlan, Move, Place, Prefetch
+from experiments.memory.planning.borders import keep_every_kth
+from experiments.memory.planning.chain import chain_of
 from experiments.memory.planning.host_update import (
     FUSED_ADAM,
     TORCH_ADAM,
     Update,
+    UpdateElsewhere,
     traffic,
     update_moves,
-    update_of,
 )
-from experiments.memory.policies.checkpoint import Checkpoint
 from experiments.workloads.step import Step
 
 
@@ -43,28 +44,6 @@ def byte_classes(parameters: float, ranks: int = 1) -> dict[str, float]:
         "out": 2 * parameters / ranks,
         "in": 2 * parameters / ranks,
     }
-
-
-@dataclass(frozen=True)
-class UpdateElsewhere(MemoryPolicy):
-    """The optimizer's step leaves the device: what the policies of this kind are asked, and when they do nothing."""
-
-    checkpoint: bool = knob(
-        False, "recompute activations by segments as well, as the paper's large models do"
-    )
-    always: bool = knob(False, "offload even where everything fits the device")
-
-    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        update = update_of(step)
-        if update is None:
-            return MemoryPlan(notes={"offloads": "nothing: the step has no optimizer"})
-        if not self.always and device.estimate(MemoryPlan()).fits:
-            return MemoryPlan(notes={"offloads": "nothing: all fits"})
-        return self.offloaded(step, update, device)
-
-    def offloaded(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
-        """The plan for a step that does not fit as it is."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -87,7 +66,7 @@ class ZeroOffload(UpdateElsewhere):
         seconds = self.seconds(step, update, device.machine.host_bandwidth)
         moves: list[Move] = update_moves(step, update, seconds, self.delayed) + parameters_back(step, update)
         if self.checkpoint:
-            moves += Checkpoint().plan(step, device).moves
+            moves += keep_every_kth(chain_of(step), keep_last=True).moves
         return MemoryPlan(tuple(moves), notes=notes(step, update, seconds, device))
 
     def seconds(self, step: Step, update: Update, host_bandwidth: float) -> float:

@@ -9,7 +9,8 @@ import pytest
 from experiments.core.errors import Infeasible
 from experiments.core.progress import silent
 from experiments.core.spec import load_spec
-from experiments.memory.policies.gradient_accumulation import GradientAccumulation, divisors
+from experiments.memory.planning.batch_parts import divisors
+from experiments.memory.policies.gradient_accumulation import GradientAccumulation
 from experiments.memory.simulator import Simulator
 from experiments.run import run
 from tests.experiments.memory.steps import machine, plan_of

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from experiments.memory.interface import MemoryPlan, Offload, Recompute, violations
+from experiments.memory.interface.activations import layers
+from experiments.memory.planning.layer_offload import offload_set, prefetch_layers
+from experiments.memory.planning.segments import greedy
 from experiments.memory.policies.baseline import Baseline
-from experiments.memory.policies.checkpoint import Checkpoint, greedy
+from experiments.memory.policies.checkpoint import Checkpoint
 from experiments.memory.policies.swap_all import SwapAll
-from experiments.memory.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn, layers, offload_set, prefetch_layers
+from experiments.memory.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import MS, chain, five_layers, machine, plan_of
 

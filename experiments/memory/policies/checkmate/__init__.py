@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
+from experiments.memory.planning.borders import search_budgets
+from experiments.memory.planning.chain import chain_of
 from experiments.memory.policies.checkmate.coarse import Coarse, coarse
 from experiments.memory.policies.checkmate.remat_program import Schedule, exact, rounded
-from experiments.memory.policies.checkpoint import Checkpoint
 from experiments.workloads.step import Step
 
 #: A plan that takes less of the device than this is made again for a larger budget, up to ``MOST`` times the device.
@@ -57,7 +58,7 @@ class Checkmate(MemoryPolicy):
         plan = plan or self._within(step, device, 1.0, FINE, "rounding")
         if plan:
             return plan
-        fallback = Checkpoint(variant="search").plan(step, device)
+        fallback = search_budgets(chain_of(step), step, device, keep_last=True)
         return MemoryPlan(fallback.moves, notes={**fallback.notes, "solved_by": "checkpoint"})
 
     def _within(

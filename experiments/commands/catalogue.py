@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from experiments import hardware
-from experiments.commands.output import json_option, table, write_json
+from experiments.commands.output import json_option, print_broken, table, write_json
 from experiments.core import knobs, registry
 from experiments.core.policy import FAMILIES, Policy
 from experiments.core.units import human
@@ -38,8 +37,7 @@ def policy_row(policy: type[Policy]) -> dict[str, Any]:
 
 
 def list_policies(arguments: argparse.Namespace) -> None:
-    for module in registry.broken_modules(arguments.family):
-        print(f"broken: {module.file}: {module.why}", file=sys.stderr)
+    print_broken(arguments.family)
     chosen = [p for p in registry.all_policies() if arguments.family in (None, p.family)]
     rows = [policy_row(policy) for policy in chosen]
     if arguments.json:

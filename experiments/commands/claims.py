@@ -6,7 +6,14 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.commands.output import json_option, progress_of, progress_option, table, write_json
+from experiments.commands.output import (
+    json_option,
+    print_broken,
+    progress_of,
+    progress_option,
+    table,
+    write_json,
+)
 from experiments.core.claims import OwnedClaim, chosen_claims, claim_specs, figure_metrics, judge_runs
 from experiments.core.errors import BadInput
 from experiments.core.paper import Claim, Verdict
@@ -66,6 +73,7 @@ def row_of(owned: OwnedClaim, verdict: Verdict) -> dict[str, Any]:
 
 
 def call(arguments: argparse.Namespace) -> None:
+    print_broken(arguments.family)
     chosen = chosen_claims(arguments.family, arguments.policy)
     progress, rows = progress_of(arguments), []
     for done, owned in enumerate(chosen):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.core import registry
 from experiments.core.progress import Bar, JsonLines, Progress, silent
 
 
@@ -30,6 +31,12 @@ def progress_of(arguments: argparse.Namespace) -> Progress:
     if kind == "bar" or (kind == "auto" and sys.stderr.isatty()):
         return Bar()
     return silent
+
+
+def print_broken(family: str | None) -> None:
+    """Say on stderr which systems of ``family``, or of all, cannot be used, so that what is listed is not taken for all."""
+    for module in registry.broken_modules(family):
+        print(f"broken: {module.file}: {module.why}", file=sys.stderr)
 
 
 def write_json(value: Any, path: Path | None = None) -> None:

@@ -27,6 +27,7 @@ class OwnedClaim(NamedTuple):
 def chosen_claims(family: str | None, policy: str | None) -> list[OwnedClaim]:
     """Every claim of the chosen policies, each once. ``BadInput`` for a policy that does not exist."""
     if policy is not None and not any(policy == entry.name for entry in registry.all_policies()):
+        registry.refuse_broken(family, policy)
         raise BadInput(f"unknown policy {policy!r}", "--policy", "a name that `list` prints")
     rows: list[OwnedClaim] = []
     seen: set[tuple[str, str]] = set()

@@ -101,6 +101,13 @@ def broken_modules(family: str | None = None) -> list[BrokenModule]:
     return [module for name in chosen for module in _modules(name)[1]]
 
 
+def refuse_broken(family: str | None, name: str) -> None:
+    """Raise ``BadInput`` with the reason where the policy called ``name`` would be in a module that cannot be used."""
+    for module in broken_modules(family):
+        if name.replace("-", "_").startswith(module.name):
+            raise BadInput(f"{module.file} cannot be used: {module.why}", "policy", "a module that imports")
+
+
 def policies_in(module: ModuleType) -> list[type[Policy]]:
     """The policies that ``module`` itself defines (not those it imports), in the order written."""
     members = [value for value in vars(module).values() if inspect.isclass(value)]
@@ -144,9 +151,7 @@ def policy_class(family: str, name: str) -> type[Policy]:
     for known, policy in found.items():
         if known.replace("-", "_") == name.replace("-", "_"):
             return policy
-    for module in broken_modules(family):
-        if name.replace("-", "_").startswith(module.name):
-            raise BadInput(f"{module.file} cannot be used: {module.why}", "policy", "a module that imports")
+    refuse_broken(family, name)
     raise BadInput(f"unknown policy {name!r}", "policy", f"one of {', '.join(sorted(found))}")
 
 
@@ -172,8 +177,12 @@ def create(family: str, name: str, values: Mapping[str, Any]) -> Policy:
     return policy
 
 
+@functools.cache
 def sheet(policy: type[Policy]) -> PolicySheet:
-    """Return paper and claims: ``<system>.toml`` beside the policy's module, or in the system's folder."""
+    """Return paper and claims: ``<system>.toml`` beside the policy's module, or in the system's folder.
+
+    It is read once, with the module, and stays as its module does: neither changes under a running process.
+    """
     source = inspect.getsourcefile(policy)
     assert source is not None
     module = Path(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count
@@ -55,14 +55,13 @@ class ClaimRow:
 
 @dataclass(frozen=True)
 class System:
-    """``broken`` says why the sheet beside the policy cannot be read; paper and claims are then unknown."""
+    """A policy that can be used, with its paper, its claims as they stand and its runs in the team."""
 
     policy: type[Policy]
     paper: Paper | None
     rows: tuple[ClaimRow, ...]
     runs: int
-    knobs: tuple[Knob, ...] = field(default=())
-    broken: str = ""
+    knobs: tuple[Knob, ...]
 
     @property
     def name(self) -> str:
@@ -114,10 +113,7 @@ def _newest_checks(project: Project) -> dict[tuple[str, str, str], ClaimCheck]:
 
 
 def _system(policy: type[Policy], checks: Mapping[tuple[str, str, str], ClaimCheck], runs: int) -> System:
-    try:
-        owned, paper = chosen_claims(policy.family, policy.name), registry.sheet(policy).paper
-    except BadInput as error:
-        return System(policy, None, (), runs, knobs.describe(policy), str(error))
+    owned, paper = chosen_claims(policy.family, policy.name), registry.sheet(policy).paper
     rows = [_row(one.claim, checks.get((policy.family, policy.name, one.claim.id))) for one in owned]
     return System(policy, paper, tuple(rows), runs, knobs.describe(policy))
 

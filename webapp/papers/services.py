@@ -90,8 +90,13 @@ def _by_identity(runs: Iterable[Run]) -> dict[str, Run]:
 
 
 def _judge(experiment: Experiment, runs: Mapping[str, Run]) -> None:
+    """Store the verdicts; a check of a policy that cannot be used at present waits until it can."""
     check = experiment.request[CHECKS]
-    claims = {one.claim.id: one.claim for one in chosen_claims(check["family"], check["policy"])}
+    try:
+        owned = chosen_claims(check["family"], check["policy"])
+    except BadInput:
+        return
+    claims = {one.claim.id: one.claim for one in owned}
     for claim_id, names in check["claims"].items():
         if claim_id not in claims:
             continue

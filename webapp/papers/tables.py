@@ -36,12 +36,6 @@ class SystemTable(Listing):
         return value
 
     def render_decides(self, value: Any, record: System) -> str:
-        if record.broken:
-            return format_html(
-                '{}<br><span class="badge state-failed">✗ its sheet is broken: {}</span>',
-                record.policy.summary(),
-                record.broken,
-            )
         return value or record.policy.summary()
 
     def value_decides(self, value: Any, record: System) -> str:

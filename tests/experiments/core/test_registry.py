@@ -118,6 +118,12 @@ def test_a_bad_sheet_harms_its_own_policy_alone(
         assert main(["list"]) == 0
         printed = capsys.readouterr()
         assert "broken: experiments/memory/policies/planted.py" in printed.err
+        assert main(["claims", "--family", "memory"]) == 0
+        printed_claims = capsys.readouterr()
+        assert "broken: experiments/memory/policies/planted.py" in printed_claims.err
+        assert "vdnn-dyn" in printed_claims.out
+        assert main(["claims", "--policy", "planted"]) == 2
+        assert re.search(f"planted.py cannot be used: {why}", capsys.readouterr().err)
         assert "swap_all" in printed.out and "tiresias" in printed.out
 
 

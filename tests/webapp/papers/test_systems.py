@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from experiments.core import registry
 from experiments.core.claims import chosen_claims
 from experiments.core.errors import BadInput
-from experiments.core.paper import Claim, PolicySheet
-from experiments.core.policy import Policy
+from experiments.core.paper import Claim
 from tests.planted import planted
 from tests.webapp import cast
 from tests.webapp.cast import Place
@@ -163,26 +161,60 @@ def test_every_system_has_a_page_and_exports(client: Client, ada: Place) -> None
     assert client.get(ada.url("systems/cooking/fifo/")).status_code == 404
 
 
-def test_one_broken_sheet_is_named_and_takes_nothing_else_down(
-    client: Client, ada: Place, monkeypatch: pytest.MonkeyPatch
+SORTED = """
+from dataclasses import dataclass
+from typing import ClassVar
+from experiments.cluster.interface import NOTHING, Allocation, ClusterPolicy, ClusterView, Decider
+
+@dataclass(frozen=True)
+class Planted(ClusterPolicy):
+    name: ClassVar[str] = "planted"
+
+    def begin(self) -> Decider:
+        return self
+
+    def allocate(self, view: ClusterView) -> Allocation:
+        return NOTHING
+"""
+
+
+@pytest.mark.parametrize(
+    ("sheet", "why"),
+    [(None, "planted.toml: [Errno 2] No such file or directory"), ("[papers]\n", "unknown table")],
+)
+def test_a_policy_without_a_readable_sheet_is_named_and_takes_nothing_else_down(
+    client: Client, ada: Place, tmp_path: Path, sheet: str | None, why: str
 ) -> None:
-    """A policy whose .toml is not there yet: the catalogue and its own page stand, and say which it is."""
-    true_sheet = registry.sheet
+    """Its .toml is not there yet, or is not right yet: every page stands without it, and Systems says which it is."""
+    with planted("cluster", tmp_path, SORTED, sheet=sheet):
+        page = client.get(ada.url("systems/")).content.decode()
+        assert "experiments/cluster/policies/planted.py" in page and why in page
+        assert ">fifo<" in page and ">vdnn-all<" in page and ">planted<" not in page
+        assert "Broken" not in client.get(ada.url("systems/?family=memory")).content.decode()
+        assert "Minsoo Rhu" in client.get(ada.url("systems/memory/vdnn-dyn/")).content.decode()
+        assert client.get(ada.url("systems/cluster/fifo/")).status_code == 200
+        assert client.get(ada.url("systems/cluster/planted/")).status_code == 404
+        form = client.get(ada.url("experiments/new"))
+        assert form.status_code == 200 and "cluster/planted" not in form.content.decode()
+        assert chosen_claims(None, None)
 
-    def sheet(policy: type[Policy]) -> PolicySheet:
-        if policy.name == "fifo":
-            raise BadInput("No such file or directory", "fifo.toml", "a readable TOML file")
-        return true_sheet(policy)
 
-    monkeypatch.setattr(registry, "sheet", sheet)
-    page = client.get(ada.url("systems/")).content.decode()
-    assert "its sheet is broken: fifo.toml: No such file or directory" in page
-    assert "Minsoo Rhu" in client.get(ada.url("systems/memory/vdnn-dyn/")).content.decode()
-    own = client.get(ada.url("systems/cluster/fifo/"))
-    assert own.status_code == 200
-    assert "Its sheet is broken" in own.content.decode()
-    with pytest.raises(BadInput, match=r"fifo\.toml"):
-        chosen_claims(None, None)  # what the contract tests begin with
+def test_a_check_of_a_policy_that_broke_since_waits_until_it_is_mended(
+    client: Client, ada: Place, tmp_path: Path
+) -> None:
+    made = services.check_claims(ada.project, ada.user, "memory", "vdnn-dyn")
+    end(made, ORACLE, 0.82)
+    end(made, OURS, 1.0)
+    made.request["checks"] |= {"family": "cluster", "policy": "planted"}
+    made.save()
+    claim = '[[claim]]\nid = "vgg16-batch-256-needs-28-gb"\ntext = "t"\nwhere = "w"\nvalue = 28e9\nunit = "bytes"\n'
+    claim += 'tolerance = 0.0\nfigure = "oracle.peak_memory"\n[claim.runs.oracle]\n'
+    with planted("cluster", tmp_path, SORTED, sheet=None):
+        assert client.get(ada.url("systems/")).status_code == 200
+        assert not ClaimCheck.objects.exists()
+    with planted("cluster", tmp_path, SORTED, sheet=claim):
+        assert client.get(ada.url("systems/")).status_code == 200
+    assert [check.claim for check in ClaimCheck.objects.all()] == ["vgg16-batch-256-needs-28-gb"]
 
 
 def test_a_module_that_does_not_import_is_named_and_the_catalogue_stands(

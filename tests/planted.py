@@ -37,5 +37,5 @@ def _lies_in(folder: Path, module: ModuleType) -> bool:
 
 
 def _forget() -> None:
-    for known in (registry._modules, registry.family_policies, registry._in_its_file):
+    for known in (registry._modules, registry.family_policies, registry._in_its_file, registry._sheet):
         known.cache_clear()

@@ -177,7 +177,6 @@ def create(family: str, name: str, values: Mapping[str, Any]) -> Policy:
     return policy
 
 
-@functools.cache
 def sheet(policy: type[Policy]) -> PolicySheet:
     """Return paper and claims: ``<system>.toml`` beside the policy's module, or in the system's folder.
 
@@ -185,7 +184,11 @@ def sheet(policy: type[Policy]) -> PolicySheet:
     """
     source = inspect.getsourcefile(policy)
     assert source is not None
-    module = Path(source)
+    return _sheet(Path(source), policy.name)
+
+
+@functools.cache
+def _sheet(module: Path, policy: str) -> PolicySheet:
     in_folder = module.name == "__init__.py"
     file = module.with_name(f"{module.parent.name}.toml") if in_folder else module.with_suffix(".toml")
-    return load_sheet(file, policy.name)
+    return load_sheet(file, policy)

@@ -67,7 +67,7 @@ class Gspmd(ParallelPolicy):
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         text = self.annotations if self.preset == "custom" else PRESETS[self.preset]
-        rules = annotations(text)
+        rules = parse_annotations(text)
         inner = self.y_axis or (1 if self.preset in ("data", "experts") else cluster.node.device_count)
         outer = whole_share(cluster.device_count, inner, "devices", "knobs.y_axis")
         mesh = mesh_on(cluster, [("x", outer), ("y", inner)])
@@ -79,7 +79,7 @@ class Gspmd(ParallelPolicy):
         return whole_mesh_plan(model, mesh, chosen, batch, self.micro_batches, notes)
 
 
-def annotations(text: str) -> dict[str, dict[str, str]]:
+def parse_annotations(text: str) -> dict[str, dict[str, str]]:
     """Axes by dimension, for inputs, weights and results; ``BadInput`` names what is no annotation."""
     found: dict[str, dict[str, str]] = {}
     rules = axis_rules(text, TENSORS, ("x", "y", "xy"), "an annotation", "knobs.annotations")

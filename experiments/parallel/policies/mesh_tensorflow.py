@@ -72,7 +72,7 @@ def two_axes(cluster: Hardware, model_axis: int) -> Mesh:
 def _partition(operator: Operator, rules: Mapping[str, str], mesh: Mesh, strict: bool) -> Partition:
     _check(operator, rules)
     loops = tuple(_loop(operator, rules, axis) for axis in mesh.names)
-    uneven = {n: p for n, p in part.loop_parts(loops, mesh).items() if operator.size[n] % p}
+    uneven = {n: p for n, p in part.division_along(loops, mesh).items() if operator.size[n] % p}
     if strict and uneven:
         name, parts = next(iter(uneven.items()))
         raise BadInput(
@@ -81,7 +81,7 @@ def _partition(operator: Operator, rules: Mapping[str, str], mesh: Mesh, strict:
             "a mesh that divides every dimension with a rule",
         )
     loops = tuple("" if name in uneven else name for name in loops)
-    return Partition(loops, part.handed_on(operator, loops))
+    return Partition(loops, part.layout_summed(operator, loops))
 
 
 def _loop(operator: Operator, rules: Mapping[str, str], axis: str) -> str:

@@ -289,7 +289,7 @@ def total(operators: list[Operator], chosen: Sequence[Partition], grid: Mesh) ->
     """Seconds of all collectives and of 6 s of work in each operator; gradients without latency."""
     sent = traffic_by_layer(operators, list(chosen), grid)[0]
     each, once = split_seconds([*sent.forward, *sent.backward], grid)
-    work = sum(6.0 / part.parts(p.loops, grid) for p in chosen)
+    work = sum(6.0 / part.work_parts(p.loops, grid) for p in chosen)
     return work + each + once
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from experiments.hardware import Link
 from experiments.parallel.interface import Collective
-from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Move, divided, moves
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Move, divided, moved_bytes, moves
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.simulator.network import Network
 from tests.experiments.hardware import closed_forms
@@ -44,6 +44,15 @@ def test_an_all_to_all_sends_three_sixteenths_from_each_of_four() -> None:
     """[M/4, N] to [M, N/4]: a device holds a quarter and keeps a quarter of that."""
     (step,) = moves((0,), (1,), 160, mesh(4))
     assert sent(step, mesh(4)) == 160 * 3 / 16
+
+
+@pytest.mark.parametrize("before", [PARTIAL, WHOLE, 0, 1])
+@pytest.mark.parametrize("after", [WHOLE, 0, 1])
+def test_what_all_devices_of_an_axis_receive_is_what_they_send(before: int, after: int) -> None:
+    """Counted for the whole axis at once, as planners of bytes do, or step by step on the mesh."""
+    three = mesh(3)
+    each = sum(sent(step, three) for step in moves((before,), (after,), 90, three))
+    assert moved_bytes(before, after, 90, 3) == pytest.approx(3 * each)
 
 
 def test_the_same_tiles_on_other_devices_are_permuted() -> None:

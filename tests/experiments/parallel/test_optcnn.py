@@ -16,8 +16,8 @@ from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.operators.divisions import Configuration
 from experiments.parallel.planning.operators.enumeration import MOST_ENTRIES, least
+from experiments.parallel.planning.operators.one_group import parts_together
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
-from experiments.parallel.planning.operators.sharded_plan import parts_together
 from experiments.parallel.policies.optcnn import OptCnn
 from experiments.parallel.policies.optcnn.elimination import eliminate
 from experiments.parallel.simulator import simulate

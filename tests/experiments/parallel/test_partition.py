@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 
 import pytest
 
@@ -11,9 +13,10 @@ from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.meshes import partition as part
-from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, divided
 from experiments.parallel.planning.meshes.mesh_plan import traffic_by_layer
 from experiments.parallel.planning.meshes.partition import Partition
+from experiments.parallel.planning.operators.divisions import axes_of, configurations
 from experiments.parallel.policies.gspmd import Gspmd, partitioned
 from experiments.parallel.policies.gspmd.propagation import Propagation, annotated
 from experiments.parallel.policies.mesh_tensorflow import MeshTensorFlow
@@ -43,22 +46,35 @@ class TestOperators:
     def test_rows_and_columns_need_nothing(self) -> None:
         """X[b/x, d] W[d, f/y] -> Y[b/x, f/y]."""
         operator = product("bd", "df", "bf")
-        split = Partition(("b", "f"), part.handed_on(operator, ("b", "f")))
+        split = Partition(("b", "f"), part.layout_summed(operator, ("b", "f")))
         assert split.output == (0, 1)
-        assert part.inside(operator, split, XY).forward == ()
-        assert part.parts(split.loops, XY) == 4
+        assert part.operator_traffic(operator, split, XY).forward == ()
+        assert part.work_parts(split.loops, XY) == 4
+
+    def test_loops_along_a_mesh_are_a_configuration_with_named_axes(self) -> None:
+        """A tensor is cut into as many parts either way, whichever loop an axis of 2 or of 3 divides."""
+        operator, grid = product("bd", "df", "bf", b=6, d=12, f=24), mesh(2, 3)
+        axes = axes_of(operator, partial_sums=True)
+        for loops in itertools.product(["", *axes.names], repeat=2):
+            cut = part.division_along(loops, grid)
+            configuration = tuple(cut.get(name, 1) for name in axes.names)
+            assert configuration in configurations(axes, 6)
+            for operand in operator.operands:
+                layout = part.layout_read(operand, loops)
+                assert divided(layout, grid.sizes) == axes.parts_of(configuration, operand.dims)
+            assert math.prod(configuration) == part.work_parts(loops, grid)
 
     def test_a_divided_sum_is_reduced(self) -> None:
         """X[b/x, d/y] W[d/y, f] -> partial sums of b/2 x f on each device: 4 x 32 values over y."""
         operator = product("bd", "df", "bf")
-        assert part.made(operator, ("b", "d")) == (0, PARTIAL)
-        found = part.inside(operator, Partition(("b", "d"), (0, WHOLE)), XY)
+        assert part.layout_made(operator, ("b", "d")) == (0, PARTIAL)
+        found = part.operator_traffic(operator, Partition(("b", "d"), (0, WHOLE)), XY)
         assert found.forward == (("all_reduce", 1, 4 * 32.0, "sample"),)
         assert found.backward == (("all_reduce", 0, 8 * 32.0, "step"),)  # a half of W's 16 x 32, over x
 
     def test_a_sum_that_is_handed_on_in_parts_is_scattered_and_its_gradient_gathered(self) -> None:
         operator = product("bd", "df", "bf")
-        found = part.inside(operator, Partition(("b", "d"), (0, 1)), XY)
+        found = part.operator_traffic(operator, Partition(("b", "d"), (0, 1)), XY)
         assert [step.kind for step in found.forward] == ["reduce_scatter"]
         assert found.backward[0] == ("all_gather", 1, 4 * 32.0, "sample")
 
@@ -66,9 +82,9 @@ class TestOperators:
         model = gpt()
         contract = next(o for o in model.einsums if o.contracted == ("feedforward",))
         _, weight, bias = contract.operands
-        assert part.gradient(contract, weight, ("feedforward",)) == (1,)
-        assert part.gradient(contract, bias, ("feedforward",)) == (WHOLE,)
-        assert part.gradient(contract, bias, ("batch",)) == (PARTIAL,)
+        assert part.layout_of_gradient(contract, weight, ("feedforward",)) == (1,)
+        assert part.layout_of_gradient(contract, bias, ("feedforward",)) == (WHOLE,)
+        assert part.layout_of_gradient(contract, bias, ("batch",)) == (PARTIAL,)
 
     def test_columns_then_rows_reduce_once_forward_and_once_backward(self) -> None:
         """Megatron's feed-forward layer: X[b,d] A[d,f/y] -> [b,f/y] B[f/y,d] -> sum; dX of A is the other sum."""
@@ -96,7 +112,7 @@ class TestOperators:
         workload = Workload("zoo:alexnet", options=WorkloadOptions(batch=2))
         second = [o for o in layers_of(workload, None)[0].einsums if o.kind == "convolution"][1]
         split = Partition(("height",), (2,))
-        (step,) = part.inside(second, split, mesh(3)).forward
+        (step,) = part.operator_traffic(second, split, mesh(3)).forward
         assert step == ("permute", 0, second.operands[0].bytes / 3 * 4 / 9, "sample")
 
 
@@ -148,7 +164,9 @@ class TestGspmd:
         rules = {"inputs": {"b": "x", "d": "y"}, "weights": {"d": "y"}}
         (chosen,) = partitioned(operators, annotated(operators, XY, rules, False).run())
         assert chosen.loops == ("b", "d") and chosen.output == (0, WHOLE)
-        assert part.inside(operators[0], chosen, XY).forward == (("all_reduce", 1, 128.0, "sample"),)
+        assert part.operator_traffic(operators[0], chosen, XY).forward == (
+            ("all_reduce", 1, 128.0, "sample"),
+        )
 
     def test_a_second_run_changes_nothing(self) -> None:
         model = gpt()
@@ -170,7 +188,7 @@ class TestGspmd:
         operators = [product("bd", "df", "bf")]
         rules = {"inputs": {"b": "x"}, "weights": {"d": "x"}}
         (chosen,) = partitioned(operators, annotated(operators, XY, rules, False).run())
-        found = part.inside(operators[0], chosen, XY)
+        found = part.operator_traffic(operators[0], chosen, XY)
         assert found.forward == (("all_gather", 0, 512.0, "pass"),)
         assert found.backward == (("all_gather", 0, 512.0, "pass"), ("reduce_scatter", 0, 512.0, "step"))
         assert part.parameter_bytes(operators[0], chosen, XY) == 256.0

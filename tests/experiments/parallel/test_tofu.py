@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from experiments.core.integers import prime_factors
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
+from experiments.parallel.planning.meshes.layouts import WHOLE
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.policies.tofu import Tofu, recursive_partition
-from experiments.parallel.policies.tofu.partition_n_reduce import COPIED, best, kernels, moved
+from experiments.parallel.policies.tofu.partition_n_reduce import best, kernels, moved
 from experiments.parallel.policies.tofu.recursive_partition import (
     TrainingGraph,
     recursion,
@@ -65,7 +66,7 @@ class TestPartitionAndReduce:
         """Width 3: one row beyond each side of a border, 8 floats by 4 samples by 2 channels: 2 * 8 * 4 * 2 * 4 bytes."""
         operator = operators_of(convolutions(2, 2), 4)[1]
         forward = next(kernels(operator))
-        fetched = moved(forward, "height", (2, 2, COPIED), 2)
+        fetched = moved(forward, "height", (2, 2, WHOLE), 2)
         assert fetched.total == 2 * 8 * 4 * 2 * 4
 
     def test_an_element_wise_operator_moves_nothing_where_layouts_agree(self) -> None:

@@ -1,1 +1,1 @@
-"""Operators on meshes of devices: layouts, partitions and what resharding costs."""
+"""Operators divided along the axes of a mesh: layouts, partitions and what changes of layout cost."""

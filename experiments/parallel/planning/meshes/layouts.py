@@ -30,6 +30,16 @@ class Move(NamedTuple):
     per: str = PER_SAMPLE
 
 
+def entry_of(dims: Sequence[str], loop: str, otherwise: int = WHOLE) -> int:
+    """The layout's entry of a tensor with these dimensions where ``loop`` is divided along the axis."""
+    return dims.index(loop) if loop and loop in dims else otherwise
+
+
+def loop_at(dims: Sequence[str], entry: int) -> str:
+    """The loop that an axis divides by a layout's entry; ``""`` for none."""
+    return dims[entry] if 0 <= entry < len(dims) else ""
+
+
 def divided(layout: Layout, sizes: Sequence[int]) -> int:
     """In how many parts the layout cuts a tensor."""
     return math.prod(size for entry, size in zip(layout, sizes, strict=True) if entry >= 0)
@@ -48,7 +58,7 @@ def moves(before: Layout, after: Layout, size: float, mesh: Mesh, per: str = PER
     found: list[Move] = []
     for kind in ("slice", "reduce_scatter", "all_to_all", "all_reduce", "all_gather"):
         for axis, (entry, wanted) in enumerate(zip(tuple(now), after, strict=True)):
-            if entry == wanted or _kind(entry, wanted) != kind:
+            if entry == wanted or change(entry, wanted) != kind:
                 continue
             local = size / divided(tuple(now), mesh.sizes)
             now[axis] = wanted
@@ -59,13 +69,23 @@ def moves(before: Layout, after: Layout, size: float, mesh: Mesh, per: str = PER
     return tuple(found)
 
 
-def _kind(entry: int, wanted: int) -> str:
-    """One of the menu for one axis."""
+def change(entry: int, wanted: int) -> str:
+    """What of the menu brings an axis from one entry of a layout to another."""
     if entry == WHOLE:
         return "slice"
     if entry == PARTIAL:
         return "all_reduce" if wanted == WHOLE else "reduce_scatter"
     return "all_gather" if wanted == WHOLE else "all_to_all"
+
+
+def moved_bytes(entry: int, wanted: int, size: float, ranks: int) -> float:
+    """Bytes that ``ranks`` devices along one axis receive together where a tensor's entry changes."""
+    kind = change(entry, wanted)
+    if entry == wanted or kind == "slice":
+        return 0.0
+    if kind == "all_to_all":
+        return size * (ranks - 1) / ranks
+    return (2 if kind == "all_reduce" else 1) * size * (ranks - 1)
 
 
 def _reordered(before: Layout, after: Layout, mesh: Mesh) -> bool:

@@ -11,22 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.parallel.interface import (
-    BACKWARD,
-    FORWARD,
-    PER_SAMPLE,
-    PER_STEP,
-    Collective,
-    ParallelPlan,
-    Sharding,
-    Slot,
-    Stage,
-    Worker,
-)
+from experiments.parallel.interface import PER_SAMPLE, PER_STEP, Collective, ParallelPlan, Sharding
 from experiments.parallel.planning.meshes import partition as part
-from experiments.parallel.planning.meshes.layouts import Layout, Move, seconds
+from experiments.parallel.planning.meshes.layouts import Layout, Move, divided, seconds
 from experiments.parallel.planning.meshes.mesh import Mesh
 from experiments.parallel.planning.meshes.partition import Partition, Traffic
+from experiments.parallel.planning.operators.one_group import (
+    OperatorParts,
+    layer_sharding,
+    numbers_by_layer,
+    one_group_plan,
+)
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
@@ -64,13 +59,18 @@ def traffic_by_layer(
         for place, operand in enumerate(operator.operands):
             if operand.source < first:
                 continue
-            edge = part.between(chosen[operand.source - first], operator, operand, partition.loops, mesh)
-            wanted = "forward", operand.source, place, part.needed(operand, partition.loops)
-            back = "backward", operand.source, place, part.gradient(operator, operand, partition.loops)
+            edge = part.edge_traffic(chosen[operand.source - first], operator, operand, partition.loops, mesh)
+            wanted = "forward", operand.source, place, part.layout_read(operand, partition.loops)
+            back = (
+                "backward",
+                operand.source,
+                place,
+                part.layout_of_gradient(operator, operand, partition.loops),
+            )
             layer.forward += () if wanted in seen else edge.forward
             layer.backward += () if back in seen else edge.backward
             seen |= {wanted, back}
-        layer.add(part.inside(operator, partition, mesh, held))
+        layer.add(part.operator_traffic(operator, partition, mesh, held))
         held |= {operand.parameter for operand in operator.parameters}
     for layer in found.values():
         layer.backward = _bucketed(layer.backward)
@@ -98,12 +98,9 @@ def shardings(
 ) -> tuple[Sharding, ...]:
     """One for each of ``layers``; ``operators`` (from number ``first`` of the model on) are for ``samples`` samples."""
     traffic = traffic_by_layer(operators, chosen, mesh, first)
-    by_layer: dict[int, list[int]] = {layer: [] for layer in layers}
-    for number, operator in enumerate(operators):
-        by_layer.setdefault(operator.layer, []).append(number)
     return tuple(
         _sharding(layer, [(operators[i], chosen[i]) for i in numbers], traffic.get(layer), mesh, samples)
-        for layer, numbers in sorted(by_layer.items())
+        for layer, numbers in numbers_by_layer(operators, layers).items()
         if numbers
     )
 
@@ -116,28 +113,19 @@ def _sharding(
     samples: int,
 ) -> Sharding:
     sent = traffic or LayerTraffic()
-    return Sharding(
-        layer=layer,
-        axis=_axes(members),
-        compute=_ratio(
-            sum(operator.share for operator, _ in members),
-            sum(operator.share / part.parts(p.loops, mesh) for operator, p in members),
-        ),
-        parameters=_ratio(
-            sum(o.bytes for operator, _ in members for o in operator.parameters),
-            sum(part.parameter_bytes(operator, p, mesh) for operator, p in members),
-        ),
-        activations=_ratio(
-            sum(operator.stash_bytes for operator, _ in members),
-            sum(part.stash_bytes(operator, p, mesh) for operator, p in members),
-        ),
-        forward=tuple(_collective(move, mesh, samples) for move in sent.forward),
-        backward=tuple(_collective(move, mesh, samples) for move in sent.backward),
+    return layer_sharding(
+        layer,
+        _axes(members),
+        [_parts(operator, partition, mesh) for operator, partition in members],
+        (_collective(move, mesh, samples) for move in sent.forward),
+        (_collective(move, mesh, samples) for move in sent.backward),
     )
 
 
-def _ratio(whole: float, divided: float) -> float:
-    return max(1.0, whole / divided) if divided > 0 else 1.0
+def _parts(operator: Operator, partition: Partition, mesh: Mesh) -> OperatorParts:
+    weights = (divided(layout, mesh.sizes) for _, layout in part.weight_layouts(operator, partition))
+    work = part.work_parts(partition.loops, mesh)
+    return OperatorParts(operator, work, tuple(weights), divided(partition.output, mesh.sizes))
 
 
 def _axes(members: Sequence[tuple[Operator, Partition]]) -> str:
@@ -179,16 +167,10 @@ def whole_mesh_plan(
     """All devices work on every layer: one stage on one worker, one micro-batch after another."""
     samples = batch // micro_batches
     operators = operators_of(model, samples)
-    slots = tuple(Slot(kind, number, 0) for number in range(micro_batches) for kind in (FORWARD, BACKWARD))
-    return ParallelPlan(
-        batch=batch,
-        micro_batches=micro_batches,
-        mesh=tuple(zip(mesh.names, mesh.sizes, strict=True)),
-        stages=(Stage(0, len(model), (0,)),),
-        workers=(Worker(tuple(range(mesh.devices)), slots),),
-        shardings=shardings(operators, chosen, mesh, samples, range(len(model))),
-        notes={**notes, **predicted(operators, chosen, mesh, model, batch, micro_batches)},
-    )
+    cut = shardings(operators, chosen, mesh, samples, range(len(model)))
+    told = {**notes, **predicted(operators, chosen, mesh, model, batch, micro_batches)}
+    axes = tuple(zip(mesh.names, mesh.sizes, strict=True))
+    return one_group_plan(axes, len(model), batch, cut, told, micro_batches)
 
 
 def predicted(
@@ -203,7 +185,7 @@ def predicted(
     traffic = traffic_by_layer(operators, chosen, mesh)
     each, once = pass_seconds(traffic, mesh)
     computing = sum(
-        seconds_of(model, operator) / part.parts(p.loops, mesh)
+        seconds_of(model, operator) / part.work_parts(p.loops, mesh)
         for operator, p in zip(operators, chosen, strict=True)
     )
     return {

@@ -14,8 +14,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from experiments.parallel.interface import PER_PASS, PER_STEP
-from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Layout, Move, divided, moves
+from experiments.parallel.planning.meshes.layouts import (
+    PARTIAL,
+    WHOLE,
+    Layout,
+    Move,
+    divided,
+    entry_of,
+    moves,
+)
 from experiments.parallel.planning.meshes.mesh import Mesh
+from experiments.parallel.planning.operators.divisions import Division, parts_of
 from experiments.workloads.einsum import Operand, Operator
 
 #: A number for each row of a statistic: the maximum or mean, and the sum.
@@ -42,16 +51,8 @@ class Traffic:
     backward: tuple[Move, ...] = ()
 
 
-def legal(operator: Operator, loops: Sequence[str], mesh: Mesh) -> bool:
-    """Every divided loop can be, in equal parts."""
-    return all(
-        name in operator.divisible and operator.size[name] % parts == 0
-        for name, parts in loop_parts(loops, mesh).items()
-    )
-
-
-def loop_parts(loops: Sequence[str], mesh: Mesh) -> dict[str, int]:
-    """In how many parts each divided loop is cut."""
+def division_along(loops: Sequence[str], mesh: Mesh) -> Division:
+    """The division of an operator's loops along the axes of a mesh."""
     found: dict[str, int] = {}
     for name, size in zip(loops, mesh.sizes, strict=True):
         if name:
@@ -59,56 +60,47 @@ def loop_parts(loops: Sequence[str], mesh: Mesh) -> dict[str, int]:
     return found
 
 
-def parts(loops: Sequence[str], mesh: Mesh) -> int:
+def work_parts(loops: Sequence[str], mesh: Mesh) -> int:
     """In how many parts the work is cut."""
-    return math.prod(loop_parts(loops, mesh).values())
+    return math.prod(division_along(loops, mesh).values())
 
 
-def made(operator: Operator, loops: Sequence[str]) -> Layout:
+def layout_made(operator: Operator, loops: Sequence[str]) -> Layout:
     """The layout of the result before partial sums are added up."""
     contracted = operator.contracted
-    return tuple(_made(operator, name, name in contracted) for name in loops)
+    return tuple(entry_of(operator.output, name, PARTIAL if name in contracted else WHOLE) for name in loops)
 
 
-def _made(operator: Operator, name: str, summed: bool) -> int:
-    if summed:
-        return PARTIAL
-    return operator.output.index(name) if name in operator.output else WHOLE
+def layout_summed(operator: Operator, loops: Sequence[str]) -> Layout:
+    """The layout of the result with all partial sums added up on every device."""
+    return tuple(max(entry, WHOLE) for entry in layout_made(operator, loops))
 
 
-def handed_on(operator: Operator, loops: Sequence[str]) -> Layout:
-    """The result with all partial sums added up on every device."""
-    return tuple(max(entry, WHOLE) for entry in made(operator, loops))
-
-
-def needed(operand: Operand, loops: Sequence[str]) -> Layout:
+def layout_read(operand: Operand, loops: Sequence[str]) -> Layout:
     """The layout in which an operand is read."""
-    return tuple(operand.dims.index(name) if name and name in operand.dims else WHOLE for name in loops)
+    return tuple(entry_of(operand.dims, name) for name in loops)
 
 
-def gradient(operator: Operator, operand: Operand, loops: Sequence[str]) -> Layout:
+def layout_of_gradient(operator: Operator, operand: Operand, loops: Sequence[str]) -> Layout:
     """The layout in which the gradient of an operand comes out of the backward pass.
 
     What is added to a sum (a bias) has no part in the summed loops.
     """
     summed = operator.contracted
     added = not any(name in summed for name in operand.dims)
-    return tuple(_summed_over(operand, name, added and name in summed) for name in loops)
+    whole = {"", *summed} if added else {""}
+    return tuple(WHOLE if name in whole else entry_of(operand.dims, name, PARTIAL) for name in loops)
 
 
-def _summed_over(operand: Operand, name: str, added: bool) -> int:
-    if not name or added:
-        return WHOLE
-    return operand.dims.index(name) if name in operand.dims else PARTIAL
-
-
-def inside(operator: Operator, partition: Partition, mesh: Mesh, tied: Collection[int] = ()) -> Traffic:
+def operator_traffic(
+    operator: Operator, partition: Partition, mesh: Mesh, tied: Collection[int] = ()
+) -> Traffic:
     """What the operator itself sends: partial sums, statistics, halos, and gradients of parameters once a step.
 
     Those of ``tied`` parameters travel with another operator.
     """
-    raw = made(operator, partition.loops)
-    back = handed_on(operator, partition.loops)
+    raw = layout_made(operator, partition.loops)
+    back = layout_summed(operator, partition.loops)
     forward = moves(raw, partition.output, operator.output_bytes, mesh)
     backward = moves(partition.output, back, operator.output_bytes, mesh)
     beside = (*_statistics(operator, partition, mesh), *_halos(operator, partition, mesh))
@@ -117,38 +109,40 @@ def inside(operator: Operator, partition: Partition, mesh: Mesh, tied: Collectio
     return Traffic((*gathered, *forward, *beside), (*gathered, *backward, *beside, *gradients))
 
 
-def between(
+def edge_traffic(
     source: Partition, operator: Operator, operand: Operand, loops: Sequence[str], mesh: Mesh
 ) -> Traffic:
     """What brings an operand from where it was made to the operator, and its gradient back."""
     return Traffic(
-        moves(source.output, needed(operand, loops), operand.bytes, mesh),
-        moves(gradient(operator, operand, loops), source.output, operand.bytes, mesh),
+        moves(source.output, layout_read(operand, loops), operand.bytes, mesh),
+        moves(layout_of_gradient(operator, operand, loops), source.output, operand.bytes, mesh),
     )
 
 
-def kept(operator: Operator, partition: Partition) -> Iterator[tuple[Operand, Layout]]:
+def weight_layouts(operator: Operator, partition: Partition) -> Iterator[tuple[Operand, Layout]]:
     """Each parameter and the layout in which devices keep it."""
     for number, operand in enumerate(operator.parameters):
         yield (
             operand,
-            partition.weights[number] if partition.weights else needed(operand, partition.loops),
+            partition.weights[number] if partition.weights else layout_read(operand, partition.loops),
         )
 
 
 def _gathered(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
-    for operand, layout in kept(operator, partition):
-        yield from moves(layout, needed(operand, partition.loops), operand.bytes, mesh, PER_PASS)
+    for operand, layout in weight_layouts(operator, partition):
+        yield from moves(layout, layout_read(operand, partition.loops), operand.bytes, mesh, PER_PASS)
 
 
 def _synchronised(
     operator: Operator, partition: Partition, mesh: Mesh, tied: Collection[int]
 ) -> Iterator[Move]:
     """Gradients of parameters are summed over the axes that divide loops which the parameter lacks."""
-    for operand, layout in kept(operator, partition):
+    for operand, layout in weight_layouts(operator, partition):
         if operand.parameter in tied:
             continue
-        yield from moves(gradient(operator, operand, partition.loops), layout, operand.bytes, mesh, PER_STEP)
+        yield from moves(
+            layout_of_gradient(operator, operand, partition.loops), layout, operand.bytes, mesh, PER_STEP
+        )
 
 
 def _statistics(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
@@ -166,14 +160,17 @@ def _halos(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Mov
     data = next((operand for operand in operator.operands if operand.parameter < 0), None)
     for axis, name in enumerate(partition.loops):
         if name in reach and data is not None:
-            local = data.bytes / divided(needed(data, partition.loops), mesh.sizes)
-            lines = operator.size[name] / loop_parts(partition.loops, mesh)[name]
+            cut = division_along(partition.loops, mesh)
+            local = data.bytes / parts_of(cut, data.dims)
+            lines = operator.size[name] / cut[name]
             yield Move("permute", axis, local * reach[name] / lines)
 
 
 def parameter_bytes(operator: Operator, partition: Partition, mesh: Mesh) -> float:
     """Of its weights on each device."""
-    return sum(operand.bytes / divided(layout, mesh.sizes) for operand, layout in kept(operator, partition))
+    return sum(
+        operand.bytes / divided(layout, mesh.sizes) for operand, layout in weight_layouts(operator, partition)
+    )
 
 
 def stash_bytes(operator: Operator, partition: Partition, mesh: Mesh) -> float:

@@ -1,1 +1,1 @@
-"""How each operator is divided among all devices: configurations, their costs, and searches over them."""
+"""How each operator is divided among all devices: divisions, configurations, their costs, and searches over them."""

@@ -1,5 +1,10 @@
 """Ways to divide an operator's loops among devices, and which part of a tensor each device then has or reads.
 
+A *division* says into how many parts loops are cut. There are two ways to write one: a *configuration* here, and the loops
+along the named axes of a mesh (``planning.meshes.partition``), whose parts lie by axis. What parts of a tensor devices then
+have is counted here box by box, as any device may have any part; there it is a *layout*, an entry for each axis, which the
+collectives of the mesh change.
+
 A *configuration* is a degree for each axis of an operator. Parts are numbered row-major over the axes, those of parameters
 last, so that the parts of one parameter are neighbours; part ``p`` is on device ``p``, devices beyond the parts are idle.
 What a device has of a tensor is a box, one half-open interval on each axis; few intervals are distinct, so they are listed
@@ -11,20 +16,36 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from experiments.core.integers import divisors
 from experiments.workloads.einsum import Operand, Operator
+from experiments.workloads.layers import LayerGraph
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
+#: Loops and the parts into which each is cut; others are whole.
+Division = Mapping[str, int]
 #: Degrees along the axes of an operator.
 Configuration = tuple[int, ...]
 BATCH = "batch"
-NOTHING, WHOLE = 0, 1
+#: Numbers of intervals: of an idle device, and of one that has the whole axis.
+NO_PART, WHOLE_AXIS = 0, 1
+
+
+def parts_of(division: Division, dims: Collection[str]) -> int:
+    """Parts into which a tensor with these dimensions is cut."""
+    return math.prod(parts for name, parts in division.items() if name in dims)
+
+
+def is_even(operator: Operator, division: Division) -> bool:
+    """Whether every loop that is cut may be, into equal parts."""
+    return all(
+        name in operator.divisible and operator.size[name] % parts == 0 for name, parts in division.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -39,9 +60,9 @@ class Axes:
     sizes: tuple[int, ...]
     contracted: int = 0
 
-    def degrees_of(self, configuration: Configuration, names: Iterable[str]) -> int:
+    def parts_of(self, configuration: Configuration, dims: Collection[str]) -> int:
         """Parts into which a tensor with these dimensions is divided."""
-        return math.prod(d for name, d in zip(self.names, configuration, strict=True) if name in set(names))
+        return parts_of(dict(zip(self.names, configuration, strict=True)), dims)
 
     def summed(self, configuration: Configuration) -> int:
         """Devices that hold partial sums of the same output."""
@@ -52,14 +73,27 @@ class Axes:
         return ", ".join(f"{name} {degree}" for name, degree in parts if degree > 1) or "whole"
 
 
-def axes_of(operator: Operator, counted: bool = True, partial_sums: bool = False) -> Axes:
-    """Axes of the output (of a result without any: of all loops); with ``partial_sums`` those summed over too.
+def counts_batch(model: LayerGraph) -> bool:
+    """Whether the model says how many samples its figures are of."""
+    return "batch" not in model.facts or model.facts["batch"] is not None
 
-    Dimensions of a statistic are left whole: the paper's planners know no such exchange.
+
+def divided_loops(operator: Operator, counted: bool = True) -> list[str]:
+    """The loops that planners of whole operators divide, a batch that nobody counted too.
+
+    Dimensions of a statistic are left whole: these planners' papers know no such exchange.
     """
-    kept = [n for n in operator.divisible if n not in operator.statistics]
-    if not counted and BATCH in operator.size and BATCH not in operator.whole:
-        kept = [BATCH, *(name for name in kept if name != BATCH)]
+    found = [name for name in operator.divisible if name not in operator.statistics]
+    if not counted and BATCH in operator.size and BATCH not in (*found, *operator.whole):
+        found.append(BATCH)
+    return found
+
+
+def axes_of(operator: Operator, counted: bool = True, partial_sums: bool = False) -> Axes:
+    """Axes of the output (of a result without any: of all loops); with ``partial_sums`` those summed over too."""
+    kept = divided_loops(operator, counted)
+    if not counted:
+        kept.sort(key=lambda name: name != BATCH)
     held = {name for operand in operator.parameters for name in operand.dims}
     outputs = [name for name in kept if name in operator.output]
     outputs = sorted(outputs, key=lambda name: name in held)
@@ -82,9 +116,9 @@ def configurations(axes: Axes, devices: int, most: int | None = None) -> tuple[C
 
 @functools.cache
 def places(choices: tuple[Configuration, ...], devices: int) -> Ints:
-    """Which interval each device has along each axis, ``NOTHING`` if it is idle. Shape: (choices, devices, axes)."""
+    """Which interval each device has along each axis, ``NO_PART`` if it is idle. Shape: (choices, devices, axes)."""
     degrees = divisors(devices)
-    firsts = dict(zip(degrees, itertools.accumulate([WHOLE, *degrees]), strict=False))
+    firsts = dict(zip(degrees, itertools.accumulate([WHOLE_AXIS, *degrees]), strict=False))
     found = np.zeros((len(choices), devices, len(choices[0])), np.int64)
     if not choices[0]:
         return found
@@ -117,13 +151,13 @@ class Boxes:
         return _product(column[index] for column, index in zip(columns, self.index, strict=True))
 
 
-def resident(producer: Operator, axes: Axes, choices: tuple[Configuration, ...], devices: int) -> Boxes:
-    """Where ``producer``'s output lies; partial sums are summed up on all devices that have one."""
+def boxes_made(producer: Operator, axes: Axes, choices: tuple[Configuration, ...], devices: int) -> Boxes:
+    """What devices have of ``producer``'s output; partial sums are summed up on all devices that have one."""
     sizes = tuple(_size(axes, producer, name) for name in producer.output)
     return _boxes(axes, choices, devices, producer.output, sizes, ())
 
 
-def needed(
+def boxes_read(
     reader: Operator,
     operand: Operand,
     axes: Axes,
@@ -150,7 +184,7 @@ def _boxes(
 ) -> Boxes:
     """A dimension that an axis walks is divided as the axis is, with half of its halo on either inner side."""
     index = places(choices, devices)
-    working = np.minimum(index.max(axis=-1), WHOLE) if index.shape[-1] else _first_works(index)
+    working = np.minimum(index.max(axis=-1), WHOLE_AXIS) if index.shape[-1] else _first_works(index)
     reach = dict(halo)
     rows, columns = [], []
     for name, size in zip(dims, sizes, strict=True):
@@ -175,7 +209,7 @@ def _boxes(
 def _first_works(index: Ints) -> Ints:
     """An operator without axes is on the first device."""
     found = np.zeros(index.shape[:2], np.int64)
-    found[:, 0] = WHOLE
+    found[:, 0] = WHOLE_AXIS
     return found
 
 

@@ -25,19 +25,19 @@ class Footprint:
         self._kept = 1 + estimate.fragmentation
         self.capacity = min(d.memory_bytes for d in estimate.devices) - estimate.reserved_bytes
 
-    def held(self, number: int, choice: Configuration) -> float:
+    def bytes_of(self, number: int, choice: Configuration) -> float:
         """Bytes on each device that has a part of operator ``number``."""
         operator, axes = self._costs.operators[number], self._costs.axes[number]
-        states = sum(o.bytes / axes.degrees_of(choice, o.dims) for o in operator.parameters) * self._states
+        states = sum(o.bytes / axes.parts_of(choice, o.dims) for o in operator.parameters) * self._states
         return states + operator.stash_bytes / math.prod(choice) * self._kept
 
     def column(self, number: int) -> Floats:
         """Of every configuration of operator ``number``. Shape: (configurations,)."""
-        return np.array([self.held(number, choice) for choice in self._costs.choices[number]])
+        return np.array([self.bytes_of(number, choice) for choice in self._costs.choices[number]])
 
     def by_device(self, placed: Iterable[tuple[Configuration, int]]) -> Floats:
         """Bytes on every device, for a configuration and a first device of each operator in order."""
         found = np.zeros(self._costs.devices)
         for number, (choice, first) in enumerate(placed):
-            found[first : first + math.prod(choice)] += self.held(number, choice)
+            found[first : first + math.prod(choice)] += self.bytes_of(number, choice)
         return found

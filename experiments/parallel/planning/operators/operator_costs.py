@@ -24,10 +24,11 @@ from experiments.parallel.planning.operators.divisions import (
     Boxes,
     Configuration,
     axes_of,
+    boxes_made,
+    boxes_read,
     configurations,
-    needed,
+    counts_batch,
     overlap,
-    resident,
 )
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.planning.operators.wires import Wires, in_bucket
@@ -86,7 +87,7 @@ class OperatorCosts:
         self.wires = Wires(estimate.cluster)
         self.devices = self.wires.devices
         self.operators = operators_of(self.model, batch)
-        counted = "batch" not in self.model.facts or self.model.facts["batch"] is not None
+        counted = counts_batch(self.model)
         self.axes = tuple(axes_of(o, counted, partial_sums) for o in self.operators)
         self.choices = tuple(_allowed(axes, self.devices, only, most) for axes in self.axes)
         self.slowdown = max(estimate.slowdown(device) for device in range(self.devices))
@@ -152,7 +153,7 @@ class OperatorCosts:
         axes = self.axes[number]
         found: dict[tuple[int, int], float] = defaultdict(float)
         for operand in self.operators[number].parameters:
-            parts = axes.degrees_of(choice, operand.dims)
+            parts = axes.parts_of(choice, operand.dims)
             found[math.prod(choice) // parts, parts] += operand.bytes * self._gradient / parts
         return [Collective("all_reduce", b, r, s, per=PER_STEP) for (r, s), b in found.items() if r > 1 and b]
 
@@ -212,10 +213,10 @@ class OperatorCosts:
     ) -> tuple[Boxes, Boxes]:
         """Where the source's output lies, and what each device reads of it."""
         made, by = self.operators[source], self.operators[reader]
-        there = resident(made, self.axes[source], sent, self.devices)
+        there = boxes_made(made, self.axes[source], sent, self.devices)
         sizes = tuple(_size(self.axes[source], made.size, name) for name in made.output)
         dims = operand.dims if len(operand.dims) == len(sizes) else ("",) * len(sizes)
-        wanted = needed(by, Operand(dims, 0.0), self.axes[reader], read, self.devices, sizes)
+        wanted = boxes_read(by, Operand(dims, 0.0), self.axes[reader], read, self.devices, sizes)
         return there, wanted
 
     def _fraction(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.parallel.planning.meshes.partition import Partition, kept
+from experiments.parallel.planning.meshes.partition import Partition, weight_layouts
 from experiments.parallel.policies.alpa.choice_program import Choices, Chosen, greedy, solve
 from experiments.parallel.policies.alpa.strategies import Costs, Table, Ways, leads
 from experiments.workloads.einsum import Operand, Operator
@@ -165,7 +165,7 @@ class StageProblem:
             operator, source = self._all[number], operand.source
             alike = 1 if operator.light else siblings[source, operand.dims, operator.sizes]
             plain = replace(operand, source=0)  # equal operators read equal tensors of different numbers
-            matrix = self._ways.between(
+            matrix = self._ways.resharding_seconds(
                 self._keys[number], operator, plain, self._table[source], self._table[number], alike
             )
             pair = self._leader[source], self._leader[number]
@@ -244,6 +244,6 @@ class StageProblem:
 
 def _label(operator: Operator, partition: Partition, place: int) -> object:
     """How a parameter is divided, whatever its dimensions are called here: dimension size by axis."""
-    operand, layout = list(kept(operator, partition))[place]
+    operand, layout = list(weight_layouts(operator, partition))[place]
     sizes = sorted(operand.dims, key=lambda name: operator.size.get(name, 1))
     return tuple(sizes.index(operand.dims[entry]) if entry >= 0 else entry for entry in layout)

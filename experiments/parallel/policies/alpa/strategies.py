@@ -15,9 +15,10 @@ import numpy as np
 
 from experiments.parallel.interface import PER_STEP
 from experiments.parallel.planning.meshes import partition as part
-from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Layout, Move, seconds
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Layout, Move, loop_at, seconds
 from experiments.parallel.planning.meshes.mesh import Mesh
 from experiments.parallel.planning.meshes.partition import Partition
+from experiments.parallel.planning.operators.divisions import Division, is_even
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.step import Floats
 
@@ -47,15 +48,15 @@ def strategies(operator: Operator, mesh: Mesh, limits: dict[str, int], scatter: 
     names = ("", *operator.divisible)
     found: list[Partition] = []
     for loops in itertools.product(*(names if size > 1 else ("",) for size in mesh.sizes)):
-        cut = part.loop_parts(loops, mesh)
-        if part.legal(operator, loops, mesh) and all(limits.get(n, p) % p == 0 for n, p in cut.items()):
-            raw = part.made(operator, loops)
-            outputs = _outputs(operator, raw, cut, mesh) if scatter else [part.handed_on(operator, loops)]
+        cut = part.division_along(loops, mesh)
+        if is_even(operator, cut) and all(limits.get(n, p) % p == 0 for n, p in cut.items()):
+            raw = part.layout_made(operator, loops)
+            outputs = _outputs(operator, raw, cut, mesh) if scatter else [part.layout_summed(operator, loops)]
             found += [Partition(loops, output) for output in outputs]
     return tuple(found)
 
 
-def _outputs(operator: Operator, raw: Layout, cut: dict[str, int], mesh: Mesh) -> Iterator[Layout]:
+def _outputs(operator: Operator, raw: Layout, cut: Division, mesh: Mesh) -> Iterator[Layout]:
     """All-reduced, or scattered along a dimension of the result that divides so."""
     choices = []
     for axis, entry in enumerate(raw):
@@ -78,13 +79,13 @@ def following(operator: Operator, operand: Operand, leader: Table, mesh: Mesh) -
 
 
 def _followed(operator: Operator, operand: Operand, layout: Layout, mesh: Mesh) -> Partition:
-    loops = [operand.dims[entry] if entry >= 0 else "" for entry in layout]
-    cut = part.loop_parts(loops, mesh)
+    loops = [loop_at(operand.dims, entry) for entry in layout]
+    cut = part.division_along(loops, mesh)
     loops = [
         name if name and name in operator.divisible and operator.size[name] % cut[name] == 0 else ""
         for name in loops
     ]
-    return Partition(tuple(loops), part.handed_on(operator, loops))
+    return Partition(tuple(loops), part.layout_summed(operator, loops))
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Ways:
         self.mesh, self._scatter = mesh, scatter
         self._tables: dict[object, Table] = {}
         self._costs: dict[object, Costs] = {}
-        self._between: dict[object, Floats] = {}
+        self._resharding: dict[object, Floats] = {}
 
     def own(self, key: object, operator: Operator, limits: dict[str, int]) -> Table:
         """Of an operator that chooses."""
@@ -139,24 +140,24 @@ class Ways:
             self._costs[name] = Costs(*np.array(rows, np.float64).reshape(-1, 4).T)
         return self._costs[name]
 
-    def between(
+    def resharding_seconds(
         self, key: object, operator: Operator, operand: Operand, source: Table, reader: Table, alike: int
     ) -> Floats:
-        """See ``between``."""
+        """See ``resharding_seconds``."""
         name = key, id(source), id(reader), operand, alike
-        if name not in self._between:
-            self._between[name] = between(source, operator, operand, reader, self.mesh, alike)
-        return self._between[name]
+        if name not in self._resharding:
+            self._resharding[name] = resharding_seconds(source, operator, operand, reader, self.mesh, alike)
+        return self._resharding[name]
 
 
 def _cost(
     operator: Operator, partition: Partition, computing: float, mesh: Mesh
 ) -> tuple[float, float, float, float]:
-    sent = part.inside(operator, partition, mesh)
+    sent = part.operator_traffic(operator, partition, mesh)
     moves = (*sent.forward, *sent.backward)
     each, once = split_seconds(moves, mesh)
     return (
-        computing / part.parts(partition.loops, mesh) + each,
+        computing / part.work_parts(partition.loops, mesh) + each,
         once,
         part.parameter_bytes(operator, partition, mesh),
         part.stash_bytes(operator, partition, mesh),
@@ -175,7 +176,7 @@ def split_seconds(moves: Sequence[Move], mesh: Mesh) -> tuple[float, float]:
     return each, once
 
 
-def between(
+def resharding_seconds(
     source: Table, operator: Operator, operand: Operand, reader: Table, mesh: Mesh, alike: int
 ) -> Floats:
     """Seconds to change layouts there and back, shape (choices of the source, of the reader).
@@ -192,5 +193,5 @@ def between(
 
 
 def _moved(output: Layout, operator: Operator, operand: Operand, loops: tuple[str, ...], mesh: Mesh) -> float:
-    sent = part.between(Partition((), output), operator, operand, loops, mesh)
+    sent = part.edge_traffic(Partition((), output), operator, operand, loops, mesh)
     return split_seconds((*sent.forward, *sent.backward), mesh)[0]

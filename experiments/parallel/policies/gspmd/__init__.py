@@ -22,10 +22,11 @@ from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, whole_share
 from experiments.parallel.planning.meshes import partition as part
 from experiments.parallel.planning.meshes.axis_rules import axis_rules
-from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Layout
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Layout, loop_at
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.planning.meshes.mesh_plan import whole_mesh_plan
 from experiments.parallel.planning.meshes.partition import Partition
+from experiments.parallel.planning.operators.divisions import is_even
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.policies.gspmd.propagation import Propagation, annotated, tensor_of
 from experiments.workloads.einsum import Operator
@@ -98,10 +99,10 @@ def _partition(number: int, operator: Operator, spread: Propagation) -> Partitio
     output = spread.layout(("result", number))
     loops = tuple(_loop(number, operator, axis, output, spread) for axis in range(len(output)))
     loops = tuple(
-        name if part.legal(operator, [name], _one(spread.mesh, axis)) else ""
+        name if is_even(operator, part.division_along([name], _one(spread.mesh, axis))) else ""
         for axis, name in enumerate(loops)
     )
-    raw = part.made(operator, loops)
+    raw = part.layout_made(operator, loops)
     handed = tuple(
         (entry if own in (PARTIAL, WHOLE) else own) for own, entry in zip(raw, output, strict=True)
     )
@@ -122,9 +123,9 @@ def _loop(number: int, operator: Operator, axis: int, output: Layout, spread: Pr
 
     Where operands are cut along the result's own dimension too, that one comes first.
     """
-    own = operator.output[output[axis]] if output[axis] >= 0 else ""
+    own = loop_at(operator.output, output[axis])
     read = [
-        _name(operand.dims, spread.layout(tensor_of(operand, number, place))[axis])
+        loop_at(operand.dims, spread.layout(tensor_of(operand, number, place))[axis])
         for place, operand in enumerate(operator.operands)
     ]
     data = [name for name, operand in zip(read, operator.operands, strict=True) if operand.parameter < 0]
@@ -135,7 +136,3 @@ def _loop(number: int, operator: Operator, axis: int, output: Layout, spread: Pr
         if summed in operand.dims
     )
     return summed if summed and agreed and own not in data else own
-
-
-def _name(dims: Sequence[str], entry: int) -> str:
-    return dims[entry] if 0 <= entry < len(dims) else ""

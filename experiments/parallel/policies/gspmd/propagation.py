@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from experiments.parallel.planning.meshes.layouts import WHOLE, Layout, divided
+from experiments.parallel.planning.meshes.layouts import WHOLE, Layout, divided, loop_at
 from experiments.parallel.planning.meshes.mesh import Mesh
 from experiments.workloads.einsum import Operand, Operator
 
@@ -93,7 +93,7 @@ class Propagation:
         loops = [""] * len(self.mesh.sizes)
         for operand, layout in read[:1] if level == 0 else read:
             for axis, entry in enumerate(layout):
-                name = operand.dims[entry] if 0 <= entry < len(operand.dims) else ""
+                name = loop_at(operand.dims, entry)
                 if name in names and not loops[axis]:
                     loops[axis] = name
         return loops
@@ -104,7 +104,7 @@ class Propagation:
         if level == 0 and not operator.light:
             return
         layout = self.found.get(("result", number))
-        loops = [operator.output[entry] if entry >= 0 else "" for entry in layout] if layout else []
+        loops = [loop_at(operator.output, entry) for entry in layout] if layout else []
         if level > 0:
             read = self._loops(operator.divisible, list(self._read(number, level)), level)
             loops = [a or b for a, b in zip(loops or read, read, strict=True)]

@@ -28,7 +28,7 @@ from experiments.parallel.interface import (
     Sharding,
     whole_share,
 )
-from experiments.parallel.planning.operators.sharded_plan import one_group_plan
+from experiments.parallel.planning.operators.one_group import one_group_plan
 from experiments.parallel.policies.neo_4d.embedding_tables import LAYOUTS, Machines, Table
 from experiments.parallel.policies.neo_4d.table_search import LayoutSearch, Proposal
 from experiments.workloads.einsum import Operator
@@ -60,7 +60,9 @@ class Neo4D(ParallelPolicy):
         shardings = _shardings(
             model, dict(zip(found, range(len(tables)), strict=True)), tables, best, devices, estimate
         )
-        plan = one_group_plan(devices, len(model), batch, shardings, _notes(best, tables, machines))
+        plan = one_group_plan(
+            (("devices", devices),), len(model), batch, shardings, _notes(best, tables, machines)
+        )
         return replace(plan, synchronisation=self.sync())
 
     def _table(self, operator: Operator, model: LayerGraph, estimate: Estimate) -> Table:

@@ -14,7 +14,6 @@ own memory plan, which the paper keeps by control dependencies.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -30,10 +29,17 @@ from experiments.parallel.interface import (
     ParallelPolicy,
     Sharding,
 )
+from experiments.parallel.planning.meshes.layouts import WHOLE
+from experiments.parallel.planning.operators.divisions import counts_batch
+from experiments.parallel.planning.operators.one_group import (
+    OperatorParts,
+    layer_sharding,
+    numbers_by_layer,
+    one_group_plan,
+)
 from experiments.parallel.planning.operators.operators import operators_of
-from experiments.parallel.planning.operators.sharded_plan import CARRIED, one_group_plan, parts_together
+from experiments.parallel.planning.operators.sharded_plan import CARRIED
 from experiments.parallel.planning.operators.wires import Wires
-from experiments.parallel.policies.tofu.partition_n_reduce import COPIED
 from experiments.parallel.policies.tofu.recursive_partition import (
     Split,
     TrainingGraph,
@@ -54,14 +60,13 @@ class Tofu(ParallelPolicy):
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         operators = operators_of(model, batch)
-        counted = "batch" not in model.facts or model.facts["batch"] is not None
-        graph = TrainingGraph(operators, counted)
+        graph = TrainingGraph(operators, counts_batch(model))
         splits = recursion(graph, self._factors(cluster))
         wires = Wires(cluster)
         found = _Divided(graph, splits, wires.devices, self.slow_links_first)
         shardings = [found.sharding(layer) for layer in range(len(model))]
         notes = _notes(estimate, batch, graph, splits, shardings, wires)
-        return one_group_plan(wires.devices, len(model), batch, shardings, notes)
+        return one_group_plan((("devices", wires.devices),), len(model), batch, shardings, notes)
 
     def _factors(self, cluster: Hardware) -> list[int]:
         """Of the nodes, then of the devices of one (the other way round where fast links come first)."""
@@ -78,35 +83,30 @@ class _Divided:
     ) -> None:
         self.graph, self.splits, self.devices = graph, splits, devices
         self._outer_first = outer_first
-        self._members: dict[int, list[int]] = defaultdict(list)
-        for number, operator in enumerate(graph.operators):
-            self._members[operator.layer].append(number)
+        self._members = numbers_by_layer(graph.operators)
 
     def sharding(self, layer: int) -> Sharding:
-        inside = self._members[layer]
-        operators = [self.graph.operators[number] for number in inside]
-        outputs = [self.pieces(self.graph.tensors[number][0]) for number in inside]
-        held = [
-            (operand.bytes, self.pieces(self.graph.tensors[number][access]))
-            for number in inside
-            for access, operand in enumerate(self.graph.operators[number].operands, 1)
-            if operand.parameter >= 0
-        ]
-        return Sharding(
-            layer=layer,
-            axis=" | ".join(dict.fromkeys(self._loops(number) for number in inside)),
-            compute=parts_together((o.share, self._parts(n)) for n, o in zip(inside, operators, strict=True)),
-            parameters=parts_together(held),
-            activations=parts_together((o.stash_bytes, p) for o, p in zip(operators, outputs, strict=True)),
-            forward=tuple(self._collectives(inside, backward=False)),
-            backward=tuple(self._collectives(inside, backward=True)),
+        inside = self._members.get(layer, [])
+        return layer_sharding(
+            layer,
+            " | ".join(dict.fromkeys(self._loops(number) for number in inside)),
+            [self._parts(number) for number in inside],
+            self._collectives(inside, backward=False),
+            self._collectives(inside, backward=True),
         )
 
-    def pieces(self, tensor: int) -> int:
-        return math.prod(split.workers for split in self.splits if split.layouts[tensor] != COPIED)
+    def _parts(self, number: int) -> OperatorParts:
+        operator, tensors = self.graph.operators[number], self.graph.tensors[number]
+        work = math.prod(split.workers for split in self.splits if split.loops[number, 0])
+        weights = tuple(
+            self.pieces(tensor)
+            for operand, tensor in zip(operator.operands, tensors[1:], strict=True)
+            if operand.parameter >= 0
+        )
+        return OperatorParts(operator, work, weights, self.pieces(tensors[0]))
 
-    def _parts(self, number: int) -> int:
-        return math.prod(split.workers for split in self.splits if split.loops[number, 0])
+    def pieces(self, tensor: int) -> int:
+        return math.prod(split.workers for split in self.splits if split.layouts[tensor] != WHOLE)
 
     def _loops(self, number: int) -> str:
         """The loop of the forward operator that each split divides."""
@@ -161,7 +161,7 @@ def _notes(
         "operators": len(graph.operators),
         "kernels": sum(map(len, graph.kernels)),
         "tensors_after_coarsening": len(graph.sizes),
-        "tensors_copied": sum(all(s.layouts[t] == COPIED for s in splits) for t in range(len(graph.sizes)))
+        "tensors_copied": sum(all(s.layouts[t] == WHOLE for s in splits) for t in range(len(graph.sizes)))
         if splits
         else 0,
         "simulation": CARRIED,

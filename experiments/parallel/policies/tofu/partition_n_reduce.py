@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, entry_of, moved_bytes
+from experiments.parallel.planning.operators.divisions import BATCH, divided_loops
 from experiments.workloads.einsum import Operand, Operator
 
-#: A tensor's axis, or ``COPIED`` where every worker has all of it.
+#: A tensor's axis, or ``WHOLE`` where every worker has all of it: a mesh's layout of one axis.
 Layout = int
-COPIED: Layout = -1
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,9 @@ def kernels(operator: Operator, counted: bool = True) -> Iterator[Kernel]:
         Access(operator.output, operator.output_bytes),
         *(Access(operand.dims, operand.bytes) for operand in operator.operands),
     )
-    loops = {name: operator.size[name] for name in _divided(operator, counted)}
-    if not counted and "batch" in loops:
-        loops["batch"] = 0
+    loops = {name: operator.size[name] for name in divided_loops(operator, counted)}
+    if not counted and BATCH in loops:
+        loops[BATCH] = 0
     halo = dict(operator.halo)
     reads = tuple(range(1, len(accesses)))
     yield Kernel(accesses, reads, 0, loops, halo, backward=False)
@@ -82,13 +83,6 @@ def has_gradient(operand: Operand) -> bool:
     return operand.source >= 0 or operand.parameter >= 0
 
 
-def _divided(operator: Operator, counted: bool) -> list[str]:
-    found = [name for name in operator.divisible if name not in operator.statistics]
-    if not counted and "batch" in operator.size and "batch" not in (*found, *operator.whole):
-        found.append("batch")
-    return found
-
-
 def moved(kernel: Kernel, loop: str, layouts: tuple[Layout | None, ...], workers: int) -> Moved:
     """Bytes when ``loop`` is divided; ``layouts`` of every access, ``None`` for what may lie as the kernel likes."""
     fetched = sum(_fetched(kernel, number, loop, layouts[number], workers) for number in kernel.reads)
@@ -98,13 +92,11 @@ def moved(kernel: Kernel, loop: str, layouts: tuple[Layout | None, ...], workers
 def _fetched(kernel: Kernel, number: int, loop: str, layout: Layout | None, workers: int) -> float:
     """What of the region that each worker needs is not its own, over all workers."""
     access = kernel.accesses[number]
-    if layout is None or layout == COPIED:
+    if layout is None or layout == WHOLE:
         return 0.0
-    if loop not in access.dims:
-        return access.bytes * (workers - 1)
-    axis = access.dims.index(loop)
-    if axis != layout:
-        return access.bytes * (workers - 1) / workers
+    wanted = entry_of(access.dims, loop)
+    if wanted != layout:
+        return moved_bytes(layout, wanted, access.bytes, workers)
     reach = kernel.halo.get(loop, 0) / max(kernel.loops[loop], 1)
     return access.bytes * min(1.0, reach) * (workers - 1)
 
@@ -112,32 +104,28 @@ def _fetched(kernel: Kernel, number: int, loop: str, layout: Layout | None, work
 def _sent(kernel: Kernel, loop: str, layout: Layout | None, workers: int) -> float:
     """What of a result that a worker makes belongs to others, over all workers. A copied result goes to everybody."""
     access = kernel.accesses[kernel.writes]
-    if loop not in access.dims:
-        twice = 2 if layout == COPIED else 1
-        return twice * access.bytes * (workers - 1)
-    if layout == COPIED:
-        return access.bytes * (workers - 1)
-    if layout is None or access.dims.index(loop) == layout:
-        return 0.0
-    return access.bytes * (workers - 1) / workers
+    made = entry_of(access.dims, loop, PARTIAL)
+    wanted = max(made, 0) if layout is None else layout
+    return moved_bytes(made, wanted, access.bytes, workers)
 
 
 def whole(kernel: Kernel, layouts: tuple[Layout | None, ...], workers: int) -> Moved:
     """Bytes when nothing is divided: every worker fetches all and runs the whole kernel."""
+    read = [(layouts[number], kernel.accesses[number].bytes) for number in kernel.reads]
     fetched = sum(
-        kernel.accesses[n].bytes * (workers - 1) for n in kernel.reads if layouts[n] not in (None, COPIED)
+        moved_bytes(layout, WHOLE, size, workers) for layout, size in read if layout not in (None, WHOLE)
     )
     return Moved(fetched, 0.0)
 
 
-def strategies(kernel: Kernel, workers: int) -> list[str]:
+def equal_loops(kernel: Kernel, workers: int) -> list[str]:
     """Loops whose parts are equal."""
     return [name for name, size in kernel.loops.items() if size % workers == 0]
 
 
 def best(kernel: Kernel, layouts: tuple[Layout | None, ...], workers: int) -> tuple[float, str]:
     """Fewest bytes and the loop to divide (the first of equals); ``""`` where no loop has equal parts."""
-    found = [(moved(kernel, loop, layouts, workers).total, loop) for loop in strategies(kernel, workers)]
+    found = [(moved(kernel, loop, layouts, workers).total, loop) for loop in equal_loops(kernel, workers)]
     if not found:
         return whole(kernel, layouts, workers).total, ""
     return min(found, key=lambda entry: entry[0])

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from experiments.parallel.planning.meshes.layouts import WHOLE
 from experiments.parallel.planning.operators.enumeration import Table, least
 from experiments.parallel.policies.tofu.partition_n_reduce import (
-    COPIED,
     Kernel,
     Layout,
     Moved,
     best,
+    equal_loops,
     kernels,
     moved,
-    strategies,
     whole,
 )
 from experiments.workloads.einsum import Operator
@@ -107,7 +107,7 @@ class TrainingGraph:
     def layouts(self, tensor: int, workers: int) -> list[Layout]:
         """Axes with equal pieces of at least one element."""
         axes = [a for a, size in enumerate(self.sizes[tensor]) if size != 1 and size % workers == 0]
-        return axes or [COPIED]
+        return axes or [WHOLE]
 
     def split(self, workers: int, groups: int = 1) -> Split:
         """The layouts with the fewest bytes; the graph is that of one worker afterwards."""
@@ -190,14 +190,14 @@ class TrainingGraph:
 
     def _shrink(self, layouts: Sequence[Layout], loops: Loops, workers: int) -> None:
         for tensor, axis in enumerate(layouts):
-            if axis != COPIED:
+            if axis != WHOLE:
                 self.sizes[tensor][axis] //= workers
         for (number, index), loop in loops.items():
             self.kernels[number][index] = _part(self.kernels[number][index], loop, workers)
 
 
 def _tried(kernel: Kernel, workers: int) -> list[str]:
-    return strategies(kernel, workers) or [""]
+    return equal_loops(kernel, workers) or [""]
 
 
 def _alone(kernel: Kernel, access: int, loop: str, layout: Layout, workers: int) -> float:

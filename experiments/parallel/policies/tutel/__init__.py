@@ -29,7 +29,7 @@ from experiments.parallel.interface import (
     Sharding,
     whole_share,
 )
-from experiments.parallel.planning.operators.sharded_plan import one_group_plan
+from experiments.parallel.planning.operators.one_group import one_group_plan
 from experiments.parallel.planning.operators.wires import Wires
 from experiments.parallel.policies.tutel.experts import (
     Choice,
@@ -128,7 +128,13 @@ class _Layout:
             self._experts(moe[layer], choice) if layer in moe else self._dense(layer)
             for layer in range(len(self.model))
         ]
-        return one_group_plan(self.wires.devices, len(self.model), self.batch, shardings, notes)
+        return one_group_plan(
+            (("devices", self.wires.devices),),
+            len(self.model),
+            self.batch,
+            shardings,
+            notes,
+        )
 
     def _dense(self, layer: int) -> Sharding:
         gradient = float(self.estimate.layer_parameters[layer]) * self.estimate.states.gradient

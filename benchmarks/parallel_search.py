@@ -25,7 +25,7 @@ import numpy as np
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
 from experiments.parallel.interface import Estimate, model_estimate
-from experiments.parallel.planning.transformers.plan import Layout
+from experiments.parallel.planning.transformers.plan import Degrees
 from experiments.parallel.policies.megatron.search import CHOSEN, SLOWER, Found, search
 from experiments.parallel.simulator import evaluate
 from experiments.sources import layers_of
@@ -44,7 +44,7 @@ def asked() -> Estimate:
     return model_estimate(model, cluster, evaluate)
 
 
-def execution(layout: Layout) -> dict[str, Any]:
+def execution(layout: Degrees) -> dict[str, Any]:
     """The plan in Calculon's words."""
     replicas = layout.replicas(DEVICES)
     scattered = (
@@ -77,7 +77,7 @@ def execution(layout: Layout) -> dict[str, Any]:
     }
 
 
-def peer_rate(folders: str, layouts: list[Layout]) -> tuple[float, int]:
+def peer_rate(folders: str, layouts: list[Degrees]) -> tuple[float, int]:
     """Plans a second, and how many of them the peer could evaluate (the others do not fit its device)."""
     sys.path[:0] = folders.split(":")
     calculon = importlib.import_module("calculon")
@@ -99,7 +99,7 @@ def peer_rate(folders: str, layouts: list[Layout]) -> tuple[float, int]:
     return len(layouts) / (time.perf_counter() - start), done
 
 
-def sample(found: Found, count: int) -> list[Layout]:
+def sample(found: Found, count: int) -> list[Degrees]:
     """Plans that were evaluated, evenly spread, of the kinds that the peer knows (no ZeRO 2 or 3)."""
     places = np.flatnonzero(np.isin(found.reason, (CHOSEN, SLOWER)) & (found.plans.zero < 2))
     chosen = places[np.linspace(0, len(places) - 1, min(count, len(places))).astype(int)]

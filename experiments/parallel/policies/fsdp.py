@@ -16,7 +16,7 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan, whole_share
-from experiments.parallel.planning.transformers.plan import Layout, megatron_plan
+from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
 
@@ -46,7 +46,7 @@ class Fsdp(LivePolicy):
         replicas = whole_share(cluster.device_count, self.context, "devices", "knobs.context")
         samples = whole_share(batch, replicas * self.micro_batches, "samples", "knobs.micro_batches")
         again = "none" if self.recompute == "none" else "blocks"
-        layout = Layout(context=self.context, micro_batch=samples, recompute=again, zero=3)
+        layout = Degrees(context=self.context, micro_batch=samples, recompute=again, zero=3)
         plan = megatron_plan(model, cluster, batch, layout)
         return replace(plan, saved=self._saved(model))
 

@@ -14,7 +14,7 @@ from experiments.core.spec import Workload, WorkloadOptions
 from experiments.estimates.memory import layer_activation_bytes
 from experiments.hardware import Hardware, resolve
 from experiments.parallel.interface import Estimate, ParallelPlan, model_estimate, violations
-from experiments.parallel.planning.transformers.plan import Layout, megatron_plan
+from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
 from experiments.parallel.policies.megatron import Megatron
 from experiments.parallel.policies.megatron.analytic import Analytic, Columns
 from experiments.parallel.policies.megatron.search import REASONS, by_rule, search
@@ -52,11 +52,11 @@ def tiny(devices: int, batch: int, memory: float | None = None) -> Estimate:
     return model_estimate(timed_by_kernels(graph, cluster.device), cluster, evaluate)
 
 
-def plan_of(estimate: Estimate, batch: int, layout: Layout) -> ParallelPlan:
+def plan_of(estimate: Estimate, batch: int, layout: Degrees) -> ParallelPlan:
     return megatron_plan(estimate.model, estimate.cluster, batch, layout)
 
 
-def step_time(name: str, devices: int, batch: int, layout: Layout) -> float:
+def step_time(name: str, devices: int, batch: int, layout: Degrees) -> float:
     """In closed form, which the event simulator agrees with (below)."""
     columns = Columns.of([layout], devices)
     return float(Analytic(published(name, devices, batch), batch).figures(columns).step_time[0])
@@ -81,7 +81,7 @@ def test_activations_of_the_22b_model_are_the_papers(
 ) -> None:
     """MLSys'23, table 2 with s=2048, b=4, h=6144, a=64, L=48: the blocks' part of what a device keeps."""
     estimate = published("22b", tensor, 4)
-    layout = Layout(tensor=tensor, micro_batch=4, sequence=sequence, recompute=recompute)
+    layout = Degrees(tensor=tensor, micro_batch=4, sequence=sequence, recompute=recompute)
     figures = StageFigures(plan_of(estimate, 4, layout), estimate)
     names = estimate.model.layer
     ends = sum(figures.stash_bytes[i] for i, name in enumerate(names) if not name.startswith("blocks."))
@@ -94,7 +94,7 @@ def test_activations_of_the_22b_model_are_the_papers(
 def test_the_first_device_of_a_looped_pipeline_holds_the_papers_activations() -> None:
     """MLSys'23, figure 1: 12.35 GiB for 175B with p=8, v=3: L (1 + (p-1)/(pv)) layers of 34 s b h / t."""
     estimate = published("175b", 64, 64)
-    layout = Layout(tensor=8, pipeline=8, interleaved=3, sequence=True, recompute="selective")
+    layout = Degrees(tensor=8, pipeline=8, interleaved=3, sequence=True, recompute="selective")
     plan = plan_of(estimate, 64, layout)
     found = simulate(plan, estimate)
     live = found.memory[0].live_micro_batches
@@ -104,7 +104,7 @@ def test_the_first_device_of_a_looped_pipeline_holds_the_papers_activations() ->
 
 def test_all_flops_twice_forward_are_four_thirds() -> None:
     estimate = tiny(8, 16)
-    found = simulate(plan_of(estimate, 16, Layout(tensor=2, pipeline=2, recompute="full")), estimate)
+    found = simulate(plan_of(estimate, 16, Degrees(tensor=2, pipeline=2, recompute="full")), estimate)
     assert found.hfu == pytest.approx(4 / 3 * found.mfu, rel=1e-12)
     assert found.model_flops == 3 * 16 * TINY.forward_flops
 
@@ -152,7 +152,7 @@ def test_step_times_of_mlsys_23_table_5() -> None:
     """Of the eight, 22B (both) and 1T (selective) are among the five that the device's rates were fitted on."""
     errors = []
     for name, devices, p, v, micro_batch, batch, blocks, selective in MLSYS:
-        layout = Layout(8, p, v, micro_batch, recompute="blocks")
+        layout = Degrees(8, p, v, micro_batch, recompute="blocks")
         errors.append(error(step_time(name, devices, batch, layout), blocks))
         layout = dataclasses.replace(layout, recompute="selective", sequence=True)
         errors.append(error(step_time(name, devices, batch, layout), selective))
@@ -164,7 +164,7 @@ def test_speeds_of_sc_21_table_1() -> None:
     """Of the ten, 1.7B and 145B are among those fitted on. A constant utilisation is 6.9 % off."""
     errors = []
     for name, devices, t, p, v, micro_batch, batch, theirs in SC21:
-        layout = Layout(t, p, v, micro_batch, recompute="blocks")
+        layout = Degrees(t, p, v, micro_batch, recompute="blocks")
         ours = teraflops(name, devices, batch, step_time(name, devices, batch, layout))
         errors.append(error(ours, theirs))
     assert sum(errors) / len(errors) < 0.05
@@ -175,7 +175,7 @@ def test_speeds_of_sc_21_table_2() -> None:
     """174.6B on 384, 768 and 1,536 devices: micro-batches halve, what ZeRO-3 sends does not. Nothing was fitted here."""
     errors, sharded = [], []
     for devices, zero3, theirs in ((384, 144, 153), (768, 88, 149), (1536, 44, 141)):
-        layout = Layout(8, 12, 1, 1, recompute="blocks")
+        layout = Degrees(8, 12, 1, 1, recompute="blocks")
         errors.append(
             error(teraflops("175b", devices, 1536, step_time("175b", devices, 1536, layout)), theirs)
         )
@@ -220,7 +220,7 @@ def test_closed_forms_agree_with_the_event_simulator(
     name, batch = "1.7b", 64
     assume(t * p * context <= 16 and (v == 1 or p > 1))
     devices = 16
-    layout = Layout(t, p, v, b, context, sequence and t > 1, recompute, zero, overlap)
+    layout = Degrees(t, p, v, b, context, sequence and t > 1, recompute, zero, overlap)
     micro_batches = batch // (layout.replicas(devices) * b)
     assume(micro_batches >= p and (v == 1 or micro_batches % p == 0))
     estimate = published(name, devices, batch)
@@ -253,8 +253,8 @@ def test_every_rejected_plan_has_its_reason() -> None:
     found = search(estimate, 8)
     assert sum(found.rejected().values()) == len(found.plans) - 1
     assert found.why(found.best) == "chosen"
-    assert found.why(Layout(tensor=8, pipeline=2)).startswith("devices do not divide")
-    assert found.why(Layout(pipeline=2, zero=3)).startswith("ZeRO 2 and 3")
+    assert found.why(Degrees(tensor=8, pipeline=2)).startswith("devices do not divide")
+    assert found.why(Degrees(pipeline=2, zero=3)).startswith("ZeRO 2 and 3")
     assert told and told[-1] == 1.0
 
 
@@ -268,7 +268,7 @@ def test_the_rule_takes_tensor_parallelism_up_to_a_node_then_stages() -> None:
     layouts = {}
     for name, devices in (("1.7b", 32), ("18b", 64), ("175b", 384)):
         layout = by_rule(
-            published(name, devices, 768), 768, Layout(recompute="blocks"), ["tensor", "pipeline"]
+            published(name, devices, 768), 768, Degrees(recompute="blocks"), ["tensor", "pipeline"]
         )
         layouts[name] = layout.tensor, layout.pipeline
     assert layouts["1.7b"] == (1, 1)
@@ -290,7 +290,7 @@ def test_what_does_not_divide_is_refused() -> None:
 def test_context_parallelism_exchanges_keys_and_values_of_the_others() -> None:
     """Two devices: half the tokens each; a sample's keys and values, gathered, are 2 s a d values of 2 bytes."""
     estimate = tiny(2, 2)
-    plan = plan_of(estimate, 2, Layout(context=2, micro_batch=2))
+    plan = plan_of(estimate, 2, Degrees(context=2, micro_batch=2))
     core = next(s for s in plan.shardings if estimate.model.layer[s.layer] == "blocks.0.attention")
     assert [c.kind for c in (*core.forward, *core.backward)] == ["all_gather", "all_gather", "reduce_scatter"]
     assert core.forward[0].bytes == 2 * 128 * 8 * 32 * 2
@@ -301,7 +301,7 @@ def test_context_parallelism_exchanges_keys_and_values_of_the_others() -> None:
 def test_devices_that_share_a_sequence_hold_and_sum_as_replicas_do(zero: int) -> None:
     """Two halves of a sequence on each of two replicas: every device hands over all gradients; ZeRO has four parts."""
     estimate = tiny(4, 4)
-    plan, alone = (plan_of(estimate, 4, Layout(context=c, zero=zero)) for c in (2, 1))
+    plan, alone = (plan_of(estimate, 4, Degrees(context=c, zero=zero)) for c in (2, 1))
     found, whole = simulate(plan, estimate), simulate(alone, estimate)
     kind = "reduce_scatter" if zero else "all_reduce"
     samples, blocks, times = 2, 4, 2 if zero == 3 else 1  # stage 3 reduces each of the two micro-batches

@@ -92,8 +92,8 @@ class _Solved:
             self._solve(count, below)
 
     def _synchronised(self, count: int, below: int) -> Floats:
-        """Seconds of a stage on ``count`` replicas: 4 (m-1)/m bytes a parameter byte (all-reduce, there and back)."""
-        exchange = 4 * (count - 1) * self.parameters / (self.level.bandwidth * count) / below
+        """Seconds of a stage on ``count`` replicas."""
+        exchange = _exchange_seconds(self.level, count, self.parameters, below)
         whole = self.times + exchange if self.rules.added else np.maximum(self.times, exchange)
         return np.where(self.reachable, whole / count, np.inf)
 
@@ -156,6 +156,12 @@ class _Solved:
             end, count = border, count - replicas
 
 
+def _exchange_seconds(level: Level, count: int, parameters: Floats, below: int) -> Floats:
+    """Of gradients among ``count`` replicas: 4 (m-1)/m bytes a parameter byte (all-reduce, there and back)."""
+    found: Floats = 4 * (count - 1) * parameters / (level.bandwidth * count) / below
+    return found
+
+
 def _between(column: Floats) -> Floats:
     """``column[j]`` less what lies before: row 0 from the beginning, row ``k + 1`` from behind cut ``k``."""
     difference: Floats = column[None, :] - np.append(0.0, column)[:, None]
@@ -184,9 +190,7 @@ def data_parallel_seconds(cuts: Cuts, levels: Sequence[Level], rules: Rules) -> 
     """A mini-batch with the whole model on every device, level by level, by the same rules."""
     seconds, below = float(cuts.seconds[-1]), 1
     for level in levels:
-        exchange = (
-            4 * (level.count - 1) * float(cuts.parameters[-1]) / (level.bandwidth * level.count) / below
-        )
+        exchange = float(_exchange_seconds(level, level.count, cuts.parameters[-1], below))
         seconds = (seconds + exchange if rules.added else max(seconds, exchange)) / level.count
         below = level.count
     return seconds

@@ -16,7 +16,7 @@ from experiments.parallel.interface import (
     whole_share,
 )
 from experiments.parallel.interface.rounds import alternating, looped
-from experiments.parallel.planning.transformers.shardings import Mesh, megatron_shardings
+from experiments.parallel.planning.transformers.shardings import WorkerMesh, megatron_shardings
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import ATTENTION_CORE
 
@@ -28,7 +28,7 @@ ONE_BUCKET = 1e18
 
 
 @dataclass(frozen=True)
-class Layout:
+class Degrees:
     """t, p, v, b and the rest of what makes a plan of a transformer; data parallelism has the devices that remain."""
 
     tensor: int = 1
@@ -42,8 +42,8 @@ class Layout:
     overlap: bool = True
 
     @property
-    def mesh(self) -> Mesh:
-        return Mesh(self.tensor, self.context, self.sequence, self.overlap)
+    def mesh(self) -> WorkerMesh:
+        return WorkerMesh(self.tensor, self.context, self.sequence, self.overlap)
 
     def replicas(self, devices: int) -> int:
         """Data parallelism (d): pipelines that ``devices`` make."""
@@ -54,7 +54,7 @@ class Layout:
         return whole_share(batch, self.replicas(devices) * self.micro_batch, "samples", "knobs.micro_batch")
 
 
-def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Layout) -> ParallelPlan:
+def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degrees) -> ParallelPlan:
     """The plan; ``BadInput`` where devices, samples, heads or blocks do not divide."""
     _refuse_misfits(model, layout)
     replicas = layout.replicas(cluster.device_count)
@@ -83,7 +83,7 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Layo
     )
 
 
-def _bucket_bytes(model: LayerGraph, layout: Layout) -> float:
+def _bucket_bytes(model: LayerGraph, layout: Degrees) -> float:
     """What ZeRO 2 and 3 exchange at a time is a block; else all gradients of a stage go at once."""
     if layout.zero < 2:
         return ONE_BUCKET
@@ -92,7 +92,7 @@ def _bucket_bytes(model: LayerGraph, layout: Layout) -> float:
     return 0.99 * size * model.transformer.block_parameters / layout.tensor
 
 
-def _refuse_misfits(model: LayerGraph, layout: Layout) -> None:
+def _refuse_misfits(model: LayerGraph, layout: Degrees) -> None:
     sizes = model.transformer
     assert sizes is not None
     if sizes.heads % layout.tensor:
@@ -104,7 +104,7 @@ def _refuse_misfits(model: LayerGraph, layout: Layout) -> None:
         raise BadInput(what, "knobs.pipeline", f"at most {sizes.layers} stages")
 
 
-def _workers(layout: Layout, replicas: int, micro_batches: int) -> tuple[Worker, ...]:
+def _workers(layout: Degrees, replicas: int, micro_batches: int) -> tuple[Worker, ...]:
     """Neighbours first among a worker's devices, then replicas, then stages of the pipeline."""
     per_worker, found = layout.mesh.devices, []
     for device in range(layout.pipeline):
@@ -117,7 +117,7 @@ def _workers(layout: Layout, replicas: int, micro_batches: int) -> tuple[Worker,
     return tuple(found)
 
 
-def _order(device: int, layout: Layout, micro_batches: int) -> tuple[Slot, ...]:
+def _order(device: int, layout: Degrees, micro_batches: int) -> tuple[Slot, ...]:
     """1F1B, interleaved where a device has several chunks."""
     p, v = layout.pipeline, layout.interleaved
     ahead = p - device - 1

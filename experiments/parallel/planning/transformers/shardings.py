@@ -18,7 +18,7 @@ from experiments.workloads.transformer import Transformer
 
 
 @dataclass(frozen=True)
-class Mesh:
+class WorkerMesh:
     """Devices of a worker: ``tensor`` times ``context``; ``sequence`` divides what tensor parallelism replicates.
 
     With ``overlap`` collectives of the backward pass run beside the weight gradients' products.
@@ -47,7 +47,7 @@ _INSIDE = ("rotary", "attention", "activation")
 
 
 def megatron_shardings(
-    model: LayerGraph, mesh: Mesh, layers: Iterable[int] | None = None
+    model: LayerGraph, mesh: WorkerMesh, layers: Iterable[int] | None = None
 ) -> tuple[Sharding, ...]:
     """One for every operator of ``model``, or of ``layers``; none on a single device."""
     if mesh.devices == 1:
@@ -56,7 +56,7 @@ def megatron_shardings(
 
 
 class _Shardings:
-    def __init__(self, model: LayerGraph, mesh: Mesh) -> None:
+    def __init__(self, model: LayerGraph, mesh: WorkerMesh) -> None:
         assert model.transformer is not None
         self.model, self.mesh = model, mesh
         self.transformer: Transformer = model.transformer

@@ -127,8 +127,8 @@ class _Walk:
         found = self._bytes.copy()
         for number, new in moves.items():
             old = self._tasks.placements[number]
-            found[old.first : old.first + old.parts] -= self._footprint.held(number, old.degrees)
-            found[new.first : new.first + new.parts] += self._footprint.held(number, new.degrees)
+            found[old.first : old.first + old.parts] -= self._footprint.bytes_of(number, old.degrees)
+            found[new.first : new.first + new.parts] += self._footprint.bytes_of(number, new.degrees)
         return found
 
     def _penalty(self, held: Floats) -> float:

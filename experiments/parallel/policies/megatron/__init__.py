@@ -19,7 +19,7 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan
-from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Layout, megatron_plan
+from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees, megatron_plan
 from experiments.parallel.policies.megatron.search import by_rule, search
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
@@ -64,8 +64,8 @@ class Megatron(LivePolicy):
         layout = by_rule(estimate, batch, asked, left_open) if left_open else asked
         return megatron_plan(model, cluster, batch, layout)
 
-    def asked(self) -> Layout:
-        return Layout(
+    def asked(self) -> Degrees:
+        return Degrees(
             tensor=self.tensor or 1,
             pipeline=self.pipeline or 1,
             interleaved=self.interleaved,

@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import Estimate
-from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Layout
+from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees
 from experiments.parallel.policies.megatron.costs import Costs, CostTable
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
@@ -43,8 +43,8 @@ class Columns:
         """Devices that hold the same weights: replicas, and the parts of a sequence."""
         return self.replicas * self.context
 
-    def layout(self, index: int) -> Layout:
-        return Layout(
+    def layout(self, index: int) -> Degrees:
+        return Degrees(
             tensor=int(self.tensor[index]),
             pipeline=int(self.pipeline[index]),
             interleaved=int(self.interleaved[index]),
@@ -57,13 +57,13 @@ class Columns:
         )
 
     @classmethod
-    def of(cls, layouts: Sequence[Layout], devices: int) -> Columns:
+    def of(cls, layouts: Sequence[Degrees], devices: int) -> Columns:
         return cls(
             *(np.array(column, np.int64) for column in zip(*(_row(x, devices) for x in layouts), strict=True))
         )
 
 
-def _row(layout: Layout, devices: int) -> tuple[int, ...]:
+def _row(layout: Degrees, devices: int) -> tuple[int, ...]:
     return (
         layout.tensor,
         layout.pipeline,

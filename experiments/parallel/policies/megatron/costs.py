@@ -17,7 +17,7 @@ from experiments.hardware.algorithms import Algorithms, Groups
 from experiments.hardware.topology import Flows, Round
 from experiments.parallel.interface import Collective, Estimate, Sharding
 from experiments.parallel.planning.transformers.plan import block_starts
-from experiments.parallel.planning.transformers.shardings import Mesh, megatron_shardings
+from experiments.parallel.planning.transformers.shardings import WorkerMesh, megatron_shardings
 from experiments.workloads.transformer_layers import ATTENTION_CORE
 
 
@@ -88,7 +88,7 @@ class CostTable:
         return next((i for i in range(start, len(names)) if not names[i].startswith(prefix)), len(names))
 
     @functools.cache  # noqa: B019 - a table lives as long as one search
-    def costs(self, mesh: Mesh, samples: int) -> Costs:
+    def costs(self, mesh: WorkerMesh, samples: int) -> Costs:
         layers = [*self._first, *self._block, *self._last]
         sharded = {s.layer: s for s in megatron_shardings(self.model, mesh, layers)}
         part = functools.partial(self._part, mesh=mesh, samples=samples, sharded=sharded)
@@ -108,13 +108,15 @@ class CostTable:
             tied=sum(tie[2] for tie in self.model.facts["tied"]) / self.estimate.states.weight / mesh.tensor,
         )
 
-    def _part(self, layers: Sequence[int], *, mesh: Mesh, samples: int, sharded: dict[int, Sharding]) -> Part:
+    def _part(
+        self, layers: Sequence[int], *, mesh: WorkerMesh, samples: int, sharded: dict[int, Sharding]
+    ) -> Part:
         found = Part()
         for layer in layers:
             found += self._row(layer, mesh, samples, sharded.get(layer))
         return found
 
-    def _row(self, layer: int, mesh: Mesh, samples: int, sharding: Sharding | None) -> Part:
+    def _row(self, layer: int, mesh: WorkerMesh, samples: int, sharding: Sharding | None) -> Part:
         seconds = self.estimate.pass_seconds(layer, samples, sharding)
         forward, backward = seconds.forward, seconds.backward + seconds.weight
         again, parameters, activations = forward + backward, 1.0, 1.0
@@ -128,7 +130,9 @@ class CostTable:
         owned = float(self.estimate.layer_parameters[layer]) / parameters
         return Part(forward, backward, again, owned, kept)
 
-    def _with(self, seconds: float, collectives: Sequence[Collective], mesh: Mesh, samples: int) -> float:
+    def _with(
+        self, seconds: float, collectives: Sequence[Collective], mesh: WorkerMesh, samples: int
+    ) -> float:
         """Collectives beside the computation hold it up where they take longer; the others follow it.
 
         Those beside it that use the same channels follow each other.
@@ -137,7 +141,7 @@ class CostTable:
         beside = sum(time for overlap, time in times if overlap)
         return max(seconds, beside) + sum(time for overlap, time in times if not overlap)
 
-    def _inside(self, collective: Collective, mesh: Mesh, samples: int) -> float:
+    def _inside(self, collective: Collective, mesh: WorkerMesh, samples: int) -> float:
         return self.collective(
             collective.kind, collective.groups(range(mesh.devices)), collective.bytes * samples
         )
@@ -152,7 +156,7 @@ class CostTable:
         return cost.latency, cost.slope
 
     @functools.cache  # noqa: B019
-    def lines(self, mesh: Mesh, replicas: int, several: bool) -> Lines:
+    def lines(self, mesh: WorkerMesh, replicas: int, several: bool) -> Lines:
         """Messages of a division: between stages where there are ``several``, and among those that hold the same weights."""
         hop = self._hop(mesh.devices, replicas) if several else (0.0, 0.0)
         groups = [range(place, replicas * mesh.devices, mesh.tensor) for place in range(mesh.tensor)]

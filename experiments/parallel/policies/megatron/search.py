@@ -17,7 +17,7 @@ from experiments.core.errors import Infeasible
 from experiments.core.integers import divisors
 from experiments.core.units import human
 from experiments.parallel.interface import Estimate
-from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Layout
+from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees
 from experiments.parallel.policies.megatron.analytic import Analytic, Columns
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
@@ -52,7 +52,7 @@ class Found:
     the plans whose time and memory were computed.
     """
 
-    best: Layout
+    best: Degrees
     step_time: float
     peak_memory: float
     bound: float
@@ -69,7 +69,7 @@ class Found:
             if count and name != REASONS[CHOSEN]
         }
 
-    def why(self, layout: Layout) -> str:
+    def why(self, layout: Degrees) -> str:
         """The reason kept for ``layout``; ``KeyError`` for one that was not a candidate."""
         columns = (self.plans.tensor, self.plans.pipeline, self.plans.interleaved, self.plans.micro_batch)
         same = np.logical_and.reduce(
@@ -101,7 +101,7 @@ def divisors_up_to(most: int, number: int) -> list[int]:
     return [part for part in divisors(number) if part <= most]
 
 
-def candidates(estimate: Estimate, batch: int, fixed: Layout) -> Columns:
+def candidates(estimate: Estimate, batch: int, fixed: Degrees) -> Columns:
     """Every combination: tensor inside a node, a pipeline up to one block a stage, chunks, micro-batches, what is
     computed again, ZeRO stages, sequence parallelism. Context parallelism and overlap are as ``fixed`` says.
     """
@@ -132,7 +132,7 @@ def candidates(estimate: Estimate, batch: int, fixed: Layout) -> Columns:
     )
 
 
-def search(estimate: Estimate, batch: int, fixed: Layout = Layout()) -> Found:  # noqa: B008 - frozen
+def search(estimate: Estimate, batch: int, fixed: Degrees = Degrees()) -> Found:  # noqa: B008 - frozen
     """The fastest plan that fits; ``Infeasible`` with the bytes that the leanest one lacks when none does."""
     plans = candidates(estimate, batch, fixed)
     reason = _refused(plans, estimate, batch)
@@ -211,7 +211,7 @@ def _refuse_all(memory: Floats, capacity: int) -> None:
     )
 
 
-def by_rule(estimate: Estimate, batch: int, asked: Layout, open_degrees: Sequence[str]) -> Layout:
+def by_rule(estimate: Estimate, batch: int, asked: Degrees, open_degrees: Sequence[str]) -> Degrees:
     """SC'21's takeaways for the degrees that are left open: as little tensor parallelism as fits, at most a node of it,
     then as few pipeline stages as fit; the devices that remain are replicas. The last that divides where none fits.
     """
@@ -230,7 +230,7 @@ def by_rule(estimate: Estimate, batch: int, asked: Layout, open_degrees: Sequenc
     return choices[int(fits[0])] if len(fits) else choices[-1]
 
 
-def _divides(layout: Layout, devices: int, batch: int) -> bool:
+def _divides(layout: Degrees, devices: int, batch: int) -> bool:
     whole = layout.mesh.devices * layout.pipeline
     if devices % whole or batch % (devices // whole * layout.micro_batch):
         return False

@@ -12,7 +12,7 @@ degrees of its operators, and a substitution changes those of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from experiments.parallel.planning.operators.divisions import Axes, Configuration
@@ -38,24 +38,23 @@ class ParallelOp(NamedTuple):
 
 def entering(operand: Operand, axes: Axes, configuration: Configuration) -> list[ParallelOp]:
     """What stands before an operand of an operator."""
-    found = []
-    for name, degree in zip(axes.names, configuration, strict=True):
-        if degree > 1 and name in operand.dims:
-            found.append(ParallelOp(PARTITION, operand.dims.index(name), degree))
-        elif degree > 1:
-            found.append(ParallelOp(REPLICATE, REPLICA, degree))
-    return found
+    return _along(operand.dims, axes, configuration, PARTITION, REPLICATE)
 
 
 def leaving(operator: Operator, axes: Axes, configuration: Configuration) -> list[ParallelOp]:
     """What stands behind an operator."""
-    found = []
-    for name, degree in zip(axes.names, configuration, strict=True):
-        if degree > 1 and name in operator.output:
-            found.append(ParallelOp(COMBINE, operator.output.index(name), degree))
-        elif degree > 1:
-            found.append(ParallelOp(REDUCE, REPLICA, degree))
-    return found
+    return _along(operator.output, axes, configuration, COMBINE, REDUCE)
+
+
+def _along(
+    dims: Sequence[str], axes: Axes, configuration: Configuration, inside: str, outside: str
+) -> list[ParallelOp]:
+    """One for each divided loop: ``inside`` for a dimension of the tensor, ``outside`` for a loop that it lacks."""
+    return [
+        ParallelOp(inside, dims.index(name), degree) if name in dims else ParallelOp(outside, REPLICA, degree)
+        for name, degree in zip(axes.names, configuration, strict=True)
+        if degree > 1
+    ]
 
 
 def simplified(ops: list[ParallelOp]) -> list[ParallelOp]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 import experiments
 from experiments.core import registry
 from experiments.core.completion import complete
-from experiments.core.errors import Infeasible
+from experiments.core.errors import IllegalPlan, Infeasible
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, silent
 from experiments.core.spec import Outcome, Result, RunSpec, metrics_json
@@ -28,7 +28,9 @@ class Family(Protocol):
 
 
 def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
-    """Carry out ``spec``. Bad input raises; a plan that does not fit is an outcome with status ``infeasible``."""
+    """Carry out ``spec``. Bad input raises; a plan that does not fit is an outcome with status ``infeasible``, one that
+    nothing could carry out an outcome with status ``rejected``.
+    """
     started, clock = datetime.now(UTC), time.perf_counter()
     spec, policy = complete(spec)
     family = cast(Family, registry.load_module(spec.family, "experiment"))
@@ -36,6 +38,8 @@ def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
         result = family.carry_out(spec, policy, progress)
     except Infeasible as error:
         result = Result(status="infeasible", reason=str(error))
+    except IllegalPlan as error:
+        result = Result.rejected([str(error)], {})
     progress(1.0, "done")
     provenance = {
         "revision": revision(),

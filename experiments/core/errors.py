@@ -24,6 +24,17 @@ class BadInput(LabError):
         super().__init__(f"{message} (expected {expected})" if expected else message)
 
 
+class IllegalPlan(LabError):
+    """A decision that nothing could carry out (exit code 1): the policy is wrong, and its run ends ``rejected``.
+
+    ``what`` is the violation, ``where`` names the job, request, op or stage, and the time where there is one.
+    """
+
+    def __init__(self, what: str, where: str) -> None:
+        self.what, self.where = what, where
+        super().__init__(f"{where}: {what}")
+
+
 class Infeasible(LabError):
     """A plan that cannot exist on this hardware (exit code 3): names the op, stage or job and by how much.
 

@@ -172,6 +172,19 @@ class Result:
     workload_sha256: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def rejected(
+        cls, violations: Sequence[str], plan: Mapping[str, Any], workload_sha256: str = ""
+    ) -> Result:
+        """Return the end of a run whose plan is impossible: the first violation is the reason, and there are no figures."""
+        return cls(
+            status="rejected",
+            reason=violations[0],
+            violations=tuple(violations),
+            plan=plan,
+            workload_sha256=workload_sha256,
+        )
+
 
 def metrics_json(values: Mapping[str, float]) -> dict[str, dict[str, Any]]:
     """Metric values with unit and direction from the catalogue; an unlisted name or a NaN is an error."""

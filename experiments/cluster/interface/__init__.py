@@ -1,7 +1,7 @@
 """What a cluster policy sees, answers and is checked by: the only thing policies and the simulator share."""
 
 from experiments.cluster.interface.allocation import NOTHING, Allocation, ClusterPlan, Gang, Stint
-from experiments.cluster.interface.check import violations
+from experiments.cluster.interface.check import gang_fault, violations
 from experiments.cluster.interface.jobs import HIDEABLE, HiddenColumn, VisibleJobs
 from experiments.cluster.interface.placement import PLACEMENTS, Pool
 from experiments.cluster.interface.policy import ClusterPolicy, Decider
@@ -23,5 +23,6 @@ __all__ = [
     "Stint",
     "VisibleJobs",
     "WaitingJobs",
+    "gang_fault",
     "violations",
 ]

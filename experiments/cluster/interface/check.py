@@ -1,4 +1,4 @@
-"""The one checker of cluster plans: contract tests, stored results and the run page all use it."""
+"""The one checker of cluster plans: the simulator asks it of each gang, contract tests and the run of the whole log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from experiments.cluster.interface.allocation import ClusterPlan, Stint
+from experiments.cluster.interface.allocation import ClusterPlan, Gang, Stint
 from experiments.workloads.jobs import JobTrace
 
 #: Complaints listed in full; the rest are counted.
@@ -29,6 +29,22 @@ def violations(
     found = [*_accounts(plan, trace), *_stays(by_job, trace, rigid), *_overloads(plan, capacity)]
     more = len(found) - LISTED
     return found if more <= 0 else [*found[:LISTED], f"and {more} more"]
+
+
+def gang_fault(gang: Gang, wanted: int, *, rigid: bool) -> str:
+    """What no cluster could carry out about ``gang``, whatever is free; empty when nothing is."""
+    nodes = [node for node, _ in gang.devices]
+    if not nodes:
+        return "is started on 0 devices"
+    if min(count for _, count in gang.devices) < 1:
+        return f"is started on {gang.size} devices, some node's count below 1"
+    if len(set(nodes)) < len(nodes):
+        return "is started with one node named twice"
+    if not 0 < gang.share <= 1:
+        return f"is started with the share {gang.share:g} of its devices' time"
+    if rigid and gang.size != wanted:
+        return f"is started on {gang.size} GPUs and wants {wanted}"
+    return ""
 
 
 def _accounts(plan: ClusterPlan, trace: JobTrace) -> Iterator[str]:

@@ -19,12 +19,20 @@ class Pool:
         return Pool(self.capacity, self.free)
 
     def take(self, gang: Gang) -> None:
-        """Devices go to ``gang``; ``ValueError`` names the node that has not enough."""
+        """Give devices to ``gang``; ``ValueError`` names the node that has not enough."""
+        if lack := self.lack(gang):
+            raise ValueError(f"job {gang.job} {lack}")
+        self._add(gang, -1)
+
+    def lack(self, gang: Gang) -> str:
+        """Why ``gang`` cannot have its devices now, naming the node; empty when it can."""
         for node, count in gang.devices:
+            if not 0 <= node < len(self.free):
+                return f"is given devices on node {node}, and the nodes are 0 to {len(self.free) - 1}"
             if count * gang.share > self.free[node] + 1e-9:
                 free = f"{self.free[node]:g} of {self.capacity[node]} devices are free"
-                raise ValueError(f"job {gang.job} is given {count} devices on node {node}, where {free}")
-        self._add(gang, -1)
+                return f"is given {count} devices on node {node}, where {free}"
+        return ""
 
     def give_back(self, gang: Gang) -> None:
         self._add(gang, +1)

@@ -20,9 +20,10 @@ from experiments.cluster.interface import (
     Pool,
     Stint,
     VisibleJobs,
+    gang_fault,
 )
 from experiments.cluster.interface.view import Attained
-from experiments.core.errors import Infeasible
+from experiments.core.errors import IllegalPlan, Infeasible
 from experiments.core.events import EventQueue
 from experiments.core.progress import Progress, silent
 from experiments.workloads.jobs import JobTrace
@@ -143,21 +144,31 @@ class Simulation:
 
     def _carry_out(self, decision: Allocation) -> None:
         for job in decision.preempt:
+            if job not in self.stints:
+                raise self._illegal(job, "is preempted but does not run")
             self._stop(job, completed=False)
         for gang in decision.start:
             if gang.job in self.stints:
                 self._stop(gang.job, completed=False)
             self._start(gang)
         for job in decision.reject:
+            if job not in self.view.waiting:
+                raise self._illegal(job, "is rejected but does not wait")
             del self.view.waiting[job]
             self.rejected.append(job)
             self.unfinished -= 1
 
+    def _illegal(self, job: int, what: str) -> IllegalPlan:
+        name = self.trace.job[job] if 0 <= job < len(self.trace) else f"number {job}"
+        return IllegalPlan(what, f"job {name} at t={self.view.now:g} s")
+
     def _start(self, gang: Gang) -> None:
-        """Raises ``ValueError`` naming the job for devices that are not free or a job that does not wait."""
+        """Let a waiting job run on free devices; ``IllegalPlan`` where it does not wait or they are not free."""
         job, view = gang.job, self.view
         if job not in view.waiting:
-            raise ValueError(f"job {self.trace.job[job]} is started but does not wait")
+            raise self._illegal(job, "is started but does not wait")
+        if fault := gang_fault(gang, view.jobs.gpus[job], rigid=self.policy.rigid) or view.pool.lack(gang):
+            raise self._illegal(job, fault)
         view.pool.take(gang)
         del view.waiting[job]
         resumes = self.attained.seconds[job] > 0
@@ -195,7 +206,8 @@ class Simulation:
         view = self.view
         times = [] if wake_at is None else [wake_at]
         if wake_at is not None and not wake_at > view.now:
-            raise ValueError(f"wake-up at {wake_at}, which is not after now = {view.now}")
+            what = f"asks to be woken at {wake_at:g} s, which is not after now"
+            raise IllegalPlan(what, f"policy {self.policy.name} at t={view.now:g} s")
         if beat is not None and view.running:
             first = view.jobs.submit[0]
             times.append(first + (math.floor((view.now - first) / beat + 1e-9) + 1) * beat)

@@ -1,7 +1,7 @@
 """What a serving policy sees, answers and is checked by: the only thing policies and the simulator share."""
 
 from experiments.serving.interface.batch import Admission, Batch, Wait
-from experiments.serving.interface.check import violations
+from experiments.serving.interface.check import batch_fault, violations
 from experiments.serving.interface.engine import CostModel, Engine, LinearCost, Load, RooflineCost
 from experiments.serving.interface.plan import Iteration, Served, ServingPlan
 from experiments.serving.interface.policy import Scheduler, ServingPolicy
@@ -23,5 +23,6 @@ __all__ = [
     "ServingPolicy",
     "ServingView",
     "Wait",
+    "batch_fault",
     "violations",
 ]

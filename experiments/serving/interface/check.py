@@ -1,4 +1,4 @@
-"""The one checker of serving plans: contract tests, stored results and the run page all use it."""
+"""The one checker of serving plans: the simulator asks it of each batch, contract tests and the run of all requests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from experiments.serving.interface.batch import Batch
 from experiments.serving.interface.plan import Served, ServingPlan
 from experiments.workloads.requests import RequestTrace
 
@@ -23,6 +24,19 @@ def violations(plan: ServingPlan, trace: RequestTrace, kv_slots: int) -> list[st
     return found if more <= 0 else [*found[:LISTED], f"and {more} more"]
 
 
+def batch_fault(batch: Batch) -> str:
+    """What no engine could run about ``batch``, whatever it serves; empty when nothing is."""
+    if not batch.requests:
+        return "is empty"
+    if len(set(batch.requests)) < len(batch.requests):
+        return "has a request twice"
+    if not len(batch.requests) == len(batch.tokens) == len(batch.contexts):
+        return f"has {len(batch.requests)} requests, {len(batch.tokens)} tokens and {len(batch.contexts)} contexts"
+    if batch.steps < 1 or batch.micro_batch < 0:
+        return f"is to run {batch.steps} times in chunks of {batch.micro_batch}"
+    return ""
+
+
 def _fates(plan: ServingPlan, trace: RequestTrace) -> Iterator[str]:
     requests = [served.request for served in plan.served]
     if requests != list(range(len(trace))):
@@ -36,6 +50,8 @@ def _fates(plan: ServingPlan, trace: RequestTrace) -> Iterator[str]:
         if any(later < earlier - TOLERANCE for earlier, later in pairwise(happened)):
             yield f"request {served.request} goes back in time: {', '.join(f'{t:g}' for t in happened)} s"
         yield from _token_count(served, trace)
+        if served.computed > served.slots:
+            yield f"request {served.request} has keys and values of {served.computed} tokens in {served.slots} slots"
 
 
 def _token_count(served: Served, trace: RequestTrace) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.core.errors import IllegalPlan
 from experiments.core.events import EventQueue
 from experiments.core.progress import Progress, silent
 from experiments.serving.interface import (
@@ -25,6 +26,7 @@ from experiments.serving.interface import (
     ServingPolicy,
     ServingView,
     Wait,
+    batch_fault,
 )
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import Floats
@@ -120,24 +122,33 @@ class Simulation:
             self._launch(decision)
 
     def _settle(self, decision: Batch | Wait) -> None:
-        """Answers and refusals, then admissions. ``ValueError`` names a request that cannot be what is said of it."""
+        """Carry out answers and refusals, then admissions."""
         for request in decision.answer:
+            if request not in self.view.running or not self.view.finished[request]:
+                raise self._illegal(request, "is answered but has not finished")
             self._answer(request)
         for request in decision.reject:
+            if request not in self.view.waiting:
+                raise self._illegal(request, "is rejected but does not wait")
             del self.view.waiting[request]
             self.rejected.add(request)
             self.left -= 1
         for request, slots in decision.admit if isinstance(decision, Batch) else ():
             self._admit(request, slots)
 
+    def _illegal(self, request: int, what: str) -> IllegalPlan:
+        return IllegalPlan(what, f"request {request} at t={self.view.now:g} s")
+
     def _admit(self, request: int, slots: int) -> None:
         view = self.view
         if request not in view.waiting:
-            raise ValueError(f"request {request} is admitted but does not wait")
+            raise self._illegal(request, "is admitted but does not wait")
+        if slots < 1:
+            raise self._illegal(request, f"is admitted with {slots} slots")
         view.kv_reserved += slots
         if view.kv_reserved > self.engine.kv_slots:
             over = f"{view.kv_reserved} of {self.engine.kv_slots} KV slots"
-            raise ValueError(f"request {request} is admitted with {slots} slots: {over} would be reserved")
+            raise self._illegal(request, f"is admitted with {slots} slots: {over} would be reserved")
         del view.waiting[request]
         view.running[request] = slots
         self.slots[request], self.admitted[request] = slots, view.now
@@ -152,9 +163,9 @@ class Simulation:
 
     def _launch(self, batch: Batch) -> None:
         view = self.view
-        for request in batch.requests:
-            if request not in view.running or request in view.in_flight:
-                raise ValueError(f"request {request} cannot run: not admitted, or inside a batch already")
+        if fault := batch_fault(batch):
+            raise IllegalPlan(fault, f"batch at t={view.now:g} s")
+        self._refuse_unrunnable(batch)
         if batch.repeat and self.capacity == 1:
             batch = replace(batch, steps=self._steps_until_change(batch))
         ends = self._pass_ends(batch)
@@ -164,6 +175,18 @@ class Simulation:
         log = (view.now, ends[-1], len(batch.requests), sum(batch.tokens), len(ends), view.kv_reserved)
         self.iterations.append(Iteration(*log))
         self.events.push(ends[-1], Event(END, batch=batch, ends=ends), END)
+
+    def _refuse_unrunnable(self, batch: Batch) -> None:
+        """Raise ``IllegalPlan`` for a request that is not there to be run, or charged for less than it attends to."""
+        view = self.view
+        for request, tokens, context in zip(batch.requests, batch.tokens, batch.contexts, strict=True):
+            if request not in view.running or request in view.in_flight:
+                raise self._illegal(request, "runs but is not admitted, or is inside a batch already")
+            if tokens < 1:
+                raise self._illegal(request, f"runs with {tokens} tokens")
+            if context < view.computed[request]:
+                seen = view.computed[request]
+                raise self._illegal(request, f"runs with a context of {context} tokens and has {seen}")
 
     def _pass_ends(self, batch: Batch) -> tuple[float, ...]:
         """When each pass of ``batch`` leaves the last stage (s)."""

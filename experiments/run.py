@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 import experiments
 from experiments.core import registry
 from experiments.core.completion import complete
-from experiments.core.errors import IllegalPlan, Infeasible
+from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, silent
 from experiments.core.spec import Outcome, Result, RunSpec, metrics_json
@@ -38,8 +38,8 @@ def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
         result = family.carry_out(spec, policy, progress)
     except Infeasible as error:
         result = Result(status="infeasible", reason=str(error))
-    except IllegalPlan as error:
-        result = Result.rejected([str(error)], {})
+    except ImpossiblePlan as error:
+        result = Result.rejected(error.violations)
     progress(1.0, "done")
     provenance = {
         "revision": revision(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class LabError(Exception):
     """An error whose message is for the user: one line, naming what is wrong and where."""
@@ -24,15 +26,16 @@ class BadInput(LabError):
         super().__init__(f"{message} (expected {expected})" if expected else message)
 
 
-class IllegalPlan(LabError):
-    """A decision that nothing could carry out (exit code 1): the policy is wrong, and its run ends ``rejected``.
+class ImpossiblePlan(LabError):
+    """A plan or decision that nothing could carry out: the policy's fault, not the user's, and its run ends ``rejected``.
 
-    ``what`` is the violation, ``where`` names the job, request, op or stage, and the time where there is one.
+    ``violations``  all that is wrong; the first is the message. Each names the op, stage, job or request, and the time
+    where there is one.
     """
 
-    def __init__(self, what: str, where: str) -> None:
-        self.what, self.where = what, where
-        super().__init__(f"{where}: {what}")
+    def __init__(self, violations: Sequence[str]) -> None:
+        self.violations = tuple(violations)
+        super().__init__(self.violations[0])
 
 
 class Infeasible(LabError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from experiments.core import jsonio, knobs
@@ -174,7 +175,10 @@ class Result:
 
     @classmethod
     def rejected(
-        cls, violations: Sequence[str], plan: Mapping[str, Any], workload_sha256: str = ""
+        cls,
+        violations: Sequence[str],
+        plan: Mapping[str, Any] = MappingProxyType({}),
+        workload_sha256: str = "",
     ) -> Result:
         """Return the end of a run whose plan is impossible: the first violation is the reason, and there are no figures."""
         return cls(

@@ -23,7 +23,7 @@ from experiments.cluster.interface import (
     gang_fault,
 )
 from experiments.cluster.interface.view import Attained
-from experiments.core.errors import IllegalPlan, Infeasible
+from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.core.events import EventQueue
 from experiments.core.progress import Progress, silent
 from experiments.workloads.jobs import JobTrace
@@ -158,12 +158,12 @@ class Simulation:
             self.rejected.append(job)
             self.unfinished -= 1
 
-    def _illegal(self, job: int, what: str) -> IllegalPlan:
+    def _illegal(self, job: int, what: str) -> ImpossiblePlan:
         name = self.trace.job[job] if 0 <= job < len(self.trace) else f"number {job}"
-        return IllegalPlan(what, f"job {name} at t={self.view.now:g} s")
+        return ImpossiblePlan([f"job {name} at t={self.view.now:g} s: {what}"])
 
     def _start(self, gang: Gang) -> None:
-        """Let a waiting job run on free devices; ``IllegalPlan`` where it does not wait or they are not free."""
+        """Let a waiting job run on free devices; ``ImpossiblePlan`` where it does not wait or they are not free."""
         job, view = gang.job, self.view
         if job not in view.waiting:
             raise self._illegal(job, "is started but does not wait")
@@ -207,7 +207,7 @@ class Simulation:
         times = [] if wake_at is None else [wake_at]
         if wake_at is not None and not wake_at > view.now:
             what = f"asks to be woken at {wake_at:g} s, which is not after now"
-            raise IllegalPlan(what, f"policy {self.policy.name} at t={view.now:g} s")
+            raise ImpossiblePlan([f"policy {self.policy.name} at t={view.now:g} s: {what}"])
         if beat is not None and view.running:
             first = view.jobs.submit[0]
             times.append(first + (math.floor((view.now - first) / beat + 1e-9) + 1) * beat)

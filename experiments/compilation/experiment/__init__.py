@@ -8,7 +8,6 @@ from typing import Any
 from experiments.compilation.experiment import measured, simulated, tuning
 from experiments.compilation.interface import (
     CompilationPolicy,
-    ImpossibleAnswer,
     RecipePolicy,
     RewritePolicy,
 )
@@ -17,6 +16,7 @@ from experiments.compilation.interface.control import ControlPolicy
 from experiments.compilation.interface.launches import LaunchPolicy
 from experiments.compilation.interface.tiles import TilePolicy
 from experiments.compilation.interface.tuning import TuningPolicy
+from experiments.core.errors import ImpossiblePlan
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress
 from experiments.core.spec import Result, RunSpec
@@ -40,11 +40,9 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     """Carry out the policy's answer; an impossible one ends ``rejected`` with the first violation as its reason."""
     try:
         return way_of(type(policy), spec.mode)(spec, policy, progress)
-    except ImpossibleAnswer as error:
+    except ImpossiblePlan as error:
         sha256 = load(spec.workload).sha256
-        return Result(
-            status="rejected", reason=str(error), violations=error.violations, workload_sha256=sha256
-        )
+        return Result.rejected(error.violations, workload_sha256=sha256)
 
 
 def way_of(policy: type[Policy], mode: str) -> Way:

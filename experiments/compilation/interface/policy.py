@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from experiments.compilation.interface.draft import Types
 from experiments.compilation.interface.graph import CONSTANT, OUTPUT, Graph, Node, Ref
-from experiments.core.errors import LabError
+from experiments.core.errors import ImpossiblePlan
 from experiments.core.knobs import knob
 from experiments.core.policy import MODEL, Policy
 from experiments.core.progress import Progress
@@ -26,18 +26,10 @@ from experiments.workloads.substitutions import Substitutions
 EXACTNESS = ("exact", "reassociated", "approximate")
 
 
-class ImpossibleAnswer(LabError):
-    """What a policy answered cannot be carried out: the run is rejected for the first of ``violations``."""
-
-    def __init__(self, violations: Sequence[str]) -> None:
-        self.violations = tuple(violations)
-        super().__init__(self.violations[0])
-
-
 def refuse(violations: Sequence[str]) -> None:
-    """Raise ``ImpossibleAnswer`` if there are ``violations``."""
+    """Raise ``ImpossiblePlan`` if there are ``violations``."""
     if violations:
-        raise ImpossibleAnswer(violations)
+        raise ImpossiblePlan(violations)
 
 
 @dataclass(frozen=True)

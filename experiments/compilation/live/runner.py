@@ -12,7 +12,6 @@ from torch import fx
 from experiments.compilation.interface import (
     Graph,
     IllTyped,
-    ImpossibleAnswer,
     Recipe,
     RewritePolicy,
     Rewritten,
@@ -29,7 +28,7 @@ from experiments.compilation.live.lower import lower, parameters_of
 from experiments.compilation.live.timing import Comparison, compare
 from experiments.compilation.live.types import Inference
 from experiments.compilation.live.verify import Verification, verify
-from experiments.core.errors import BadInput
+from experiments.core.errors import BadInput, ImpossiblePlan
 from experiments.core.progress import Progress, part
 from experiments.hardware.parts import Device
 from experiments.workloads.substitutions import Substitutions
@@ -54,7 +53,7 @@ class Trial:
 def follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> Trial:
     """Compile the model as ``recipe`` says."""
     if recipe.backend not in backends.BACKENDS:
-        raise ImpossibleAnswer([f"no backend is called {recipe.backend!r}"])
+        raise ImpossiblePlan([f"no backend is called {recipe.backend!r}"])
     progress(0.3, "compiling")
     compiled = backends.compiled(recipe.backend, recipe.options, task)
     progress(0.7, "comparing with eager in float64")
@@ -127,7 +126,7 @@ def _lowered(graph: Graph, task: Task) -> fx.GraphModule:
     try:
         return lower(graph, task.origin, gradients=task.training)
     except IllTyped as error:
-        raise ImpossibleAnswer([str(error)]) from error
+        raise ImpossiblePlan([str(error)]) from error
 
 
 def _judged(

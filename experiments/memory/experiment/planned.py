@@ -61,4 +61,4 @@ def too_large(error: Infeasible, plan: MemoryPlan, step: Step, sha256: str) -> R
 
 
 def rejected(plan: MemoryPlan, faults: list[str]) -> Result:
-    return Result(status="rejected", reason=faults[0], plan=plan.to_json(), violations=tuple(faults))
+    return Result.rejected(faults, plan.to_json())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from experiments.core.errors import ImpossiblePlan
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
@@ -11,7 +12,6 @@ from experiments.parallel.experiment.handed_over import communication
 from experiments.parallel.experiment.measured import measured
 from experiments.parallel.experiment.placed import Placed, place, rejected
 from experiments.parallel.experiment.simulated import simulated
-from experiments.parallel.interface import ImpossiblePlan
 from experiments.parallel.simulator import Deadlock, refuse_impossible
 
 __all__ = ["carry_out", "communication", "place"]

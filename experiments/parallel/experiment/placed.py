@@ -69,9 +69,7 @@ def source_of(spec: RunSpec, loaded: Loaded) -> ModelSource:
 
 def rejected(faults: Sequence[str], plan: ParallelPlan | None = None) -> Result:
     """The result of a plan that cannot be carried out: its first fault is the reason."""
-    return Result(
-        status="rejected", reason=faults[0], plan=_document(plan) if plan else {}, violations=tuple(faults)
-    )
+    return Result.rejected(faults, _document(plan) if plan else {})
 
 
 def _document(plan: ParallelPlan) -> dict[str, Any]:

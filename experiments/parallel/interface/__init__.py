@@ -1,6 +1,6 @@
 """What parallel policies, the simulator and the live runner agree on: the plan, the questions, the checker."""
 
-from experiments.parallel.interface.checker import ImpossiblePlan, violations
+from experiments.parallel.interface.checker import violations
 from experiments.parallel.interface.estimate import (
     BEHIND,
     BESIDE,
@@ -67,7 +67,6 @@ __all__ = [
     "Collective",
     "Estimate",
     "Evaluation",
-    "ImpossiblePlan",
     "Learning",
     "LivePolicy",
     "ParallelPlan",

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from experiments.core.errors import LabError
 from experiments.hardware import Hardware
 from experiments.parallel.interface.exchanges import exchange_violations
 from experiments.parallel.interface.parameter_servers import server_violations
@@ -29,17 +28,6 @@ from experiments.parallel.interface.slices import slice_order_violations, slice_
 from experiments.parallel.interface.states import ZERO_STAGES
 from experiments.parallel.interface.versions import version_violations
 from experiments.workloads.layers import LayerGraph
-
-
-class ImpossiblePlan(LabError):
-    """A plan that breaks the rules of plans: the fault of the policy that made it, not of the user's spec.
-
-    ``violations``  all that is wrong; the first is the message.
-    """
-
-    def __init__(self, violations: Sequence[str]) -> None:
-        self.violations = tuple(violations)
-        super().__init__(violations[0])
 
 
 def violations(plan: ParallelPlan, model: LayerGraph, cluster: Hardware) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from experiments.core.errors import ImpossiblePlan
 from experiments.parallel.interface import (
     Estimate,
     Evaluation,
-    ImpossiblePlan,
     ParallelPlan,
     violations,
 )

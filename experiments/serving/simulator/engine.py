@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.core.errors import IllegalPlan
+from experiments.core.errors import ImpossiblePlan
 from experiments.core.events import EventQueue
 from experiments.core.progress import Progress, silent
 from experiments.serving.interface import (
@@ -136,8 +136,8 @@ class Simulation:
         for request, slots in decision.admit if isinstance(decision, Batch) else ():
             self._admit(request, slots)
 
-    def _illegal(self, request: int, what: str) -> IllegalPlan:
-        return IllegalPlan(what, f"request {request} at t={self.view.now:g} s")
+    def _illegal(self, request: int, what: str) -> ImpossiblePlan:
+        return ImpossiblePlan([f"request {request} at t={self.view.now:g} s: {what}"])
 
     def _admit(self, request: int, slots: int) -> None:
         view = self.view
@@ -164,7 +164,7 @@ class Simulation:
     def _launch(self, batch: Batch) -> None:
         view = self.view
         if fault := batch_fault(batch):
-            raise IllegalPlan(fault, f"batch at t={view.now:g} s")
+            raise ImpossiblePlan([f"batch at t={view.now:g} s: {fault}"])
         self._refuse_unrunnable(batch)
         if batch.repeat and self.capacity == 1:
             batch = replace(batch, steps=self._steps_until_change(batch))
@@ -177,7 +177,7 @@ class Simulation:
         self.events.push(ends[-1], Event(END, batch=batch, ends=ends), END)
 
     def _refuse_unrunnable(self, batch: Batch) -> None:
-        """Raise ``IllegalPlan`` for a request that is not there to be run, or charged for less than it attends to."""
+        """Raise ``ImpossiblePlan`` for a request that is not there to be run, or charged for less than it attends to."""
         view = self.view
         for request, tokens, context in zip(batch.requests, batch.tokens, batch.contexts, strict=True):
             if request not in view.running or request in view.in_flight:

@@ -12,7 +12,7 @@ import pytest
 from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Gang
 from experiments.cluster.simulator import Simulation
 from experiments.core import registry
-from experiments.core.errors import IllegalPlan
+from experiments.core.errors import ImpossiblePlan
 from tests.experiments.cluster.traces import jobs
 
 #: Job 0 wants 2 GPUs at 0 s for 10 s, job 1 wants 1 at 3 s; the nodes have 2 devices each.
@@ -58,5 +58,5 @@ def start(*devices: tuple[int, int], job: int = 1, share: float = 1.0) -> Alloca
 def test_an_illegal_allocation_names_job_and_time(answers: Sequence[Allocation], complaint: str) -> None:
     simulation = Simulation(TRACE, CAPACITY, cast(ClusterPolicy, registry.create("cluster", "fifo", {})))
     simulation.decider = Says([*answers])
-    with pytest.raises(IllegalPlan, match=f"^{re.escape(complaint)}$"):
+    with pytest.raises(ImpossiblePlan, match=f"^{re.escape(complaint)}$"):
         simulation.run()

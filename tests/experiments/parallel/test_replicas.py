@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.core.errors import Infeasible
+from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.hardware import Link
 from experiments.parallel.interface import (
     Collective,
-    ImpossiblePlan,
     ParallelPlan,
     Sharding,
     Slot,

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from experiments.core.errors import IllegalPlan
+from experiments.core.errors import ImpossiblePlan
 from experiments.serving.interface import Admission, Batch, ServingView, Wait, violations
 from experiments.serving.simulator import Simulation, simulate
 from tests.experiments.serving.traces import engine, policy, requests
@@ -56,7 +56,7 @@ class Says:
 def test_an_illegal_batch_names_request_and_time(answers: Sequence[Batch | Wait], complaint: str) -> None:
     simulation = Simulation(TRACE, engine(kv_slots=SLOTS), policy("orca"))
     simulation.scheduler = Says([*answers])
-    with pytest.raises(IllegalPlan, match=f"^{re.escape(complaint)}$"):
+    with pytest.raises(ImpossiblePlan, match=f"^{re.escape(complaint)}$"):
         simulation.run()
 
 

@@ -67,7 +67,7 @@ def tune(
 ) -> History:
     """Ask and tell until ``trials`` are done, ``seconds`` have passed, or the tuner has nothing left.
 
-    ``ImpossibleAnswer`` for proposals that are no schedules or were made before.
+    ``ImpossiblePlan`` for proposals that are no schedules or were made before.
     """
     done: list[Trial] = []
     proposed: set[Proposal] = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,9 @@ class Step:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for table in (self.ops, self.tensors):
+            if any(len(getattr(table, column.name)) != len(table) for column in fields(table)):
+                raise BadInput("columns differ in length", self.name)
         if not len(self.ops) == len(self.inputs) == len(self.outputs):
             raise BadInput("ops, inputs and outputs differ in length", self.name)
         ids = np.concatenate((self.inputs.values, self.outputs.values))

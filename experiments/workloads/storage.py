@@ -18,6 +18,12 @@ from experiments.workloads.step import Ops, Step, Tensors
 
 FORMAT = "mlsys-step-1"
 
+#: Kinds of numpy types (``dtype.kind``) that the columns of a file may have; all others are whole numbers.
+_KINDS = {
+    **dict.fromkeys(("ops.seconds", "ops.flops", "ops.bytes_moved", "tensors.sparsity"), "fiu"),
+    **dict.fromkeys(("ops.view", "ops.random"), "b"),
+}
+
 #: What a broken or hostile file can raise; MemoryError: an array that claims an absurd shape.
 _BROKEN = (
     KeyError,
@@ -73,9 +79,21 @@ def load(file: Path | BinaryIO, name: str = "step file") -> Step:
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(arrays.pop("header").tobytes())
+        _check_columns(arrays)
         return _assemble(header, arrays)
     except _BROKEN as error:
         raise BadInput(f"not a step file: {error}", name, FORMAT) from None
+
+
+def _check_columns(arrays: dict[str, Any]) -> None:
+    for name, column in arrays.items():
+        kinds = _KINDS.get(name, "iu")
+        if column.ndim != 1 or column.dtype.kind not in kinds:
+            raise ValueError(f"{name} is {column.ndim}-dimensional {column.dtype}, not a column of numbers")
+    for name in ("inputs", "outputs"):
+        offsets, values = arrays[f"{name}.offsets"], arrays[f"{name}.values"]
+        if not len(offsets) or offsets[0] or offsets[-1] != len(values) or (offsets[1:] < offsets[:-1]).any():
+            raise ValueError(f"{name}.offsets are no rows of {len(values)} values")
 
 
 def _assemble(header: dict[str, Any], arrays: dict[str, Any]) -> Step:

@@ -1,4 +1,4 @@
-"""Steps written by hand, as a capture would give them: ops with names of tensors, tensors with kinds and shapes."""
+"""Steps written by hand, as a capture would give them: ops by tensors' names, tensors by kinds and shapes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def dims(operator: Operator) -> list[tuple[str, ...]]:
     return [operand.dims for operand in operator.operands]
 
 
-# --- products ---------------------------------------------------------------------------------------------------
+# --- products -------------------------------------------------------------------------------------
 
 
 def test_a_linear_layer_sums_over_its_input_and_makes_its_columns() -> None:
@@ -44,7 +44,9 @@ def test_a_picture_laid_flat_is_summed_over_channels_and_pixels() -> None:
 
 
 def test_one_row_of_each_sample_is_a_sixth_of_what_is_there() -> None:
-    """One of 6 tokens goes on; which is not known, so the sequence is needed whole, and 1/6 of its bytes move."""
+    """One of 6 tokens goes on; nothing says which, so the sequence is needed whole, and 1/6 of its bytes
+    move.
+    """
     pooler = one_op("mm", (2, 5), (X, (2, 6, 3)), (W, (5, 3)), batch=2, sequence=6)
     assert dims(pooler)[0] == ("batch", "", "feedforward.in")
     assert pooler.operands[0].bytes == 2 * 3 * 4
@@ -88,7 +90,7 @@ def test_the_width_of_the_embedding_is_named_hidden_wherever_it_comes_back() -> 
     assert [operand.source for operand in contract.operands] == [1, -1]
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------
+# --- pictures -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_a_pool_of_all_pixels_is_a_sum_and_a_pool_of_windows_is_not() -> None:
 
 
 def test_pictures_side_by_side_keep_their_channels_whole() -> None:
-    """3 and 5 channels make 8: an eighth of the result comes from one of them or from both, so nobody divides it."""
+    """3 and 5 channels make 8: a half of the result comes from one of them or from both, so none is cut."""
     joined = one_op("cat", (2, 8, 4, 4), (X, (2, 3, 4, 4)), (X, (2, 5, 4, 4)), batch=2)
     assert (joined.kind, joined.whole, joined.divisible) == (
         "concatenation",
@@ -138,7 +140,7 @@ def test_pictures_side_by_side_keep_their_channels_whole() -> None:
     assert dims(joined) == [("batch", "", "height", "width")] * 2
 
 
-# --- attention, experts -------------------------------------------------------------------------------------------
+# --- attention, experts -----------------------------------------------------------------------------
 
 
 def test_attention_reads_its_own_queries_and_everybodys_keys() -> None:
@@ -164,7 +166,7 @@ def test_attention_reads_its_own_queries_and_everybodys_keys() -> None:
 
 
 def test_experts_choose_rows_and_hand_them_back() -> None:
-    """12 tokens, 4 experts of capacity 3: as many rows come back as there are tokens, and are told apart all the same."""
+    """12 tokens, 4 experts of capacity 3: as many rows come back as there are tokens, and are told apart."""
     tensors = {
         "x": ("activation", (12, 8)),
         "tokens": (X, (12, 8)),
@@ -207,7 +209,7 @@ def test_a_bag_of_words_sums_rows_of_its_table() -> None:
     assert dims(bag) == [("vocabulary", "channel"), ("batch", "")]
 
 
-# --- norms, reductions, element-wise ------------------------------------------------------------------------------
+# --- norms, reductions, element-wise ----------------------------------------------------------------
 
 
 def test_a_norm_needs_the_statistics_of_its_last_dimension() -> None:
@@ -289,7 +291,7 @@ def test_a_weight_read_twice_has_one_number_and_buffers_have_none() -> None:
 
 
 def test_only_what_the_backward_pass_reads_is_stashed() -> None:
-    """``a`` is changed in place by the second op and read backward: it counts with the op that changed it last."""
+    """The second op changes ``a`` in place, backward reads it: it counts with the op that changed it last."""
     from experiments.workloads.aggregate import layer_graph
     from tests.experiments.workloads.hand_steps import step_of
 

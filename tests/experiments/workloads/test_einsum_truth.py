@@ -1,7 +1,7 @@
 """Loops mean what they say: an op computed in parts, by numpy and torch, is the op computed whole.
 
-Each dimension that an operator calls divisible is cut in two. Every operand is cut along it where it is walked by it;
-the parts of the result must then stand side by side (an output dimension) or add up (a contracted one).
+Each dimension that an operator calls divisible is cut in two. Every operand is cut where it is walked by it; the
+parts of the result must then stand side by side (an output dimension) or add up (a contracted one).
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def test_linear_layers(rows: int, inside: int, columns: int) -> None:
 
 
 def test_a_bias_is_not_part_of_a_sum_over_the_inputs() -> None:
-    """Two devices with half the inputs would add the bias twice: what is true of the product is not of its bias."""
+    """Two devices with half the inputs would add the bias twice: what is true of the product is not of its
+    bias.
+    """
     shapes = [(3,), (4, 2), (3, 2)]
     linear = one_op("addmm", (4, 3), (W, shapes[0]), (X, shapes[1]), (W, shapes[2]), batch=4)
 

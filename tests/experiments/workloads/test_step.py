@@ -77,7 +77,7 @@ def test_uses_and_their_ends(step: Step) -> None:
 
 def test_an_op_that_changes_a_tensor_in_place_needs_it_once() -> None:
     step = step_of(
-        [("relu", ["a"], ["a"]), ("mul", ["a", "a"], ["b"])], {n: ("activation", (2,)) for n in "ab"}
+        [("relu", ["a"], ["a"]), ("mul", ["a", "a"], ["b"])], dict.fromkeys("ab", ("activation", (2,)))
     )
     assert step.touched.lists() == [[0], [0, 1]]
     assert step.op_need.tolist() == [8, 16]

@@ -1,6 +1,7 @@
-// What of a plot can be seen: points that share a pixel with others are left out, so that a plot of any length
-// is SVG. Of curves each pixel column keeps its first, lowest, highest and last point; spans that begin in one
-// column are one; of a cloud each pixel keeps a point. Beside what is zoomed in on, pixels are the whole plot's.
+// What of a plot can be seen: points that share a pixel with others are left out, so that a plot of any
+// length is SVG. Of curves each pixel column keeps its first, lowest, highest and last point; spans that begin
+// in one column are one; of a cloud each pixel keeps a point. Beside what is zoomed in on, pixels are those of
+// the whole plot.
 "use strict";
 
 const FEW = 4; // up to so many points for each pixel column nothing is left out
@@ -107,8 +108,8 @@ function cloudPart(trace) {
   return partOf({ x, y }, (views) => cloudPoints(x, y, views), (kept) => [picked(trace, kept)], isIn);
 }
 
-// A lane: thick lines from `starts` to `ends` at `height`, each with its words; as one they have the longest's. None
-// is narrower than a pixel, or it would not be seen.
+// A lane: thick lines from `starts` to `ends` at `height`, each with its words; as one they have the longest's.
+// None is narrower than a pixel, or it would not be seen.
 function spansPart(trace, { starts, ends, words, height }) {
   const span = (first, next) => {
     let longest = first;
@@ -166,8 +167,8 @@ function sayHowMany(canvas, { drawn, all }) {
     canvas.after(line);
   }
   const [some, of] = [drawn, all].map((count) => count.toLocaleString("en"));
-  const isLess = drawn < all;
-  line.textContent = isLess ? `Drawn from ${some} of ${of} points; zoom in for more.` : `All ${of} points are drawn.`;
+  const isLess = drawn < all, less = `Drawn from ${some} of ${of} points; zoom in for more.`;
+  line.textContent = isLess ? less : `All ${of} points in view are drawn.`;
 }
 
 // Draws parts with Plotly; when the reader zooms, what can be seen is found again. `finish` changes the traces.

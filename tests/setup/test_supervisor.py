@@ -16,6 +16,8 @@ from labtools import processes
 ROOT = Path(__file__).resolve().parents[2]
 
 # The supervisor sets the signal handlers of its process and adopts orphans, so it gets a process of its own.
+#: A lab that has nothing left to do ends at once; so long (seconds) it may take on a machine with much else to do.
+PATIENCE = 120
 PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
@@ -56,7 +58,7 @@ def seen(folder: Path, name: str) -> list[int]:
 
 
 def wait_for(folder: Path, name: str, count: int = 1) -> list[int]:
-    for _ in range(400):
+    for _ in range(1200):
         if len(found := seen(folder, name)) >= count:
             return found
         time.sleep(0.05)
@@ -86,7 +88,7 @@ def test_a_signal_ends_obedient_deaf_and_runaway_processes(tmp_path: Path, numbe
     )
     started = [wait_for(tmp_path, name)[0] for name in ("server", "obedient", "deaf", "runaway", "escaped")]
     lab.send_signal(number)
-    output = lab.communicate(timeout=30)[0]
+    output = lab.communicate(timeout=PATIENCE)[0]
     assert output == "left cleanly\n"
     assert [pid for pid in started if processes.find(pid)] == []
 
@@ -95,15 +97,18 @@ def test_servers_outlive_the_programs_that_use_them(tmp_path: Path) -> None:
     lab = supervise(
         tmp_path,
         """
-        note = "signal.signal(signal.SIGTERM, lambda *_: (open(%r, 'a').write('%s '), os._exit(0))); time.sleep(600)"
+        note = "signal.signal(signal.SIGTERM, lambda *_: (open(%r, 'a').write('%s '), os._exit(0))); "
+        listening = "open(%r, 'w'); time.sleep(600)"
         order = str(folder / "order")
         with Supervisor(remember) as supervisor:
-            supervisor.start(program("server", note % (order, "server"), is_server=True))
-            supervisor.start(program("web", note % (order, "web")))
-            time.sleep(1)
+            for name, is_server in (("server", True), ("web", False)):
+                code = note % (order, name) + listening % str(folder / f"{name} listens")
+                supervisor.start(program(name, code, is_server=is_server))
+            while len(list(folder.glob("* listens"))) < 2:
+                time.sleep(0.02)
         """,
     )
-    lab.communicate(timeout=30)
+    lab.communicate(timeout=PATIENCE)
     assert (tmp_path / "order").read_text() == "web server "
 
 
@@ -126,7 +131,7 @@ def test_a_killed_program_is_started_again_and_its_orphans_are_ended(tmp_path: P
     assert processes.find(child) is None
     assert str(max(again, key=lambda pid: pid != worker)) in (tmp_path / "known").read_text()
     lab.terminate()
-    assert "worker was ended by SIGKILL; starting it again" in lab.communicate(timeout=30)[0]
+    assert "worker was ended by SIGKILL; starting it again" in lab.communicate(timeout=PATIENCE)[0]
 
 
 def test_a_program_that_cannot_run_is_given_up_with_its_last_words(tmp_path: Path) -> None:
@@ -141,7 +146,7 @@ def test_a_program_that_cannot_run_is_given_up_with_its_last_words(tmp_path: Pat
             print(problem.args[0])
         """,
     )
-    output = lab.communicate(timeout=30)[0].splitlines()
+    output = lab.communicate(timeout=PATIENCE)[0].splitlines()
     assert output[-1] == "web ended with exit code 1: no such module"
     assert len(seen(tmp_path, "web")) == 4
 
@@ -159,7 +164,7 @@ def test_a_program_that_ends_while_it_should_become_ready_is_told_at_once(tmp_pa
             print(problem)
         """,
     )
-    output = lab.communicate(timeout=30)[0]
+    output = lab.communicate(timeout=PATIENCE)[0]
     assert (
         "postgres ended with exit code 1: write failed: No space left on device\n  -> free some space"
         in output

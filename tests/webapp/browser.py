@@ -47,6 +47,8 @@ def _end_other_sessions() -> None:
         )
 
 
+#: So long a test waits for what should come at once (milliseconds): a machine may have much else to do.
+PATIENCE = 120_000
 #: A refusal of the Content-Security-Policy is an error of the page.
 VIOLATIONS = """document.addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI }) =>
     setTimeout(() => { throw new Error(`${violatedDirective} refused ${blockedURI}`); }));"""
@@ -64,6 +66,7 @@ def browser_page(width: int = 1280, theme: str = "light") -> Iterator[Page]:
         ).new_page()
         errors: list[str] = []
         page.add_init_script(VIOLATIONS)
+        page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda line: errors.append(line.text) if "Content Security" in line.text else None)
         try:

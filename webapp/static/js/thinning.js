@@ -1,7 +1,7 @@
-// What of a plot can be seen: points that share a pixel with others are left out, so that a plot of any
-// length is SVG. Of curves each pixel column keeps its first, lowest, highest and last point; spans that begin
-// in one column are one; of a cloud each pixel keeps a point. Beside what is zoomed in on, pixels are those of
-// the whole plot.
+// What of a plot can be seen: points that share a pixel with others are left out, so that a plot of any length
+// is SVG. Of curves each pixel column keeps its first, lowest, highest and last point; spans that begin in one
+// column are one; of a cloud each pixel keeps a point. Beside what is zoomed in on, pixels are those of the
+// whole plot.
 "use strict";
 
 const FEW = 4; // up to so many points for each pixel column nothing is left out
@@ -108,8 +108,8 @@ function cloudPart(trace) {
   return partOf({ x, y }, (views) => cloudPoints(x, y, views), (kept) => [picked(trace, kept)], isIn);
 }
 
-// A lane: thick lines from `starts` to `ends` at `height`, each with its words; as one they have the longest's.
-// None is narrower than a pixel, or it would not be seen.
+// A lane: thick lines from `starts` to `ends` at `height`, each with its words; as one they have the longest
+// one's. None is narrower than a pixel, or it would not be seen.
 function spansPart(trace, { starts, ends, words, height }) {
   const span = (first, next) => {
     let longest = first;
@@ -122,9 +122,10 @@ function spansPart(trace, { starts, ends, words, height }) {
   const draw = (kept, views) => {
     const pixel = (views.x.to - views.x.from) / views.x.pixels;
     const rows = kept.map((first, k) => span(first, kept[k + 1] ?? starts.length));
-    const x = rows.flatMap((row, k) => [starts[kept[k]], Math.max(ends[row.last], starts[kept[k]] + pixel), null]);
-    const y = rows.flatMap(() => [height, height, null]), text = rows.flatMap((row) => [row.text, row.text, ""]);
-    return [{ ...trace, x, y, text }];
+    const end = (row, k) => Math.max(ends[row.last], starts[kept[k]] + pixel);
+    const x = rows.flatMap((row, k) => [starts[kept[k]], end(row, k), null]);
+    const y = rows.flatMap(() => [height, height, null]);
+    return [{ ...trace, x, y, text: rows.flatMap(({ text }) => [text, text, ""]) }];
   };
   return partOf({ x: starts }, (views) => columnStarts(starts, views.x), draw);
 }
@@ -171,14 +172,15 @@ function sayHowMany(canvas, { drawn, all }) {
   line.textContent = isLess ? less : `All ${of} points in view are drawn.`;
 }
 
-// Draws parts with Plotly; when the reader zooms, what can be seen is found again. `finish` changes the traces.
+// Draws parts with Plotly; when the reader zooms, what can be seen is found again. `finish` changes traces.
 function drawParts(canvas, parts, layout, options, finish) {
   const isFirst = !canvas.figure;
   canvas.figure = { parts, ...extent(parts, layout) };
   const seen = seenOf(canvas.figure, canvas, layout);
   Plotly.react(canvas, finish(seen.traces), layout, options);
   sayHowMany(canvas, seen);
-  if (isFirst) canvas.on("plotly_relayout", (changes) => Object.keys(changes).some(isOfView) && drawAgain(canvas));
+  const follow = (changes) => { if (Object.keys(changes).some(isOfView)) drawAgain(canvas); };
+  if (isFirst) canvas.on("plotly_relayout", follow);
 }
 
 function isOfView(key) {

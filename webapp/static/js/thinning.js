@@ -1,7 +1,7 @@
-// What of a plot can be seen: points that share a pixel with others are left out, so that a plot of any length
-// is SVG. Of curves each pixel column keeps its first, lowest, highest and last point; spans that begin in one
-// column are one; of a cloud each pixel keeps a point. Beside what is zoomed in on, pixels are those of the
-// whole plot.
+// What of a plot can be seen: points that share a pixel with others are left out, so that a plot of any
+// length is SVG. Of curves each pixel column keeps its first, lowest, highest and last point; spans that
+// begin in one column are one; of a cloud each pixel keeps a point. Beside what is zoomed in on, pixels are
+// those of the whole plot.
 "use strict";
 
 const FEW = 4; // up to so many points for each pixel column nothing is left out

@@ -98,7 +98,9 @@ def _median(counts: Iterable[int | None]) -> float:
 
 def tuned(model: str, operators: int, trials: int, threads: int, seed: int) -> None:
     """The table of a model: searches one after another, their best schedules and torch's operators in turns."""
-    from experiments.compilation.live.tuning import Bench, in_turns
+    from experiments.compilation.live.timing import in_turns
+    from experiments.compilation.live.tuning import Bench
+    from experiments.compilation.live.tuning.bench import TURNS
 
     source: Any = load(load_workload({"source": model, "options": {"batch": 1}})).value
     source = replace(source, options=replace(source.options, training=False))
@@ -123,7 +125,7 @@ def tuned(model: str, operators: int, trials: int, threads: int, seed: int) -> N
                     continue
                 found = bench.calls(place, best.proposal)
                 calls |= {search.name: found["ours"], "torch": found["torch"]}
-            for name, sample in in_turns(calls).items():
+            for name, sample in in_turns(calls, TURNS).items():
                 totals[name] += task.weight * sample.median
     _print_tuned(model, benches[0].tasks, searches, histories, totals)
 

@@ -20,6 +20,7 @@ from experiments.core.paper import Claim, Verdict
 from experiments.core.policy import FAMILIES, Policy
 from experiments.core.progress import Progress, part
 from experiments.core.units import significant
+from experiments.estimates import CLOSED_FORMS
 from experiments.run import run
 
 
@@ -40,7 +41,7 @@ def check(policy: type[Policy], claim: Claim, progress: Progress) -> Verdict:
     for done, (name, spec) in enumerate(specs.items()):
         outcome = run(spec, part(progress, done / len(specs), (done + 1) / len(specs)))
         metrics[name] = figure_metrics(outcome)
-    return judge_runs(claim, metrics)
+    return judge_runs(claim, metrics, CLOSED_FORMS)
 
 
 def verdict_of(policy: type[Policy], claim: Claim, carry_out: bool, progress: Progress) -> Verdict:

@@ -5,8 +5,7 @@ Shared by the command line, which carries the runs out, and the web, which submi
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from experiments.core import registry
@@ -14,6 +13,9 @@ from experiments.core.errors import BadInput
 from experiments.core.paper import Claim, Paper, Verdict, evaluate, judge
 from experiments.core.policy import Policy
 from experiments.core.spec import Outcome, RunSpec, load_spec
+
+#: Closed forms by name (``experiments.estimates.CLOSED_FORMS``, a layer above this one).
+Forms = Mapping[str, Callable[..., float]]
 
 
 class OwnedClaim(NamedTuple):
@@ -56,15 +58,11 @@ def figure_metrics(outcome: Outcome) -> dict[str, float]:
     return {**values, "feasible": float(outcome.status == "ok")}
 
 
-def closed_forms(claim: Claim) -> dict[str, dict[str, float]]:
-    """What a figure can name of the claim's closed forms: their ``value``. ``BadInput`` names an unknown one.
-
-    The forms stand in ``estimates``, a layer above this one, and are looked up by name.
-    """
+def closed_forms(claim: Claim, known: Forms) -> dict[str, dict[str, float]]:
+    """What a figure can name of the claim's closed forms: their ``value``. ``BadInput`` names an unknown one."""
     found = {}
     for name, row in claim.forms.items():
         arguments = dict(row)
-        known = importlib.import_module("experiments.estimates").CLOSED_FORMS
         form = str(arguments.pop("form", None))
         if form not in known:
             raise BadInput(f"unknown form {form!r}", f"claim {claim.id}", "one of " + ", ".join(known))
@@ -72,10 +70,13 @@ def closed_forms(claim: Claim) -> dict[str, dict[str, float]]:
     return found
 
 
-def judge_runs(claim: Claim, metrics: Mapping[str, Mapping[str, float]]) -> Verdict:
-    """The verdict on what the claim's runs gave, by run name; a metric that a run lacks means it did not fit."""
+def judge_runs(claim: Claim, metrics: Mapping[str, Mapping[str, float]], known: Forms) -> Verdict:
+    """The verdict on what the claim's runs gave, by run name; a metric that a run lacks means it did not fit.
+
+    ``known`` are the closed forms that a claim may name.
+    """
     try:
-        ours = evaluate(claim.figure, {**metrics, **closed_forms(claim)})
+        ours = evaluate(claim.figure, {**metrics, **closed_forms(claim, known)})
     except KeyError as error:
         return Verdict(
             "not reproduced", f"a run gave no {error.args[0]}: does not fit on the paper's hardware"

@@ -15,6 +15,7 @@ from experiments.core.claims import chosen_claims, claim_specs, judge_runs
 from experiments.core.errors import BadInput
 from experiments.core.paper import Claim, Verdict
 from experiments.core.suites import Suite
+from experiments.estimates import CLOSED_FORMS
 from webapp.accounts.models import Project, User
 from webapp.nightly.suites import submit
 from webapp.papers.models import ClaimCheck
@@ -121,7 +122,7 @@ def verdict_of(claim: Claim, runs: Mapping[str, Run | None]) -> Verdict:
         found[name] = run
         if run.state != Run.State.SUCCEEDED:
             return Verdict("not run", f"the run {name!r} ended {run.state}: {run.reason}".rstrip(": "))
-    return judge_runs(claim, {name: _figures(run) for name, run in found.items()})
+    return judge_runs(claim, {name: _figures(run) for name, run in found.items()}, CLOSED_FORMS)
 
 
 def _figures(run: Run) -> dict[str, float]:

@@ -55,11 +55,6 @@ class Waste:
         """Rows added for each useful one: (P - U) / U."""
         return (self.padded - self.useful) / self.useful
 
-    @property
-    def of_padded(self) -> float:
-        """The share of all rows computed that is padding: (P - U) / P."""
-        return (self.padded - self.useful) / self.padded
-
 
 def waste(sizes: Sequence[int], buckets: Sequence[int]) -> Waste:
     return Waste(sum(sizes), sum(bucket_of(size, buckets) for size in sizes))

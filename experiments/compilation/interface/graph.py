@@ -234,16 +234,6 @@ class Graph:
         return frozenset(found)
 
     @functools.cached_property
-    def weight_only(self) -> frozenset[str]:
-        """Nodes whose value depends on fixed constants alone: the same in every call."""
-        found: set[str] = set()
-        for node in self.nodes:
-            pure = node.kind == OP and not node.anchored
-            if node.name in self.fixed or (pure and all(name in found for name in node.inputs)):
-                found.add(node.name)
-        return frozenset(found)
-
-    @functools.cached_property
     def hashes(self) -> Mapping[str, bytes]:
         """A Merkle hash of every node: equal where op, arguments and everything below are equal, names of ops aside."""
         found: dict[str, bytes] = {}

@@ -1,11 +1,19 @@
-"""Interleaved timing of two callables: warm-up, A B B A ..., median and inter-quartile range."""
+"""The one harness by which times of this host are compared: several things timed in turn, A B C C B A ...
+
+Clock: wall time, the device waited for before and after; processor time of the calling thread where only that thread
+computes, which other work on the host does not lengthen. Warm-up: ``WARM_UP`` rounds are thrown away (loading, layouts,
+compiling). Pairing: every round takes each thing once, in the opposite order of the round before, because on a busy
+host what comes first is interrupted more often. Spread: the median is the figure, the quartiles are its noise, and a
+difference of things whose quartiles overlap is none.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,32 +57,61 @@ class Comparison:
         return compiling / won if won > 0 and not self.inside_the_noise else None
 
 
+#: Rounds that are thrown away, taken at least, and taken at most where there is time for more.
+WARM_UP, LEAST_ROUNDS, MOST_ROUNDS = 2, 5, 200
+
+Clock = Callable[[], float]
+#: Does what is timed, once or often, and returns the seconds of one call.
+Timed = Callable[[], float]
+
+
+def in_turns(
+    calls: Mapping[str, Timed], rounds: int = LEAST_ROUNDS, seconds: float = 0.0
+) -> dict[str, Sample]:
+    """Take the seconds of each of ``calls`` in turn: at least ``rounds`` times, then for ``seconds`` in all."""
+    order = list(calls)
+    for _ in range(WARM_UP):
+        for name in order:
+            calls[name]()
+    taken: dict[str, list[float]] = {name: [] for name in order}
+    deadline = time.perf_counter() + seconds
+    done = 0
+    while done < rounds or (time.perf_counter() < deadline and done < MOST_ROUNDS):
+        for name in order:
+            taken[name].append(calls[name]())
+        order.reverse()
+        done += 1
+    return {name: sample_of(values) for name, values in taken.items()}
+
+
 def compare(
     ours: Callable[[], Any], eager: Callable[[], Any], device: str, seconds: float = 2.0
 ) -> Comparison:
-    """Call both in turn for about ``seconds``, at least five times each after two warm-up calls. Which comes first
-    changes from round to round: on a busy host the first one is interrupted more often.
-    """
-    for _ in range(2):
-        _timed(ours, device)
-        _timed(eager, device)
-    mine: list[float] = []
-    base: list[float] = []
-    order = [(ours, mine), (eager, base)]
-    deadline = time.perf_counter() + seconds
-    while len(mine) < 5 or (time.perf_counter() < deadline and len(mine) < 200):
-        for call, times in order:
-            times.append(_timed(call, device))
-        order.reverse()
-    return Comparison(sample_of(mine), sample_of(base), os.getloadavg()[0])
+    """Time single calls of both in turn, by the wall's clock, for about ``seconds``."""
+    calls = {
+        name: functools.partial(timed, call, device) for name, call in (("ours", ours), ("eager", eager))
+    }
+    found = in_turns(calls, seconds=seconds)
+    return Comparison(found["ours"], found["eager"], os.getloadavg()[0])
 
 
-def _timed(call: Callable[[], Any], device: str) -> float:
+def repeated(
+    call: Callable[[], Any], device: str, repeats: int, least: float, clock: Clock = time.perf_counter
+) -> list[float]:
+    """Seconds of a call, ``repeats`` times over at least ``least`` seconds each, after one call to warm up."""
+    once = timed(call, device, 1, clock)
+    calls = max(1, int(least / max(once, 1e-9)))
+    return [timed(call, device, calls, clock) for _ in range(repeats)]
+
+
+def timed(call: Callable[[], Any], device: str, calls: int = 1, clock: Clock = time.perf_counter) -> float:
+    """Return the mean seconds of ``calls`` calls one after the other."""
     _wait(device)
-    start = time.perf_counter()
-    call()
+    started = clock()
+    for _ in range(calls):
+        call()
     _wait(device)
-    return time.perf_counter() - start
+    return (clock() - started) / calls
 
 
 def _wait(device: str) -> None:

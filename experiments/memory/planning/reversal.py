@@ -63,16 +63,11 @@ def optimal(units: int, slots: int) -> Reversal:
     return _reversal(units, slots, split)
 
 
-def extra_steps(length: int, slots: int) -> int:
-    """t(l, c): fewest extra forward steps to reverse ``length`` steps with ``slots`` states besides the first.
+def _costs(length: int, slots: int) -> Ints:
+    """Fewest extra forward steps t(l, c) to reverse l steps with c states besides the first: row c, column l.
 
     t(1, c) = 0, t(l, 0) = l (l - 1) / 2, t(l, c) = min over j of j + t(l - j, c - 1) + t(j, c).
     """
-    return int(_costs(length, slots)[slots, length])
-
-
-def _costs(length: int, slots: int) -> Ints:
-    """t(l, c) for all l and c up to the given ones: row c, column l."""
     lengths = np.arange(length + 1)
     table = np.zeros((slots + 1, length + 1), np.int64)
     table[0] = lengths * (lengths - 1) // 2

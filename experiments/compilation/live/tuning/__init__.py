@@ -1,5 +1,5 @@
 """Schedules measured for real: C++ on this host, Triton on a GPU."""
 
-from experiments.compilation.live.tuning.bench import Bench, in_turns
+from experiments.compilation.live.tuning.bench import Bench
 
-__all__ = ["Bench", "in_turns"]
+__all__ = ["Bench"]

@@ -1,4 +1,4 @@
-"""A child process that is asked in lines of JSON, with a time limit for each answer."""
+"""A child process that is asked in lines of JSON, with a time limit for each answer, and the bench that it makes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import select
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -83,3 +83,37 @@ class Child:
         self.close()
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return NoAnswer("device", f"the schedule's process ended with {how}")
+
+
+class TimedTasks:
+    """A child that holds the operands of one task at a time and times schedules on them; both benches have one.
+
+    ``greeting`` says what a task is to the child: asked once when the task changes, and of every new child.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        greeting: Callable[[int], Mapping[str, Any]],
+    ) -> None:
+        self._child = Child(command, environment)
+        self._greeting = greeting
+        self._task: int | None = None
+
+    def close(self) -> None:
+        """End the child."""
+        self._child.close()
+
+    def repeats(self, task: int, question: Mapping[str, Any], seconds: float) -> list[float]:
+        """Return the seconds of one call, each time; ``NoAnswer`` says why there are none within ``seconds``."""
+        if task != self._task:
+            self._child.greet({"task": self._greeting(task)}, seconds)
+            self._task = task
+        answer = self._child.ask(question, seconds)
+        if "wrong" in answer:
+            raise NoAnswer("wrong answer", answer["wrong"])
+        if "error" in answer:
+            raise NoAnswer(answer["error"], answer["detail"])
+        repeats: list[float] = answer["repeats"]
+        return repeats

@@ -6,7 +6,7 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 from experiments.compilation.interface.tuning import Proposal, Trial, TuningPolicy, TuningTask
 from experiments.compilation.live.backends.base import unsupported
 from experiments.compilation.live.prepared import prepare
-from experiments.compilation.live.timing import Sample, sample_of
+from experiments.compilation.live.timing import Sample, Timed, in_turns, repeated
 from experiments.compilation.live.tuning.gpu import GpuBench
 from experiments.compilation.live.tuning.host import LEAST_SECONDS, HostBench
 from experiments.compilation.live.tuning.model_tasks import (
@@ -34,13 +34,11 @@ from experiments.core.progress import Progress
 from experiments.workloads.model import ModelSource
 from experiments.workloads.operator_list import OperatorList
 
-#: Times that a best schedule and torch's operator take turns.
+#: Rounds in which a best schedule and torch's operator take turns.
 TURNS = 9
 #: What each language has schedules for.
 HOST_KINDS, HOST_DTYPES = ("matmul", "conv2d"), ("float32",)
 GPU_KINDS, GPU_DTYPES = ("matmul",), ("float32", "float16", "bfloat16")
-
-Call = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class Bench:
             if best is None:
                 rows.append({})
                 continue
-            samples = in_turns(self.calls(place, best.proposal))
+            samples = in_turns(self.calls(place, best.proposal), TURNS)
             rows.append(_row(samples))
             totals[0] += task.weight * samples["ours"].median
             totals[1] += task.weight * samples["torch"].median
@@ -144,31 +142,20 @@ class Bench:
             notes["speedup_over_torch_compile"] = rivals[0] / totals[0]
         return Compared(metrics, tuple(rows), notes)
 
-    def calls(self, place: int, best: Proposal) -> dict[str, Call]:
+    def calls(self, place: int, best: Proposal) -> dict[str, Timed]:
         """Each gives the seconds of one call of what it is named after."""
         if self._on_gpu:
             return {"ours": lambda: self._gpu.again(best), "torch": lambda: self._gpu.eager_seconds(place)}
         eager = self._host.eager(place)
         clock = time.thread_time if self._alone else time.perf_counter
-        calls: dict[str, Call] = {
+        calls: dict[str, Timed] = {
             "ours": lambda: self._host.again(best),
-            "torch": lambda: _seconds(eager, clock),
+            "torch": lambda: repeated(eager, "cpu", 1, LEAST_SECONDS, clock)[0],
         }
         if self._compiled:
             compiled = torch.compile(eager)
-            calls["compiled"] = lambda: _seconds(compiled, clock)
+            calls["compiled"] = lambda: repeated(compiled, "cpu", 1, LEAST_SECONDS, clock)[0]
         return calls
-
-
-def in_turns(calls: Mapping[str, Call]) -> dict[str, Sample]:
-    """Seconds of each, taken one after the other ``TURNS`` times, after one to warm up."""
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()  # the first call pays for loading, laying out and compiling
-    for _ in range(TURNS):
-        for name, call in calls.items():
-            taken[name].append(call())
-    return {name: sample_of(values) for name, values in taken.items()}
 
 
 def _on_gpu(language: str) -> bool:
@@ -189,17 +176,6 @@ def _row(samples: Mapping[str, Sample]) -> dict[str, Any]:
     if "compiled" in samples:
         row["torch_compile_seconds"] = samples["compiled"].median
     return row | {"spread": {name: asdict(sample) for name, sample in samples.items()}}
-
-
-def _seconds(call: Callable[[], Any], clock: Call) -> float:
-    """Seconds of one call over at least ``LEAST_SECONDS``, as the schedules are timed."""
-    started = clock()
-    call()
-    calls = max(1, int(LEAST_SECONDS / max(clock() - started, 1e-9)))
-    started = clock()
-    for _ in range(calls):
-        call()
-    return (clock() - started) / calls
 
 
 def _spent() -> tuple[float, float]:

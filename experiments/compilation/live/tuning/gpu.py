@@ -11,7 +11,7 @@ from typing import Any
 
 import experiments
 from experiments.compilation.interface.tuning import Proposal, Trial, TuningTask
-from experiments.compilation.live.tuning.answers import Child, NoAnswer
+from experiments.compilation.live.tuning.answers import NoAnswer, TimedTasks
 from experiments.compilation.live.tuning.model_tasks import Operator
 
 #: Compiling with many stages can take long; a product takes milliseconds.
@@ -32,11 +32,8 @@ class GpuBench:
     ) -> None:
         self._tasks, self._operators, self._seed = tasks, operators, seed
         root = str(Path(experiments.__file__).parent.parent)
-        self._child = Child(
-            [sys.executable, "-m", CHILD], {**os.environ, "PYTHONPATH": root, **(environment or {})}
-        )
-        self._loaded = -1
-        self.compiling = 0.0
+        variables = {**os.environ, "PYTHONPATH": root, **(environment or {})}
+        self._child = TimedTasks([sys.executable, "-m", CHILD], variables, self._sizes)
 
     def close(self) -> None:
         """End the child."""
@@ -67,26 +64,11 @@ class GpuBench:
         return self._ask(proposal.task, {"blocks": blocks}, repeats)
 
     def _ask(self, task: int, question: dict[str, Any], repeats: int) -> list[float]:
-        self._load(task)
-        answer = self._child.ask({**question, "repeats": repeats, "least": LEAST_SECONDS}, ANSWER_SECONDS)
-        if "wrong" in answer:
-            raise NoAnswer("wrong answer", answer["wrong"])
-        if "error" in answer:
-            raise NoAnswer(answer["error"], answer["detail"])
-        repeats_: list[float] = answer["repeats"]
-        return repeats_
+        asked = {**question, "repeats": repeats, "least": LEAST_SECONDS}
+        return self._child.repeats(task, asked, ANSWER_SECONDS)
 
-    def _load(self, task: int) -> None:
-        if task == self._loaded:
-            return
+    def _sizes(self, task: int) -> dict[str, Any]:
+        """What the child makes the task's operands from."""
         operator = self._operators[task]
-        sizes = dict(operator.nest.axes)
-        asked = {
-            "m": sizes["m"],
-            "n": sizes["n"],
-            "k": sizes["k"],
-            "dtype": operator.dtype,
-            "seed": self._seed,
-        }
-        self._child.greet({"task": asked}, ANSWER_SECONDS)
-        self._loaded = task
+        sizes = {name: dict(operator.nest.axes)[name] for name in ("m", "n", "k")}
+        return {**sizes, "dtype": operator.dtype, "seed": self._seed}

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 
+from experiments.compilation.live.timing import repeated
 from experiments.compilation.live.triton_kernels.launch import Blocks, matmul
 
 #: Half the distance from 1 to the next number of a type.
@@ -57,7 +56,7 @@ class Product:
 def answer(product: Product, asked: dict[str, Any]) -> dict[str, Any]:
     """What one question gives; a schedule that needs more than the GPU has is an answer, not a crash."""
     if asked.get("eager"):
-        return {"repeats": times(product.eager, product.device, asked["repeats"], asked["least"])}
+        return {"repeats": repeated(product.eager, product.device, asked["repeats"], asked["least"])}
     blocks = Blocks(**asked["blocks"])
 
     def call() -> torch.Tensor:
@@ -71,28 +70,7 @@ def answer(product: Product, asked: dict[str, Any]) -> dict[str, Any]:
         return {"error": "device compiler", "detail": str(error).splitlines()[0]}
     if wrong:
         return {"wrong": wrong}
-    return {"repeats": times(call, product.device, asked["repeats"], asked["least"])}
-
-
-def times(call: Callable[[], Any], device: str, repeats: int, least: float) -> list[float]:
-    """Seconds of a call, ``repeats`` times over at least ``least`` seconds each, after one to warm up."""
-    once = _timed(call, device, 1)
-    calls = max(1, int(least / max(once, 1e-9)))
-    return [_timed(call, device, calls) for _ in range(repeats)]
-
-
-def _timed(call: Callable[[], Any], device: str, calls: int) -> float:
-    _wait(device)
-    started = time.perf_counter()
-    for _ in range(calls):
-        call()
-    _wait(device)
-    return (time.perf_counter() - started) / calls
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+    return {"repeats": repeated(call, product.device, asked["repeats"], asked["least"])}
 
 
 def main() -> None:

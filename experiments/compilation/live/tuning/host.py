@@ -17,7 +17,7 @@ from torch import Tensor
 from experiments.compilation.interface.tuning import Contraction, Proposal, Trial, TuningTask
 from experiments.compilation.live.backends.base import unsupported
 from experiments.compilation.live.tuning import cpp
-from experiments.compilation.live.tuning.answers import Child, NoAnswer
+from experiments.compilation.live.tuning.answers import NoAnswer, TimedTasks
 from experiments.compilation.live.tuning.reference import Operands, eager_call, operands_of
 from experiments.compilation.planning.tuning.schedules import schedule_of
 
@@ -34,8 +34,8 @@ class HostBench:
         self._tasks, self._folder, self._seed, self._threads = tasks, folder, seed, threads
         self._compiler = compiler()
         command = [sys.executable, "-I", str(Path(__file__).with_name("child.py"))]
-        self._child = Child(command, {**os.environ, "OMP_NUM_THREADS": str(threads)})
-        self._loaded = -1
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        self._child = TimedTasks(command, environment, self._operands)
         self.compiling = 0.0
 
     def close(self) -> None:
@@ -75,14 +75,8 @@ class HostBench:
 
     def _times(self, task: int, library: Path, repeats: int) -> list[float]:
         """Seconds of one call, each time; ``NoAnswer`` says why there are none."""
-        self._load(task)
         asked = {"library": str(library), "repeats": repeats, "least": LEAST_SECONDS}
-        asked["alone"] = self._threads == 1
-        answer = self._child.ask(asked, RUN_SECONDS)
-        if "wrong" in answer:
-            raise NoAnswer("wrong answer", answer["wrong"])
-        found: list[float] = answer["repeats"]
-        return found
+        return self._child.repeats(task, {**asked, "alone": self._threads == 1}, RUN_SECONDS)
 
     def again(self, proposal: Proposal) -> float:
         """Seconds of one call of a schedule that was measured before, once more."""
@@ -119,15 +113,13 @@ class HostBench:
         if done.returncode:
             raise NoAnswer("host compiler", (done.stderr.strip().splitlines() or ["no message"])[0])
 
-    def _load(self, task: int) -> None:
-        if task == self._loaded:
-            return
+    def _operands(self, task: int) -> str:
+        """The folder with the task's operands, made when first asked for."""
         folder = self._folder / f"operands{task}"
         if not folder.exists():
             folder.mkdir()
             _store(operands_of(_nest(self._tasks[task]), self._seed), folder)
-        self._child.greet({"task": str(folder)}, RUN_SECONDS)
-        self._loaded = task
+        return str(folder)
 
 
 def _nest(task: TuningTask) -> Contraction:

@@ -78,9 +78,6 @@ class Scheme:
         beside = SCALE_BYTES[self.scale] + (0 if self.symmetric else ZERO_BYTES)
         return codes + blocks.rows * blocks.per_row * beside
 
-    def bits_per_weight(self, channels: int, width: int) -> float:
-        return 8 * self.bytes(channels, width) / (channels * width)
-
 
 @dataclass(frozen=True)
 class Blocking:

@@ -67,8 +67,7 @@ def test_an_outlier_row_costs_the_tensor_most_and_its_group_least() -> None:
 
 def test_sizes_count_scales_and_zero_points_and_padding() -> None:
     four = Scheme(4, "group", 128, scale="float16")
-    assert four.bits_per_weight(4096, 4096) == 4.125
-    assert four.bytes(4096, 4096) == 8.25 * 2**20
+    assert four.bytes(4096, 4096) == 8.25 * 2**20, "4.125 bits a weight"
     assert Scheme(8, "tensor").bytes(10, 10) == 100 + 4
     assert Scheme(8, "channel", symmetric=False).bytes(10, 10) == 100 + 10 * 5
     # 100 weights in groups of 32 are four groups, the last with 28 zeros: 128 codes of half a byte, 4 scales of 4.

@@ -17,7 +17,7 @@ from experiments.core import registry
 from experiments.core.completion import complete
 from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.core.policy import Policy
-from experiments.core.progress import Progress, silent
+from experiments.core.progress import Progress, forward_only, silent
 from experiments.core.spec import Outcome, Result, RunSpec, metrics_json
 
 
@@ -33,6 +33,7 @@ def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     spec, policy = complete(spec)
+    progress = forward_only(progress)
     family = cast(Family, registry.load_module(spec.family, "experiment"))
     try:
         result = family.carry_out(spec, policy, progress)

@@ -6,13 +6,13 @@ Shared by the command line, which carries the runs out, and the web, which submi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.paper import Claim, Paper, Verdict, evaluate, judge
 from experiments.core.policy import Policy
-from experiments.core.spec import Outcome, RunSpec, load_spec
+from experiments.core.spec import CLOCKS, Outcome, RunSpec, load_spec
 
 #: Closed forms by name (``experiments.estimates.CLOSED_FORMS``, a layer above this one).
 Forms = Mapping[str, Callable[..., float]]
@@ -53,9 +53,14 @@ def claim_specs(policy: type[Policy], claim: Claim) -> dict[str, RunSpec]:
 
 
 def figure_metrics(outcome: Outcome) -> dict[str, float]:
-    """What a figure can name of a run: its metrics, and ``feasible`` (1 or 0)."""
+    """What a figure can name of a run: its metrics, what its planning took here, and ``feasible`` (1 or 0)."""
     values = {name: float(entry["value"]) for name, entry in outcome.metrics.items()}
-    return {**values, "feasible": float(outcome.status == "ok")}
+    return {**values, **clocks_of(outcome.provenance), "feasible": float(outcome.status == "ok")}
+
+
+def clocks_of(provenance: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds that planning took on the host of the run: provenance, no metric of a simulated run."""
+    return {name: float(seconds) for name, seconds in provenance.get(CLOCKS, {}).items()}
 
 
 def closed_forms(claim: Claim, known: Forms) -> dict[str, dict[str, float]]:

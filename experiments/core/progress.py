@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
-from typing import Protocol, TextIO
+from collections.abc import Callable
+from typing import Protocol, TextIO, TypeVar
+
+Answer = TypeVar("Answer")
 
 
 class Progress(Protocol):
@@ -25,6 +29,49 @@ def part(progress: Progress, start: float, end: float) -> Progress:
         progress(start + (end - start) * min(max(fraction, 0.0), 1.0), step)
 
     return report
+
+
+def forward_only(progress: Progress) -> Progress:
+    """A progress that never goes back. A report without a step repeats the last one: a sign of life."""
+    furthest, last = 0.0, ""
+
+    def report(fraction: float, step: str) -> None:
+        nonlocal furthest, last
+        furthest, last = max(furthest, fraction), step or last
+        progress(furthest, last)
+
+    return report
+
+
+#: How often a solver that reports nothing is accompanied by a report, in seconds.
+BEAT = 0.2
+#: What a solver's call can end in; handed from its thread to the caller.
+SOLVER_ERRORS = (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+
+
+def accompanied(work: Callable[[], Answer], report: Callable[[], None]) -> Answer:
+    """Return ``work()``, done by another thread, while this one calls ``report`` a few times a second.
+
+    For solvers in C that release the interpreter. Where ``report`` raises to cancel, the solver is left behind: it ends
+    at its own bound or with the process.
+    """
+    answers: list[Answer] = []
+    errors: list[Exception] = []
+
+    def carry_out() -> None:
+        try:
+            answers.append(work())
+        except SOLVER_ERRORS as error:
+            errors.append(error)
+
+    worker = threading.Thread(target=carry_out, daemon=True)
+    worker.start()
+    while worker.is_alive():
+        worker.join(BEAT)
+        report()
+    for error in errors:
+        raise error
+    return answers[0]
 
 
 class JsonLines:

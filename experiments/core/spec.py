@@ -160,6 +160,10 @@ class Series:
         return {"unit": self.unit, "x_unit": self.x_unit, "x": list(self.x), "y": list(self.y)}
 
 
+#: What a simulated run's notes call the seconds that its planning took on this host, by names of ``core.metrics``.
+CLOCKS = "clocks"
+
+
 @dataclass(frozen=True)
 class Result:
     """What a family hands back for one run; ``run.run`` adds spec and provenance and makes the Outcome."""

@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from experiments.core import registry
-from experiments.core.claims import chosen_claims, claim_specs, judge_runs
+from experiments.core.claims import chosen_claims, claim_specs, clocks_of, judge_runs
 from experiments.core.errors import BadInput
 from experiments.core.paper import Claim, Verdict
 from experiments.core.suites import Suite
@@ -21,7 +21,7 @@ from webapp.nightly.suites import submit
 from webapp.papers.models import ClaimCheck
 from webapp.runs import references
 from webapp.runs.grid import Trial
-from webapp.runs.models import Experiment, ExperimentQuerySet, Run
+from webapp.runs.models import Experiment, ExperimentQuerySet, Run, RunDocument
 from webapp.runs.services import submit_experiment
 from webapp.runs.specs import Submission, identity, spec_of
 
@@ -126,9 +126,14 @@ def verdict_of(claim: Claim, runs: Mapping[str, Run | None]) -> Verdict:
 
 
 def _figures(run: Run) -> dict[str, float]:
-    """What a figure can name of a stored run: its metrics, and ``feasible``."""
+    """What a figure can name of a stored run: its metrics, what its planning took, and ``feasible``."""
     values = {row.name: row.value for row in run.metrics.all()}
-    return {**values, "feasible": float(run.outcome_status == "ok")}
+    return {**values, **clocks_of(_provenance(run)), "feasible": float(run.outcome_status == "ok")}
+
+
+def _provenance(run: Run) -> Mapping[str, Any]:
+    document = RunDocument.objects.filter(run=run).first()
+    return (document.outcome.get("provenance") or {}) if document else {}
 
 
 def pending(project: Project, family: str, policy: str) -> Experiment | None:

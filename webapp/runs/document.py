@@ -10,6 +10,7 @@ from typing import Any
 from django.http import Http404
 
 from experiments.core import trace_events
+from experiments.core.budget import ENDED_AT
 from experiments.core.metrics import METRICS
 from experiments.core.units import human
 from webapp.presentation import pretty
@@ -38,10 +39,10 @@ TOLD_BY_WORKER = (
     "notes", "mesh",
 )  # fmt: skip
 #: What a plan's notes and its drawing on the cluster say already.
-TOLD_ABOVE = ("notes", "mesh")
+TOLD_ABOVE = ("notes", "mesh", ENDED_AT)
 #: A compiled graph's plan: both graphs op by op, and what its own sections show.
 WHOLE_GRAPHS = ("before", "after")
-TOLD_BY_GRAPH = ("refused", "report", "search", "op_seconds", "exactness")
+TOLD_BY_GRAPH = ("refused", "report", "search", "op_seconds", "exactness", ENDED_AT)
 #: Curves of a memory step, which stand in one figure.
 DRAWN_TOGETHER = ("device_bytes", "capacity", "channel.")
 
@@ -71,6 +72,7 @@ class RunView:
     provenance: tuple[tuple[str, Any], ...]
     sheets: str
     timing: str
+    ended_at: str
 
     @property
     def folded(self) -> tuple[str, ...]:
@@ -108,6 +110,7 @@ def view_of(run: Run) -> RunView:
         violations=tuple(outcome.get("violations") or ()),
         provenance=tuple(_flat({n: v for n, v in provenance.items() if n not in TOLD_APART})),
         timing=_timing(provenance),
+        ended_at=str(plan.get(ENDED_AT) or (plan.get("notes") or {}).get(ENDED_AT) or ""),
         sheets=json.dumps(provenance["hardware"], indent=2) if "hardware" in provenance else "",
     )
 

@@ -93,7 +93,8 @@ class Rewritten:
     """A graph that computes the same, what was done to get there, and what was refused and why (by node or rule).
 
     ``bound`` is the relative error in norm, ||ours - exact|| / ||exact|| of every output, that an ``approximate``
-    rewrite promises. ``search`` holds the statistics of a search (expanded, duplicates, seconds ...).
+    rewrite promises. ``search`` holds the statistics of a search (expanded, duplicates ...), ``ended_at`` says at which
+    bound it ended with the best so far; empty where it ended by itself.
     """
 
     graph: Graph
@@ -103,6 +104,7 @@ class Rewritten:
     exactness: str = "exact"
     bound: float = 0.0
     approximation: Approximation = Approximation()
+    ended_at: str = ""
 
 
 class Workbench(Protocol):

@@ -7,6 +7,7 @@ from typing import Any
 from experiments.compilation.interface import CONSTANT, OP, Graph, Node
 from experiments.compilation.live.costs import Bench
 from experiments.compilation.live.runner import Trial
+from experiments.core.budget import ENDED_AT
 
 
 def counts(trial: Trial) -> dict[str, float]:
@@ -53,6 +54,7 @@ def plan_of(trial: Trial) -> dict[str, Any]:
         "search": dict(after.search),
         "exactness": after.exactness,
         "op_seconds": seconds,
+        **({ENDED_AT: after.ended_at} if after.ended_at else {}),
     }
 
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from experiments.core.errors import Infeasible
+from experiments.core.progress import Progress, silent
 from experiments.core.spec import Result
 from experiments.core.units import human
 from experiments.memory.interface import DeviceView, Machine, MemoryPlan, MemoryPolicy
-from experiments.memory.interface.machine import Split
+from experiments.memory.interface.machine import Estimate, Split
 from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.simulator import Simulator
 from experiments.workloads.model import ModelSource
@@ -21,14 +22,24 @@ from experiments.workloads.step import Step
 
 
 def make_plan(
-    step: Step, machine: Machine, policy: MemoryPolicy, seed: int, split: Split | None = None
+    step: Step,
+    machine: Machine,
+    policy: MemoryPolicy,
+    seed: int,
+    split: Split | None = None,
+    progress: Progress = silent,
 ) -> MemoryPlan:
     """The policy's plan; ``Infeasible`` at once where some op's own tensors exceed the device."""
-    return policy.plan(step, view_of(step, machine, policy, seed, split))
+    return policy.plan(step, view_of(step, machine, policy, seed, split, progress))
 
 
 def view_of(
-    step: Step, machine: Machine, policy: MemoryPolicy, seed: int, split: Split | None = None
+    step: Step,
+    machine: Machine,
+    policy: MemoryPolicy,
+    seed: int,
+    split: Split | None = None,
+    progress: Progress = silent,
 ) -> DeviceView:
     """What ``policy`` may see; ``Infeasible`` where some op's own tensors exceed the device."""
     simulator = Simulator(step, machine, split)
@@ -39,7 +50,12 @@ def view_of(
         where = f"op {op} ({step.ops.name[op]}, {step.phase_of(op)})"
         what = f"its own tensors need {need[op]} bytes: {missing} bytes are missing of {machine.capacity}"
         raise Infeasible(what, where, missing)
-    return DeviceView(machine, simulator.estimate, np.random.default_rng(seed), simulator.split)
+
+    def estimate(plan: MemoryPlan) -> Estimate:
+        progress(0.0, "")
+        return simulator.estimate(plan)
+
+    return DeviceView(machine, estimate, np.random.default_rng(seed), simulator.split, progress)
 
 
 def splitter(step: Step, value: Any, capture: Callable[[ModelSource], Step]) -> Split:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.core.errors import Infeasible
-from experiments.core.progress import Progress
+from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, resolve
 from experiments.memory.experiment.figures import metrics_of, notes_of
@@ -40,8 +40,8 @@ def simulated(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result
     split = splitter(step, loaded.value, lambda source: model_step(source, hardware.device))
     try:
         if isinstance(policy, SharedLinkPolicy):
-            return together(step, machine, policy, spec, hardware, loaded.sha256)
-        plan = make_plan(step, machine, policy, spec.seed, split)
+            return together(step, machine, policy, spec, hardware, loaded.sha256, part(progress, 0.5, 0.8))
+        plan = make_plan(step, machine, policy, spec.seed, split, part(progress, 0.5, 0.8))
         if plan.splits > 1:
             step = split(plan.splits)
         faults = violations(plan, step, machine)
@@ -68,14 +68,21 @@ def simulated(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result
 
 
 def together(
-    step: Step, machine: Machine, policy: SharedLinkPolicy, spec: RunSpec, hardware: Hardware, sha256: str
+    step: Step,
+    machine: Machine,
+    policy: SharedLinkPolicy,
+    spec: RunSpec,
+    hardware: Hardware,
+    sha256: str,
+    progress: Progress,
 ) -> Result:
     """The same step on devices that share a host link: figures, curves and plan of the slowest."""
 
     def run(shared: SharedPlans) -> list[Simulation]:
+        progress(0.0, "")
         return run_shared(step, shared.plans, machine, shared.discipline)
 
-    view = view_of(step, machine, policy, spec.seed)
+    view = view_of(step, machine, policy, spec.seed, progress=progress)
     shared = policy.share(step, view, lambda trial: [done.estimate for done in run(trial)])
     faults = [fault for plan in shared.plans for fault in violations(plan, step, machine)]
     if faults:

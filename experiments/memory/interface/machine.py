@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from experiments.core.progress import Progress, silent
 from experiments.hardware import Hardware
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.workloads.step import Step
@@ -122,13 +123,14 @@ Split = Callable[[int], Step]
 @dataclass(frozen=True)
 class DeviceView:
     """What planning may see: the machine, a trial of a plan (one simulated step), a seeded generator, and the step
-    cut into a number of micro-batches.
+    cut into a number of micro-batches. ``progress`` may raise to cancel; every trial reports to it.
     """
 
     machine: Machine
     estimate: Callable[[MemoryPlan], Estimate]
     random: np.random.Generator
     split: Split
+    progress: Progress = silent
 
     @property
     def capacity(self) -> int:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from experiments.core.progress import Progress, silent
 from experiments.memory.interface import Lineage, Machine
 from experiments.memory.planning.milp import Program, Solution, Term
 from experiments.memory.planning.swaps import Gap
@@ -72,14 +73,16 @@ class LocationProgram:
         self._longer_ops()
         self._room()
 
-    def solve(self, nodes: int, gap: float, most_binaries: int) -> Solution | None:
+    def solve(
+        self, nodes: int, gap: float, most_binaries: int, progress: Progress = silent
+    ) -> Solution | None:
         """Within ``gap`` of the optimum; a program of more binaries is relaxed first, and what is whole then stays."""
         if len(self.program) > most_binaries:
-            relaxed = self.program.solve(relaxed=True)
+            relaxed = self.program.solve(relaxed=True, progress=progress)
             if relaxed is None:
                 return None
             self.program.fix(relaxed)
-        return self.program.solve(nodes, gap)
+        return self.program.solve(nodes, gap, progress=progress)
 
     def _tensor(self, tensor: int) -> None:
         uses = self.step.uses[tensor].tolist()

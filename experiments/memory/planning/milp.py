@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.core.progress import Progress, accompanied, silent
 from experiments.workloads.step import Floats
 
 if TYPE_CHECKING:
@@ -102,10 +104,12 @@ class Program:
             if whole and abs(value - round(value)) < 1e-9:
                 self._low[variable] = self._high[variable] = float(round(value))
 
-    def solve(self, nodes: int = 1000, gap: float = 1e-4, relaxed: bool = False) -> Solution | None:
+    def solve(
+        self, nodes: int = 1000, gap: float = 1e-4, relaxed: bool = False, progress: Progress = silent
+    ) -> Solution | None:
         """The best solution found within ``nodes`` nodes; ``None`` where there is none, or none was found.
 
-        ``relaxed`` lets binaries be fractions.
+        ``relaxed`` lets binaries be fractions. ``progress`` hears a few times a second that the solver is at work.
         """
         if not self._cost:
             return Solution(np.zeros(0), 0.0, True)
@@ -114,13 +118,15 @@ class Program:
 
         whole = np.zeros(len(self), np.int64) if relaxed else np.array(self._whole)
         with quiet():
-            found = milp(
+            solver = functools.partial(
+                milp,
                 np.array(self._cost),
                 integrality=whole,
                 bounds=Bounds(np.array(self._low), np.array(self._high)),
                 constraints=self._constraints(),
                 options={"node_limit": nodes, "mip_rel_gap": gap},
             )
+            found = accompanied(solver, lambda: progress(0.0, ""))
         if found.x is None:
             return None
         return Solution(np.asarray(found.x, np.float64), float(found.fun), found.status == 0)

@@ -61,7 +61,7 @@ class AutoTM(MemoryPolicy):
         rules = self._rules(device.machine)
         limits = np.full(len(step.ops), float(device.capacity))
         for attempt in range(1, self.rounds + 1):
-            program, solution = self._solved(step, device.machine, limits, rules)
+            program, solution = self._solved(step, device, limits, rules)
             over = self._overflow(step, absent_ops(program, solution), device.capacity)
             if over is None or attempt == self.rounds:
                 break
@@ -86,14 +86,14 @@ class AutoTM(MemoryPolicy):
         return Rules("remote" if remote else "host", remote, self.mode != "static", window, self.places)
 
     def _solved(
-        self, step: Step, machine: Machine, limits: Floats, rules: Rules
+        self, step: Step, device: DeviceView, limits: Floats, rules: Rules
     ) -> tuple[LocationProgram, Solution]:
         """The largest tensors take part: as many as are needed, and half as many again, at first."""
         candidates = movable(step, limits, self.least_bytes)
         count = enough(step, candidates, limits, rules.in_place)
         while True:
-            program = LocationProgram(step, machine, candidates[:count], limits, rules)
-            solution = program.solve(self.nodes, self.gap, self.most_binaries)
+            program = LocationProgram(step, device.machine, candidates[:count], limits, rules)
+            solution = program.solve(self.nodes, self.gap, self.most_binaries, device.progress)
             if solution is not None:
                 excess = load_of(step, absent_ops(program, solution)) - limits
                 if excess.max() <= 0:

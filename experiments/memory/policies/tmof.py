@@ -67,43 +67,44 @@ class Tmof(SharedLinkPolicy):
     mode: str = knob("auto", "how devices share the link", choices=("auto", *MODES))
     selection: str = knob("online", "how swaps are chosen", choices=("online", "offline"))
     places: int = knob(3, "ops beside which an offline copy may run, the longest of its gap", low=1, high=100)
+    nodes: int = knob(30, "branch-and-bound nodes of each offline program", low=1, high=10**6)
     least_bytes: int = knob(2**16, "smaller tensors stay on the device", low=1, high=2**40, unit="bytes")
 
     def share(self, step: Step, device: DeviceView, together: Together | None) -> SharedPlans:
         if step.live_peak <= device.capacity:
             return SharedPlans((MemoryPlan(),) * self.devices)
         if self.mode != "auto" or together is None:
-            return self._plans(step, device.machine, "disjoint" if self.mode == "auto" else self.mode)
-        tried = [self._plans(step, device.machine, mode) for mode in MODES]
+            return self._plans(step, device, "disjoint" if self.mode == "auto" else self.mode)
+        tried = [self._plans(step, device, mode) for mode in MODES]
         times = [slowest(together, plans) for plans in tried]
         return tried[min(range(len(tried)), key=lambda i: (times[i], i))]
 
-    def _plans(self, step: Step, machine: Machine, mode: str) -> SharedPlans:
+    def _plans(self, step: Step, device: DeviceView, mode: str) -> SharedPlans:
         disjoint, discipline = MODES[mode]
         choose = self._offline if self.selection == "offline" else self._online
         if not disjoint:
-            return SharedPlans((choose(step, machine, 0, 1, mode),) * self.devices, discipline)
-        found = [choose(step, machine, shift, self.devices, mode) for shift in range(self.devices)]
+            return SharedPlans((choose(step, device, 0, 1, mode),) * self.devices, discipline)
+        found = [choose(step, device, shift, self.devices, mode) for shift in range(self.devices)]
         return SharedPlans(tuple(found), discipline)
 
-    def _online(self, step: Step, machine: Machine, shift: int, stride: int, mode: str) -> MemoryPlan:
+    def _online(self, step: Step, device: DeviceView, shift: int, stride: int, mode: str) -> MemoryPlan:
         ranked = sorted(
             gaps_of(step, self.least_bytes, wrapping=True), key=lambda g: (-g.bytes, g.tensor, g.after)
         )
-        gaps = until_it_fits(step, dealt(ranked, shift, stride), machine.capacity)
+        gaps = until_it_fits(step, dealt(ranked, shift, stride), device.capacity)
         clock = Clock(step)
-        swaps = [Swap(gap, back_in_time(clock, gap, machine)) for gap in gaps]
-        moves = moves_of(within(step, swaps, machine.capacity))
+        swaps = [Swap(gap, back_in_time(clock, gap, device.machine)) for gap in gaps]
+        moves = moves_of(within(step, swaps, device.capacity))
         return MemoryPlan(moves, notes={"mode": mode, "swaps": len(swaps), "shift": shift})
 
-    def _offline(self, step: Step, machine: Machine, shift: int, stride: int, mode: str) -> MemoryPlan:
-        limits = np.full(len(step.ops), float(machine.capacity))
+    def _offline(self, step: Step, device: DeviceView, shift: int, stride: int, mode: str) -> MemoryPlan:
+        limits = np.full(len(step.ops), float(device.capacity))
         sizes = {gap.tensor: gap.bytes for gap in gaps_of(step, self.least_bytes, wrapping=True)}
         ranked = sorted(sizes, key=lambda tensor: (-sizes[tensor], tensor))
         for movable in dict.fromkeys((tuple(ranked[shift::stride]), tuple(ranked))):
             rules = Rules(window=ANYWHERE, places=self.places)
-            program = LocationProgram(step, machine, sorted(movable), limits, rules)
-            solution = program.solve(nodes=30, gap=0.01, most_binaries=3000)
+            program = LocationProgram(step, device.machine, sorted(movable), limits, rules)
+            solution = program.solve(self.nodes, gap=0.01, most_binaries=3000, progress=device.progress)
             if solution is not None:
                 notes = {"mode": mode, "objective": solution.objective, "shift": shift}
                 return MemoryPlan(moves_of_program(program, solution), notes=notes)

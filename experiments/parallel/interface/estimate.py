@@ -62,6 +62,10 @@ class Estimate:
     updates: tuple[float, ...] = ()
     walks_again: bool = False
 
+    def show_life(self) -> None:
+        """Report in the midst of long work that it goes on; the report may raise to cancel."""
+        self.progress(0.0, "")
+
     @property
     def layer_seconds(self) -> Floats:
         """Forward plus backward seconds of each layer, for one sample. Shape: (layers,)."""
@@ -123,7 +127,12 @@ def model_estimate(
     if dtype not in DTYPE_BYTES:
         raise BadInput(f"unknown dtype {dtype!r}", model.name, "one of " + ", ".join(DTYPE_BYTES))
     states = state_bytes(dtype, optimizer)
-    estimate = Estimate(model, cluster, dtype, states, lambda plan: evaluate(plan, estimate), seed, progress)
+
+    def evaluated(plan: ParallelPlan) -> Evaluation:
+        estimate.show_life()
+        return evaluate(plan, estimate)
+
+    estimate = Estimate(model, cluster, dtype, states, evaluated, seed, progress)
     return estimate
 
 

@@ -118,9 +118,9 @@ class TestPlacement:
         far = {pair: np.zeros(2) for pair in edges}
         space = Space(CostTables((choices,) * 4, nodes, edges), far, [[(1,), (0,)]] * 4, [1, 1, 1, 1], 2)
         assert cuts(space) == [0, 3]
-        found = joint_search(space, WITHOUT_LIMIT, lambda _: None)
+        found = joint_search(space, WITHOUT_LIMIT)
         assert (found.seconds, found.choices[1:3], found.firsts[1:3]) == (4, [0, 0], [0, 1])
-        assert joint_search(space, Limits(1.0, 1, 10, 1), lambda _: None).seconds == 5
+        assert joint_search(space, Limits(1.0, 1, 10, 1)).seconds == 5
 
 
 class TestSearch:
@@ -136,7 +136,6 @@ class TestSearch:
         found = joint_search(
             _space(costs, tables, {e: costs.transfer_from_afar(*e) for e in tables.edges}),
             limits,
-            lambda _: None,
         )
         assert found.seconds == pytest.approx(best)
         assert tables.total(found.choices) == pytest.approx(best)
@@ -150,7 +149,7 @@ class TestSearch:
         tables = CostTables((((1,), (2,)),) * count, nodes, edges)
         space = Space(tables, {pair: np.zeros(2) for pair in edges}, [[(1,), (0,)]] * count, [0] * count, 2)
         assert cuts(space) == [0, count - 1]
-        found = joint_search(space, Limits(1.5, 100, 2, 2), lambda _: None)
+        found = joint_search(space, Limits(1.5, 100, 2, 2))
         assert found.seconds == pytest.approx(tables.total(found.choices))
         assert (found.seconds, set(found.choices)) == (6, {1})
 

@@ -69,9 +69,17 @@ def optimised(
     exactness = "reassociated" if best.steps() else "exact"
     figures = _figures(statistics) | {"terms": len(source.terms), "rules": len(rules.patterns)}
     figures |= {"cost_before": bench.cost(graph), "cost_after": bench.cost(made)}
-    return Rewritten(made, emission.applied(made), refused, figures, exactness)
+    ended_at = _bound(limits) if statistics.truncated else ""
+    return Rewritten(made, emission.applied(made), refused, figures, exactness, ended_at=ended_at)
+
+
+def _bound(limits: Limits) -> str:
+    return (
+        f"the search ended at its bound of {limits.budget} graphs expanded (knob budget) or {limits.builds} built "
+        "(knob builds) with the best so far"
+    )
 
 
 def _figures(statistics: Statistics) -> dict[str, float]:
-    names = ("explored", "pruned", "duplicate", "rejected", "improved", "seconds")
+    names = ("explored", "pruned", "duplicate", "rejected", "improved")
     return {name: float(getattr(statistics, name)) for name in names}

@@ -1,9 +1,9 @@
 """Cost-based backtracking search (TASO, SOSP'19, algorithm 2; MetaFlow, SysML'19, algorithm 1), over any space.
 
 A queue of states by cost; the cheapest is expanded; a successor is kept if it costs less than ``alpha`` times the best
-then known. What the published code leaves open: the budget counts expansions, 0 returns the start; successors wait with
-the cost that a local change predicts and are built, and their exact cost and identity found, only when taken out; ties
-go to the one found first. A state may have been kept beside a best that has fallen since: as published it is expanded
+then known. What the published code leaves open: the budget counts expansions, 0 returns the start; graphs that are built
+have a bound of their own, for most of them are never expanded; successors wait with the cost that a local change predicts
+and are built, and their exact cost and identity found, only when taken out; ties go to the one found first. A state may have been kept beside a best that has fallen since: as published it is expanded
 all the same, after everything cheaper; with ``recheck`` it is dropped (fewer expansions, and sometimes a dearer end).
 """
 
@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from experiments.core.progress import Progress, silent
@@ -47,7 +45,8 @@ class Space(Protocol[State]):
 @dataclass
 class Statistics:
     """``explored`` states were expanded; successors were ``pruned`` by cost or size (those of one state that were too
-    dear from the start count as one), ``duplicate``, or ``rejected`` because they could not be built.
+    dear from the start count as one), ``duplicate``, or ``rejected`` because they could not be built. ``truncated``
+    searches ended at a bound with graphs left to expand.
     """
 
     explored: int = 0
@@ -55,7 +54,7 @@ class Statistics:
     duplicate: int = 0
     rejected: int = 0
     improved: int = 0
-    seconds: float = field(default=0.0, compare=False)
+    truncated: int = 0
 
     def __add__(self, other: Statistics) -> Statistics:
         names = self.__dataclass_fields__
@@ -64,13 +63,13 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Limits:
-    """``budget`` expansions; nodes fewer than ``growth`` times the start's; ``seconds`` of wall time (inf: none)."""
+    """``budget`` expansions and ``builds`` of graphs; nodes fewer than ``growth`` times the start's."""
 
     alpha: float = 1.0
     budget: int = 1000
     recheck: bool = False
     growth: float = 2.0
-    seconds: float = math.inf
+    builds: int = 100_000
 
 
 class _Queue(Generic[State]):
@@ -104,7 +103,6 @@ def search(
     space: Space[State], start: State, limits: Limits, progress: Progress = silent
 ) -> tuple[State, Statistics]:
     """The cheapest state found, ``start`` if none is cheaper."""
-    began = time.monotonic()
     statistics = Statistics()
     best, best_cost = start, space.cost(start)
     most = limits.growth * space.size(start)
@@ -114,19 +112,38 @@ def search(
         """Whether a state of this cost is too dear beside the best that is known now."""
         return limits.recheck and exact >= limits.alpha * best_cost
 
-    for state in _cheapest(space, start, queue, too_dear, most, statistics):
+    def report() -> None:
+        share = statistics.explored / max(limits.budget, 1)
+        progress(share, f"{statistics.explored} graphs, best {best_cost:.3g} s")
+
+    builds = _Builds(limits.builds, report)
+    for state in _cheapest(space, start, queue, too_dear, most, statistics, builds):
         cost = space.cost(state)
         if cost < best_cost:
             best, best_cost = state, cost
             statistics.improved += 1
-        if statistics.explored >= limits.budget or time.monotonic() - began > limits.seconds:
+        if statistics.explored >= limits.budget:
+            statistics.truncated = min(limits.budget, 1)
             break
         statistics.explored += 1
-        progress(statistics.explored / limits.budget, f"{statistics.explored} graphs, best {best_cost:.3g} s")
+        report()
         below = limits.alpha * best_cost
         queue.add(_below(space.successors(state, below), below, statistics))
-    statistics.seconds = time.monotonic() - began
+    statistics.truncated |= builds.refused
     return best, statistics
+
+
+class _Builds:
+    """Graphs that may still be built; each is reported, for many are built between two that are expanded."""
+
+    def __init__(self, most: int, report: Callable[[], None]) -> None:
+        self._left, self._report, self.refused = most, report, False
+
+    def take(self) -> bool:
+        self._report()
+        self._left -= 1
+        self.refused = self._left < 0
+        return not self.refused
 
 
 def _below(
@@ -146,6 +163,7 @@ def _cheapest(
     too_dear: Callable[[float], bool],
     most: float,
     statistics: Statistics,
+    builds: _Builds,
 ) -> Iterator[State]:
     """States to expand, the cheapest first, each once; the start is never pruned."""
     seen = {space.identity(start)}
@@ -154,6 +172,8 @@ def _cheapest(
         successor = queue.pop()
         if too_dear(successor.cost):
             statistics.pruned += 1 + len(queue)
+            return
+        if not builds.take():
             return
         state = successor.build()
         if state is None:

@@ -95,7 +95,7 @@ def in_turn(
     best, total = start, Statistics()
     for number, terms in enumerate(parts):
         share = -(-(limits.budget - total.explored) // (len(parts) - number))
-        own = replace(limits, budget=share, seconds=limits.seconds - total.seconds)
+        own = replace(limits, budget=share)
         space.within(best, _followed(terms, best, start))
         ours = part(progress, number / len(parts), (number + 1) / len(parts))
         ours(0.0, f"part {number + 1} of {len(parts)}, best {best.cost:.3g} s")

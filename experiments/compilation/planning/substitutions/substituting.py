@@ -6,7 +6,6 @@ it is used; else those that this lab's own generator found and judged (``generat
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -39,14 +38,14 @@ class SubstitutionPolicy(RewritePolicy):
     verdict: str = knob(
         TESTED, "what a rule must have shown; a proof needs Z3 and seconds", choices=(TESTED, AND_PROVED)
     )
-    seconds: float = knob(0.0, "end the search after this long; 0 does not", low=0.0, unit="s")
+    builds: int = knob(100_000, "graphs that are built before the best so far is taken", low=1, high=10**9)
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         if self.training:
             reason = "the weights change in every step: nothing of them can be computed once"
             return Rewritten(graph, refused={"graph": reason})
         rules = rules_of(bench.rules, self.verdict == AND_PROVED, part(bench.progress, 0.0, JUDGING))
-        limits = Limits(self.alpha, self.budget, seconds=self.seconds or math.inf)
+        limits = Limits(self.alpha, self.budget, builds=self.builds)
         return optimised(graph, bench, rules, limits, self.strategy(), part(bench.progress, JUDGING, 1.0))
 
     def strategy(self) -> Strategy:

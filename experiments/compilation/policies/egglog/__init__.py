@@ -27,8 +27,9 @@ class Egglog(RewritePolicy):
 
     rounds: int = knob(64, "times that rules are applied to all that is there", low=1, high=1000)
     terms: int = knob(20_000, "terms at which the e-graph stops growing", low=100, high=1_000_000)
-    seconds: float = knob(60.0, "time at which it stops growing", low=0.0, high=86_400.0)
+    matches: int = knob(1_000_000, "matches of rules that are looked at", low=1, high=10**9)
+    nodes: int = knob(10_000, "branch-and-bound nodes of a selection", low=1, high=10**9)
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
-        bounds = Bounds(self.rounds, self.terms, self.seconds)
+        bounds = Bounds(self.rounds, self.terms, self.matches, self.nodes)
         return saturated(graph, bench, rules_of(bench.rules, own=standard_verdicts), bounds)

@@ -18,6 +18,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from experiments.core.progress import Progress, accompanied, silent
+
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -40,11 +42,14 @@ class Extracted(Generic[Name]):
 
 
 def extract(
-    choices: Mapping[int, Sequence[Choice[Name]]], roots: Sequence[int], seconds: float = 30.0
+    choices: Mapping[int, Sequence[Choice[Name]]],
+    roots: Sequence[int],
+    nodes: int = 10_000,
+    progress: Progress = silent,
 ) -> Extracted[Name] | None:
-    """The cheapest selection that computes ``roots``; None where none was found in ``seconds``."""
+    """The cheapest selection that computes ``roots``; None where none was found in ``nodes`` of branch and bound."""
     program = _Program(choices, roots)
-    picked = program.solve(seconds)
+    picked = accompanied(lambda: program.solve(nodes), lambda: progress(0.0, ""))
     if picked is None:
         return None
     active: dict[int, Choice[Name]] = {}
@@ -121,7 +126,7 @@ class _Program(Generic[Name]):
             coo_array((values, (numbers, columns)), shape=shape).tocsr(), [b for _, b in rows]
         )
 
-    def solve(self, seconds: float) -> _Result | None:
+    def solve(self, nodes: int) -> _Result | None:
         columns = len(self.flat) + len(self.rank)
         cost = np.zeros(columns)
         cost[: len(self.flat)] = [choice.cost for _, choice in self.flat]
@@ -134,7 +139,7 @@ class _Program(Generic[Name]):
             constraints=self._constraints(),
             bounds=Bounds(0, upper),
             integrality=whole.astype(int),
-            options={"time_limit": seconds, "mip_rel_gap": 0.0},
+            options={"node_limit": nodes, "mip_rel_gap": 0.0},
         )
         return None if found.x is None else _Result(found.x, int(found.status))
 

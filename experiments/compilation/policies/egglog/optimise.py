@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.compilation.interface import Graph, IllTyped, Rewritten, Workbench
 from experiments.compilation.planning.substitutions.emission import Emission
@@ -40,7 +39,6 @@ def saturated(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -
     """
     if graph.mutates:
         return Rewritten(graph, refused={"graph": "writes to its arguments: order and aliases matter"})
-    began = time.monotonic()
     source = imported(graph, Terms(bench.types))
     prices = Prices(source.terms, graph, bench)
     start, given = prices.graph(source.roots), len(source.terms)
@@ -49,7 +47,7 @@ def saturated(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -
     saturation.tell(_hard_coded(source.terms, start))
     for _ in range(MOST_GRAPHS):
         _grow(saturation, source, bounds, bench.progress)
-        found = _Cheapest(saturation, prices, source, given).graph()
+        found = _Cheapest(saturation, prices, source, given).graph(bounds.nodes, bench.progress)
         if found is None:
             proved = False
             break
@@ -58,10 +56,17 @@ def saturated(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -
             best = found.graph
         if saturation.stopped or not saturation.tell(_hard_coded(source.terms, found.graph)):
             break
-    seconds = time.monotonic() - began
-    figures = saturation.summary() | {"proved_cheapest": float(proved), "seconds": seconds}
+    figures = saturation.summary() | {"proved_cheapest": float(proved)}
     refused = {**rules.refused, **NO_FUSED_OP, **saturation.refused}
-    return _written(source, prices, best, refused, figures, bench)
+    written = _written(source, prices, best, refused, figures, bench)
+    return replace(written, ended_at=_bound(saturation.stopped, proved, bounds))
+
+
+def _bound(stopped: str, proved: bool, bounds: Bounds) -> str:
+    """At which bound the e-graph stopped growing or the selection among what it holds ended; empty at none."""
+    if stopped:
+        return f"the e-graph stopped growing at its bound of {getattr(bounds, stopped)} {stopped} (knob {stopped})"
+    return "" if proved else f"the selection ended at its bound of {bounds.nodes} nodes (knob nodes)"
 
 
 def _grow(saturation: Saturation, source: Imported, bounds: Bounds, progress: Progress) -> None:
@@ -120,11 +125,11 @@ class _Cheapest:
             found.setdefault(self._key(number), self.terms[number])
         return list(found.values())
 
-    def graph(self) -> _Found | None:
-        """None where no selection was found in time, or the one found cannot be built."""
+    def graph(self, nodes: int, progress: Progress) -> _Found | None:
+        """None where no selection was found within so many ``nodes``, or the one found cannot be built."""
         roots = [self._of[number] for number in self.source.roots]
         choices = {owner: list(self._choices(owner)) for owner in self._nodes}
-        found = extract(choices, roots)
+        found = extract(choices, roots, nodes, progress)
         if found is None:
             return None
         try:

@@ -6,8 +6,6 @@ in order (``ordering``) and never with what holds them already.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,11 +23,14 @@ from experiments.workloads.substitutions import Operand
 
 @dataclass(frozen=True)
 class Bounds:
-    """When to stop although more would match: rounds, terms in the e-graph, seconds of wall time."""
+    """When to stop although more would match: rounds, terms in the e-graph, matches that are looked at;
+    ``nodes`` of branch and bound when the cheapest graph is selected.
+    """
 
     rounds: int = 64
     terms: int = 20_000
-    seconds: float = math.inf
+    matches: int = 1_000_000
+    nodes: int = 10_000
 
 
 class Saturation:
@@ -42,7 +43,7 @@ class Saturation:
         self.refused: dict[str, str] = {}
         self.rounds = 0
         self.stopped = ""
-        self._began = time.monotonic()
+        self._looked_at = 0
         self._application = Application(terms)
         self._neighbours = Neighbours()
         self._done: set[tuple[str, frozenset[int], tuple[int, ...]]] = set()
@@ -55,15 +56,22 @@ class Saturation:
             progress(min(1.0, self.rounds / bounds.rounds), f"round {self.rounds + 1}: {len(found)} matches")
             fresh = []
             for match in self._one_of_each(found):
-                if len(self.terms) >= bounds.terms or time.monotonic() - self._began > bounds.seconds:
-                    self.stopped = "terms" if len(self.terms) >= bounds.terms else "seconds"
+                self.stopped = self._bound_met(bounds)
+                if self.stopped:
                     break
+                self._looked_at += 1
+                progress(min(1.0, self.rounds / bounds.rounds), "")
                 rewrite = self._rewrite(match)
                 fresh += [rewrite] if rewrite else []
             if not self.tell(fresh) or self.stopped:
                 return
             self.rounds += 1
         self.stopped = "rounds"
+
+    def _bound_met(self, bounds: Bounds) -> str:
+        if len(self.terms) >= bounds.terms:
+            return "terms"
+        return "matches" if self._looked_at >= bounds.matches else ""
 
     def tell(self, rewrites: Sequence[Rewrite]) -> bool:
         """Takes in equalities; whether there were any that were not known."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from experiments.core.knobs import knob
+from experiments.core.progress import Progress
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.planning.borders import search_budgets
 from experiments.memory.planning.chain import chain_of
@@ -66,19 +67,21 @@ class Checkmate(MemoryPolicy):
     ) -> MemoryPlan | None:
         """The plan for ``share`` of the device, if there is one and it fits all of it."""
         small = coarse(step, int(device.capacity * share), groups)
-        schedule, notes = self._solve(small, variant)
+        schedule, notes = self._solve(small, variant, device.progress)
         plan = small.plan(schedule) if schedule else None
         if plan is None or not device.estimate(plan).fits:
             return None
         return MemoryPlan(plan.moves, notes={**notes, "groups": groups, "budget_share": share})
 
-    def _solve(self, problem: Coarse, variant: str) -> tuple[Schedule | None, dict[str, Any]]:
+    def _solve(
+        self, problem: Coarse, variant: str, progress: Progress
+    ) -> tuple[Schedule | None, dict[str, Any]]:
         """The schedule, and how it was found."""
         if min([*problem.problem.forward, *problem.problem.stages]) < 0:
             return None, {}
         if variant == "milp":
-            found = exact(problem.problem, self.nodes, self.gap)
+            found = exact(problem.problem, self.nodes, self.gap, progress)
             if found:
                 schedule, solution = found
                 return schedule, {"solved_by": "milp", "proven": solution.proven}
-        return rounded(problem.problem), {"solved_by": "rounding"}
+        return rounded(problem.problem, progress=progress), {"solved_by": "rounding"}

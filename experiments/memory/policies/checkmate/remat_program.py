@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from experiments.core.progress import Progress, silent
 from experiments.memory.planning.milp import Program, Solution
 
 Flags = npt.NDArray[np.bool_]
@@ -229,19 +230,21 @@ class _Builder:
         return free
 
 
-def exact(problem: Problem, nodes: int, gap: float) -> tuple[Schedule, Solution] | None:
+def exact(
+    problem: Problem, nodes: int, gap: float, progress: Progress = silent
+) -> tuple[Schedule, Solution] | None:
     """The best schedule found within ``nodes``; ``None`` where there is none or none was found."""
     program, kept = build(problem)
-    solution = program.solve(nodes, gap)
+    solution = program.solve(nodes, gap, progress=progress)
     if solution is None:
         return None
     return completed(problem, solution.values[kept] > 0.5), solution
 
 
-def rounded(problem: Problem, share: float = 0.9) -> Schedule | None:
+def rounded(problem: Problem, share: float = 0.9, progress: Progress = silent) -> Schedule | None:
     """The relaxed program at ``share`` of the memory, S rounded at 0.1 to 0.9; the cheapest that fits all of it."""
     program, kept = build(problem.scaled(share))
-    solution = program.solve(relaxed=True)
+    solution = program.solve(relaxed=True, progress=progress)
     if solution is None:
         return None
     tried = [completed(problem, solution.values[kept] > level / 10) for level in range(1, 10)]

@@ -23,6 +23,7 @@ import numpy as np
 
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
+from experiments.core.progress import Progress, silent
 from experiments.memory.interface import (
     DeviceView,
     MemoryPlan,
@@ -59,11 +60,13 @@ class Search:
     random: np.random.Generator
     chance: float
     reorder: bool
+    progress: Progress = silent
     evaluations: int = 0
     best: list[float] = field(default_factory=list)
 
     def evaluated(self, order: Sequence[int], layout: Layout) -> Candidate:
         self.evaluations += 1
+        self.progress(0.0, f"{self.evaluations} candidates evaluated")
         kinds = [layout.serves[group] for group in self.classes.group_of.tolist()]
         schedule = swaps_of(self.problem, order, kinds, layout.counts)
         time = float("inf") if schedule is None else step_time(self.problem, order, schedule)
@@ -147,7 +150,9 @@ class SwapAdvisor(MemoryPolicy):
             return MemoryPlan()
         classes = self._classes(step, device.capacity)
         problem = Problem(step, device.machine)
-        search = Search(problem, Precedence(step), classes, device.random, self.mutation, self.reorder)
+        search = Search(
+            problem, Precedence(step), classes, device.random, self.mutation, self.reorder, device.progress
+        )
         first = search.evaluated(range(len(step.ops)), classes.first())
         best = search.run(first, self.population, self.elite, self.evaluations)
         assert best.schedule is not None  # the first candidate has objects enough for every op

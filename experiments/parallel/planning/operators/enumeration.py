@@ -7,12 +7,15 @@ their most promising choices only; these are chosen again around each better sol
 
 from __future__ import annotations
 
+import heapq
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from experiments.core.budget import Budget
 from experiments.core.errors import Infeasible
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
@@ -29,17 +32,21 @@ Edges = Mapping[tuple[int, int], Floats]
 MOST_ENTRIES = 20_000_000
 
 
-def enumerated(nodes: Nodes, edges: Edges) -> tuple[dict[int, int], float, bool]:
-    """The choice of every node, its cost, and whether all choices were looked at."""
-    most = _width(nodes, edges)
+def enumerated(
+    nodes: Nodes, edges: Edges, budget: Budget | None = None, most_sums: float = math.inf
+) -> tuple[dict[int, int], float, bool]:
+    """The choice of every node, its cost, and whether all choices were looked at; ``most_sums`` at once."""
+    budget = budget or Budget(sys.maxsize)
+    most = _width(nodes, edges, most_sums)
     if most == max((len(own) for own in nodes.values()), default=0):
-        return *_all(nodes, edges), True
-    best, cost = _among(nodes, edges, _promising(nodes, edges, None, most))
-    while True:
-        chosen, found = _among(nodes, edges, _promising(nodes, edges, best, most))
+        return *_all(nodes, edges, budget), True
+    best, cost = _among(nodes, edges, _promising(nodes, edges, None, most), budget)
+    while budget.take(0):
+        chosen, found = _among(nodes, edges, _promising(nodes, edges, best, most), budget)
         if found >= cost:
-            return best, cost, False
+            break
         best, cost = chosen, found
+    return best, cost, False
 
 
 def undone(steps: Sequence[Step], chosen: dict[int, int]) -> dict[int, int]:
@@ -49,10 +56,13 @@ def undone(steps: Sequence[Step], chosen: dict[int, int]) -> dict[int, int]:
     return chosen
 
 
-def _width(nodes: Nodes, edges: Edges) -> int:
-    """Choices that every node may keep so that no table exceeds ``MOST_ENTRIES``."""
+def _width(nodes: Nodes, edges: Edges, most_sums: float) -> int:
+    """Choices that every node may keep so that no table exceeds ``MOST_ENTRIES``, nor all of them ``most_sums``."""
     most = max((len(own) for own in nodes.values()), default=0)
-    while _order(edges, {n: min(len(own), most) for n, own in nodes.items()})[1] > MOST_ENTRIES and most > 1:
+    while most > 1:
+        _, largest, total = _order(edges, {n: min(len(own), most) for n, own in nodes.items()})
+        if largest <= MOST_ENTRIES and total <= most_sums:
+            break
         most -= max(1, most // 8)
     return most
 
@@ -66,30 +76,34 @@ def _promising(nodes: Nodes, edges: Edges, around: Mapping[int, int] | None, mos
     return {node: np.sort(np.argsort(column, kind="stable")[:most]) for node, column in cost.items()}
 
 
-def _among(nodes: Nodes, edges: Edges, kept: Mapping[int, Ints]) -> tuple[dict[int, int], float]:
+def _among(
+    nodes: Nodes, edges: Edges, kept: Mapping[int, Ints], budget: Budget
+) -> tuple[dict[int, int], float]:
     few = {node: own[kept[node]] for node, own in nodes.items()}
     between = {(i, j): table[np.ix_(kept[i], kept[j])] for (i, j), table in edges.items()}
-    chosen, cost = _all(few, between)
+    chosen, cost = _all(few, between, budget)
     return {node: int(kept[node][choice]) for node, choice in chosen.items()}, cost
 
 
-def _all(nodes: Nodes, edges: Edges) -> tuple[dict[int, int], float]:
+def _all(nodes: Nodes, edges: Edges, budget: Budget) -> tuple[dict[int, int], float]:
     tables: list[Table] = [((node,), own) for node, own in sorted(nodes.items())]
-    return least([*tables, *((pair, table) for pair, table in sorted(edges.items()))])
+    return least([*tables, *((pair, table) for pair, table in sorted(edges.items()))], budget)
 
 
-def least(tables: Sequence[Table]) -> tuple[dict[int, int], float]:
+def least(tables: Sequence[Table], budget: Budget | None = None) -> tuple[dict[int, int], float]:
     """The choices with the least sum of tables, each over any number of nodes, and that sum."""
     sizes = {node: size for names, table in tables for node, size in zip(names, table.shape, strict=True)}
     settled = {node: 0 for node, size in sizes.items() if size == 1}
     tables = [_open(one, settled) for one in tables]
     sizes = {node: size for node, size in sizes.items() if node not in settled}
-    order, largest = _order([names for names, _ in tables], sizes)
+    order, largest, _ = _order([names for names, _ in tables], sizes)
     if largest > MOST_ENTRIES:
         raise Infeasible(f"choices that belong together need a table of {largest:.2g} entries", "the graph")
     steps: list[Step] = []
     for node in order:
         tables = _without(steps, tables, node)
+        if budget:
+            budget.spend(steps[-1][2].size * sizes[node])
     return undone(steps, dict(settled)), float(sum(table for _, table in tables))
 
 
@@ -100,24 +114,35 @@ def _open(one: Table, settled: Mapping[int, int]) -> Table:
     return tuple(names[place] for place in kept), table.reshape([table.shape[place] for place in kept])
 
 
-def _order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int]) -> tuple[list[int], float]:
-    """Nodes by the size of the table over their neighbours, smallest first, and the entries of the largest one."""
+def _order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int]) -> tuple[list[int], float, float]:
+    """Nodes by the size of the table over their neighbours, smallest first; entries of the largest, and of all."""
     around: dict[int, set[int]] = defaultdict(set)
     for names in scopes:
         for name in names:
             around[name] |= {*names} - {name}
-    left, order, largest = set(sizes), [], 0.0
-    while left:
-        entries = {n: float(sizes[n] * math.prod(sizes[other] for other in around[n])) for n in left}
-        node = min(left, key=lambda candidate: (entries[candidate], candidate))
-        largest = max(largest, entries[node])
-        joined = around.pop(node)
+
+    def entries(node: int) -> float:
+        return float(sizes[node] * math.prod(sizes[other] for other in around[node]))
+
+    now = {node: entries(node) for node in sizes}
+    waiting = [(size, node) for node, size in now.items()]
+    heapq.heapify(waiting)
+    order, largest, total = [], 0.0, 0.0
+    while waiting:
+        size, node = heapq.heappop(waiting)
+        if now.get(node) != size:  # its neighbours have changed since
+            continue
+        largest, total = max(largest, size), total + size
+        joined = around.pop(node, set())
+        del now[node]
         for other in joined:
             around[other] |= joined
             around[other] -= {node, other}
-        left.discard(node)
+        for other in joined:
+            now[other] = entries(other)
+            heapq.heappush(waiting, (now[other], other))
         order.append(node)
-    return order, largest
+    return order, largest, total
 
 
 def _scope(tables: Sequence[Table], node: int) -> tuple[int, ...]:
@@ -135,5 +160,12 @@ def _without(steps: list[Step], tables: Sequence[Table], node: int) -> list[Tabl
             order = [names.index(other) for other in scope if other in names]
             shape = [table.shape[names.index(other)] if other in names else 1 for other in scope]
             joined = joined + table.transpose(order).reshape(shape)
-    steps.append((node, scope[:-1], joined.argmin(axis=-1)))
-    return [*(entry for entry in tables if node not in entry[0]), (scope[:-1], joined.min(axis=-1))]
+    best, cost = cheapest(joined)
+    steps.append((node, scope[:-1], best))
+    return [*(entry for entry in tables if node not in entry[0]), (scope[:-1], cost)]
+
+
+def cheapest(table: Floats) -> tuple[Ints, Floats]:
+    """Along the last axis the place of the least entry, the first of equals, and the entry."""
+    best = table.argmin(axis=-1)
+    return best, np.take_along_axis(table, best[..., None], axis=-1)[..., 0]

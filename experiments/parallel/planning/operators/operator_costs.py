@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,8 @@ from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.planning.operators.wires import Wires, in_bucket
 from experiments.workloads.einsum import Operand
 from experiments.workloads.step import Floats
+
+Entry = TypeVar("Entry")
 
 #: What a backward pass does where the forward pass did this.
 MIRRORED = {"all_gather": "reduce_scatter", "all_to_all": "all_to_all"}
@@ -111,8 +114,15 @@ class OperatorCosts:
         return dict(found)
 
     def tables(self) -> CostTables:
-        nodes = tuple(self.node(i) for i in range(len(self.operators)))
-        return CostTables(self.choices, nodes, {(i, j): self.transfer(i, j) for i, j in self.edges})
+        nodes = tuple(self.node(i) for i in self.reported(range(len(self.operators))))
+        edges = {(i, j): self.transfer(i, j) for i, j in self.reported(self.edges)}
+        return CostTables(self.choices, nodes, edges)
+
+    def reported(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Each entry, with a sign of life: for large models what is made of all of them takes minutes."""
+        for entry in entries:
+            self.estimate.show_life()
+            yield entry
 
     # --- operators ------------------------------------------------------------------------------------------------
 

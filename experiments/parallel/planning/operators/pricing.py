@@ -27,16 +27,18 @@ DATA_PARALLEL = "data parallelism"
 JUDGES = SIMULATOR, COSTS = "simulator", "costs"
 #: Times that a price is raised fourfold until a result fits, and halvings of what is left between two prices.
 RAISES, HALVINGS = 12, 6
+#: Searches that one model may take: with and without t_S, each at every price.
+SEARCHES = len(EXPOSED) * (1 + RAISES + HALVINGS)
 
 
 class Pricing:
     """The tables of one model's ``costs``; ``tables`` are the plain ones."""
 
     def __init__(self, costs: OperatorCosts) -> None:
-        self._numbers = range(len(costs.operators))
+        numbers = range(len(costs.operators))
         self.footprint, self.tables = Footprint(costs), costs.tables()
-        self._gradients = [costs.synchronisation(number) for number in self._numbers]
-        self._held = [self.footprint.column(number) for number in self._numbers]
+        self._gradients = [costs.synchronisation(number) for number in costs.reported(numbers)]
+        self._held = [self.footprint.column(number) for number in costs.reported(numbers)]
         self._first_price = costs.serial_seconds / costs.devices / self.footprint.capacity
 
     def priced(self, exposed: float, price: float) -> CostTables:
@@ -51,16 +53,22 @@ class Pricing:
         solve: Callable[[CostTables], Solution],
         needed: Callable[[Solution], float],
         exposed: float = 1.0,
+        may_go_on: Callable[[], bool] = lambda: True,
     ) -> Solution:
-        """The solution without a price where it fits; else at the lowest price at which one does, or at the highest."""
+        """The solution without a price where it fits; else at the lowest price at which one does, or at the highest.
+
+        Where it may not go on, the last one that fits, or the last one.
+        """
         found = solve(self.priced(exposed, 0.0))
         if self._fits(needed(found)):
             return found
         low, high = 0.0, self._first_price
         for _ in range(RAISES):
+            if not may_go_on():
+                break
             found = solve(self.priced(exposed, high))
             if self._fits(needed(found)):
-                return self._cheaper(solve, needed, exposed, found, (low, high))
+                return self._cheaper(solve, needed, exposed, found, (low, high), may_go_on)
             low, high = high, 4 * high
         return found
 
@@ -71,10 +79,13 @@ class Pricing:
         exposed: float,
         found: Solution,
         prices: tuple[float, float],
+        may_go_on: Callable[[], bool],
     ) -> Solution:
         """At about the lowest price between two at which a solution fits."""
         low, high = prices
         for _ in range(HALVINGS):
+            if not may_go_on():
+                break
             middle = (low + high) / 2
             tried = solve(self.priced(exposed, middle))
             if self._fits(needed(tried)):

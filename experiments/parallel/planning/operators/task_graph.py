@@ -80,7 +80,9 @@ class Tasks:
             self._edges[source].append((source, reader))
             self._edges[reader].append((source, reader))
         self._tiles = functools.cache(self._shared_tiles)
-        self._make(range(self.count), costs.edges)
+        #: Tasks whose times were computed, over all simulations.
+        self.timed = 0
+        self._make(costs.reported(range(self.count)), costs.reported(costs.edges))
 
     def __len__(self) -> int:
         return len(self.slots)

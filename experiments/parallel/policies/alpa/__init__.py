@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from experiments.core.budget import caveat
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
@@ -67,6 +68,9 @@ class Alpa(ParallelPolicy):
     transfers: bool = knob(True, "messages between stages count in the search (left out in the paper)")
     shared: bool = knob(True, "stages take over the division of a longer one that has all their operators")
     scatter: bool = knob(True, "an all-reduce may be a reduce-scatter and a later all-gather")
+    programs: int = knob(
+        5000, "integer programs solved; stages after them are divided greedily", low=1, high=10**6
+    )
     nodes: int = knob(2000, "branch-and-bound nodes of each integer program", low=1, high=10**6)
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
@@ -74,7 +78,15 @@ class Alpa(ParallelPolicy):
         samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
         ends = self._ends(model, estimate)
         costs = StageCosts(
-            estimate, cluster, ends, samples, self.micro_batches, self.nodes, self.shared, self.scatter
+            estimate,
+            cluster,
+            ends,
+            samples,
+            self.micro_batches,
+            self.nodes,
+            self.programs,
+            self.shared,
+            self.scatter,
         )
         choices = submeshes(cluster.node_count, cluster.node.device_count)
         if not self.pipeline:
@@ -88,6 +100,8 @@ class Alpa(ParallelPolicy):
             raise Infeasible("no division into stages keeps every device within its memory", model.name)
         placed = [plans[stage.begin, stage.end - 1, stage.submesh] for stage in found.stages]
         notes = _notes(costs, found, placed, seconds)
+        if costs.counts.greedy:
+            notes |= caveat(self.programs, "integer programs", "programs")
         return self._plan(costs, found.stages, placed, tiled(found.stages, sizes), batch, notes)
 
     def _ends(self, model: LayerGraph, estimate: Estimate) -> list[int]:
@@ -161,7 +175,7 @@ def _notes(costs: StageCosts, found: Stages, placed: Sequence[OnMesh], seconds: 
         "one_stage_time": float(seconds[0, -1, -1]) * costs.steps
         if np.isfinite(seconds[0, -1, -1])
         else None,
-        "programs": asdict(counts),
+        "programs": {name: count for name, count in asdict(counts).items() if count or name != "greedy"},
         "bounds_tried": found.bounds,
         "states": found.states,
         "simulation": CARRIED,

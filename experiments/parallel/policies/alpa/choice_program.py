@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from experiments.core.progress import Progress, silent
 from experiments.memory.planning.milp import Program
 from experiments.workloads.step import Floats
 
@@ -54,10 +55,10 @@ class Chosen:
     rows: int
 
 
-def solve(problem: Choices, nodes: int) -> Chosen | None:
+def solve(problem: Choices, nodes: int, progress: Progress = silent) -> Chosen | None:
     """The least choice found within ``nodes`` branch-and-bound nodes; ``None`` where none keeps to the capacity."""
     written = _Written(problem)
-    found = written.program.solve(nodes=nodes, gap=1e-5)
+    found = written.program.solve(nodes=nodes, gap=1e-5, progress=progress)
     if found is None:
         return None
     chosen = tuple(int(np.argmax(found.values[columns])) for columns in written.columns)

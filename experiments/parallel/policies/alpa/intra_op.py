@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from experiments.core.progress import Progress, silent
 from experiments.parallel.planning.meshes.partition import Partition, weight_layouts
 from experiments.parallel.policies.alpa.choice_program import Choices, Chosen, greedy, solve
 from experiments.parallel.policies.alpa.strategies import Costs, Table, Ways, leads
@@ -176,10 +177,13 @@ class StageProblem:
 
     # --- the program ------------------------------------------------------------------------------------------
 
-    def solve(self, states: float, capacity: float, nodes: int) -> Solved | None:
-        """``states``: bytes of weights, gradients and optimizer for each byte of weights. ``None`` where nothing fits."""
+    def solve(self, states: float, capacity: float, nodes: int, progress: Progress = silent) -> Solved | None:
+        """``states``: bytes of weights, gradients and optimizer for each byte of weights; without ``nodes`` the greedy choice.
+
+        ``None`` where nothing fits.
+        """
         problem = self._problem(states, capacity)
-        found = solve(problem, nodes) or self._fallback(problem)
+        found = (solve(problem, nodes, progress) if nodes else None) or self._fallback(problem)
         return None if found is None else self._solved(found)
 
     def like(self, other: Solved) -> Solved | None:

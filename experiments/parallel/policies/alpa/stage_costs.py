@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -34,7 +35,7 @@ Shape = tuple[int, int]
 
 @dataclass
 class Counts:
-    """What the search did: programs solved, stages that took over a solution, the largest program, unproven ones."""
+    """What the search did: programs solved, stages that took over a solution, the largest program, unproven ones, greedy ones."""
 
     programs: int = 0
     reused: int = 0
@@ -42,6 +43,7 @@ class Counts:
     rows: int = 0
     unproven: int = 0
     infeasible: int = 0
+    greedy: int = 0
 
     def add(self, found: Solved | None) -> None:
         self.programs += 1
@@ -71,7 +73,10 @@ def shapes(nodes: int, per_node: int) -> list[Shape]:
 
 @dataclass
 class StageCosts:
-    """``ends``: where runs of layers end that stages are made of; ``samples`` of a micro-batch, ``steps`` of them."""
+    """``ends``: where runs of layers end that stages are made of; ``samples`` of a micro-batch, ``steps`` of them.
+
+    ``programs`` are solved at most, each with so many ``nodes``; stages after them are divided greedily.
+    """
 
     estimate: Estimate
     cluster: Hardware
@@ -79,6 +84,7 @@ class StageCosts:
     samples: int
     steps: int
     nodes: int
+    programs: int = sys.maxsize
     shared: bool = True
     scatter: bool = True
     counts: Counts = field(default_factory=Counts)
@@ -152,14 +158,19 @@ class StageCosts:
         if (submesh, shape) not in self._ways:
             mesh = mesh_on(self.cluster, [("x", shape[0]), ("y", shape[1])], range(shape[0] * shape[1]))
             self._ways[submesh, shape] = Ways(mesh, self.scatter)
+        self.estimate.show_life()
         span, ways = self.span(begin, end), self._ways[submesh, shape]
         problem = StageProblem(self.operators, span, self._keys, self._computing, ways, self.steps)
         taken = next(self._taken(problem, submesh, shape), None)
         if taken is not None:
             self.counts.reused += 1
             return taken
-        found = problem.solve(self.state_bytes, self.capacity, self.nodes)
-        self.counts.add(found)
+        nodes = self.nodes if self.counts.programs < self.programs else 0
+        found = problem.solve(self.state_bytes, self.capacity, nodes, self.estimate.progress)
+        if nodes:
+            self.counts.add(found)
+        else:
+            self.counts.greedy += 1
         if found is not None:
             self._longer.setdefault((submesh, shape), []).append(found)
         return found

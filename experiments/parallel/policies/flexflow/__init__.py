@@ -3,7 +3,8 @@
 Followed: section 4 (SOAP: samples, attributes and parameters of an operator's output, and which devices), section 5 (task
 graph, full and delta simulation), section 6 (proposals, acceptance, two starts, the end of a chain), with the acceptance and
 the resets of the released ``model.cc`` (see ``annealing``). The budget is a number of proposals, never seconds, and
-draws follow the run's seed.
+draws follow the run's seed; the bound on simulated tasks is ours, and ends chains over graphs of hundreds of thousands of
+tasks.
 
 Left open by the paper: contention (a link runs one transfer at a time), how gradients are reduced (a ring among the parts that
 replicate them, on a lane beside transfers), and which devices an operator may have (here blocks of neighbours that its parts
@@ -21,6 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from experiments.core.budget import caveat
 from experiments.core.knobs import knob
 from experiments.core.progress import part
 from experiments.hardware import Hardware
@@ -47,6 +49,7 @@ class FlexFlow(ParallelPolicy):
     budget: int = knob(400, "proposals of each chain", low=1, high=1_000_000)
     alpha: float = knob(1.2, "acceptance: exp(-alpha x worse)", low=0.0, high=1e9, unit="1/ms")
     starts: str = knob("both", "where chains begin", choices=("data_parallel", "random", "both"))
+    tasks: int = knob(50_000_000, "tasks whose times are computed, by all chains", low=1, high=10**15)
     copies: bool = knob(False, "a proposal may copy a configuration along edges (released option)")
     dimensions: str = knob(
         "soap", "what may be divided: all four, or samples and devices", choices=("soap", "so")
@@ -57,8 +60,8 @@ class FlexFlow(ParallelPolicy):
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         costs = OperatorCosts(estimate, batch, (BATCH,) if self.dimensions == "so" else None)
         rng = np.random.default_rng(estimate.seed)
-        rules = Rules(self.budget, self.alpha, self.copies)
         starts = self._starts(costs, rng)
+        rules = Rules(self.budget, self.alpha, self.copies, tasks=self.tasks // len(starts))
         chains = [
             annealed(
                 costs, start, rules, rng, part(estimate.progress, i / len(starts), (i + 1) / len(starts))
@@ -73,8 +76,9 @@ class FlexFlow(ParallelPolicy):
         spans = {name: simulated(Tasks(costs, placed)).span for name, placed in placements.items()}
         found, steps = taken(self.judge, estimate, plans, spans)
         notes = _notes(costs, chains, placements[found], spans)
+        ended = caveat(self.tasks, "tasks", "tasks") if any(chain.truncated for chain in chains) else {}
         told = {"taken": found, "simulated_steps": steps, "predicted_step_time": spans[found]}
-        return replace(plans[found], notes={**plans[found].notes, **notes, **told})
+        return replace(plans[found], notes={**plans[found].notes, **notes, **told, **ended})
 
     def _starts(self, costs: OperatorCosts, rng: np.random.Generator) -> list[list[Placement]]:
         """Data parallelism (one device where samples do not divide) and a random placement."""

@@ -10,6 +10,7 @@ simulation can stop where the proposal is sure to be refused.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -30,22 +31,30 @@ SECONDS_PER_MISSING_BYTE = 1e-9
 
 @dataclass(frozen=True)
 class Rules:
-    """``budget`` proposals; ``alpha`` per millisecond; ``copies``: neighbours may copy a configuration."""
+    """``budget`` proposals; ``alpha`` per millisecond; ``copies``: neighbours may copy a configuration; ``tasks`` whose
+    times may be computed.
+    """
 
     budget: int
     alpha: float
     copies: bool
     delta: bool = True
+    tasks: int = sys.maxsize
 
 
 @dataclass
 class Chain:
-    """The best placement and its seconds, what was accepted, and (proposal, best seconds) wherever it got better."""
+    """The best placement and its seconds, what was accepted, and (proposal, best seconds) wherever it got better.
+
+    ``tasks`` had their times computed; ``truncated`` where their bound ended the chain.
+    """
 
     best: list[Placement]
     seconds: float
     proposals: int = 0
     accepted: int = 0
+    tasks: int = 0
+    truncated: bool = False
     curve: list[tuple[int, float]] = field(default_factory=list)
 
 
@@ -56,20 +65,23 @@ def annealed(
     rng: np.random.Generator,
     progress: Progress,
 ) -> Chain:
-    """A chain from ``start``; it stops at the budget, or when half of it brought nothing better."""
+    """A chain from ``start``; it stops at the budget, when half of it brought nothing better, or at the bound of tasks."""
     options = [placements_of(costs, number) for number in range(len(costs.operators))]
     movable = [number for number, found in enumerate(options[:-1]) if len(found) > 1]
     walk = _Walk(costs, start, rules.delta)
-    chain = Chain(list(start), walk.cost, curve=[(0, walk.cost)])
+    chain = Chain(list(start), walk.cost, tasks=walk.timed, curve=[(0, walk.cost)])
     span = min(1000, max(1, rules.budget // 100))
     for proposal in range(1, rules.budget + 1):
         if not movable or proposal - chain.curve[-1][0] > max(rules.budget // 2, 1):
+            break
+        if chain.tasks >= rules.tasks:
+            chain.truncated = True
             break
         if proposal % span == 0:
             walk.step(dict(enumerate(chain.best)), math.inf)
         moves = _proposal(costs, walk.placements, movable, options, rules, rng)
         chain.accepted += walk.step(moves, walk.cost + _patience(rules.alpha, rng))
-        chain.proposals = proposal
+        chain.proposals, chain.tasks = proposal, walk.timed
         if walk.cost < chain.seconds:
             chain.best, chain.seconds = walk.placements, walk.cost
             chain.curve.append((proposal, walk.cost))
@@ -92,6 +104,11 @@ class _Walk:
         self._times = simulated(self._tasks)
         self._bytes = self._footprint.by_device(start)
         self.cost = self._times.span + self._penalty(self._bytes)
+
+    @property
+    def timed(self) -> int:
+        """Tasks whose times were computed so far."""
+        return self._tasks.timed
 
     @property
     def placements(self) -> list[Placement]:

@@ -195,7 +195,9 @@ class _Run:
                 if not left:
                     push(heap, (latest[following], numbers[following], following))
         self._spend(order[state.at :])
+        self.tasks.timed += len(order) - state.at
         state.at = len(order)
+        self.tasks.costs.estimate.show_life()
 
     def _spend(self, entries: Iterable[Entry]) -> None:
         spent, lanes, seconds = self.state.spent, self.tasks.lane, self.tasks.seconds

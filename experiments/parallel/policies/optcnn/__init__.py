@@ -13,7 +13,8 @@ notes count such operators.
 Different here unless ``judge`` says ``costs``: in the plan as carried out gradients travel beside the backward pass, which no
 sum of costs can know. So the optimum is sought twice, with all of t_S and with none, and of the two and data parallelism the
 plan is taken whose simulated step is shortest. Where the optimum does not fit a device, every byte gets a price
-(``planning.operators.pricing``).
+(``planning.operators.pricing``). ``evaluations`` bounds all of it; each enumeration has an equal share, and where that
+cannot hold all choices the most promising ones are looked at.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from experiments.core.budget import Budget
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
@@ -31,6 +33,7 @@ from experiments.parallel.planning.operators.pricing import (
     DATA_PARALLEL,
     EXPOSED,
     JUDGES,
+    SEARCHES,
     SIMULATOR,
     Pricing,
     taken,
@@ -47,6 +50,10 @@ DIMENSIONS = {
 }
 
 
+#: Enumerations of what does not reduce that all searches together may take: about four rounds each.
+ENUMERATIONS = 4 * SEARCHES
+
+
 @dataclass(frozen=True)
 class OptCnn(ParallelPolicy):
     """The configurations of all operators with the least summed cost, found by eliminating nodes and edges."""
@@ -55,12 +62,16 @@ class OptCnn(ParallelPolicy):
 
     dimensions: str = knob("all", "dimensions over which operators may be divided", choices=tuple(DIMENSIONS))
     judge: str = knob(SIMULATOR, "what says which plan is best: a simulated step, or the sum", choices=JUDGES)
+    evaluations: int = knob(
+        10_000_000_000, "sums of costs that are compared before the best so far is taken", low=1, high=10**15
+    )
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         costs = OperatorCosts(estimate, batch, DIMENSIONS[self.dimensions])
         pricing = Pricing(costs)
+        budget = Budget(self.evaluations, estimate.progress, "sums")
         found = {
-            f"{exposed:.0%} of t_S": _optimum(costs, pricing, exposed)
+            f"{exposed:.0%} of t_S": _optimum(costs, pricing, exposed, budget)
             for exposed in (EXPOSED if self.judge == SIMULATOR else EXPOSED[:1])
         }
         chosen = {name: optimum.choices for name, optimum in found.items()}
@@ -71,15 +82,16 @@ class OptCnn(ParallelPolicy):
         best, simulated = taken(self.judge, estimate, plans, sums)
         notes = _notes(costs, pricing.tables, found.get(best, next(iter(found.values()))))
         told = {"predicted_step_time": sums[best], "taken": best, "simulated_steps": simulated}
-        return replace(plans[best], notes={**told, **notes})
+        return replace(plans[best], notes={**told, **notes, **budget.caveat("evaluations")})
 
 
-def _optimum(costs: OperatorCosts, pricing: Pricing, exposed: float) -> Elimination:
+def _optimum(costs: OperatorCosts, pricing: Pricing, exposed: float, budget: Budget) -> Elimination:
     """The least sum with so much of t_S, among what fits if anything does."""
     return pricing.solved(
-        lambda tables: eliminate(tables.nodes, tables.edges),
+        lambda tables: eliminate(tables.nodes, tables.edges, budget, budget.most / ENUMERATIONS),
         lambda found: pricing.needed(_configurations(costs, found.choices)),
         exposed,
+        lambda: budget.take(0),
     )
 
 

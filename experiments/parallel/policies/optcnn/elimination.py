@@ -8,10 +8,15 @@ folded into it, which keeps the result exact.
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from experiments.parallel.planning.operators.enumeration import Step, enumerated, undone
+import numpy as np
+
+from experiments.core.budget import Budget
+from experiments.parallel.planning.operators.enumeration import Step, cheapest, enumerated, undone
 from experiments.workloads.step import Floats
 
 
@@ -66,20 +71,29 @@ class _Graph:
         return found
 
 
-def eliminate(nodes: Sequence[Floats], edges: Mapping[tuple[int, int], Floats]) -> Elimination:
-    """The optimum (see ``Elimination.exact``); ``edges`` are tables over the choices of both ends."""
+def eliminate(
+    nodes: Sequence[Floats],
+    edges: Mapping[tuple[int, int], Floats],
+    budget: Budget | None = None,
+    most_sums: float = math.inf,
+) -> Elimination:
+    """The optimum (see ``Elimination.exact``); ``edges`` are tables over the choices of both ends.
+
+    ``most_sums`` are those of one enumeration of what is left; all are spent from ``budget``.
+    """
+    budget = budget or Budget(sys.maxsize)
     graph = _Graph(dict(enumerate(nodes)), neighbours={node: set() for node in range(len(nodes))})
     for (source, reader), table in edges.items():
         graph.add(source, reader, table)
-    inner, leaves = _reduce(graph)
+    inner, leaves = _reduce(graph, budget)
     left = len(graph.nodes)
-    rest, cost, exact = enumerated(graph.nodes, graph.edges)
+    rest, cost, exact = enumerated(graph.nodes, graph.edges, budget, most_sums)
     chosen = undone(graph.undo, rest)
     found = tuple(chosen[node] for node in range(len(nodes)))
     return Elimination(found, cost, inner, graph.merged, leaves, left, exact)
 
 
-def _reduce(graph: _Graph) -> tuple[int, int]:
+def _reduce(graph: _Graph, budget: Budget) -> tuple[int, int]:
     """Node and edge eliminations until none applies; counts of inner nodes and of leaves."""
     inner = leaves = 0
     waiting = sorted(graph.nodes, reverse=True)
@@ -89,25 +103,30 @@ def _reduce(graph: _Graph) -> tuple[int, int]:
         if len(around) not in (1, 2):
             continue
         if len(around) == 1:
-            _fold(graph, node, around[0])
+            budget.spend(_fold(graph, node, around[0]))
             leaves += 1
         else:
-            _eliminate_node(graph, node, around[0], around[1])
+            budget.spend(_eliminate_node(graph, node, around[0], around[1]))
             inner += 1
         waiting += around
     return inner, leaves
 
 
-def _fold(graph: _Graph, node: int, other: int) -> None:
+def _fold(graph: _Graph, node: int, other: int) -> int:
+    """Fold a leaf into its neighbour; return how many sums were compared."""
     table = graph.taken(other, node) + graph.nodes.pop(node)[None, :]
-    graph.undo.append((node, (other,), table.argmin(axis=1)))
-    graph.nodes[other] = graph.nodes[other] + table.min(axis=1)
+    best, cost = cheapest(table)
+    graph.undo.append((node, (other,), best))
+    graph.nodes[other] = graph.nodes[other] + cost
+    return table.size
 
 
-def _eliminate_node(graph: _Graph, node: int, before: int, after: int) -> None:
-    """t(i, k) = min over j of t(i, j) + own(j) + t(j, k)."""
+def _eliminate_node(graph: _Graph, node: int, before: int, after: int) -> int:
+    """Put t(i, k) = min over j of t(i, j) + own(j) + t(j, k) in its place; return how many sums were compared."""
     into = graph.taken(before, node) + graph.nodes.pop(node)[None, :]
     out = graph.taken(node, after)
-    sums = into[:, :, None] + out[None, :, :]
-    graph.undo.append((node, (before, after), sums.argmin(axis=1)))
-    graph.add(before, after, sums.min(axis=1))
+    sums = into[:, None, :] + np.ascontiguousarray(out.T)[None, :, :]
+    best, cost = cheapest(sums)
+    graph.undo.append((node, (before, after), best))
+    graph.add(before, after, cost)
+    return sums.size

@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from experiments.core.budget import Budget
 from experiments.core.integers import prime_factors
 from experiments.core.knobs import knob
-from experiments.core.progress import Progress, part
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
@@ -60,6 +60,9 @@ class Unity(ParallelPolicy):
         20, "graphs taken from the queue, for each piece and layouts of its ends", low=1, high=10**6
     )
     threshold: int = knob(10, "operators of a piece that is searched at once", low=1, high=1000)
+    evaluations: int = knob(
+        20_000_000, "graphs that are looked at before the best so far is taken", low=1, high=10**12
+    )
     layouts: int = knob(3, "candidate layouts of an operator at a cut", low=1, high=1000)
 
     judge: str = knob(SIMULATOR, "what says which plan is best: a simulated step, or costs", choices=JUDGES)
@@ -67,12 +70,10 @@ class Unity(ParallelPolicy):
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         costs = OperatorCosts(estimate, batch, partial_sums=True, most=MOST_AXES)
         pricing = Pricing(costs)
+        budget = Budget(self.evaluations, estimate.progress, "graphs")
         shares = EXPOSED if self.judge == SIMULATOR else EXPOSED[:1]
         found = {
-            f"{exposed:.0%} of t_S": self._searched(
-                costs, pricing, exposed, part(estimate.progress, n / len(shares), (n + 1) / len(shares))
-            )
-            for n, exposed in enumerate(shares)
+            f"{exposed:.0%} of t_S": self._searched(costs, pricing, exposed, budget) for exposed in shares
         }
         if replicated := costs.data_parallel():
             seconds = pricing.tables.total(replicated)
@@ -83,18 +84,19 @@ class Unity(ParallelPolicy):
         best, simulated = taken(self.judge, estimate, plans, sums)
         notes = _notes(costs, pricing.tables, found[best], placements[best])
         told = {"taken": best, "simulated_steps": simulated}
-        return replace(plans[best], notes={**plans[best].notes, **notes, **told})
+        return replace(
+            plans[best], notes={**plans[best].notes, **notes, **told, **budget.caveat("evaluations")}
+        )
 
-    def _searched(self, costs: OperatorCosts, pricing: Pricing, exposed: float, progress: Progress) -> Found:
+    def _searched(self, costs: OperatorCosts, pricing: Pricing, exposed: float, budget: Budget) -> Found:
         """The best graph that was found, among what fits if anything does."""
         limits = Limits(self.alpha, self.budget, self.threshold, self.layouts)
-        far = {edge: costs.transfer_from_afar(*edge) for edge in pricing.tables.edges}
+        far = {edge: costs.transfer_from_afar(*edge) for edge in costs.reported(pricing.tables.edges)}
         return pricing.solved(
-            lambda tables: joint_search(
-                _space(costs, tables, far), limits, lambda share: progress(share, "pieces searched")
-            ),
+            lambda tables: joint_search(_space(costs, tables, far), limits, budget),
             lambda graph: pricing.needed([p.degrees for p in _placements(costs, graph)], graph.firsts),
             exposed,
+            lambda: budget.take(0),
         )
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from experiments.core.budget import Budget
 from experiments.parallel.planning.operators.operator_costs import CostTables
 from experiments.parallel.policies.unity.placement import Branch, Placed, placed
 from experiments.workloads.step import Floats
@@ -79,8 +81,9 @@ def cuts(space: Space) -> list[int]:
     return [number for number, passed in enumerate(reach) if passed <= number]
 
 
-def joint_search(space: Space, limits: Limits, progress: Callable[[float], None]) -> Found:
-    """The best graph that was found, put together from its pieces."""
+def joint_search(space: Space, limits: Limits, budget: Budget | None = None) -> Found:
+    """The best graph that was found, put together from its pieces; graphs that are looked at are taken from ``budget``."""
+    budget = budget or Budget(sys.maxsize)
     ends = _ends(cuts(space), limits.threshold)
     layouts = {end: _layouts(space, end, limits.layouts) for end in ends}
     result = Found(math.inf, [], [])
@@ -89,7 +92,7 @@ def joint_search(space: Space, limits: Limits, progress: Callable[[float], None]
         layout: (float(space.tables.nodes[first][layout]), [layout], [0]) for layout in layouts[first]
     }
     for number, (begin, end) in enumerate(itertools.pairwise(ends)):
-        piece = Piece(space, begin, end)
+        piece = Piece(space, begin, end, budget)
         after: dict[int, tuple[float, list[int], list[int]]] = {}
         for before, layout in itertools.product(layouts[begin], layouts[end]):
             seconds, inside, firsts = piece.searched(before, layout, limits, result)
@@ -97,7 +100,6 @@ def joint_search(space: Space, limits: Limits, progress: Callable[[float], None]
             if layout not in after or seconds < after[layout][0]:
                 after[layout] = (seconds, [*best[before][1], *inside, layout], [*best[before][2], *firsts, 0])
         best, result.pieces = after, number + 1
-        progress((number + 1) / max(1, len(ends) - 1))
     result.seconds, result.choices, result.firsts = min(best.values(), key=lambda entry: entry[0])
     result.side_by_side = sum(first > 0 for first in result.firsts)
     return result
@@ -127,8 +129,8 @@ def _layouts(space: Space, number: int, most: int) -> list[int]:
 class Piece:
     """The operators between two cuts."""
 
-    def __init__(self, space: Space, begin: int, end: int) -> None:
-        self.space, self.begin, self.end = space, begin, end
+    def __init__(self, space: Space, begin: int, end: int, budget: Budget) -> None:
+        self.space, self.begin, self.end, self._budget = space, begin, end, budget
         self.inside = range(begin + 1, end)
         self.branches = self._branches()
         tables = space.tables
@@ -184,11 +186,12 @@ class Piece:
         least = self._placed(branches).seconds
         queue, seen = [(least, best, branches)], {best}
         for _ in range(budget):
-            if not queue or queue[0][0] > limits.alpha * least:
+            if not queue or queue[0][0] > limits.alpha * least or not self._budget.take(0):
                 break
             _, graph, branches = heapq.heappop(queue)
             result.popped += 1
             for following, changed in self._substituted(run, graph, branches, fixed, seen):
+                self._budget.spend(1)
                 seconds = self._placed(changed).seconds
                 if seconds < limits.alpha * least:
                     heapq.heappush(queue, (seconds, following, changed))

@@ -95,7 +95,7 @@ class TimedTasks:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        greeting: Callable[[int], Mapping[str, Any]],
+        greeting: Callable[[int], Mapping[str, Any] | str],
     ) -> None:
         self._child = Child(command, environment)
         self._greeting = greeting

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from experiments.compilation.interface import INPUT, OP, OUTPUT, Graph, Node, Ref

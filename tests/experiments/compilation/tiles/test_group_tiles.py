@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from benchmarks.oracles.examples import EXAMPLES
 from benchmarks.oracles.partitions import partitions
+from experiments.compilation.interface.architecture import Architecture, architecture
+from experiments.compilation.interface.expressions import Expression
+from experiments.compilation.interface.tile_graph import TileGraph, TileNode, independent
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.architecture import Architecture, architecture
 from experiments.compilation.planning.tiles.best_fit import ALIGNMENT, BestFit
-from experiments.compilation.planning.tiles.expression import Expression
 from experiments.compilation.planning.tiles.group_tile import (
     evaluate,
     footprint,
@@ -29,7 +30,6 @@ from experiments.compilation.planning.tiles.propagation import (
     propagate,
     spatial_of,
 )
-from experiments.compilation.planning.tiles.tile_graph import TileGraph, TileNode, independent
 from experiments.core.errors import BadInput
 from experiments.hardware.specs import resolve
 

@@ -15,8 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.compilation.interface.expressions import Access, Expression
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.expression import Access, Expression
 from experiments.compilation.planning.tiles.traffic import coalesced, contiguous
 
 pytestmark = pytest.mark.torch

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.oracles.examples import EXAMPLES
 from benchmarks.oracles.partitions import partitions
-from experiments.compilation.interface.architecture import Architecture, architecture
+from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.interface.tile_graph import TileGraph, TileNode, independent
 from experiments.compilation.planning.tiles import operators
@@ -33,20 +33,18 @@ from experiments.compilation.planning.tiles.propagation import (
 from experiments.core.errors import BadInput
 from experiments.hardware.specs import resolve
 
-V100 = architecture(resolve("v100").device)
+V100 = Architecture(resolve("v100").device)
 #: Transactions of 8 elements read and 8 written; two units of two blocks; 1,024 bytes of shared memory.
-SMALL = Architecture(
-    V100.device,
-    replace(
-        V100.units,
-        count=2,
-        partitions=4,
-        read_transaction_bytes=32,
-        write_transaction_bytes=32,
-        shared_bytes=2048,
-        shared_bytes_per_block=1024,
-    ),
+UNITS = replace(
+    V100.units,
+    count=2,
+    partitions=4,
+    read_transaction_bytes=32,
+    write_transaction_bytes=32,
+    shared_bytes=2048,
+    shared_bytes_per_block=1024,
 )
+SMALL = Architecture(replace(V100.device, units=UNITS))
 
 
 def graph(*rows: tuple[str, Expression, tuple[str, ...]], kept: str = "") -> TileGraph:
@@ -254,7 +252,7 @@ def test_operators_of_a_list_read_nothing_of_each_other() -> None:
 
 def test_a_device_without_units_has_no_tiles() -> None:
     with pytest.raises(BadInput, match="has no sheet of units"):
-        architecture(replace(V100.device, units=None))
+        Architecture(replace(V100.device, units=None)).units
 
 
 def test_all_divisions_of_a_few_operators() -> None:

@@ -1,4 +1,4 @@
-"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture, advise, calibrate,
+"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture, calibrate,
 communication, rules."""
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import os
 import sys
 
 from experiments.commands import (
-    advise,
     calibrate,
     catalogue,
     claims,
@@ -25,7 +24,7 @@ from experiments.core.errors import LabError
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     verbs = top.add_subparsers(required=True, metavar="COMMAND")
-    for module in (run, catalogue, claims, inspect, model, suite, advise, calibrate, communication, rules):
+    for module in (run, catalogue, claims, inspect, model, suite, calibrate, communication, rules):
         module.add(verbs)
     return top
 

@@ -133,6 +133,8 @@ def test_inspect_says_what_a_file_is(jobs: Path, capsys: pytest.CaptureFixture[s
     assert main(["inspect", str(jobs)]) == 0
 
 
-def test_the_advisor_says_that_it_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["advise", "zoo:mlp", "--hardware", "a100-40g"]) == 3
-    assert "not built yet" in capsys.readouterr().err
+def test_what_is_not_built_is_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["advise", "zoo:mlp", "--hardware", "a100-40g"])
+    assert exit.value.code == 2
+    assert "invalid choice: 'advise'" in capsys.readouterr().err

@@ -251,8 +251,9 @@ def test_operators_of_a_list_read_nothing_of_each_other() -> None:
 
 
 def test_a_device_without_units_has_no_tiles() -> None:
+    plain = Architecture(replace(V100.device, units=None))
     with pytest.raises(BadInput, match="has no sheet of units"):
-        Architecture(replace(V100.device, units=None)).units
+        evaluate(group_of(layer(), ALL), (4, 4), ((4,), (), ()), plain)
 
 
 def test_all_divisions_of_a_few_operators() -> None:

@@ -49,7 +49,11 @@ class BrokenModule:
 
 
 def load_module(family: str, part: str) -> ModuleType:
-    """The module ``experiments.<family>.<part>``, for parts that must not be imported before they are needed."""
+    """Return the module ``experiments.<family>.<part>``, for parts that must not be imported before they are needed.
+
+    What is imported by string no import contract sees: each call stands in ``test_imports_by_string`` with its reason,
+    and goes down the layers. What a lower layer needs of a higher one is passed in as an argument.
+    """
     return importlib.import_module(f"experiments.{family}.{part}")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from experiments.core import registry
 from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress
 from experiments.validate.cells import UNSUPPORTED, Cell, compared
@@ -56,7 +56,7 @@ def cells(progress: Progress) -> Iterator[Cell]:
 def _matmul_cell(size: int, dtype: str) -> Cell:
     clock = time.perf_counter()
     model, title = f"matmul {size} {dtype}", "triton: beside cuBLAS"
-    rates = importlib.import_module("experiments.compilation.live.matmul_rate")
+    rates = registry.load_module("compilation", "live.matmul_rate")
     try:
         rate = rates.beside_cublas(size, dtype)
     except Infeasible as error:

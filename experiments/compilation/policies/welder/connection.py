@@ -107,7 +107,7 @@ class Welding:
         chosen = local if in_registers else found
         if chosen is None:
             return None
-        apart = sum(self.single(name).seconds for name in names)
+        apart = sum(self.single(node.name).seconds for node in group.nodes)
         return Kernel(group, chosen[0], chosen[1], apart, in_registers)
 
     def _both(self, name: str, names: frozenset[str]) -> bool:

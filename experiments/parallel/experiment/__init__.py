@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from experiments.core.errors import ImpossiblePlan
+from experiments.core.budget import ENDED_AT
+from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
@@ -40,6 +41,10 @@ def _carried_out(spec: RunSpec, placed: Placed, progress: Progress) -> Result:
         refuse_impossible(plan, estimate)
     except IMPOSSIBLE as error:
         return rejected(error.violations, plan)
+    except Infeasible as error:
+        ended_at = plan.notes.get(ENDED_AT)
+        reason = f"{error}; {ended_at}" if ended_at else str(error)
+        return Result(status="infeasible", reason=reason)
     return measured(spec, plan, placed.loaded, estimate, progress)
 
 

@@ -49,7 +49,7 @@ class FlexFlow(ParallelPolicy):
     budget: int = knob(400, "proposals of each chain", low=1, high=1_000_000)
     alpha: float = knob(1.2, "acceptance: exp(-alpha x worse)", low=0.0, high=1e9, unit="1/ms")
     starts: str = knob("both", "where chains begin", choices=("data_parallel", "random", "both"))
-    tasks: int = knob(50_000_000, "tasks whose times are computed, by all chains", low=1, high=10**15)
+    tasks: int = knob(20_000_000, "tasks whose times are computed, by all chains", low=1, high=10**15)
     copies: bool = knob(False, "a proposal may copy a configuration along edges (released option)")
     dimensions: str = knob(
         "soap", "what may be divided: all four, or samples and devices", choices=("soap", "so")

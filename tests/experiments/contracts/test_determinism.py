@@ -1,0 +1,146 @@
+"""The same spec twice gives the same bytes but for the provenance, whatever the clocks say meanwhile."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.core import jsonio, registry
+from experiments.core.errors import BadInput
+from experiments.core.policy import Policy
+from experiments.core.spec import load_spec
+from experiments.run import run
+
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+CLOCKS = ("monotonic", "perf_counter", "process_time", "thread_time", "time")
+#: Modules that a simulated run may load and that read a clock, and what for.
+MAY_READ_A_CLOCK = {
+    "run.py": "provenance: when a run began and how long it took",
+    "core/progress.py": "how often progress is written",
+    "compilation/simulator/tiles.py": "provenance: what constructing kernels took",
+    "compilation/planning/tuning/session.py": "the budget of a measured run; a replay has none",
+}
+#: Parts whose runs are measured, or that measure runs.
+MEASURING = ("live", "profiling", "validate")
+
+TRAIN = {"batch": 8, "optimizer": "adamw"}
+POOR = {"device": "v100-16g", "overrides": {"memory_bytes": 60e6}, "remote": "optane-pmem"}
+RICH = {"device": "v100-16g", "remote": "optane-pmem"}
+TWO_NODES = {"cluster": {"nodes": 2, "devices_per_node": 4, "device": "v100-16g", "network": "ib-100g"}}
+REQUESTS = "arrival,prompt,output\n0,100,20\n0.1,50,10\n0.2,10,5\n"
+JOBS = "job,submit,gpus,service\n0,0,1,75\n1,5,2,79\n2,6,1,10\n"
+OPERATORS = "M1 matmul m=128 n=1000 k=64\n"
+
+
+def log_line(tile: int) -> str:
+    """One record of a tuning log: so many rows to a tile, in as many milliseconds."""
+    config = {"index": 0, "entity": [["tile", "sp", [-1, tile]], ["unroll", "ot", 0]]}
+    given = ["llvm", "dense", [["TENSOR", [8, 4], "float32"], ["TENSOR", [2, 4], "float32"]], {}]
+    return json.dumps(
+        {"input": given, "config": config, "result": [[1e-3 * tile], 0, 1.0, 0.0], "version": 0.2}
+    )
+
+
+def files(folder: Path) -> dict[str, str]:
+    """By what they hold the files that workloads are read from."""
+    texts = {
+        "requests.csv": REQUESTS,
+        "jobs.csv": JOBS,
+        "operators.txt": OPERATORS,
+        "log.json": "\n".join(log_line(tile) for tile in (1, 2, 4)),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return {name.partition(".")[0]: str(folder / name) for name in texts}
+
+
+def workloads(family: str, folder: Path) -> list[dict[str, Any]]:
+    """The smallest runs of a family, one of which is for every policy of it."""
+    held = files(folder)
+    tiny = {"source": "zoo:gpt2-tiny", "options": TRAIN}
+    convolutions = {"source": "zoo:resnet18", "options": {"batch": 4, "image": 64, "optimizer": "momentum"}}
+    experts = {"source": "zoo:moe", "options": {"batch": 16, "sequence": 64}}
+    tables = {"source": "zoo:dlrm", "options": {"batch": 1024}}
+    found: dict[str, list[tuple[dict[str, Any], Any]]] = {
+        "memory": [(tiny, POOR), (convolutions, POOR), (tiny, RICH), (convolutions, RICH)],
+        "parallel": [(tiny, TWO_NODES), (experts, TWO_NODES), (tables, TWO_NODES)],
+        "compilation": [
+            ({"source": "zoo:mlp", "options": {"batch": 4}}, "v100-16g"),
+            ({"source": held["operators"]}, "v100-16g"),
+            ({"source": held["log"]}, "v100-16g"),
+        ],
+        "cluster": [({"source": held["jobs"]}, TWO_NODES)],
+        "serving": [({"source": held["requests"], "options": {"model": "llama2-7b"}}, "a100-80g")],
+    }
+    return [{"workload": workload, "hardware": hardware} for workload, hardware in found[family]]
+
+
+def leaping_clock() -> Iterator[float]:
+    """An hour passes between two looks."""
+    return itertools.count(1e6, 3600.0)
+
+
+def answer(spec: dict[str, Any]) -> dict[str, Any]:
+    """The outcome of a run without what may differ from run to run."""
+    outcome = run(load_spec(spec)).to_json()
+    del outcome["provenance"]
+    return outcome
+
+
+SIMULATED = [policy for policy in registry.all_policies() if "simulated" in policy.modes]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("policy", SIMULATED, ids=lambda policy: f"{policy.family}/{policy.name}")
+def test_the_same_spec_gives_the_same_bytes_whatever_the_clocks_say(
+    policy: type[Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    own = {"family": policy.family, "policy": policy.name, "knobs": getattr(policy, "quick", {})}
+    for given in workloads(policy.family, tmp_path):
+        spec = {**own, **given}
+        try:
+            first = answer(spec)
+        except BadInput:
+            continue
+        if first["status"] != "ok":
+            continue
+        with monkeypatch.context() as patched:
+            for clock in CLOCKS:
+                patched.setattr(time, clock, leaping_clock().__next__)
+            second = answer(spec)
+        assert jsonio.canonical(second) == jsonio.canonical(first)
+        return
+    pytest.fail("no workload of its family is for it: add the smallest one that is")
+
+
+def test_only_modules_that_say_why_read_a_clock() -> None:
+    found = {
+        str(path.relative_to(EXPERIMENTS))
+        for path in EXPERIMENTS.rglob("*.py")
+        if not set(path.relative_to(EXPERIMENTS).parts) & set(MEASURING) and "time" in imports_of(path)
+    }
+    assert found == set(MAY_READ_A_CLOCK)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Names of the modules that a file imports."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+
+
+def test_no_solver_is_given_a_time_limit() -> None:
+    limited = [
+        str(path.relative_to(EXPERIMENTS))
+        for path in EXPERIMENTS.rglob("*.py")
+        if "live" not in path.parts and '"time_limit"' in path.read_text()
+    ]
+    assert limited == []

@@ -10,7 +10,10 @@ PEAK_AT, PEAK = 77_777, 1024.0
 
 
 def long_step() -> dict[str, Any]:
-    """Every op lasts 1 s, a channel is busy in every tenth; bytes go from 600 to 699 again and again, with one peak of 1,024."""
+    """Every op lasts 1 s, and a channel is busy in every tenth.
+
+    Bytes go from 600 to 699 again and again, with one peak of 1,024; the queue goes as they do.
+    """
     times = [OPS * i / INSTANTS for i in range(INSTANTS)]
     bytes_ = [float(600 + i % 100) for i in range(INSTANTS)]
     bytes_[PEAK_AT] = PEAK
@@ -23,6 +26,7 @@ def long_step() -> dict[str, Any]:
             "device_bytes.activation": curve,
             "capacity": {"unit": "bytes", "x": [0.0, OPS], "y": [1100, 1100]},
             "channel.out": channel,
+            "queue": {**curve, "unit": "jobs"},
         },
         "plan": {"moves": []},
         "provenance": {

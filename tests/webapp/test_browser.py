@@ -229,7 +229,7 @@ def fonts_of(page: Page, selector: str) -> set[str]:
 
 
 def test_the_figure_of_a_long_step_is_drawn_whole_and_in_detail_when_zoomed(red: Cast, address: str) -> None:
-    """10,000 ops and 100,000 instants, of which a screen has room for a few thousand; the one peak is among them."""
+    """Of 10,000 ops and 100,000 instants a screen has room for a few thousand; the one peak is among them."""
     run = experiment_with(red.project, ready(red.project), succeeded=1).runs.get()
     RunDocument.objects.create(run=run, outcome=long_step())
     with browser_page() as page:
@@ -247,6 +247,9 @@ def test_the_figure_of_a_long_step_is_drawn_whole_and_in_detail_when_zoomed(red:
         }
         assert ink(page, figure) > 0.3
         assert highest_of(page, "all") == 1.0  # KiB
+        plot = page.locator("figure.plot", has_text="queue")
+        plot.get_by_text("zoom in for more").wait_for()
+        assert ink(page, plot.locator(".plot-container")) > 0.1
         note = page.locator(".memory .how-many")
         some, of = (int(word.replace(",", "")) for word in re.findall(r"[\d,]{4,}", note.inner_text()))
         assert some < of / 4 and of > 100_000
@@ -259,7 +262,8 @@ def test_the_figure_of_a_long_step_is_drawn_whole_and_in_detail_when_zoomed(red:
 def drawn_lines(page: Page) -> set[str]:
     """Names of the traces of the memory figure that have a line to be seen."""
     script = """figure => [...figure.querySelectorAll(".scatterlayer .trace")]
-        .filter((trace) => [...trace.querySelectorAll("path.js-line")].reduce((sum, path) => sum + path.getTotalLength(), 0) > 10)
+        .filter((trace) => [...trace.querySelectorAll("path.js-line")]
+            .reduce((sum, path) => sum + path.getTotalLength(), 0) > 10)
         .map((trace) => trace.__data__[0].trace.name)"""
     return set(page.locator("#memory-figure").evaluate(script))
 
@@ -280,7 +284,7 @@ def ink(page: Page, place: Locator) -> float:
 
 
 def points_of(page: Page, name: str) -> list[list[float]]:
-    script = "(figure, name) => { const one = figure.data.find((trace) => trace.name === name); return [one.x, one.y]; }"
+    script = "(figure, name) => (({ x, y }) => [x, y])(figure.data.find((trace) => trace.name === name))"
     return page.locator("#memory-figure").evaluate(script, name)  # type: ignore[no-any-return]
 
 

@@ -1,6 +1,7 @@
 """The figure of a simulated memory step: bytes by kind, what is away when, and what every lane did, on one time axis.
 
-The JSON is what ``memory.js`` draws; ``thinning.js`` leaves out what cannot be seen. What is not sent is said.
+The JSON is what ``memory.js`` draws; ``thinning.js`` leaves out what cannot be seen, and what is not sent is
+counted.
 """
 
 from __future__ import annotations

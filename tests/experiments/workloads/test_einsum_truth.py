@@ -1,7 +1,7 @@
 """Loops mean what they say: an op computed in parts, by numpy and torch, is the op computed whole.
 
-Each dimension that an operator calls divisible is cut in two. Every operand is cut where it is walked by it; the
-parts of the result must then stand side by side (an output dimension) or add up (a contracted one).
+Each dimension that an operator calls divisible is cut in two. Every operand is cut where it is walked by it;
+the parts of the result must then stand side by side (an output dimension) or add up (a contracted one).
 """
 
 from __future__ import annotations

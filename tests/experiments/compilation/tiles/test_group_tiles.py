@@ -201,7 +201,7 @@ def test_shared_memory_holds_operands_of_a_step_and_results_until_they_are_read(
     """8 x 8 results, four terms a step: 2 x 32 operands (256 B), gone before the product's 64 results (256
     B) come.
 
-    The bias makes its own results while the product's are there (512 B); in registers none of both is needed."""
+    The bias is element-wise: nobody asks for its results in shared memory at once with its operands."""
     group = group_of(layer(), ALL)
     tiles = propagate(group, (8, 8))
     assert tiles is not None

@@ -106,7 +106,7 @@ def print_policies(name: str, step: Step, machine: Machine) -> None:
         print_row(name, policy_name, step, plan, machine, time.process_time() - started, bound)
         if policy_name == "swap_all":
             for pool in pools(step):
-                pooled = replace(plan, pool=pool)
+                pooled = replace(plan, space=pool)
                 wide = replace(machine, capacity=2**46)
                 print_row(name, f"swap_all, {pool.kind}", step, pooled, wide, 0.0, bound)
 

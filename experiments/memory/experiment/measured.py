@@ -17,6 +17,7 @@ from experiments.memory.interface import (
     MemoryPlan,
     MemoryPolicy,
     Offload,
+    Pool,
     ReactiveMemoryPolicy,
     violations,
 )
@@ -88,10 +89,16 @@ def measured_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Pro
             },
             "copy_rates": {way: vars(getattr(machine, way)) for way in ("out", "back")},
             "timing": step.timing,
-            **({"addresses": f"torch's own; {plan.pool.kind} in the simulator"} if plan.pool else {}),
+            **addresses(plan),
             **compression(plan, step, seen.ratios),
         },
     )
+
+
+def addresses(plan: MemoryPlan) -> dict[str, str]:
+    """Return whose addresses were used, where the plan asks for a pool."""
+    pool = plan.space
+    return {"addresses": f"torch's own; {pool.kind} in the simulator"} if isinstance(pool, Pool) else {}
 
 
 def compression(plan: MemoryPlan, step: Step, ratios: Mapping[int, float]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Where policies, simulator and live runner of the memory family meet."""
 
-from experiments.memory.interface.artifact import Artifact
 from experiments.memory.interface.check import violations
 from experiments.memory.interface.machine import DeviceView, Estimate, Machine, Rate, machine_of
 from experiments.memory.interface.plan import (
@@ -28,19 +27,34 @@ from experiments.memory.interface.policy import (
     SharedLinkPolicy,
     SharedPlans,
 )
+from experiments.memory.interface.release import PagingRelease, Release, TwoEndedRelease, WaitingRelease
 from experiments.memory.interface.rerun import Lineage
-from experiments.memory.interface.space import Paging, Pool
+from experiments.memory.interface.space import (
+    CACHED_STORAGE,
+    CorrelationPaging,
+    Counted,
+    DemandPaging,
+    LinePaging,
+    Paging,
+    Pool,
+    ReadAheadPaging,
+    Space,
+)
 
 __all__ = [
+    "CACHED_STORAGE",
     "Algorithm",
-    "Artifact",
     "Compress",
+    "CorrelationPaging",
+    "Counted",
     "Decompress",
+    "DemandPaging",
     "DeviceView",
     "Drop",
     "Estimate",
     "Eviction",
     "InPlace",
+    "LinePaging",
     "Lineage",
     "Log",
     "Machine",
@@ -50,16 +64,22 @@ __all__ = [
     "Offload",
     "OnHost",
     "Paging",
+    "PagingRelease",
     "Place",
     "Pool",
     "Prefetch",
     "Rate",
     "ReactiveMemoryPolicy",
+    "ReadAheadPaging",
     "Recompute",
+    "Release",
     "Resident",
     "SharedLinkPolicy",
     "SharedPlans",
+    "Space",
+    "TwoEndedRelease",
     "Wait",
+    "WaitingRelease",
     "load_plan",
     "machine_of",
     "violations",

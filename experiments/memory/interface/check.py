@@ -15,7 +15,9 @@ from experiments.core.errors import BadInput
 from experiments.memory.interface import plan as moves
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.plan import DEVICE, TIERS, InPlace, MemoryPlan, Move, OnHost
+from experiments.memory.interface.release import Release
 from experiments.memory.interface.rerun import Lineage
+from experiments.memory.interface.space import Paging, Pool
 from experiments.memory.interface.space_check import hint_faults, paging_faults, pool_faults
 from experiments.memory.interface.tier_bytes import BYTE_ADDRESSABLE, TierBytes
 from experiments.memory.interface.transform import transformed
@@ -31,15 +33,15 @@ UNBORN, GONE, DEAD, ENCODED = "not yet produced", "dropped", "dead", "compressed
 
 def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
     """Every reason why ``plan`` cannot be carried out on ``step``, at most ``MOST``, in step order."""
-    if plan.artifact is not None:
+    if isinstance(plan.space, Release):
         return hint_faults(plan, step)[:MOST]
     try:
         step = transformed(step, plan)
     except BadInput as error:
         return [str(error)]
-    if plan.paging is not None:
-        return paging_faults(plan, step)[:MOST]
-    faults = pool_faults(plan.pool, step) if plan.pool else []
+    if isinstance(plan.space, Paging):
+        return paging_faults(plan.space, plan.moves, step)[:MOST]
+    faults = pool_faults(plan.space, step) if isinstance(plan.space, Pool) else []
     return [*faults, *_Walk(plan, step, machine).run()][:MOST]
 
 

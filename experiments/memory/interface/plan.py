@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from experiments.core.errors import BadInput
-from experiments.memory.interface.artifact import Artifact
-from experiments.memory.interface.space import Paging, Pool
+from experiments.memory.interface.record import frozen, load_record
+from experiments.memory.interface.space import Counted, Space
+from experiments.memory.interface.space_json import FORMER, load_space, space_json
 
-T = TypeVar("T")
 DEVICE = "device"
 #: Where a tensor's content can lie beside the device: host memory, storage (SSD), or byte-addressable memory beyond
 #: the host's (persistent memory, CXL).
@@ -210,9 +210,8 @@ class MemoryPlan:
     ``splits`` > 1 cuts the batch into that many micro-batches and ``order`` (a permutation of the ops, empty: as
     they are) reorders the result; each of ``overlays`` lets a new tensor take over the memory of one that dies when
     it is made: (new, old). Ops and tensors of the moves are those of the step so transformed, see
-    ``transform.transformed``. ``pool`` says how device addresses are given out (``None``: bytes are only counted),
-    ``paging`` turns the device into a cache of pages. With ``artifact`` the plan is carried out by a published artifact's
-    rules instead of the simulator's own.
+    ``transform.transformed``. ``space`` says how the device's memory is managed: bytes counted, addresses from a pool,
+    a cache of pages, or the rules of a published release instead of the simulator's own.
     """
 
     moves: tuple[Move, ...] = ()
@@ -221,9 +220,7 @@ class MemoryPlan:
     splits: int = 1
     order: tuple[int, ...] = ()
     overlays: tuple[tuple[int, int], ...] = ()
-    pool: Pool | None = None
-    paging: Paging | None = None
-    artifact: Artifact | None = None
+    space: Space = field(default_factory=Counted)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "moves", tuple(sorted(self.moves, key=lambda move: move.at)))
@@ -241,28 +238,24 @@ class MemoryPlan:
             data["order"] = list(self.order)
         if self.overlays:
             data["overlays"] = [list(pair) for pair in self.overlays]
-        for name, model in (("pool", self.pool), ("paging", self.paging), ("artifact", self.artifact)):
-            if model is not None:
-                data[name] = dataclasses.asdict(model)
+        if self.space != Counted():
+            data["space"] = space_json(self.space)
         return data
 
 
 def load_plan(data: Mapping[str, Any]) -> MemoryPlan:
-    """The plan that ``to_json`` wrote; ``BadInput`` names the move and the field."""
+    """Return the plan that ``to_json`` wrote, now or before; ``BadInput`` names the move and the field."""
     known = [f.name for f in dataclasses.fields(MemoryPlan)]
-    unknown = set(data) - set(known)
+    unknown = set(data) - {*known, *FORMER}
     if unknown:
         raise BadInput(f"unknown field {sorted(unknown)[0]!r}", "plan", ", ".join(known))
     moves = tuple(_load_move(row, f"plan.moves[{i}]") for i, row in enumerate(data.get("moves", ())))
     values = {name: data[name] for name in ("reactive", "notes", "splits") if name in data}
-    pool, paging, artifact = (data.get(name) for name in ("pool", "paging", "artifact"))
     return MemoryPlan(
         moves,
         order=tuple(data.get("order", ())),
-        overlays=_frozen(data.get("overlays", ())),
-        pool=None if pool is None else _load(Pool, pool, "plan.pool"),
-        paging=None if paging is None else _load(Paging, paging, "plan.paging"),
-        artifact=None if artifact is None else _load(Artifact, artifact, "plan.artifact"),
+        overlays=frozen(data.get("overlays", ())),
+        space=load_space(data),
         **values,
     )
 
@@ -272,17 +265,4 @@ def _load_move(row: Mapping[str, Any], where: str) -> Move:
     action = str(values.pop("action", None))
     if action not in MOVES:
         raise BadInput(f"unknown action {action!r}", where, "one of " + ", ".join(MOVES))
-    return _load(MOVES[action], values, where)
-
-
-def _load(kind: type[T], row: Mapping[str, Any], where: str) -> T:
-    """``kind`` from its JSON fields, lists as tuples."""
-    try:
-        return kind(**{name: _frozen(value) for name, value in row.items()})
-    except TypeError as error:
-        message = str(error).replace("__init__()", "")
-        raise BadInput(message, where, f"the fields of {kind.__name__}") from None
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(part) for part in value) if isinstance(value, list | tuple) else value
+    return load_record(MOVES[action], values, where)

@@ -1,13 +1,28 @@
-"""How a plan wants device memory to be managed: an allocator with addresses, or demand paging. Plain frozen data."""
+"""How a plan wants device memory to be managed: one of ``Counted``, ``Pool``, ``Paging``, ``Release``. Frozen data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.memory.interface.release import Release
 
 #: Allocators with addresses: ``first_fit`` and ``best_fit`` over one range; ``two_ended``: first fit, tensors named in
 #: ``high`` from the top, all others from the bottom; ``classes``: objects of fixed sizes; ``planned``: every address
 #: is decided ahead; ``caching``: a framework's, blocks kept in size bins and split (torch's rules).
 POOLS = ("first_fit", "best_fit", "two_ended", "classes", "planned", "caching")
+#: Storage whose blocks pass through a cache of host memory.
+CACHED_STORAGE = "cached_storage"
+#: What pages can lie on beside the device.
+BACKINGS = ("host", "storage", CACHED_STORAGE, "remote")
+EVICTIONS = ("lru", "fifo")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Bytes are counted against the capacity; nothing has an address."""
+
+    model: ClassVar[str] = "counted"
 
 
 @dataclass(frozen=True)
@@ -19,6 +34,7 @@ class Pool:
     (tensor, address) for ``planned``.
     """
 
+    model: ClassVar[str] = "pool"
     kind: str
     granularity: int = 512
     high: tuple[int, ...] = ()
@@ -27,33 +43,77 @@ class Pool:
     offsets: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Paging:
-    """The device is a cache of blocks over ``backing`` (a tier); an op touches all blocks of its tensors in order.
+    """The device is a cache of blocks over ``backing``; what is fetched besides a missing block, see the subclasses.
 
-    Up to ``coalesced`` missing blocks side by side are one fault: ``fault_latency`` seconds once, and their transfers.
-    ``eviction``: ``lru`` (by last use) or ``fifo`` (by arrival). ``read_ahead``: blocks fetched beyond a missing one in
-    address order, doubling from 1 to this on sequential faults. ``correlation``: kernels ahead whose blocks are
-    prefetched from what earlier steps did (0: none). ``discard_dead``: blocks without a live byte are dropped, not
-    written back. ``Prefetch`` moves are hints: the tensor's missing blocks are fetched beside compute.
-    ``cached_in_host``: storage's blocks pass through a cache of host memory. ``reuse``: addresses of dead tensors are
-    given to new ones, as a framework's allocator does. Blocks of ``preferred`` tensors leave last. Blocks in
-    motion are shrunk by ``ratio``. With ``line_bytes`` > 0 a fault asks for the lines of its block as well: they get
-    ``line_share`` of the channel, in order, and the op goes on as soon as the first is there. The last of ``iterations`` steps is reported.
+    An op touches all blocks of its tensors in order. ``Prefetch`` moves are hints: the tensor's missing blocks are
+    fetched beside compute.
+
+    ``fault_latency``  seconds, once for up to ``coalesced`` missing blocks side by side; their transfers come on top.
+    ``eviction``       ``lru`` (by last use) or ``fifo`` (by arrival).
+    ``discard_dead``   blocks without a live byte are dropped, not written back.
+    ``reuse``          addresses of dead tensors are given to new ones, as a framework's allocator does.
+    ``preferred``      tensors whose blocks leave last.
+    ``iterations``     steps in a row, of which the last is reported.
     """
 
+    model: ClassVar[str] = ""
     block_bytes: int = 2 << 20
     fault_latency: float = 45e-6
     coalesced: int = 1
     backing: str = "host"
     eviction: str = "lru"
-    read_ahead: int = 0
-    correlation: int = 0
     discard_dead: bool = False
-    cached_in_host: bool = False
     reuse: bool = True
     preferred: tuple[int, ...] = ()
-    ratio: float = 1.0
-    line_bytes: int = 0
-    line_share: float = 0.25
     iterations: int = 2
+
+    @property
+    def tier(self) -> str:
+        """Where blocks that leave end up."""
+        return "storage" if self.backing == CACHED_STORAGE else self.backing
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemandPaging(Paging):
+    """Blocks come when they are missing, and on hints."""
+
+    model: ClassVar[str] = "demand_paging"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadAheadPaging(Paging):
+    """A fault also fetches the blocks behind the missing one in address order, as a file is read ahead.
+
+    ``window``: the most of them; it doubles from 1 on sequential faults.
+    """
+
+    model: ClassVar[str] = "read_ahead_paging"
+    window: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelationPaging(Paging):
+    """Blocks of the next ``degree`` kernels are prefetched from what earlier steps touched."""
+
+    model: ClassVar[str] = "correlation_paging"
+    degree: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinePaging(Paging):
+    """A fault asks for the lines of its block as well, and the op goes on as soon as the first is there.
+
+    ``line_bytes``  size of a line; they come in order.
+    ``line_share``  the lines' share of the channel.
+    ``ratio``       how much smaller blocks are in motion.
+    """
+
+    model: ClassVar[str] = "line_paging"
+    line_bytes: int
+    line_share: float = 0.25
+    ratio: float = 1.0
+
+
+Space = Counted | Pool | Paging | Release

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from experiments.memory.interface.plan import Drop, MemoryPlan, Offload, Prefetch
-from experiments.memory.interface.space import POOLS, Pool
+from experiments.memory.interface.plan import Drop, MemoryPlan, Move, Offload, Prefetch
+from experiments.memory.interface.space import BACKINGS, EVICTIONS, POOLS, Paging, Pool
 from experiments.workloads.step import Step
 
 
-def paging_faults(plan: MemoryPlan, step: Step) -> list[str]:
-    """A paged device takes hints only: ``Prefetch`` of a tensor before an op."""
-    return [
+def paging_faults(paging: Paging, moves: Sequence[Move], step: Step) -> list[str]:
+    """Return complaints about ``paging`` and its hints: a paged device takes ``Prefetch`` of a tensor before an op."""
+    return [*_paging(paging, step)] + [
         f"{move.action} before op {move.at}: a paged device takes prefetches of tensors before ops only"
-        for move in plan.moves
+        for move in moves
         if not (
             isinstance(move, Prefetch)
             and 0 <= move.at < len(step.ops)
@@ -22,10 +22,24 @@ def paging_faults(plan: MemoryPlan, step: Step) -> list[str]:
     ]
 
 
+def _paging(paging: Paging, step: Step) -> Iterator[str]:
+    if paging.backing not in BACKINGS:
+        yield f"paging: backing {paging.backing!r} is none of {', '.join(BACKINGS)}"
+    if paging.eviction not in EVICTIONS:
+        yield f"paging: eviction {paging.eviction!r} is none of {', '.join(EVICTIONS)}"
+    counts = ("block_bytes", "coalesced", "iterations", "window", "degree", "line_bytes", "ratio")
+    yield from (f"paging: {name} {value}" for name in counts if (value := getattr(paging, name, 1)) < 1)
+    yield from (
+        f"paging: prefers tensor {tensor} of {len(step.tensors)}"
+        for tensor in paging.preferred
+        if not 0 <= tensor < len(step.tensors)
+    )
+
+
 def hint_faults(plan: MemoryPlan, step: Step) -> list[str]:
-    """An artifact takes moves as hints, which it ignores where they make no sense; they must name what there is."""
+    """A published release takes moves as hints, which it ignores where they make no sense; they must name what there is."""
     return [
-        f"{move.action} before op {move.at}: an artifact takes offloads, prefetches and drops of tensors"
+        f"{move.action} before op {move.at}: a release takes offloads, prefetches and drops of tensors"
         for move in plan.moves
         if not (
             isinstance(move, Offload | Prefetch | Drop)

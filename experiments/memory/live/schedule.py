@@ -11,7 +11,9 @@ from torch import fx
 from experiments.core.errors import BadInput
 from experiments.memory.interface import plan as moves
 from experiments.memory.interface.plan import MemoryPlan, Move
+from experiments.memory.interface.release import Release
 from experiments.memory.interface.rerun import Lineage
+from experiments.memory.interface.space import Paging
 from experiments.memory.live.ledger import TIERS
 from experiments.profiling.capture import Traced
 
@@ -46,8 +48,8 @@ def refuse(plan: MemoryPlan) -> None:
     """``BadInput`` names what torch cannot carry out here."""
     whole = (
         (plan.overlays, "overlays: kernels of torch cannot write over what they read"),
-        (plan.paging, "pages"),
-        (plan.artifact, "an artifact's rules"),
+        (isinstance(plan.space, Paging), "pages"),
+        (isinstance(plan.space, Release), "the rules of a published release"),
         (plan.reactive, "decisions while it runs"),
         (any(getattr(move, "late", False) for move in plan.moves), "updates one step late"),
     )

@@ -23,7 +23,7 @@ import numpy as np
 
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, Machine, MemoryPlan, MemoryPolicy, Pool
+from experiments.memory.interface import Counted, DeviceView, Machine, MemoryPlan, MemoryPolicy, Pool
 from experiments.memory.planning.location_moves import absent_ops, load_of, moves_of
 from experiments.memory.planning.locations import LocationProgram, Rules
 from experiments.memory.planning.milp import Solution
@@ -75,7 +75,7 @@ class AutoTM(MemoryPolicy):
                 "solutions": attempt,
                 "address_end": None if over is None else over.end,
             },
-            pool=None if self.allocator == "none" else Pool(self.allocator),
+            space=Counted() if self.allocator == "none" else Pool(self.allocator),
         )
 
     def _rules(self, machine: Machine) -> Rules:

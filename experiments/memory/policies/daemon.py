@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Paging
+from experiments.memory.interface import DemandPaging, DeviceView, LinePaging, MemoryPlan, MemoryPolicy
 from experiments.workloads.step import Step
 
 
@@ -43,8 +43,8 @@ class Daemon(MemoryPolicy):
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         backing = "remote" if device.machine.remote_bytes > 0 else "host"
         if self.movement == "block":
-            return MemoryPlan(paging=Paging(backing=backing))
-        paging = Paging(
+            return MemoryPlan(space=DemandPaging(backing=backing))
+        paging = LinePaging(
             backing=backing, ratio=self.ratio, line_bytes=self.line_bytes, line_share=self.line_share
         )
-        return MemoryPlan(paging=paging)
+        return MemoryPlan(space=paging)

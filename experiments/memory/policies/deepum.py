@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import Artifact, DeviceView, MemoryPlan, MemoryPolicy, Paging
+from experiments.memory.interface import (
+    CorrelationPaging,
+    DeviceView,
+    MemoryPlan,
+    MemoryPolicy,
+    PagingRelease,
+)
 from experiments.memory.planning.backing import backing_of
 from experiments.memory.planning.g10.artifact_rules import block_bytes
 from experiments.workloads.step import Step
@@ -35,15 +41,9 @@ class DeepUm(MemoryPolicy):
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if self.preset == "artifact":
-            return MemoryPlan(
-                artifact=Artifact("paging", lookahead=self.degree, block_bytes=block_bytes(step))
-            )
+            return MemoryPlan(space=PagingRelease(lookahead=self.degree, block_bytes=block_bytes(step)))
         backing = backing_of(step, device.machine)
-        paging = Paging(
-            coalesced=self.coalesced,
-            backing=backing,
-            cached_in_host=backing == "storage",
-            correlation=self.degree,
-            discard_dead=True,
+        paging = CorrelationPaging(
+            degree=self.degree, coalesced=self.coalesced, backing=backing, discard_dead=True
         )
-        return MemoryPlan(paging=paging)
+        return MemoryPlan(space=paging)

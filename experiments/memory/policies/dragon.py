@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Paging
+from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
+from experiments.memory.interface.space import CACHED_STORAGE, DemandPaging, Paging, ReadAheadPaging
 from experiments.workloads.step import Step
 
 
@@ -27,11 +28,10 @@ class Dragon(MemoryPolicy):
     host_cache: bool = knob(True, "keep what passes through host memory there, and write it back lazily")
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        paging = Paging(
-            backing="storage",
-            read_ahead=self.read_ahead,
-            coalesced=self.coalesced,
-            cached_in_host=self.host_cache,
-            reuse=False,
-        )
-        return MemoryPlan(paging=paging)
+        return MemoryPlan(space=self.paging())
+
+    def paging(self) -> Paging:
+        backing = CACHED_STORAGE if self.host_cache else "storage"
+        if not self.read_ahead:
+            return DemandPaging(backing=backing, coalesced=self.coalesced, reuse=False)
+        return ReadAheadPaging(window=self.read_ahead, backing=backing, coalesced=self.coalesced, reuse=False)

@@ -17,7 +17,16 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Move, Offload, Pool, Prefetch
+from experiments.memory.interface import (
+    Counted,
+    DeviceView,
+    MemoryPlan,
+    MemoryPolicy,
+    Move,
+    Offload,
+    Pool,
+    Prefetch,
+)
 from experiments.memory.interface.activations import CONV, last_forward_op, layer_type, saved_activations
 from experiments.workloads.step import Step
 
@@ -72,7 +81,7 @@ class Gtbm(MemoryPolicy):
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if device.estimate(MemoryPlan()).fits:
             return MemoryPlan(notes={"offloads": 0})
-        pool = Pool("two_ended", high=temporaries(step)) if self.pool else None
+        space = Pool("two_ended", high=temporaries(step)) if self.pool else Counted()
         heavy, floor = heavy_ops(step), last_forward_op(step) + 1
         moves: list[Move] = []
         for saved in saved_activations(step):
@@ -84,4 +93,4 @@ class Gtbm(MemoryPolicy):
             ):
                 moves.append(Offload(saved.last_forward + 1, saved.tensor, saved.last_forward))
                 moves.append(Prefetch(fetch, saved.tensor))
-        return MemoryPlan(tuple(moves), pool=pool, notes={"offloads": len(moves) // 2})
+        return MemoryPlan(tuple(moves), space=space, notes={"offloads": len(moves) // 2})

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Paging, Prefetch
+from experiments.memory.interface import DemandPaging, DeviceView, MemoryPlan, MemoryPolicy, Prefetch
 from experiments.workloads.step import KINDS, Step
 
 
@@ -43,6 +43,6 @@ class OcDnn(MemoryPolicy):
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if self.variant == "naive":
-            return MemoryPlan(paging=Paging())
+            return MemoryPlan(space=DemandPaging())
         parameters = np.nonzero(step.tensors.kind == KINDS.index("parameter"))[0].tolist()
-        return MemoryPlan(tuple(destinations(step)), paging=Paging(preferred=tuple(parameters)))
+        return MemoryPlan(tuple(destinations(step)), space=DemandPaging(preferred=tuple(parameters)))

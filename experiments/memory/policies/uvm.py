@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import Artifact, DeviceView, MemoryPlan, MemoryPolicy, Paging
+from experiments.memory.interface import DemandPaging, DeviceView, MemoryPlan, MemoryPolicy, PagingRelease
 from experiments.memory.planning.backing import backing_of
 from experiments.memory.planning.g10.artifact_rules import block_bytes
 from experiments.workloads.step import Step
@@ -33,7 +33,6 @@ class Uvm(MemoryPolicy):
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if self.preset == "artifact":
-            return MemoryPlan(artifact=Artifact("paging", keeps_dead=True, block_bytes=block_bytes(step)))
+            return MemoryPlan(space=PagingRelease(keeps_dead=True, block_bytes=block_bytes(step)))
         backing = backing_of(step, device.machine)
-        paging = Paging(coalesced=self.coalesced, backing=backing, cached_in_host=backing == "storage")
-        return MemoryPlan(paging=paging)
+        return MemoryPlan(space=DemandPaging(coalesced=self.coalesced, backing=backing))

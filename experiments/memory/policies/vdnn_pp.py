@@ -87,7 +87,7 @@ class VdnnPp(MemoryPolicy):
         if not self.pool:
             return MemoryPlan(moves, notes=notes)
         pool, sizes = best_pool(step, moves, device.capacity)
-        return MemoryPlan(moves, pool=pool, notes={**notes, "pool_bytes_by_order": sizes})
+        return MemoryPlan(moves, space=pool, notes={**notes, "pool_bytes_by_order": sizes})
 
 
 def best_pool(step: Step, moves: tuple[Move, ...], capacity: int) -> tuple[Pool, dict[str, int]]:

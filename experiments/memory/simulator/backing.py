@@ -5,30 +5,32 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface.space import Paging
+from experiments.memory.interface.space import CACHED_STORAGE, LinePaging, Paging
 from experiments.memory.simulator.blocks import Blocks
 from experiments.memory.simulator.channels import Channels
 from experiments.memory.simulator.prepared import Prepared
 
 
 class Backing:
-    """Copies of blocks on ``paging.backing``; persistent tensors begin there.
+    """Copies of blocks on the tier of ``paging``; persistent tensors begin there.
 
     Transfers are shrunk by ``ratio``; where lines share the channel with blocks, blocks take longer (``crowding``).
-    With ``cached_in_host`` what passes through the host stays there, least recently used first to go, and reaches
+    With cached storage what passes through the host stays there, least recently used first to go, and reaches
     storage only when it is pushed out (lazy writes).
     """
 
     def __init__(self, prepared: Prepared, paging: Paging, blocks: Blocks, channels: Channels) -> None:
         machine = prepared.machine
-        self.tier, self.blocks, self.channels = paging.backing, blocks, channels
+        self.tier, self.blocks, self.channels = paging.tier, blocks, channels
         rooms = {"host": machine.host_bytes, "storage": machine.storage_bytes, "remote": machine.remote_bytes}
         self.room = rooms[self.tier]
         self.stored: set[int] = set()
         self.stored_bytes = 0
-        self.ratio = paging.ratio
-        self.crowding = 1.0 / (1.0 - paging.line_share) if paging.line_bytes else 1.0
-        self.cache: OrderedDict[int, bool] | None = OrderedDict() if paging.cached_in_host else None
+        self.ratio, self.crowding = 1.0, 1.0
+        if isinstance(paging, LinePaging):
+            self.ratio, self.crowding = paging.ratio, 1.0 / (1.0 - paging.line_share)
+        cached = paging.backing == CACHED_STORAGE
+        self.cache: OrderedDict[int, bool] | None = OrderedDict() if cached else None
         self.cached_bytes, self.cache_room = 0, machine.host_bytes
         self.host_peak = 0
         for tensor in prepared.persistent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiments.core.errors import Infeasible
 from experiments.core.units import human
 from experiments.memory.interface.plan import MemoryPlan
+from experiments.memory.interface.space import Pool
 from experiments.memory.simulator.allocator import NOWHERE
 from experiments.memory.simulator.pools import allocator
 from experiments.memory.simulator.prepared import Prepared
@@ -22,7 +23,8 @@ class Device:
     def __init__(self, prepared: Prepared, plan: MemoryPlan) -> None:
         self.s, self.plan = prepared, plan
         self.capacity = prepared.machine.capacity
-        self.pool = allocator(plan.pool, self.capacity, prepared.sizes) if plan.pool else None
+        pool = plan.space
+        self.pool = allocator(pool, self.capacity, prepared.sizes) if isinstance(pool, Pool) else None
         self.at, self.now = -1, 0.0
         self.used, self.peak = 0, 0
         self.size = list(prepared.sizes)
@@ -63,10 +65,10 @@ class Device:
         return NOWHERE if self.used + self.size[tensor] <= self.capacity else None
 
     def no_hole(self, size: int) -> Infeasible:
-        assert self.pool is not None and self.plan.pool is not None
+        assert self.pool is not None and isinstance(self.plan.space, Pool)
         free, largest = self.pool.free, self.pool.largest
         exact = f"{size} bytes find no hole: {free} bytes are free, the largest hole has {largest}"
-        readable = f"{self.plan.pool.kind}, {human(size, 'bytes')} in {human(largest, 'bytes')}"
+        readable = f"{self.plan.space.kind}, {human(size, 'bytes')} in {human(largest, 'bytes')}"
         return Infeasible(f"{exact} ({readable})", self.place(), max(1, size - largest))
 
     def place(self) -> str:

@@ -18,6 +18,8 @@ from experiments.memory.interface.machine import Estimate, Machine, Split
 from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.interface.plan import MemoryPlan, Move
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
+from experiments.memory.interface.release import Release
+from experiments.memory.interface.space import Paging
 from experiments.memory.interface.transform import changes_step, transformed
 from experiments.memory.simulator import artifact
 from experiments.memory.simulator.allocator import NOWHERE
@@ -30,6 +32,8 @@ from experiments.memory.simulator.report import Simulation, until
 from experiments.memory.simulator.space import Process
 from experiments.workloads.step import Step
 
+#: Spaces under which a step is repeated by itself.
+REPEATING = (Paging, Release)
 #: Steps that are simulated in a row to see a steady one.
 ITERATIONS = 4
 
@@ -54,16 +58,14 @@ class Simulator:
         one is reported, from end to end, and holds the first. A paged device repeats the step by itself.
         """
         prepared = self._transformed(plan)
-        if iterations > 1 and (plan.artifact or plan.paging):
+        if iterations > 1 and isinstance(plan.space, REPEATING):
             raise BadInput(
                 f"{iterations} iterations of a plan that repeats its step by itself", "simulation", "1"
             )
-        if plan.pool and (plan.artifact or plan.paging):
-            raise BadInput("asks for a pool beside pages or an artifact's own memory", "plan", "one of them")
-        if plan.artifact is not None:
-            return artifact.carry_out(prepared.step, prepared.machine, plan, plan.artifact)
-        if plan.paging is not None:
-            return PagedRun(prepared, plan).run()
+        if isinstance(plan.space, Release):
+            return artifact.carry_out(prepared.step, prepared.machine, plan, plan.space)
+        if isinstance(plan.space, Paging):
+            return PagedRun(prepared, plan, plan.space).run()
         run = Run(prepared, plan, policy)
         deque(run.walk(iterations), maxlen=0)
         return run.report()
@@ -71,7 +73,7 @@ class Simulator:
     def steady(self, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None = None) -> Simulation:
         """One step of many: the single one where it leaves no copy under way, otherwise one that others precede."""
         once = self.run(plan, policy)
-        if not once.stalls["drain"] or plan.artifact or plan.paging:
+        if not once.stalls["drain"] or isinstance(plan.space, REPEATING):
             return once
         return self.run(plan, policy, ITERATIONS)
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.plan import MemoryPlan
+from experiments.memory.interface.space import CorrelationPaging, LinePaging, Paging, ReadAheadPaging
 from experiments.memory.simulator.backing import Backing
 from experiments.memory.simulator.blocks import Blocks
 from experiments.memory.simulator.channels import Channels
@@ -33,17 +34,16 @@ class PagedRun:
     preferred here or expected next, which leaves last.
     """
 
-    def __init__(self, prepared: Prepared, plan: MemoryPlan) -> None:
-        assert plan.paging is not None
-        self.s, self.paging = prepared, plan.paging
+    def __init__(self, prepared: Prepared, plan: MemoryPlan, paging: Paging) -> None:
+        self.s, self.paging = prepared, paging
         self.capacity = prepared.machine.capacity
-        self.blocks = Blocks(prepared, plan.paging)
+        self.blocks = Blocks(prepared, paging)
         self.hints: dict[int, list[int]] = {}
         for move in plan.moves:
             self.hints.setdefault(move.at, []).append(getattr(move, "tensor", -1))
-        self.correlation = Correlation(plan.paging.correlation) if plan.paging.correlation else None
+        self.correlation = Correlation(paging.degree) if isinstance(paging, CorrelationPaging) else None
         self.channels = Channels(prepared.machine)
-        self.backing = Backing(prepared, plan.paging, self.blocks, self.channels)
+        self.backing = Backing(prepared, paging, self.blocks, self.channels)
         self.resident: OrderedDict[int, None] = OrderedDict()
         self.arrival: dict[int, float] = {}
         self.leaving: deque[tuple[float, int]] = deque()
@@ -52,7 +52,7 @@ class PagedRun:
         self.now, self.used, self.peak, self.at = 0.0, 0, 0, -1
         self.window, self.next_block = 1, -1
         self.lines: dict[int, float] = {}
-        self.preferred = {b for tensor in plan.paging.preferred for b in self.blocks.of(tensor)}
+        self.preferred = {b for tensor in paging.preferred for b in self.blocks.of(tensor)}
         self.spared = set(self.preferred)
         self._begin()
 
@@ -158,23 +158,25 @@ class PagedRun:
             self.faults += 1
         begin = self.now + (self.paging.fault_latency if held else 0.0)
         ready = self._bring(run, begin, held)
-        if held and self.paging.read_ahead:
-            self._read_ahead(first, run[-1], touched)
-        return self._wait(self._first_line(first, begin, ready) if held and self.paging.line_bytes else ready)
+        if held and isinstance(self.paging, ReadAheadPaging):
+            self._read_ahead(first, run[-1], touched, self.paging.window)
+        if held and isinstance(self.paging, LinePaging):
+            ready = self._first_line(first, begin, ready, self.paging)
+        return self._wait(ready)
 
-    def _first_line(self, block: int, begin: float, ready: float) -> float:
+    def _first_line(self, block: int, begin: float, ready: float, paging: LinePaging) -> float:
         """When the op can go on with the first line of ``block``; ``lines`` notes when the last one is there."""
-        rate = self.s.machine.back.bandwidth if self.paging.backing == "host" else self._tier_rate()
-        rate *= self.paging.line_share
+        rate = self.s.machine.back.bandwidth if paging.tier == "host" else self._tier_rate()
+        rate *= paging.line_share
         size = self.blocks.size[block]
         if rate <= 0:
             return ready
         self.lines[block] = begin + size / rate
-        return min(ready, begin + min(size, self.paging.line_bytes) / rate)
+        return min(ready, begin + min(size, paging.line_bytes) / rate)
 
     def _tier_rate(self) -> float:
         machine = self.s.machine
-        return (machine.read if self.paging.backing == "storage" else machine.remote_read).bandwidth
+        return (machine.read if self.paging.tier == "storage" else machine.remote_read).bandwidth
 
     def _bring(self, run: Sequence[int], begin: float, held: bool) -> float:
         """Space and content for the blocks of ``run`` (the first one always); when the first is there."""
@@ -195,9 +197,9 @@ class PagedRun:
             first = min(first, end)
         return first
 
-    def _read_ahead(self, first: int, last: int, touched: Collection[int]) -> None:
+    def _read_ahead(self, first: int, last: int, touched: Collection[int], most: int) -> None:
         """Fetch what follows in address order and has content; the window doubles while faults are sequential."""
-        self.window = min(2 * self.window, self.paging.read_ahead) if first == self.next_block else 1
+        self.window = min(2 * self.window, most) if first == self.next_block else 1
         following = range(last + 1, min(last + 1 + self.window, self.blocks.count))
         self.prefetch([block for block in following if self.backing.holds(block)], touched)
         self.next_block = last + 1 + self.window

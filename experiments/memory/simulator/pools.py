@@ -77,9 +77,9 @@ def allocator(pool: Pool, capacity: int, sizes: Sequence[int]) -> Allocator:
     if pool.kind == "caching":
         return Caching(capacity, grain)
     if pool.kind != "classes":
-        raise Infeasible(f"there is no pool {pool.kind!r}", "plan.pool")
+        raise Infeasible(f"there is no pool {pool.kind!r}", "plan.space")
     need = sum(size * count for size, count in pool.classes)
     if need > capacity:
         exact = f"{need} bytes of objects, {need - capacity} more than the device has"
-        raise Infeasible(f"{exact} ({human(need - capacity, 'bytes')})", "plan.pool", need - capacity)
+        raise Infeasible(f"{exact} ({human(need - capacity, 'bytes')})", "plan.space", need - capacity)
     return Classes(pool.classes, dict(pool.serves))

@@ -12,6 +12,8 @@ from typing import NamedTuple, Self
 
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
+from experiments.memory.interface.release import Release
+from experiments.memory.interface.space import Paging
 from experiments.memory.simulator.copies import COMING, DEVICE
 from experiments.memory.simulator.engine import ITERATIONS, Run
 from experiments.memory.simulator.prepared import Prepared
@@ -42,10 +44,10 @@ def record(
     prepared: Prepared, plan: MemoryPlan, simulation: Simulation, policy: ReactiveMemoryPolicy | None = None
 ) -> Recording:
     """The recording of ``simulation``, which ``Simulator.steady`` gave for ``plan``; ``prepared`` is its step."""
-    if plan.paging and not plan.artifact:
-        fullest = fullest_of_pages(prepared, plan, simulation)
+    if isinstance(plan.space, Paging):
+        fullest = fullest_of_pages(prepared, plan, plan.space, simulation)
         return replace(laid_out(prepared.seconds, simulation), fullest=fullest)
-    if plan.artifact:
+    if isinstance(plan.space, Release):
         return replace(laid_out(prepared.seconds, simulation), fullest=simulation.fullest)
     run = RecordedRun(prepared, plan, policy).watch(simulation.peak_bytes)
     deque(run.walk(ITERATIONS if simulation.first else 1), maxlen=0)

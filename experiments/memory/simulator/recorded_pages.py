@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from experiments.memory.interface.plan import MemoryPlan
+from experiments.memory.interface.space import Paging
 from experiments.memory.simulator.blocks import Blocks
 from experiments.memory.simulator.paging import PagedRun
 from experiments.memory.simulator.prepared import Prepared
@@ -60,9 +61,11 @@ def _live(prepared: Prepared, op: int) -> Sequence[int]:
     return [*living.nonzero()[0].tolist(), *own]
 
 
-def fullest_of_pages(prepared: Prepared, plan: MemoryPlan, simulation: Simulation) -> Fullest | None:
+def fullest_of_pages(
+    prepared: Prepared, plan: MemoryPlan, paging: Paging, simulation: Simulation
+) -> Fullest | None:
     """The fullest moment of ``simulation``, which ``PagedRun`` gave for ``plan``."""
-    run = RecordedPagedRun(prepared, plan)
+    run = RecordedPagedRun(prepared, plan, paging)
     run.known_peak = simulation.peak_bytes
     run.run()
     return run.fullest

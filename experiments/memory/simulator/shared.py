@@ -16,6 +16,8 @@ from typing import TypeVar
 from experiments.core.errors import BadInput
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.plan import MemoryPlan, OnHost
+from experiments.memory.interface.release import Release
+from experiments.memory.interface.space import Paging
 from experiments.memory.interface.transform import transformed
 from experiments.memory.simulator.engine import Run
 from experiments.memory.simulator.link import SharedLink, Transfer
@@ -66,8 +68,8 @@ def _runs(
 
 def _refuse(plan: MemoryPlan, machine: Machine) -> None:
     reasons = (
-        (plan.paging, "pages"),
-        (plan.artifact, "an artifact's rules"),
+        (isinstance(plan.space, Paging), "pages"),
+        (isinstance(plan.space, Release), "the rules of a published release"),
         (any(isinstance(move, OnHost) for move in plan.moves), "ops on the host"),
         (machine.synchronous, "copies by the processor that computes"),
     )

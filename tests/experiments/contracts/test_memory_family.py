@@ -19,8 +19,10 @@ from experiments.memory.interface import (
     MemoryPlan,
     MemoryPolicy,
     Offload,
+    Paging,
     Prefetch,
     ReactiveMemoryPolicy,
+    Release,
     machine_of,
     violations,
 )
@@ -103,7 +105,7 @@ class TestEveryMemoryPolicy:
             assert seen.peak_bytes <= on.capacity
             assert seen.step_time >= seen.ideal_time * (1 - 1e-12) or plan.splits > 1
             spent = seen.ideal_time + seen.stall_time + seen.recompute_time + seen.codec_time
-            if not plan.artifact and not seen.host_busy and plan.splits == 1:
+            if not isinstance(plan.space, Release) and not seen.host_busy and plan.splits == 1:
                 assert seen.step_time == pytest.approx(spent, rel=1e-9) or _other_times(plan)
 
     def test_it_fits_where_everything_fits(self, name: str, source: str) -> None:
@@ -112,7 +114,7 @@ class TestEveryMemoryPolicy:
         assert plan is not None
         seen = carried_out(name, step, on, plan)
         assert seen is not None
-        if not plan.moves and plan.paging is None:
+        if not plan.moves and not isinstance(plan.space, Paging):
             assert seen.step_time == seen.ideal_time
             assert seen.peak_bytes == step.live_peak
 
@@ -125,7 +127,7 @@ class TestEveryMemoryPolicy:
         except Infeasible:
             return
         assert policy.oversubscribes
-        assert plan.paging is not None or plan.splits > 1
+        assert isinstance(plan.space, Paging) or plan.splits > 1
 
     def test_the_same_question_has_the_same_answer(self, name: str, source: str) -> None:
         on, plan = planned(name, source, 0.6)
@@ -136,7 +138,7 @@ class TestEveryMemoryPolicy:
     def test_what_leaves_is_what_the_plan_sends(self, name: str, source: str) -> None:
         step = step_named(source)
         on, plan = planned(name, source, 0.6)
-        if plan is None or plan.paging or plan.artifact or plan.reactive or plan.splits > 1:
+        if plan is None or isinstance(plan.space, Paging | Release) or plan.reactive or plan.splits > 1:
             return
         if any(isinstance(move, Prefetch) and move.keep for move in plan.moves):
             return  # an offload of what its tier still holds moves nothing
@@ -154,7 +156,7 @@ class TestEveryMemoryPolicy:
     def test_a_faster_link_is_never_slower_for_the_same_plan(self, name: str, source: str) -> None:
         step = step_named(source)
         on, plan = planned(name, source, 0.6)
-        if plan is None or plan.artifact:
+        if plan is None or isinstance(plan.space, Release):
             return
         times = []
         for factor in (1, 2, 8):

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from experiments.core.errors import BadInput, Infeasible
 from experiments.memory.interface import (
-    Artifact,
     Drop,
     MemoryPlan,
     Offload,
+    PagingRelease,
     Prefetch,
+    TwoEndedRelease,
     Wait,
+    WaitingRelease,
     load_plan,
     violations,
 )
@@ -79,7 +81,7 @@ def run(plan: MemoryPlan, step=None, **changes):
 
 
 def flashneuron(*moves):
-    return MemoryPlan(moves, artifact=Artifact("two_ended"))
+    return MemoryPlan(moves, space=TwoEndedRelease())
 
 
 def test_flashneuron_drains_its_writes_before_the_loss_and_fetches_on_demand():
@@ -98,7 +100,7 @@ def test_flashneuron_drains_its_writes_before_the_loss_and_fetches_on_demand():
 
 
 def waiting(*moves, factor=1.0):
-    return MemoryPlan(moves, artifact=Artifact("waiting", space_factor=factor))
+    return MemoryPlan(moves, space=WaitingRelease(space_factor=factor))
 
 
 def test_a_planned_read_is_waited_for_only_once_it_has_its_pages():
@@ -134,13 +136,13 @@ def test_what_finds_no_pages_is_infeasible_with_the_op_and_the_hole():
     assert "op 2 (makeLoss)" in str(caught.value)
 
 
-@pytest.mark.parametrize("engine", ["two_ended", "waiting", "paging"])
-def test_with_room_for_everything_and_no_moves_a_step_takes_its_ops_time(engine):
+@pytest.mark.parametrize("release", [TwoEndedRelease(), WaitingRelease(), PagingRelease()])
+def test_with_room_for_everything_and_no_moves_a_step_takes_its_ops_time(release):
     step = chain(6)
     roomy = replace(
         machine(), capacity=2**40, out=Rate(1e12), back=Rate(1e12), write=Rate(2e11), read=Rate(2e11)
     )
-    found = Simulator(step, roomy).run(MemoryPlan(artifact=Artifact(engine)))
+    found = Simulator(step, roomy).run(MemoryPlan(space=release))
     assert found.step_time == pytest.approx(found.ideal_time)
     assert found.stall_time == pytest.approx(0)
     assert found.moved["out"] == 0
@@ -171,7 +173,7 @@ def test_faults_of_inputs_and_outputs_cost_what_the_profile_says():
 
 
 def paging(*moves, **options):
-    return MemoryPlan(moves, artifact=Artifact("paging", block_bytes=P, **options))
+    return MemoryPlan(moves, space=PagingRelease(block_bytes=P, **options))
 
 
 def test_uvm_moves_dead_tensors_and_deepum_drops_them():
@@ -211,5 +213,5 @@ def test_a_plan_for_the_artifact_survives_json_and_names_only_what_there_is():
     step = forward_and_back()
     assert violations(plan, step, ON) == []
     assert len(violations(waiting(Prefetch(9, 0), Prefetch(1, 77), Wait(1, 0)), step, ON)) == 3
-    with pytest.raises(BadInput, match="unknown engine"):
-        run(MemoryPlan(artifact=Artifact("steam")))
+    with pytest.raises(BadInput, match=r"plan\.space: unknown model 'steam'"):
+        load_plan({"space": {"model": "steam"}})

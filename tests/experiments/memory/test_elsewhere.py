@@ -9,6 +9,7 @@ import pytest
 from experiments.core.errors import BadInput, Infeasible
 from experiments.hardware import resolve
 from experiments.memory.interface import (
+    Counted,
     InPlace,
     MemoryPlan,
     Offload,
@@ -37,9 +38,9 @@ def training():
     return make_step(rows, {"w": 4, "a": 2, "g": 4}, ["w"])
 
 
-def run(*moves, step=None, on=None, pool=None):
+def run(*moves, step=None, on=None, space=None):
     step, on = step or training(), on or machine(bandwidth=1.0)
-    plan = MemoryPlan(moves, pool=pool)
+    plan = MemoryPlan(moves, space=space or Counted())
     assert load_plan(json.loads(json.dumps(plan.to_json()))) == plan
     assert violations(plan, step, on) == []
     return Simulator(step, on).run(plan)

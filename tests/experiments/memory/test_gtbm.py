@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.memory.interface import MemoryPlan, Offload, Prefetch, violations
+from experiments.memory.interface import MemoryPlan, Offload, Pool, Prefetch, violations
 from experiments.memory.policies.gtbm import Gtbm, heavy_ops, start_of_fetch, temporaries
 from experiments.memory.simulator.ranges import TwoEnded
 from tests.experiments.memory.steps import Row, machine, make_step, plan_of
@@ -50,8 +50,8 @@ def test_reused_tensors_leave_and_temporaries_have_the_top() -> None:
     assert gone == ["y0", "y1", "y2", "y3"]
     back = {names[move.tensor]: move.at for move in plan.moves if isinstance(move, Prefetch)}
     assert back == {"y3": 6, "y2": 6, "y1": 6, "y0": 7}
-    assert plan.pool is not None
-    assert plan.pool.high == temporaries(STEP)
+    assert isinstance(plan.space, Pool)
+    assert plan.space.high == temporaries(STEP)
     assert {names[t] for t in temporaries(STEP)} == {"y4", "g0", "g1", "g2", "g3", "g4"}
 
 

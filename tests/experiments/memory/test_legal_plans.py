@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import (
     Compress,
+    Counted,
     Decompress,
     Drop,
     InPlace,
@@ -63,12 +64,12 @@ def legal(plan, step, on):
 
 def legal_plan(draw, step, on):
     """Groups of moves, each of which leaves the plan legal; a group may lack its end where that is what is legal."""
-    pool = draw(st.sampled_from([None, None, Pool("best_fit", 1), Pool("two_ended", 4, (0, 2))]))
-    plan = MemoryPlan(pool=pool)
+    space = draw(st.sampled_from([Counted(), Counted(), Pool("best_fit", 1), Pool("two_ended", 4, (0, 2))]))
+    plan = MemoryPlan(space=space)
     for _ in range(draw(st.integers(1, 6))):
         moves = group(draw, step)
         for end in (len(moves), len(moves) - 1):
-            longer = MemoryPlan((*plan.moves, *moves[:end]), pool=pool)
+            longer = MemoryPlan((*plan.moves, *moves[:end]), space=space)
             if legal(longer, step, on):
                 plan = longer
                 break

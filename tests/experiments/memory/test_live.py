@@ -12,10 +12,10 @@ from experiments.core.spec import WorkloadOptions, load_spec
 from experiments.hardware import resolve
 from experiments.memory.interface import (
     Algorithm,
+    DemandPaging,
     InPlace,
     MemoryPlan,
     Offload,
-    Paging,
     machine_of,
     violations,
 )
@@ -130,7 +130,7 @@ def test_what_torch_cannot_carry_out_here_is_refused_by_name():
             refuse(MemoryPlan((move,)))
     for plan, what in (
         (MemoryPlan(overlays=((1, 0),)), "overlays"),
-        (MemoryPlan(paging=Paging()), "pages"),
+        (MemoryPlan(space=DemandPaging()), "pages"),
         (MemoryPlan(reactive=True), "decisions while it runs"),
     ):
         with pytest.raises(BadInput, match=what):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.memory.interface import MemoryPlan, Offload, Paging, Pool, Prefetch, violations
+from experiments.memory.interface import MemoryPlan, Offload, Prefetch, violations
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import machine, make_step
 
@@ -58,5 +58,3 @@ def test_a_split_step_is_cut_once():
     step, on = two_branches(), machine()
     split = Simulator(step, on).run(MemoryPlan(splits=2))
     assert split.peak_bytes < 21 and split.ideal_time > 0
-    with pytest.raises(BadInput, match="pool"):
-        Simulator(step, on).run(MemoryPlan(paging=Paging(), pool=Pool("best_fit")))

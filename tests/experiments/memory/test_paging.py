@@ -2,7 +2,15 @@
 
 import pytest
 
-from experiments.memory.interface import MemoryPlan, Paging, Prefetch
+from experiments.memory.interface import MemoryPlan, Prefetch
+from experiments.memory.interface.space import (
+    CACHED_STORAGE,
+    CorrelationPaging,
+    DemandPaging,
+    LinePaging,
+    Paging,
+    ReadAheadPaging,
+)
 from experiments.memory.simulator.paging import PagedRun
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.report import Simulation
@@ -19,10 +27,16 @@ def pages(order: str) -> Step:
     return make_step(rows, dict.fromkeys(names, BLOCK), persistent=names)
 
 
-def run(step: Step, slots: int, moves: tuple[Prefetch, ...] = (), **paging: object) -> PagedRun:
-    options: dict[str, object] = {"block_bytes": BLOCK, "fault_latency": 0.0, "iterations": 1, **paging}
-    plan = MemoryPlan(moves, paging=Paging(**options))  # type: ignore[arg-type]
-    return PagedRun(Prepared(step, machine(slots * BLOCK, bandwidth=float(BLOCK))), plan)
+def run(
+    step: Step,
+    slots: int,
+    moves: tuple[Prefetch, ...] = (),
+    kind: type[Paging] = DemandPaging,
+    **options: object,
+) -> PagedRun:
+    paging = kind(**{"block_bytes": BLOCK, "fault_latency": 0.0, "iterations": 1, **options})  # type: ignore[arg-type]
+    prepared = Prepared(step, machine(slots * BLOCK, bandwidth=float(BLOCK)))
+    return PagedRun(prepared, MemoryPlan(moves, space=paging), paging)
 
 
 def faults(pager: PagedRun) -> int:
@@ -35,7 +49,7 @@ def test_five_pages_twice_through_four_slots_fault_ten_times() -> None:
 
 
 def test_reading_one_ahead_leaves_six_faults() -> None:
-    assert faults(run(pages("ABCDEABCDE"), 4, read_ahead=1)) == 6
+    assert faults(run(pages("ABCDEABCDE"), 4, kind=ReadAheadPaging, window=1)) == 6
 
 
 def test_first_in_first_out_ignores_hits() -> None:
@@ -114,7 +128,7 @@ def test_what_was_touched_before_is_prefetched_once_the_tables_are_warm() -> Non
     # Five blocks, four slots: on demand every touch is a fault; with the tables only as many as lack a slot ahead.
     step = pages("ABCDE")
     plain = run(step, 4, iterations=3)
-    learned = run(step, 4, iterations=3, correlation=2)
+    learned = run(step, 4, iterations=3, kind=CorrelationPaging, degree=2)
     assert faults(plain) == 5
     assert faults(learned) < 5
     assert learned.now < plain.now
@@ -122,20 +136,20 @@ def test_what_was_touched_before_is_prefetched_once_the_tables_are_warm() -> Non
 
 def test_with_room_only_the_first_kernel_faults() -> None:
     order = "ABC"
-    learned = run(pages(order), 3, iterations=2, correlation=2)
+    learned = run(pages(order), 3, iterations=2, kind=CorrelationPaging, degree=2)
     assert faults(learned) == 0
 
 
 def test_peak_never_exceeds_the_device() -> None:
     for slots in (1, 2, 3, 5):
-        seen: Simulation = run(chain(8), slots, iterations=2, read_ahead=4).run()
+        seen: Simulation = run(chain(8), slots, iterations=2, kind=ReadAheadPaging, window=4).run()
         assert seen.peak_bytes <= slots * BLOCK
         assert seen.step_time >= seen.ideal_time
 
 
 def test_storage_behind_a_host_cache_is_written_only_when_the_cache_overflows() -> None:
     step = chain(6)
-    pager = run(step, 2, backing="storage", cached_in_host=True)
+    pager = run(step, 2, backing=CACHED_STORAGE)
     seen = pager.run()
     assert seen.moved["out"] > 0
     assert seen.moved["write"] == 0
@@ -167,10 +181,10 @@ def test_an_op_goes_on_with_the_first_line_while_its_block_is_under_way() -> Non
     # block with the other three quarters after 4/3 s. The op starts at 1 s and takes 1 s of compute.
     step = pages("A")
     plain = run(step, 1).run()
-    lines = run(step, 1, line_bytes=256, line_share=0.25).run()
+    lines = run(step, 1, kind=LinePaging, line_bytes=256, line_share=0.25).run()
     assert plain.step_time == pytest.approx(2.0)
     assert lines.step_time == pytest.approx(1.0 + 1.0)
-    packed = run(step, 1, line_bytes=64, line_share=0.25, ratio=2.0).run()
+    packed = run(step, 1, kind=LinePaging, line_bytes=64, line_share=0.25, ratio=2.0).run()
     # The first line after 1/4 s; the block of half the size after 2/3 s, before the compute has ended.
     assert packed.step_time == pytest.approx(0.25 + 1.0)
     assert packed.moved["back"] == pytest.approx(BLOCK / 2 / 0.75)
@@ -178,5 +192,5 @@ def test_an_op_goes_on_with_the_first_line_while_its_block_is_under_way() -> Non
 
 def test_lines_alone_finish_where_the_block_is_late() -> None:
     # Nine tenths for lines: they are all there after 10/9 s, the block only after 10 s.
-    seen = run(pages("A"), 1, line_bytes=64, line_share=0.9).run()
+    seen = run(pages("A"), 1, kind=LinePaging, line_bytes=64, line_share=0.9).run()
     assert seen.step_time == pytest.approx(64 / (0.9 * BLOCK) + 1 + (10 / 9 - 1 - 64 / (0.9 * BLOCK)))

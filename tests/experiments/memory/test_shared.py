@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.core.errors import BadInput, Infeasible
-from experiments.memory.interface import MemoryPlan, Offload, OnHost, Paging, Prefetch, Rate
+from experiments.memory.interface import DemandPaging, MemoryPlan, Offload, OnHost, Prefetch, Rate
 from experiments.memory.policies.swap_all import SwapAll
 from experiments.memory.simulator import Simulator, run_shared
 from tests.experiments.memory.steps import ENDLESS, MS, machine, make_step, plan_of
@@ -93,7 +93,7 @@ def test_without_duplex_one_direction_waits_for_the_other():
 def test_what_cannot_be_shared_is_refused():
     step, plan = one_tensor_out(1)
     for wrong, on in (
-        (MemoryPlan(paging=Paging()), machine()),
+        (MemoryPlan(space=DemandPaging()), machine()),
         (MemoryPlan((OnHost(1, 1.0),)), machine()),
         (plan, machine(synchronous=True)),
     ):

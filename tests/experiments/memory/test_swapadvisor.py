@@ -155,6 +155,6 @@ def test_nothing_moves_where_all_fits_and_too_few_objects_are_named():
 def test_moves_name_the_plans_own_order():
     step, on = scaled_chain(), machine(10 * 512, bandwidth=300.0)
     plan = plan_of(SwapAdvisor(evaluations=30, reorder=False), step, on)
-    assert plan.order == () and plan.pool.kind == "classes"
+    assert plan.order == () and plan.space.kind == "classes"
     kinds = {type(move) for move in plan.moves}
     assert kinds == {Offload, Prefetch}

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from experiments.core.trace_events import trace
-from experiments.memory.interface import Drop, MemoryPlan, Offload, Paging, Prefetch, Recompute
-from experiments.memory.interface.artifact import Artifact
+from experiments.memory.interface import DemandPaging, Drop, MemoryPlan, Offload, Prefetch, Recompute
+from experiments.memory.interface.release import PagingRelease, Release, TwoEndedRelease, WaitingRelease
 from experiments.memory.simulator import Simulation, Simulator, curves, lanes, record_shared, run_shared
 from experiments.memory.simulator import timeline as told
 from experiments.memory.simulator.prepared import Prepared
@@ -89,7 +89,7 @@ def test_a_recording_is_of_the_very_simulation(capacity: int | None):
 
 def test_ops_of_a_paged_device_are_laid_out_around_its_faults():
     on = machine(capacity=6, bandwidth=1000.0)
-    plan = MemoryPlan(paging=Paging(block_bytes=1, iterations=1))
+    plan = MemoryPlan(space=DemandPaging(block_bytes=1, iterations=1))
     simulation, recording = recorded(plan, on=on)
     full = recording.fullest
     assert full is not None
@@ -100,7 +100,7 @@ def test_ops_of_a_paged_device_are_laid_out_around_its_faults():
 
 
 def test_pages_at_the_peak_are_those_of_tensors_and_of_nothing():
-    plan = MemoryPlan(paging=Paging(block_bytes=512, iterations=1))
+    plan = MemoryPlan(space=DemandPaging(block_bytes=512, iterations=1))
     simulation, recording = recorded(plan, on=machine(capacity=2048, bandwidth=1000.0))
     full = recording.fullest
     assert full is not None
@@ -116,10 +116,10 @@ def test_pages_at_the_peak_are_those_of_tensors_and_of_nothing():
     assert simulation.peak_bytes == 1536
 
 
-@pytest.mark.parametrize("engine", ["two_ended", "waiting", "paging"])
-def test_an_artifacts_rules_tell_the_tensors_at_the_peak(engine: str):
+@pytest.mark.parametrize("release", [TwoEndedRelease(), WaitingRelease(), PagingRelease()])
+def test_an_artifacts_rules_tell_the_tensors_at_the_peak(release: Release):
     step = five_layers()
-    plan = MemoryPlan(artifact=Artifact(engine))
+    plan = MemoryPlan(space=release)
     simulation, recording = recorded(plan, step, machine(capacity=2**30))
     full = recording.fullest
     assert full is not None and full.held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.memory.interface import Offload, Wait, violations
+from experiments.memory.interface import Counted, Offload, Wait, violations
 from experiments.memory.planning.offsets import packed, stays_of
 from experiments.memory.policies.vdnn import VdnnAll
 from experiments.memory.policies.vdnn_pp import ORDERS, VdnnPp, absences, best_pool
@@ -76,11 +76,11 @@ def test_addresses_never_overlap_and_the_smallest_pool_is_kept() -> None:
     bound = sizes.pop("bound")
     assert min(sizes.values()) >= bound
     pool, _ = best_pool(STEP, plan.moves, on.capacity)
-    assert plan.pool == pool
+    assert plan.space == pool
     assert violations(plan, STEP, on) == []
     assert Simulator(STEP, on).run(plan).peak_bytes <= on.capacity
 
 
 def test_all_fits_nothing_moves() -> None:
     assert plan_of(VdnnPp(), STEP, machine(STEP.live_peak)).moves == ()
-    assert plan_of(VdnnPp(), STEP, machine(STEP.live_peak)).pool is None
+    assert plan_of(VdnnPp(), STEP, machine(STEP.live_peak)).space == Counted()

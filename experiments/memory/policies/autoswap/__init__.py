@@ -215,7 +215,7 @@ class AutoSwap(MemoryPolicy):
             "load_bound": load_bound(stays, len(step.ops)),
         }
         pool = Pool("planned", offsets=tuple(sorted(addresses.items())))
-        return MemoryPlan(moves, notes=notes, pool=pool), size - capacity
+        return MemoryPlan(moves, notes=notes, space=pool), size - capacity
 
 
 def weights_of(score: str) -> tuple[float, float, float, float]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import Artifact, DeviceView, MemoryPlan, MemoryPolicy, Offload
+from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Offload, TwoEndedRelease
 from experiments.memory.interface.paged import PagedStep
 from experiments.memory.planning.g10.artifact_rules import is_model
 from experiments.memory.planning.g10.priority import TIE_ORDERS, order_by
@@ -59,4 +59,4 @@ class FlashNeuron(MemoryPolicy):
         writes = order_by(writes, [write.start for write in writes], self.tie_order)
         moves = tuple(Offload(write.start, write.tensor, write.start - 1, "storage") for write in writes)
         notes: dict[str, Any] = {"line": line, "candidates": len(order), "chosen": len(writes), "rest": rest}
-        return MemoryPlan(moves, notes=notes, artifact=Artifact("two_ended"))
+        return MemoryPlan(moves, notes=notes, space=TwoEndedRelease())

@@ -58,7 +58,7 @@ def _plan(step: Step, machine: Machine, capacity: int, compress: bool) -> Memory
         chosen = min((chosen, second), key=lambda choice: _write_time(paged, choice, machine))
     notes = {"line": line, "candidates": len(order), "chosen": len(chosen.writes), "rest": chosen.rest}
     pool = Pool("two_ended", PAGE, tuple(sorted(chosen.ratios)))
-    return MemoryPlan(_moves(paged, chosen, capacity), notes=notes, pool=pool)
+    return MemoryPlan(_moves(paged, chosen, capacity), notes=notes, space=pool)
 
 
 def _choice(paged: PagedStep, order: Sequence[int], line: int, ratios: Mapping[int, float]) -> Choice:

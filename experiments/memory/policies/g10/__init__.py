@@ -24,7 +24,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import Artifact, DeviceView, MemoryPlan, MemoryPolicy
+from experiments.memory.interface import (
+    DeviceView,
+    MemoryPlan,
+    MemoryPolicy,
+    PagingRelease,
+    Release,
+    WaitingRelease,
+)
 from experiments.memory.interface.paged import PagedStep
 from experiments.memory.planning.g10.artifact_rules import artifact_rules, block_bytes, loosened
 from experiments.memory.planning.g10.load import load_until_fits
@@ -75,11 +82,11 @@ class Migrating(MemoryPolicy):
             "extra": len(after),
         }
         return MemoryPlan(
-            moves_of(ahead + planner.hints + after, planner), notes=notes, artifact=self.rules(step)
+            moves_of(ahead + planner.hints + after, planner), notes=notes, space=self.rules(step)
         )
 
-    def rules(self, step: Step) -> Artifact:
-        """How the artifact carries the plan out."""
+    def rules(self, step: Step) -> Release:
+        """How the release carries the plan out."""
         raise NotImplementedError
 
 
@@ -90,8 +97,8 @@ class G10(Migrating):
     name: ClassVar[str] = "g10"
     paged: ClassVar[bool] = True
 
-    def rules(self, step: Step) -> Artifact:
-        return Artifact("paging", keeps_dead=True, block_bytes=block_bytes(step))
+    def rules(self, step: Step) -> Release:
+        return PagingRelease(keeps_dead=True, block_bytes=block_bytes(step))
 
 
 @dataclass(frozen=True)
@@ -100,8 +107,8 @@ class Apart(Migrating):
 
     space_factor: float = knob(4.0, "capacities that the artifact's allocator spans", low=1.0, high=64.0)
 
-    def rules(self, step: Step) -> Artifact:
-        return Artifact("waiting", space_factor=self.space_factor)
+    def rules(self, step: Step) -> Release:
+        return WaitingRelease(space_factor=self.space_factor)
 
 
 @dataclass(frozen=True)

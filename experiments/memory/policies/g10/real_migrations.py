@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Pool
+from experiments.memory.interface import Counted, DeviceView, Machine, MemoryPlan, Pool
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.planning.g10.migrations import Planner, Rules, Taken
 from experiments.memory.planning.swaps import Gap, Swap, moves_of, within
@@ -40,9 +40,9 @@ def _plans(step: Step, machine: Machine, uses_host: bool, paged: bool, target: f
     planned = within(step, until_it_fits(step, picked, machine, room, uses_host), room)
     notes = {"target_bytes": room, "picked": len(picked), "added": len(planned) - len(picked)}
     high = tuple(sorted({swap.gap.tensor for swap in planned}))
-    pool = None if paged or not planned else Pool("two_ended", PAGE, high)
+    space = Counted() if paged or not planned else Pool("two_ended", PAGE, high)
     orders = (planned, in_turn(planned))
-    return [MemoryPlan(moves_of(swaps), notes=notes, pool=pool) for swaps in orders]
+    return [MemoryPlan(moves_of(swaps), notes=notes, space=space) for swaps in orders]
 
 
 def in_turn(swaps: Sequence[Swap]) -> list[Swap]:

@@ -165,7 +165,7 @@ class SwapAdvisor(MemoryPolicy):
                 "best_by_generation": search.best,
             },
             order=() if best.order == first.order else best.order,
-            pool=pool_of(step, classes, best.layout),
+            space=pool_of(step, classes, best.layout),
         )
 
     def _classes(self, step: Step, capacity: int) -> SizeClasses:

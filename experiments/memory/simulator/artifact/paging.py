@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface.artifact import Artifact
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.paged import PagedStep
 from experiments.memory.interface.plan import Drop, MemoryPlan, Move, Offload, Prefetch
+from experiments.memory.interface.release import PagingRelease
 from experiments.memory.simulator.artifact.batches import lanes_of
 from experiments.memory.simulator.artifact.blocks import DEVICE, HOST, NOWHERE, STORAGE, Blocks
 from experiments.memory.simulator.artifact.fault_time import Faults, FaultTimes, new_outputs
@@ -33,7 +33,7 @@ class PagingSteps:
     block of ``t`` that came is there.
     """
 
-    def __init__(self, paged: PagedStep, machine: Machine, plan: MemoryPlan, rules: Artifact) -> None:
+    def __init__(self, paged: PagedStep, machine: Machine, plan: MemoryPlan, rules: PagingRelease) -> None:
         self.paged, self.machine, self.rules = paged, machine, rules
         self.blocks = Blocks(paged, rules.block_bytes, kinds_of(paged))
         self.out, self.back = lanes_of(machine)

@@ -1,0 +1,50 @@
+"""Rules of the simulator that was published with G10 (MICRO 2023), beside the main simulator's. Plain frozen data.
+
+A plan whose space is a ``Release`` is not carried out on the modelled machine but the way that simulator would, oddities
+included: it exists so that published figures can be met and compared with what the same plan does under real limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Release:
+    """One of the published simulator's engines, see the subclasses."""
+
+    model: ClassVar[str] = ""
+
+
+@dataclass(frozen=True)
+class TwoEndedRelease(Release):
+    """Offload through a storage link, first fit from both ends, prefetch decided while running (FlashNeuron)."""
+
+    model: ClassVar[str] = "two_ended_release"
+
+
+@dataclass(frozen=True)
+class WaitingRelease(Release):
+    """Transfers as planned, reads wait in one queue for space (G10-GDS, G10-Host).
+
+    ``space_factor``: the allocator's range in capacities.
+    """
+
+    model: ClassVar[str] = "waiting_release"
+    space_factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class PagingRelease(Release):
+    """Blocks move on faults and on hints (UVM, DeepUM, G10); a prefetch of what does not exist yet allocates it.
+
+    ``lookahead``: kernels ahead whose tensors are prefetched, 0 for none.
+    ``keeps_dead``: dead tensors are moved like live ones.
+    ``block_bytes``: the resolution.
+    """
+
+    model: ClassVar[str] = "paging_release"
+    lookahead: int = 0
+    keeps_dead: bool = False
+    block_bytes: int = 4 << 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.core.errors import Infeasible
+from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, resolve
@@ -51,6 +51,8 @@ def simulated(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result
         simulation = Simulator(step, machine).steady(plan, reactive)
         step = transformed(step, plan)
         drawn = timeline(record(Prepared(step, machine), plan, simulation, reactive), step, plan)
+    except ImpossiblePlan as error:
+        return rejected(plan, list(error.violations))
     except Infeasible as error:
         return too_large(error, plan, step, loaded.sha256)
     metrics = metrics_of(simulation, step, hardware, spec.workload.options.steps)

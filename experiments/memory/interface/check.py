@@ -33,6 +33,8 @@ UNBORN, GONE, DEAD, ENCODED = "not yet produced", "dropped", "dead", "compressed
 
 def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
     """Every reason why ``plan`` cannot be carried out on ``step``, at most ``MOST``, in step order."""
+    if plan.reactive and isinstance(plan.space, Paging | Release):
+        return [f"reactive: {plan.space.model} decides itself what leaves"]
     if isinstance(plan.space, Release):
         return hint_faults(plan, step)[:MOST]
     try:

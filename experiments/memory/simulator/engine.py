@@ -71,9 +71,12 @@ class Simulator:
         return run.report()
 
     def steady(self, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None = None) -> Simulation:
-        """One step of many: the single one where it leaves no copy under way, otherwise one that others precede."""
+        """One step of many: the single one where it leaves all as it began, otherwise one that others precede.
+
+        A reactive policy may leave parameters on a tier.
+        """
         once = self.run(plan, policy)
-        if not once.stalls["drain"] or isinstance(plan.space, REPEATING):
+        if isinstance(plan.space, REPEATING) or not (once.stalls["drain"] or plan.reactive):
             return once
         return self.run(plan, policy, ITERATIONS)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 
-from experiments.core.errors import Infeasible
+from experiments.core.errors import ImpossiblePlan, Infeasible
+from experiments.memory.interface.eviction_check import eviction_faults
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.policy import Eviction, ReactiveMemoryPolicy, Resident
 from experiments.memory.simulator.allocator import NOWHERE, SCRATCH
@@ -28,7 +29,7 @@ class Space(Copies):
 
     def __init__(self, prepared: Prepared, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None) -> None:
         super().__init__(prepared, plan)
-        self.policy = policy
+        self.policy = policy if plan.reactive else None
         self.queue: deque[int] = deque()
         self.stalls = dict.fromkeys(CAUSES, 0.0)
         self.late: dict[int, float] = {}
@@ -156,13 +157,10 @@ class Space(Copies):
             if state == DEVICE and t not in held
         ]
         chosen = list(self.policy.evict(needed, resident, self.now))
-        allowed = {entry.tensor for entry in resident}
+        faults = eviction_faults(chosen, resident, self.s.machine)
+        if faults:
+            raise ImpossiblePlan([f"{self.place()}: {fault}" for fault in faults])
         for eviction in chosen:
-            if eviction.tensor not in allowed:
-                raise Infeasible(
-                    f"the policy evicts tensor {eviction.tensor}, which cannot leave", self.place()
-                )
-            allowed.discard(eviction.tensor)
             self.send(eviction)
         return bool(chosen)
 

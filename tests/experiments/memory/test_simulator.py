@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.core.errors import Infeasible
+from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.memory.interface import (
     Algorithm,
     Compress,
@@ -201,7 +201,7 @@ class Greedy(ReactiveMemoryPolicy):
 
 
 def test_a_reactive_policy_cannot_evict_what_the_op_uses():
-    with pytest.raises(Infeasible, match="evicts tensor 1, which cannot leave"):
+    with pytest.raises(ImpossiblePlan, match=r"op 2 \(.*: the policy evicts tensor 1, which cannot leave"):
         Simulator(there_and_back(), machine(6, 1.0)).run(MemoryPlan(reactive=True), Greedy())
 
 

@@ -21,8 +21,16 @@ INFERENCE = {"source": "zoo:mlp", "options": {"batch": 16, "training": False}}
 JOBS = "submit,gpus,service\n0,4,100\n1,4,100\n2,4,100\n"
 REQUESTS = "arrival,prompt,output\n0,8,4\n0,8,4\n"
 
-#: A run of each example of the other families, and the metrics that can be worked out by hand.
+#: A run of each example beyond the walk-through, and the metrics that can be worked out by hand.
 RUNS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
+    "lru_swap": (
+        {
+            "family": "memory",
+            "workload": {"source": "zoo:mlp", "options": {"batch": 4096}},
+            "hardware": {"device": "a100-40g", "overrides": {"memory_bytes": 46e6}},
+        },
+        {},
+    ),
     "replicate": ({"family": "parallel", "workload": MLP, "hardware": CLUSTER}, {"bubble_fraction": 0.0}),
     "in_order": (
         {
@@ -95,6 +103,12 @@ def experiments(lab: Path, *arguments: str) -> str:
 def test_every_example_is_run_here() -> None:
     examples = {Path(name).stem for name in files_on_the_page()}
     assert examples == {"swap_largest", *RUNS}
+
+
+def test_an_example_that_ships_is_shown_as_it_is() -> None:
+    shipped = {name: ROOT / name for name in files_on_the_page() if (ROOT / name).exists()}
+    assert [Path(name).stem for name in shipped] == ["lru_swap"]
+    assert all(files_on_the_page()[name] == file.read_text() for name, file in shipped.items())
 
 
 def test_the_two_files_of_the_walk_through_are_all_it_takes(lab: Path) -> None:

@@ -32,7 +32,6 @@ class Planned(MemoryPolicy):
     """Answers with a plan that was handed to it."""
 
     name: ClassVar[str] = "test-planned"
-    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     answer: MemoryPlan = field(default_factory=MemoryPlan)
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
@@ -86,14 +85,3 @@ def test_a_legal_decision_that_is_not_enough_is_infeasible_and_not_the_policys_f
     found = simulated(Reactive(), tmp_path)
     assert found.status == "infeasible" and "4194304 bytes are missing" in str(found.reason)
     assert simulated(Reactive((Eviction(0),)), tmp_path).status == "ok"
-
-
-@pytest.mark.torch
-def test_a_measured_run_ends_so_too() -> None:
-    pytest.importorskip("torch")
-    policy = Planned(MemoryPlan((Prefetch(0, 0),)))
-    workload = {"source": "zoo:mlp", "options": {"batch": 2}}
-    spec = {"family": "memory", "policy": policy.name, "workload": workload, "mode": "measured"}
-    found = carry_out(load_spec({**spec, "hardware": "local"}), policy, silent)
-    assert found.status == "rejected" and found.reason == found.violations[0]
-    assert found.violations[0].startswith("prefetch before op 0")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from experiments.core import knobs
@@ -12,21 +14,35 @@ MODES = ("simulated", "measured")
 #: What a simulated run on a model reads: its captured step, the model itself, or the model where its sizes are enough to
 #: know its operators and else the step.
 STEP, MODEL, SIZES = "step", "model", "sizes"
+#: How long deciding takes on a model of some hundred operators: less than a second, or a search of seconds or minutes.
+AT_ONCE, SECONDS, MINUTES = "at once", "seconds", "minutes"
+EFFORTS = (AT_ONCE, SECONDS, MINUTES)
 
 
 @dataclass(frozen=True)
 class Policy:
     """Base of the families' interfaces. A policy decides and returns a plan; it never executes one.
 
-    ``name`` is what specs and pages call it (``vdnn-conv``), ``family`` one of ``FAMILIES``, ``modes`` how its
-    plans can be carried out, ``reads`` what they are made of where the workload is a model. A class without a ``name`` of its own is an interface or a shared base and is not
-    registered. Paper and claims stand in the ``.toml`` of the same file name.
+    A class without a ``name`` of its own is an interface or a shared base and is not registered. Paper and claims stand
+    in the ``.toml`` of the same file name. What others have to know of a policy is said here, by the policy: no page, test
+    or queue has a list of names.
+
+    ``name``         what specs and pages call it (``vdnn-conv``).
+    ``family``       one of ``FAMILIES``.
+    ``modes``        how its plans can be carried out.
+    ``reads``        what a simulated run is made of where the workload is a model.
+    ``effort``       how long deciding takes, one of ``EFFORTS``: the quick ones are asked first.
+    ``quick``        knob values with which checks on a small workload meet all that it does, within seconds.
+    ``is_baseline``  whether it changes nothing: the family's others are compared with it.
     """
 
     name: ClassVar[str] = ""
     family: ClassVar[str] = ""
     modes: ClassVar[tuple[str, ...]] = ("simulated",)
     reads: ClassVar[str] = STEP
+    effort: ClassVar[str] = AT_ONCE
+    quick: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    is_baseline: ClassVar[bool] = False
 
     @classmethod
     def summary(cls) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from experiments import hardware
+from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.units import human, significant
 from webapp.compare.comparison import Comparison, Entry
 from webapp.compare.statistics import pareto_front
 from webapp.runs.models import Run, RunDocument
 
-BASELINE = "baseline"
 MEMORY, TIME, IDEAL = "peak_memory", "step_time", "ideal_step_time"
 WAITING = (Run.State.QUEUED, Run.State.RUNNING)
 
@@ -53,7 +53,7 @@ class Answer:
     @property
     def idle(self) -> tuple[Entry, ...]:
         """Policies that change nothing here: the same bytes and the same time as the baseline."""
-        base = next((entry for entry in self.fits if entry.run.policy == BASELINE), None)
+        base = _baseline(self.fits)
         return tuple(
             entry for entry in self.fits if base and entry is not base and _point(entry) == _point(base)
         )
@@ -62,7 +62,7 @@ class Answer:
 def answer_of(comparison: Comparison) -> Answer | None:
     """``None`` where the comparison asks another question."""
     entries = comparison.entries
-    baseline = next((entry for entry in entries if entry.run.policy == BASELINE), None)
+    baseline = _baseline(entries)
     if (
         comparison.family != "memory"
         or comparison.mode != "simulated"
@@ -90,6 +90,13 @@ def answer_of(comparison: Comparison) -> Answer | None:
         tuple(entry for entry in silent if entry not in too_large and entry not in waiting),
         winners(fits, baseline),
     )
+
+
+def _baseline(entries: Sequence[Entry]) -> Entry | None:
+    """The run of the policy that changes nothing."""
+    known = registry.family_policies("memory")
+    names = [policy.name for policy in known.values() if policy.is_baseline]
+    return next((entry for entry in entries if entry.run.policy in names), None)
 
 
 def _needs(baseline: Entry) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 from django.http import QueryDict
 
 from experiments.core import registry
-from experiments.core.policy import FAMILIES
+from experiments.core.policy import EFFORTS, FAMILIES
 from webapp.runs.grid import LOCAL, ON_CLUSTERS
 from webapp.runs.grid_fields import prefill
 from webapp.runs.models import Run
@@ -28,14 +28,10 @@ def preset(artifacts: Sequence[int], family: str, policies: Sequence[str] = ()) 
     return {"artifacts": list(artifacts), "policies": names, "devices": devices}
 
 
-#: Policies whose planning is a search of its own: they are asked last, so that the others do not wait for them.
-LONG = ("gradient_accumulation", "checkmate", "tmof", "autotm", "deeptm", "swapadvisor")
-#: Asked first: what the others are compared with.
-FIRST = ("baseline",)
-
-
 def everything(family: str, asked: QueryDict) -> QueryDict:
-    """The form ``asked`` with every policy of the family that can be simulated, the quick ones first."""
+    """The form ``asked`` with every policy of the family that can be simulated: what the others are compared with first,
+    then those that decide at once, so that they do not wait for the searches.
+    """
     filled = preset([], family)
     changed = asked.copy()
     policies: list[str] = sorted(filled["policies"], key=_turn)
@@ -47,9 +43,9 @@ def everything(family: str, asked: QueryDict) -> QueryDict:
     return changed
 
 
-def _turn(key: str) -> int:
-    name = key.split("/", 1)[1]
-    return -1 if name in FIRST else LONG.index(name) + 1 if name in LONG else 0
+def _turn(key: str) -> tuple[bool, int]:
+    policy = registry.policy_class(*key.split("/", 1))
+    return not policy.is_baseline, EFFORTS.index(policy.effort)
 
 
 def from_run(run: Run) -> dict[str, Any]:

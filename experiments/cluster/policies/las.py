@@ -6,8 +6,9 @@ only fills devices that fall free. Default round: 300 s, as in Synergy (OSDI'22)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider
 from experiments.core.knobs import knob
@@ -18,6 +19,7 @@ class Las(ClusterPolicy):
     """Runs the jobs that had least service so far, in rounds; knows nothing about how long jobs run."""
 
     name: ClassVar[str] = "las"
+    quick: ClassVar[Mapping[str, Any]] = {"round_length": 7.0}
 
     round_length: float = knob(300.0, "time between preemptions", low=1e-3, high=86400.0, unit="s")
     key: str = knob("time", "service attained: seconds, or seconds x GPUs", choices=("time", "service"))

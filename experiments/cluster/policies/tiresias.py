@@ -16,9 +16,10 @@ job falls by one queue at a time.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider
 from experiments.core.errors import BadInput
@@ -34,6 +35,7 @@ class Tiresias(ClusterPolicy):
 
     name: ClassVar[str] = "tiresias"
     late_demotion: ClassVar[bool] = False
+    quick: ClassVar[Mapping[str, Any]] = {"limit_1": 30.0, "limit_2": 60.0, "promote": 3.0}
 
     queues: int = knob(3, "number of queues; the last has no limit", low=1, high=4)
     limit_1: float = knob(3250.0, "service that leaves the first queue", low=1e-3, high=1e12, unit="GPU s")

@@ -16,13 +16,15 @@ and a program of more than ``most_binaries`` is relaxed first and what is whole 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
+from experiments.core.policy import MINUTES
 from experiments.memory.interface import Counted, DeviceView, Machine, MemoryPlan, MemoryPolicy, Pool
 from experiments.memory.planning.location_moves import absent_ops, load_of, moves_of
 from experiments.memory.planning.locations import LocationProgram, Rules
@@ -40,6 +42,8 @@ class AutoTM(MemoryPolicy):
 
     name: ClassVar[str] = "autotm"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    effort: ClassVar[str] = MINUTES
+    quick: ClassVar[Mapping[str, Any]] = {"nodes": 2, "most_binaries": 500}
 
     mode: str = knob(
         "asynchronous", "which moves are allowed", choices=("static", "synchronous", "asynchronous")

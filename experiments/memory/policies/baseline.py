@@ -15,6 +15,7 @@ class Baseline(MemoryPolicy):
 
     name: ClassVar[str] = "baseline"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    is_baseline: ClassVar[bool] = True
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         return MemoryPlan()

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.knobs import knob
+from experiments.core.policy import SECONDS
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.planning.batch_parts import caveats, divisors
 from experiments.workloads.step import Step
@@ -25,6 +26,7 @@ class GradientAccumulation(MemoryPolicy):
     name: ClassVar[str] = "gradient_accumulation"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     oversubscribes: ClassVar[bool] = True
+    effort: ClassVar[str] = SECONDS
 
     parts: int = knob(0, "micro-batches; 0: the fewest that fit", low=0, high=2**20)
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
+from experiments.core.policy import SECONDS
 from experiments.memory.interface import (
     DeviceView,
     Estimate,
@@ -62,6 +63,7 @@ class Tmof(SharedLinkPolicy):
     """Devices that share a host link swap disjoint sets of tensors or take turns on it, chosen by trial."""
 
     name: ClassVar[str] = "tmof"
+    effort: ClassVar[str] = SECONDS
 
     devices: int = knob(2, "devices that share the host link", low=1, high=16)
     mode: str = knob("auto", "how devices share the link", choices=("auto", *MODES))

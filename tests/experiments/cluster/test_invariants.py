@@ -34,9 +34,10 @@ placements = st.sampled_from(["count", "pack", "consolidate", "spread"])
 
 
 def policy(name: str, **knobs: object) -> ClusterPolicy:
-    """The policy with limits and rounds as short as these jobs, but longer than a restart (2.5 s on 8 GPUs: 20 GPU s)."""
-    short = {"las": {"round_length": 7.0}, "tiresias": {"limit_1": 30.0, "limit_2": 60.0, "promote": 3.0}}
-    made = registry.create("cluster", name, {**short.get(name, {}), **knobs})
+    """The policy with limits and rounds as short as these jobs (its ``quick`` knobs), but longer than a restart (2.5 s on
+    8 GPUs: 20 GPU s).
+    """
+    made = registry.create("cluster", name, {**registry.policy_class("cluster", name).quick, **knobs})
     assert isinstance(made, ClusterPolicy)
     return made
 

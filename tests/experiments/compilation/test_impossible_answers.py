@@ -16,7 +16,7 @@ from experiments.compilation.interface import (
     OP,
     CompilationPolicy,
     Graph,
-    ImpossibleAnswer,
+    ImpossiblePlan,
     Node,
     Recipe,
     RecipePolicy,
@@ -73,7 +73,7 @@ class TestTiles:
         from experiments.hardware import resolve
         from tests.experiments.compilation.tiles.test_tile_runs import block
 
-        with pytest.raises(ImpossibleAnswer, match="linear is in 2 kernels"):
+        with pytest.raises(ImpossiblePlan, match="linear is in 2 kernels"):
             tiled(self.LeavesOneOut(), block(), Architecture(resolve("v100").device))
 
 
@@ -221,7 +221,7 @@ def test_control_flow_at_a_level_that_its_construct_has_not(
     from tests.experiments.compilation.test_cocktailer import Gated
 
     monkeypatch.setattr(search, "TIMED", 0.0)
-    with pytest.raises(ImpossibleAnswer, match=first):
+    with pytest.raises(ImpossiblePlan, match=first):
         build(Sideways(level=level), Task(Gated().eval(), (torch.ones(4),), "cpu"))
 
 

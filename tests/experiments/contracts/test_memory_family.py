@@ -33,13 +33,6 @@ from experiments.sources import step_of
 from experiments.workloads.step import Step
 
 HARDWARE = resolve({"device": "v100-16g", "remote": "optane-pmem"})
-#: Searches with less to search, so that the laws are checked in seconds.
-KNOBS: dict[str, dict[str, object]] = {
-    "autotm": {"nodes": 2, "most_binaries": 500},
-    "checkmate": {"groups": 5},
-    "swapadvisor": {"evaluations": 60, "population": 12},
-    "autoswap": {"trials": 4},
-}
 STEPS: dict[str, dict[str, object]] = {
     "zoo:gpt2-tiny": {"batch": 8, "optimizer": "adamw"},
     "zoo:resnet18": {"batch": 4, "image": 64, "optimizer": "momentum"},
@@ -62,7 +55,7 @@ def machine(capacity: int) -> Machine:
 
 
 def policy_named(name: str) -> Policy:
-    policy = registry.create("memory", name, KNOBS.get(name, {}))
+    policy = registry.create("memory", name, registry.policy_class("memory", name).quick)
     assert isinstance(policy, MemoryPolicy)
     return policy
 

@@ -28,11 +28,6 @@ from experiments.workloads.transformer import Transformer
 from experiments.workloads.transformer_layers import CAPTURED, OPERATORS, transformer_layers
 from tests.experiments.parallel.builders import chain, cluster
 
-#: Searches with less to search, so that the laws are checked in seconds.
-KNOBS: dict[str, dict[str, object]] = {
-    "coloc_rl": {"updates": 4, "samples": 3},
-    "flexflow": {"budget": 40},
-}
 NODE_LINK, NETWORK = Link("node", 400.0, 1e-3, True, "test"), Link("network", 50.0, 1e-2, True, "test")
 CLUSTERS: dict[str, Hardware] = {
     "one device": cluster(1, 1),
@@ -72,11 +67,16 @@ def asked(source: str, hardware: Hardware) -> Estimate:
     return model_estimate(model_named(source), hardware, evaluate, "float32", "adam", seed=3)
 
 
+def policy_named(name: str) -> ParallelPolicy:
+    policy = registry.create("parallel", name, registry.policy_class("parallel", name).quick)
+    assert isinstance(policy, ParallelPolicy)
+    return policy
+
+
 @functools.cache
 def placed(name: str, source: str, where: str) -> ParallelPlan | None:
     """``None`` where the policy says in words that it is not for this model or cluster."""
-    policy, hardware = registry.create("parallel", name, KNOBS.get(name, {})), hardware_named(where)
-    assert isinstance(policy, ParallelPolicy)
+    policy, hardware = policy_named(name), hardware_named(where)
     if source == "sizes" and policy.layers == CAPTURED:
         return None
     model = model_named(source)
@@ -109,9 +109,9 @@ def test_its_plan_is_legal_repeatable_and_survives_json(name: str, source: str, 
     plan, _ = carried_out(name, source, where)
     hardware = hardware_named(where)
     assert violations(plan, model_named(source), hardware) == []
-    policy = registry.create("parallel", name, KNOBS.get(name, {}))
-    assert isinstance(policy, ParallelPolicy)
-    again = policy.place(model_named(source), hardware, model_named(source).batch, asked(source, hardware))
+    again = policy_named(name).place(
+        model_named(source), hardware, model_named(source).batch, asked(source, hardware)
+    )
     told = jsonio.canonical(plan.to_json())
     assert jsonio.canonical(again.to_json()) == told
     assert jsonio.canonical(ParallelPlan.from_json(jsonio.loads(told, "plan")).to_json()) == told

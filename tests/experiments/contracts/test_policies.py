@@ -12,7 +12,7 @@ from experiments.core.claims import chosen_claims, claim_specs, closed_forms
 from experiments.core.errors import BadInput
 from experiments.core.metrics import METRICS
 from experiments.core.paper import names_in
-from experiments.core.policy import FAMILIES, MODES, Policy
+from experiments.core.policy import EFFORTS, FAMILIES, MINUTES, MODES, Policy
 from experiments.estimates import CLOSED_FORMS
 
 POLICIES = registry.all_policies()
@@ -35,6 +35,13 @@ class TestEveryPolicy:
         assert (sys.modules[policy.__module__].__doc__ or "").strip(), (
             "the module says what the paper leaves open"
         )
+
+    def test_it_says_what_deciding_costs_and_which_knobs_make_it_quick(self, policy: type[Policy]) -> None:
+        assert policy.effort in EFFORTS
+        registry.create(policy.family, policy.name, policy.quick)
+        assert policy.effort != MINUTES or policy.quick, "a search of minutes has knobs that make it short"
+        declared = {name for name in vars(Policy) if not name.startswith("_")}
+        assert declared.isdisjoint(knob.name for knob in knobs.describe(policy))
 
     def test_its_defaults_are_accepted_and_survive_json(self, policy: type[Policy]) -> None:
         made = registry.create(policy.family, policy.name, {})

@@ -46,12 +46,8 @@ POLICIES = sorted(
     for name in registry.family_policies("memory")
     if "measured" in registry.policy_class("memory", name).modes
 )
-#: Knobs with which torch can carry a policy's plan out, and smaller searches.
-KNOBS: dict[str, dict[str, Any]] = {
-    "layrub": {"intra_layer": False},
-    "checkmate": {"groups": 5, "nodes": 5},
-    "swapadvisor": {"evaluations": 60},
-}
+#: Knobs with which torch can carry a policy's plan out.
+KNOBS: dict[str, dict[str, Any]] = {"layrub": {"intra_layer": False}}
 
 
 #: Captured anew for each number of micro-batches: one model is enough.
@@ -101,7 +97,9 @@ def fitted(name: str, source: ModelSource, step: Step) -> tuple[MemoryPlan, Mach
         room = max(step.persistent_bytes + int(share * activations), int(step.op_need.max()))
         on = replace(machine_of(resolve("local")), capacity=room, synchronous=True)
         try:
-            policy = registry.create("memory", name, KNOBS.get(name, {}))
+            policy = registry.create(
+                "memory", name, {**registry.policy_class("memory", name).quick, **KNOBS.get(name, {})}
+            )
             assert isinstance(policy, MemoryPolicy)
             plan = make_plan(step, on, policy, seed=0)
             whole = step if plan.splits == 1 else captured(replace(source, micro_batches=plan.splits))

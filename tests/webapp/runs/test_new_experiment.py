@@ -2,28 +2,60 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.forms import ValidationError
+from django.http import QueryDict
 from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.core.completion import complete
 from experiments.core.knobs import Knob
-from experiments.core.registry import family_policies
+from experiments.core.policy import EFFORTS, MINUTES
+from experiments.core.registry import family_policies, policy_class
 from experiments.core.spec import load_spec
 from experiments.memory.policies.baseline import Baseline
+from tests.planted import planted
 from tests.webapp.cast import Cast, experiment_with, ready, run_in, signed_in
 from webapp.artifacts.models import Artifact
 from webapp.compare.parameters import parameters_of
 from webapp.hosts.services import register
 from webapp.runs import lifecycle
-from webapp.runs.again import from_run, hardware_fields, preset
+from webapp.runs.again import everything, from_run, hardware_fields, preset
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.grid import Grid, combinations, expand
 from webapp.runs.grid_fields import GridField, SeedsField, quantity
 from webapp.runs.models import Experiment, Run
+
+SLOW = """
+from dataclasses import dataclass
+from typing import ClassVar
+from experiments.core.policy import MINUTES
+from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
+from experiments.workloads.step import Step
+
+@dataclass(frozen=True)
+class Planted(MemoryPolicy):
+    name: ClassVar[str] = "planted"
+    effort: ClassVar[str] = MINUTES
+
+    def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
+        return MemoryPlan()
+"""
+
+
+def test_of_all_policies_the_baseline_is_asked_first_and_the_searches_last(tmp_path: Path) -> None:
+    """A policy that says of itself that it takes minutes comes after all that decide at once: nobody has its name."""
+    with planted("memory", tmp_path, SLOW):
+        asked_for = everything("memory", QueryDict()).getlist("policies")
+        efforts = [policy_class(*key.split("/")).effort for key in asked_for]
+        assert asked_for[0] == "memory/baseline"
+        assert efforts == sorted(efforts, key=EFFORTS.index) and efforts[-1] == MINUTES
+        assert asked_for.index("memory/planted") > asked_for.index("memory/zero_offload")
+        assert len(asked_for) == len(family_policies("memory"))
+
 
 WIDTH = Knob("width", "int", False, 2, "how wide", 1, 8, None, "")
 

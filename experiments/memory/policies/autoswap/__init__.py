@@ -17,13 +17,14 @@ lowers the limit by what it lacks; a tensor that returns keeps its address.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from experiments.core.knobs import knob
+from experiments.core.policy import SECONDS
 from experiments.memory.interface import DeviceView, Machine, MemoryPlan, MemoryPolicy, Pool
 from experiments.memory.planning.offsets import (
     load_bound,
@@ -150,6 +151,8 @@ class AutoSwap(MemoryPolicy):
 
     name: ClassVar[str] = "autoswap"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    effort: ClassVar[str] = SECONDS
+    quick: ClassVar[Mapping[str, Any]] = {"trials": 4}
 
     score: str = knob("swdoa", "priority of a gap", choices=SCORES)
     mode: str = knob(

@@ -14,10 +14,12 @@ plan may take less than it was allowed: it is then made once more for a budget t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from experiments.core.knobs import knob
+from experiments.core.policy import SECONDS
 from experiments.core.progress import Progress
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.planning.borders import search_budgets
@@ -39,6 +41,8 @@ class Checkmate(MemoryPolicy):
 
     name: ClassVar[str] = "checkmate"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    effort: ClassVar[str] = SECONDS
+    quick: ClassVar[Mapping[str, Any]] = {"groups": 5}
 
     variant: str = knob("milp", "integer program, or its rounded relaxation", choices=("milp", "rounding"))
     groups: int = knob(12, "groups that the forward pass is coarsened to", low=2, high=30)

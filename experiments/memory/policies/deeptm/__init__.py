@@ -15,13 +15,14 @@ host, and what is there returns before its use.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from experiments.core.knobs import knob
+from experiments.core.policy import MINUTES
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.policies.deeptm.placement_game import Board, binned
 from experiments.workloads.step import Floats, Step
@@ -104,6 +105,8 @@ class DeepTM(MemoryPolicy):
     """A policy learned in the simulator says at each use of a tensor where it is until the next one."""
 
     name: ClassVar[str] = "deeptm"
+    effort: ClassVar[str] = MINUTES
+    quick: ClassVar[Mapping[str, Any]] = {"episodes": 5}
 
     episodes: int = knob(60, "steps simulated for training", low=1, high=100_000)
     exploration: float = knob(0.2, "share of random actions at the beginning", low=0.0, high=1.0)

@@ -15,14 +15,15 @@ them (not shown in the paper). A tensor whose copy on the host is still good lea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
+from experiments.core.policy import MINUTES
 from experiments.core.progress import Progress, silent
 from experiments.memory.interface import (
     DeviceView,
@@ -137,6 +138,8 @@ class SwapAdvisor(MemoryPolicy):
 
     name: ClassVar[str] = "swapadvisor"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    effort: ClassVar[str] = MINUTES
+    quick: ClassVar[Mapping[str, Any]] = {"evaluations": 60, "population": 12}
 
     evaluations: int = knob(300, "candidates evaluated", low=1, high=1_000_000)
     population: int = knob(48, "candidates of a generation", low=2, high=1000)

@@ -15,7 +15,7 @@ states divided by the same pass, and machines of different kinds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ import numpy as np
 from experiments.core.budget import caveat
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
+from experiments.core.policy import MINUTES
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     Estimate,
@@ -61,6 +62,8 @@ class Alpa(ParallelPolicy):
     """Stages on submeshes by dynamic programming, every operator's division by an integer program."""
 
     name: ClassVar[str] = "alpa"
+    effort: ClassVar[str] = MINUTES
+    quick: ClassVar[Mapping[str, Any]] = {"runs": 4}
 
     micro_batches: int = knob(8, "micro-batches of a step", low=1, high=65536)
     runs: int = knob(12, "runs of layers between which stages are cut, at most", low=1, high=64)

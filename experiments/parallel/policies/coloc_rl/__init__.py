@@ -12,14 +12,15 @@ placements with the same budget, one device and the best contiguous cut stand in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
+from experiments.core.policy import SECONDS
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, balanced_cut
 from experiments.parallel.policies.coloc_rl.assignment import assigned_plan, merged
@@ -35,6 +36,8 @@ class ColocRl(ParallelPolicy):
     """A device for each group of layers, by a placer that learns from simulated steps."""
 
     name: ClassVar[str] = "coloc_rl"
+    effort: ClassVar[str] = SECONDS
+    quick: ClassVar[Mapping[str, Any]] = {"updates": 4, "samples": 3}
 
     groups: int = knob(24, "groups of layers that are placed, at most", low=1, high=512)
     updates: int = knob(60, "updates of the placer", low=1, high=10_000)

@@ -24,6 +24,7 @@ import numpy as np
 
 from experiments.core.budget import caveat
 from experiments.core.knobs import knob
+from experiments.core.policy import MINUTES
 from experiments.core.progress import part
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
@@ -45,6 +46,8 @@ class FlexFlow(ParallelPolicy):
     """Degrees and devices of every operator, searched by a Markov chain with a task-graph simulator as its cost."""
 
     name: ClassVar[str] = "flexflow"
+    effort: ClassVar[str] = MINUTES
+    quick: ClassVar[Mapping[str, Any]] = {"budget": 40}
 
     budget: int = knob(400, "proposals of each chain", low=1, high=1_000_000)
     alpha: float = knob(1.2, "acceptance: exp(-alpha x worse)", low=0.0, high=1e9, unit="1/ms")

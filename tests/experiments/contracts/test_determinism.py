@@ -103,7 +103,7 @@ def test_the_same_spec_gives_the_same_bytes_whatever_the_clocks_say(
     policy: type[Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    own = {"family": policy.family, "policy": policy.name, "knobs": getattr(policy, "quick", {})}
+    own = {"family": policy.family, "policy": policy.name, "knobs": dict(policy.quick)}
     for given in workloads(policy.family, tmp_path):
         spec = {**own, **given}
         try:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.core.budget import Budget
 from experiments.core.integers import prime_factors
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
@@ -118,7 +119,7 @@ class TestSearch:
 
     def test_each_step_costs_no_less_than_the_one_before(self) -> None:
         graph = TrainingGraph(operators_of(convolutions(8, 16, 8, image=16), 8))
-        totals = [split.total for split in recursion(graph, prime_factors(8))]
+        totals = [split.total for split in recursion(graph, prime_factors(8), Budget(10**9))]
         assert len(totals) == 3
         assert totals == sorted(totals)
 

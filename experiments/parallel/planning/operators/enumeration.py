@@ -11,7 +11,7 @@ import heapq
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -58,9 +58,14 @@ def undone(steps: Sequence[Step], chosen: dict[int, int]) -> dict[int, int]:
 
 def _width(nodes: Nodes, edges: Edges, most_sums: float) -> int:
     """Choices that every node may keep so that no table exceeds ``MOST_ENTRIES``, nor all of them ``most_sums``."""
-    most = max((len(own) for own in nodes.values()), default=0)
+    return widest(edges, {node: len(own) for node, own in nodes.items()}, most_sums)
+
+
+def widest(scopes: Collection[tuple[int, ...]], sizes: Mapping[int, int], most_sums: float) -> int:
+    """The same for tables over any number of nodes."""
+    most = max(sizes.values(), default=0)
     while most > 1:
-        _, largest, total = _order(edges, {n: min(len(own), most) for n, own in nodes.items()})
+        _, largest, total = _order(scopes, {node: min(size, most) for node, size in sizes.items()})
         if largest <= MOST_ENTRIES and total <= most_sums:
             break
         most -= max(1, most // 8)
@@ -88,6 +93,25 @@ def _among(
 def _all(nodes: Nodes, edges: Edges, budget: Budget) -> tuple[dict[int, int], float]:
     tables: list[Table] = [((node,), own) for node, own in sorted(nodes.items())]
     return least([*tables, *((pair, table) for pair, table in sorted(edges.items()))], budget)
+
+
+def least_within(
+    tables: Sequence[Table], most_sums: float, budget: Budget
+) -> tuple[dict[int, int], float, bool]:
+    """``least``, and whether all choices were looked at: where they are too many, each node keeps its most promising."""
+    sizes = {node: size for names, table in tables for node, size in zip(names, table.shape, strict=True)}
+    scopes = [names for names, _ in tables]
+    most = widest(scopes, sizes, most_sums)
+    if most == max(sizes.values(), default=0):
+        return *least(tables, budget), True
+    cost = {node: np.zeros(size) for node, size in sizes.items()}
+    for names, table in tables:
+        for axis, node in enumerate(names):
+            cost[node] += table.min(axis=tuple(other for other in range(len(names)) if other != axis))
+    kept = {node: np.sort(np.argsort(column, kind="stable")[:most]) for node, column in cost.items()}
+    few = [(names, table[np.ix_(*(kept[node] for node in names))]) for names, table in tables]
+    chosen, total = least(few, budget)
+    return {node: int(kept[node][choice]) for node, choice in chosen.items()}, total, False
 
 
 def least(tables: Sequence[Table], budget: Budget | None = None) -> tuple[dict[int, int], float]:

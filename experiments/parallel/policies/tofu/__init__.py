@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from experiments.core.budget import Budget
 from experiments.core.integers import prime_factors
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
@@ -58,14 +59,22 @@ class Tofu(ParallelPolicy):
         True, "the first splits go across nodes (else across the devices of a node)"
     )
 
+    evaluations: int = knob(
+        2_000_000_000,
+        "sums of bytes that are compared; beyond it tensors keep few layouts",
+        low=1,
+        high=10**15,
+    )
+
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         operators = operators_of(model, batch)
         graph = TrainingGraph(operators, counts_batch(model))
-        splits = recursion(graph, self._factors(cluster))
+        budget = Budget(self.evaluations, estimate.progress, "sums")
+        splits = recursion(graph, self._factors(cluster), budget)
         wires = Wires(cluster)
         found = _Divided(graph, splits, wires.devices, self.slow_links_first)
         shardings = [found.sharding(layer) for layer in range(len(model))]
-        notes = _notes(estimate, batch, graph, splits, shardings, wires)
+        notes = _notes(estimate, batch, graph, splits, shardings, wires) | budget.caveat("evaluations")
         return one_group_plan((("devices", wires.devices),), len(model), batch, shardings, notes)
 
     def _factors(self, cluster: Hardware) -> list[int]:

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from experiments.core.budget import Budget
 from experiments.parallel.planning.meshes.layouts import WHOLE
-from experiments.parallel.planning.operators.enumeration import Table, least
+from experiments.parallel.planning.operators.enumeration import Table, least_within
 from experiments.parallel.policies.tofu.partition_n_reduce import (
     Kernel,
     Layout,
@@ -109,15 +111,25 @@ class TrainingGraph:
         axes = [a for a, size in enumerate(self.sizes[tensor]) if size != 1 and size % workers == 0]
         return axes or [WHOLE]
 
-    def split(self, workers: int, groups: int = 1) -> Split:
-        """The layouts with the fewest bytes; the graph is that of one worker afterwards."""
+    def split(
+        self, workers: int, groups: int = 1, budget: Budget | None = None, most_sums: float = math.inf
+    ) -> Split:
+        """The layouts with the fewest bytes; the graph is that of one worker afterwards.
+
+        Where all layouts together take more than ``most_sums``, tensors keep their most promising ones.
+        """
+        budget = budget or Budget(sys.maxsize)
         options = [self.layouts(tensor, workers) for tensor in range(len(self.sizes))]
         fresh = itertools.count(len(self.sizes))
-        tables = [t for n in range(len(self.operators)) for t in self._tables(n, options, workers, fresh)]
+        tables = []
+        for number in range(len(self.operators)):
+            tables += self._tables(number, options, workers, fresh)
+            budget.report()
         tables += [((tensor,), np.zeros(len(found))) for tensor, found in enumerate(options)]
-        chosen, total = least(tables)
+        chosen, total, exact = least_within(tables, most_sums, budget)
+        budget.ended_early |= not exact
         layouts = tuple(found[chosen[tensor]] for tensor, found in enumerate(options))
-        loops, moves = self._carried(layouts, workers)
+        loops, moves = self._carried(layouts, workers, budget)
         self._shrink(layouts, loops, workers)
         return Split(workers, groups, total, layouts, loops, moves)
 
@@ -177,10 +189,13 @@ class TrainingGraph:
     def _layouts_of(self, number: int, layouts: Sequence[Layout]) -> tuple[Layout | None, ...]:
         return tuple(layouts[tensor] if tensor >= 0 else None for tensor in self.tensors[number])
 
-    def _carried(self, layouts: Sequence[Layout], workers: int) -> tuple[Loops, dict[tuple[int, int], Moved]]:
+    def _carried(
+        self, layouts: Sequence[Layout], workers: int, budget: Budget
+    ) -> tuple[Loops, dict[tuple[int, int], Moved]]:
         loops: Loops = {}
         moves: dict[tuple[int, int], Moved] = {}
         for number, own in enumerate(self.kernels):
+            budget.report()
             given = self._layouts_of(number, layouts)
             for index, kernel in enumerate(own):
                 loop = loops[number, index] = best(kernel, given, workers)[1]
@@ -220,6 +235,7 @@ def _part(kernel: Kernel, loop: str, workers: int) -> Kernel:
     return replace(kernel, accesses=accesses, loops={**kernel.loops, loop: kernel.loops[loop] // workers})
 
 
-def recursion(graph: TrainingGraph, factors: Sequence[int]) -> list[Split]:
-    """One split after another."""
-    return [graph.split(workers, math.prod(factors[:i])) for i, workers in enumerate(factors)]
+def recursion(graph: TrainingGraph, factors: Sequence[int], budget: Budget) -> list[Split]:
+    """One split after another, each with an equal share of the ``budget``."""
+    share = budget.most / max(1, len(factors))
+    return [graph.split(workers, math.prod(factors[:i]), budget, share) for i, workers in enumerate(factors)]

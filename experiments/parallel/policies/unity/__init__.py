@@ -61,7 +61,7 @@ class Unity(ParallelPolicy):
     )
     threshold: int = knob(10, "operators of a piece that is searched at once", low=1, high=1000)
     evaluations: int = knob(
-        20_000_000, "graphs that are looked at before the best so far is taken", low=1, high=10**12
+        2_000_000, "graphs that are looked at before the best so far is taken", low=1, high=10**12
     )
     layouts: int = knob(3, "candidate layouts of an operator at a cut", low=1, high=1000)
 

@@ -135,9 +135,10 @@ class Piece:
         self.branches = self._branches()
         tables = space.tables
         self._nodes = {number: tables.nodes[number].tolist() for number in self.inside}
-        self._edges = {
-            (i, j): tables.edges[i, j].tolist() for j in range(begin + 1, end + 1) for i in space.into[j]
-        }
+        self._edges = {}
+        for j in range(begin + 1, end + 1):
+            self._edges |= {(i, j): tables.edges[i, j].tolist() for i in space.into[j]}
+            budget.report()
         self._readers: dict[int, list[int]] = {number: [] for number in self.inside}
         for i, j in self._edges:
             if i != begin:
@@ -211,6 +212,7 @@ class Piece:
         """Graphs that were not seen and that one substitution makes, with their branches, of which one changes."""
         chosen = {**fixed, **dict(zip(run, graph, strict=True))}
         for place, number in enumerate(run):
+            self._budget.report()
             which = self._branch_of[number]
             branch = branches[which]
             near, extra = self._around(number, chosen[number], chosen)

@@ -135,7 +135,7 @@ class Piece:
         self.branches = self._branches()
         tables = space.tables
         self._nodes = {number: tables.nodes[number].tolist() for number in self.inside}
-        self._edges = {}
+        self._edges: dict[tuple[int, int], list[list[float]]] = {}
         for j in range(begin + 1, end + 1):
             self._edges |= {(i, j): tables.edges[i, j].tolist() for i in space.into[j]}
             budget.report()

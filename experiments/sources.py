@@ -84,10 +84,10 @@ def model_step(source: ModelSource, device: Device | None, progress: Progress = 
 
 
 def _timed_for(device: Device | None, step: Step) -> Step:
-    return roofline_timed(step, device) if step.timing == "none" and device is not None else step
+    return with_roofline_times(step, device) if step.timing == "none" and device is not None else step
 
 
-def roofline_timed(step: Step, device: Device) -> Step:
+def with_roofline_times(step: Step, device: Device) -> Step:
     """``step`` with each op at its roofline time on ``device``; views take no time."""
     seconds = op_times(device, step.ops.flops, step.ops.bytes_moved, step.ops.dtype)
     return step.timed(np.where(step.ops.view, 0.0, seconds), "roofline", device.name)

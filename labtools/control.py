@@ -15,7 +15,7 @@ NOT_RUNNING = 3  # the exit code that service managers use for it
 
 
 def status(layout: Layout) -> int:
-    running = record.read(layout)
+    running = record.read_record(layout)
     if not record.is_held(layout):
         print("No lab runs in this checkout.")
         for child in running.leftovers() if running else []:
@@ -34,7 +34,7 @@ def status(layout: Layout) -> int:
 
 
 def stop(layout: Layout) -> int:
-    running = record.read(layout)
+    running = record.read_record(layout)
     if not record.is_held(layout):
         if running is None:
             print("No lab runs in this checkout.")

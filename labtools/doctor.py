@@ -86,7 +86,7 @@ def _data_folder(layout: Layout) -> str:
 
 
 def _running(layout: Layout) -> str:
-    running = record.read(layout)
+    running = record.read_record(layout)
     if record.is_held(layout):
         return f"runs at {running.url}" if running else "is just starting"
     if running:
@@ -95,7 +95,7 @@ def _running(layout: Layout) -> str:
 
 
 def _port(layout: Layout, port: int) -> str:
-    running = record.read(layout)
+    running = record.read_record(layout)
     if record.is_held(layout) and running and running.port == port:
         return f"{port}, used by the running lab"
     preflight.require_free_port(port)
@@ -109,7 +109,7 @@ def _external(layout: Layout, variable: str, require: Callable[[str], None]) -> 
     if not installation.is_inside(layout):
         raise Hint(f"{variable} is set, and can be checked once ./lab up has made the environment")
     require(url)
-    return f"{preflight.shown(url)} answers"
+    return f"{preflight.without_password(url)} answers"
 
 
 def _sandbox() -> str:

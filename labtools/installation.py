@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labtools.layout import Layout
-from labtools.preflight import shown
+from labtools.preflight import without_password
 from labtools.problems import FULL_DISK_REMEDY, Problem, is_about_a_full_disk
 from labtools.progress import PipProgress, ProgressLine
 
@@ -99,7 +99,7 @@ def explain_pip(output: str, log: Path, torch_index: str | None = None) -> Probl
     errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
     what = f"pip could not install the packages: {errors[-1] if errors else 'it gave no reason'}"
     if torch_index and "No matching distribution found" in output:
-        at = f"at {shown(torch_index)}"
+        at = f"at {without_password(torch_index)}"
         return Problem(
             f"{what} {at}", f"check --torch-index (or LAB_TORCH_INDEX), or leave it out; log: {log}"
         )

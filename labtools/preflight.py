@@ -39,7 +39,7 @@ def require_database(url: str) -> None:
     except psycopg.Error as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         remedy = "check DATABASE_URL, or unset it to use the embedded server"
-        raise Problem(f"DATABASE_URL ({shown(url)}): {lines[0].strip()}", remedy) from error
+        raise Problem(f"DATABASE_URL ({without_password(url)}): {lines[0].strip()}", remedy) from error
 
 
 def require_redis(url: str) -> None:
@@ -49,10 +49,10 @@ def require_redis(url: str) -> None:
         redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2).ping()
     except (redis.RedisError, ValueError) as error:
         remedy = "check REDIS_URL, or unset it to use the embedded server"
-        raise Problem(f"REDIS_URL ({shown(url)}): {error}", remedy) from error
+        raise Problem(f"REDIS_URL ({without_password(url)}): {error}", remedy) from error
 
 
-def shown(url: str) -> str:
+def without_password(url: str) -> str:
     """An address without its password."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]

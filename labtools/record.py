@@ -59,7 +59,7 @@ def claim(layout: Layout) -> Iterator[None]:
 
 def end_leftovers(layout: Layout) -> None:
     """Clear up after a lab that was killed: its record, and children that outlived it."""
-    stale = read(layout)
+    stale = read_record(layout)
     if stale is None:
         return
     leftovers = stale.leftovers()
@@ -81,7 +81,7 @@ def is_held(layout: Layout) -> bool:
         return False
 
 
-def read(layout: Layout) -> Record | None:
+def read_record(layout: Layout) -> Record | None:
     try:
         stored = json.loads(layout.record.read_text())
         children = tuple(Child(**child) for child in stored.pop("children"))
@@ -109,6 +109,6 @@ def _try_lock(lock: TextIO) -> bool:
 
 
 def _already_running(layout: Layout) -> Problem:
-    record = read(layout)
+    record = read_record(layout)
     where = f" at {record.url} (process {record.pid})" if record else ", or is just starting"
     return Problem(f"a lab already runs in this checkout{where}", "use it, or end it first: ./lab stop")

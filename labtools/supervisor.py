@@ -113,11 +113,11 @@ class Supervisor:
             raise ended_unexpectedly(program, code)
         # What the dead program had started is ours now, and nobody watches over it any more.
         processes.end_descendants(spare=[process.pid for _, process in self._running.values()])
-        print(f"{program.name} {how_it_ended(code)}; starting it again (log: {program.log})", flush=True)
+        print(f"{program.name} {describe_exit(code)}; starting it again (log: {program.log})", flush=True)
         self.start(program)
 
 
-def how_it_ended(code: int) -> str:
+def describe_exit(code: int) -> str:
     """A Popen return code in words: a negative one is the signal that ended the process."""
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
@@ -125,7 +125,7 @@ def how_it_ended(code: int) -> str:
 def ended_unexpectedly(program: Program, code: int) -> Problem:
     text = program.log.read_text(errors="replace")[-4000:]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    what = f"{program.name} {how_it_ended(code)}: {lines[-1] if lines else 'it printed nothing'}"
+    what = f"{program.name} {describe_exit(code)}: {lines[-1] if lines else 'it printed nothing'}"
     if is_about_a_full_disk(text):
         return Problem(what, FULL_DISK_REMEDY)
     return Problem(what, f"read {program.log}")

@@ -129,7 +129,7 @@ def when(moment: datetime | None) -> SafeString:
 
 
 @register.filter
-def lasted(run: Any) -> float | None:
+def duration(run: Any) -> float | None:
     """Seconds from start to end, or to now while it runs."""
     if run.started_at is None or run.state == "queued":
         return None

@@ -86,7 +86,7 @@ def _inspect(run: Run, work: Path, limits: Limits) -> Assignment:
     source, inputs = source_of(artifact)
     again = bool(run.spec.get("beside"))
     if again:
-        source, inputs = beside.placed(artifact, work)
+        source, inputs = beside.place_with_siblings(artifact, work)
     told = work / "inspection.json"
 
     def collect(ended: Ended) -> Ending:

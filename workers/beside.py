@@ -26,7 +26,7 @@ def siblings(artifact: Artifact) -> list[Artifact]:
     return list(alike.select_related("blob").order_by("name", "-pk")[:MOST])
 
 
-def placed(artifact: Artifact, work: Path) -> tuple[str, tuple[Path, ...]]:
+def place_with_siblings(artifact: Artifact, work: Path) -> tuple[str, tuple[Path, ...]]:
     """The file in a folder with its siblings, under their own names, and the files that these are."""
     folder = work / "beside"
     folder.mkdir()

@@ -39,7 +39,7 @@ def named_files(run: Run, options: Mapping[str, Any]) -> dict[str, Artifact]:
         value = options.get(name)
         if value is None or (name == "model" and references.is_known_model(value)):
             continue
-        artifact = references.named(Artifact.objects.filter(project=run.project), value)
+        artifact = references.find_artifact(Artifact.objects.filter(project=run.project), value)
         if artifact is None:
             raise Unusable(f"{name}: {value!r:.80} is not an artifact of this project")
         found[name] = artifact

@@ -143,7 +143,7 @@ def conclude(claim: Claim, given: Assignment, ended: Ended) -> bool:
         return lifecycle.finish(claim, Ending(Run.State.CANCELLED, CANCELLED, diagnosis=seen))
     if ended.signal and not ended.cause:
         reason = f"crashed with {ended.signal}"
-        return lifecycle.crashed(claim, reason, seen, _rejection(claim.run, reason))
+        return lifecycle.record_crash(claim, reason, seen, _rejection(claim.run, reason))
     return lifecycle.finish(claim, replace(_ending(claim.run, given, ended), diagnosis=seen))
 
 

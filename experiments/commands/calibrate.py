@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.commands.output import json_option, table, write_json
 from experiments.core.errors import BadInput
 from experiments.core.units import human
-from experiments.hardware.measured_collectives import fit, read
+from experiments.hardware.measured_collectives import fit, read_measurements
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,7 +24,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def call(arguments: argparse.Namespace) -> None:
     if arguments.ranks < 2:
         raise BadInput(f"{arguments.ranks} ranks", "--ranks", "at least 2")
-    rows = read(arguments.file)
+    rows = read_measurements(arguments.file)
     kinds = dict.fromkeys(row.kind for row in rows)
     fits = {kind: fit([row for row in rows if row.kind == kind], arguments.ranks) for kind in kinds}
     fits["all"] = fit(rows, arguments.ranks)

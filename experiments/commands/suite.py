@@ -13,7 +13,7 @@ from experiments.core.progress import part
 from experiments.core.spec import Outcome
 from experiments.core.suites import (
     Suite,
-    against_published,
+    compare_with_published,
     load_suite,
     mean_error,
     suite_names,
@@ -72,7 +72,7 @@ def value_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
 
 def published_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
     """What was published, ours, and the error."""
-    rows = against_published(suite, _values(suite, outcomes))
+    rows = compare_with_published(suite, _values(suite, outcomes))
     lines = [
         (row.title, significant(row.published), *(("-", "-") if row.ours is None or row.error is None
          else (significant(row.ours), f"{row.error:+.2%}")))

@@ -49,7 +49,7 @@ BEAT = 0.2
 SOLVER_ERRORS = (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 
-def accompanied(work: Callable[[], Answer], report: Callable[[], None]) -> Answer:
+def run_reporting(work: Callable[[], Answer], report: Callable[[], None]) -> Answer:
     """Return ``work()``, done by another thread, while this one calls ``report`` a few times a second.
 
     For solvers in C that release the interpreter. Where ``report`` raises to cancel, the solver is left behind: it ends

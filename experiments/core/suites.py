@@ -145,7 +145,7 @@ class Against:
         return None if self.ours is None or not self.published else self.ours / self.published - 1
 
 
-def against_published(suite: Suite, values: Mapping[str, float]) -> list[Against]:
+def compare_with_published(suite: Suite, values: Mapping[str, float]) -> list[Against]:
     """Every published figure of the suite beside what its run gave, in the suite's order."""
     return [Against(title, figure, values.get(title)) for title, figure in suite.published.items()]
 

@@ -148,10 +148,10 @@ def _row(sheets: Sheets, kind: str, name: str) -> dict[str, Any]:
 @functools.cache
 def load() -> Sheets:
     """The sheets of this package, read once."""
-    return read(SHEETS)
+    return read_sheets(SHEETS)
 
 
-def read(folder: Path) -> Sheets:
+def read_sheets(folder: Path) -> Sheets:
     """Read and check every sheet file of ``folder``. ``BadInput`` names file, table and field."""
     tables: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in KINDS}
     for path in sorted(folder.glob("*.toml")):

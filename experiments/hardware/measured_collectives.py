@@ -56,7 +56,7 @@ class Fit:
     largest_error: float
 
 
-def read(path: Path) -> list[Measurement]:
+def read_measurements(path: Path) -> list[Measurement]:
     """``BadInput`` for a file in neither form, or without a usable row."""
     if not path.is_file() or path.stat().st_size > LARGEST_FILE:
         raise BadInput("cannot be read", str(path), f"a table of collectives of at most {LARGEST_FILE} bytes")

@@ -318,9 +318,9 @@ class Hardware:
     def seen_by(self, kind: str) -> Hardware:
         """The cluster as that kind of collective sees it."""
         link = dict(self.collectives).get(kind)
-        return self if link is None else self.linked(link)
+        return self if link is None else self.with_node_link(link)
 
-    def linked(self, link: Link) -> Hardware:
+    def with_node_link(self, link: Link) -> Hardware:
         """The cluster with ``link`` inside every node."""
         groups = tuple(replace(group, node=replace(group.node, link=link)) for group in self.groups)
         return replace(self, groups=groups, collectives=())

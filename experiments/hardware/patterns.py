@@ -112,13 +112,13 @@ def _tree(groups: Ints, scatter: bool) -> list[Round]:
     return rounds
 
 
-def mirrored(rounds: list[Round]) -> list[Round]:
+def mirror(rounds: list[Round]) -> list[Round]:
     return [Round(r.steps, [Flows(f.targets, f.sources, f.parts) for f in r.flows]) for r in reversed(rounds)]
 
 
 def tree_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
     broadcast = _tree(groups, scatter=False)
-    return [*mirrored(broadcast), *broadcast]
+    return [*mirror(broadcast), *broadcast]
 
 
 def tree_broadcast(groups: Ints, topology: Topology) -> list[Round]:
@@ -147,7 +147,7 @@ def double_tree_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
     children, parents = np.array(sorted(_parents(0, ranks, -1)), np.int64).T
     flows = [_flows(groups, (children + shift) % ranks, (parents + shift) % ranks, 0.5) for shift in (0, 1)]
     up = [Round(ranks.bit_length() - 1, flows)]
-    return [*up, *mirrored(up)]
+    return [*up, *mirror(up)]
 
 
 # --- exchanges with a partner whose distance doubles ------------------------------------------------------------
@@ -168,7 +168,7 @@ def doubling_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
     power = 1 << (groups.shape[1].bit_length() - 1)
     fold = _fold(groups, power)
     rounds = [_exchange(groups, 1 << k, power, 1.0) for k in range(power.bit_length() - 1)]
-    return [*fold, *rounds, *mirrored(fold)]
+    return [*fold, *rounds, *mirror(fold)]
 
 
 def halving_doubling_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
@@ -176,7 +176,7 @@ def halving_doubling_all_reduce(groups: Ints, topology: Topology) -> list[Round]
     power = 1 << (groups.shape[1].bit_length() - 1)
     fold = _fold(groups, power)
     halving = [_exchange(groups, 1 << k, power, 0.5 ** (k + 1)) for k in range(power.bit_length() - 1)]
-    return [*fold, *halving, *mirrored(halving), *mirrored(fold)]
+    return [*fold, *halving, *mirror(halving), *mirror(fold)]
 
 
 def halving_reduce_scatter(groups: Ints, topology: Topology) -> list[Round]:
@@ -188,7 +188,7 @@ def halving_reduce_scatter(groups: Ints, topology: Topology) -> list[Round]:
 
 
 def doubling_all_gather(groups: Ints, topology: Topology) -> list[Round]:
-    return mirrored(halving_reduce_scatter(groups, topology))
+    return mirror(halving_reduce_scatter(groups, topology))
 
 
 # --- two levels ---------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def hierarchical_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
     inside, across = _levels(groups, topology)
     each = inside.shape[1]
     scatter = ring_reduce_scatter(inside, topology)
-    return [*scatter, *_scaled(ring_all_reduce(across, topology), 1 / each), *mirrored(scatter)]
+    return [*scatter, *_scaled(ring_all_reduce(across, topology), 1 / each), *mirror(scatter)]
 
 
 def hierarchical_tree_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
@@ -219,7 +219,7 @@ def hierarchical_tree_all_reduce(groups: Ints, topology: Topology) -> list[Round
     inside, across = _levels(groups, topology)
     scatter = ring_reduce_scatter(inside, topology)
     between = _scaled(double_tree_all_reduce(across, topology), 1 / inside.shape[1])
-    return [*scatter, *between, *mirrored(scatter)]
+    return [*scatter, *between, *mirror(scatter)]
 
 
 def hierarchical_reduce_scatter(groups: Ints, topology: Topology) -> list[Round]:
@@ -232,7 +232,7 @@ def hierarchical_reduce_scatter(groups: Ints, topology: Topology) -> list[Round]
 
 
 def hierarchical_all_gather(groups: Ints, topology: Topology) -> list[Round]:
-    return mirrored(hierarchical_reduce_scatter(groups, topology))
+    return mirror(hierarchical_reduce_scatter(groups, topology))
 
 
 def hierarchical_all_to_all(groups: Ints, topology: Topology) -> list[Round]:

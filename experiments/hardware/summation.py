@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.hardware.patterns import mirrored, ring_reduce_scatter
+from experiments.hardware.patterns import mirror, ring_reduce_scatter
 from experiments.hardware.topology import Flows, Ints, Round, Topology
 
 
@@ -26,4 +26,4 @@ def to_server(devices: Ints, server: int, topology: Topology) -> list[Round]:
 
 def from_server(devices: Ints, server: int, topology: Topology) -> list[Round]:
     """The sum on its way back to all machines."""
-    return mirrored(to_server(devices, server, topology))
+    return mirror(to_server(devices, server, topology))

@@ -133,8 +133,8 @@ class Exported(Scope):
         mode = self.mode()
         stored, held = self.stored(), self._inputs(batch)
         for call in self._calls:
-            arguments = [filled(argument, held, stored, mode) for argument in call.arguments]
-            keywords = {name: filled(value, held, stored, mode) for name, value in call.keywords.items()}
+            arguments = [fill(argument, held, stored, mode) for argument in call.arguments]
+            keywords = {name: fill(value, held, stored, mode) for name, value in call.keywords.items()}
             place = self._scopes[call.scope]
             inside = _at(self, place) if place else super().forward
             result = inside(call.function, *arguments, **keywords)
@@ -166,7 +166,7 @@ def _name(part: str) -> str:
     return "".join(c if c.isalnum() or c in "_-" else "_" for c in part[:80]) or "_"
 
 
-def filled(argument: Any, held: Mapping[str, Any], stored: Mapping[str, Tensor], mode: Mode) -> Any:
+def fill(argument: Any, held: Mapping[str, Any], stored: Mapping[str, Tensor], mode: Mode) -> Any:
     """``argument`` with what it stands for."""
     if isinstance(argument, Value):
         return held[argument.name]
@@ -181,7 +181,7 @@ def filled(argument: Any, held: Mapping[str, Any], stored: Mapping[str, Tensor],
     if isinstance(argument, Now):
         return getattr(mode, argument.field) if argument.field else mode
     if isinstance(argument, list):
-        return [filled(entry, held, stored, mode) for entry in argument]
+        return [fill(entry, held, stored, mode) for entry in argument]
     return argument
 
 

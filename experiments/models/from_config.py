@@ -17,7 +17,7 @@ from experiments.workloads.hf import (
     PICTURES,
     SEQUENCES,
     ModelType,
-    checked,
+    check_config,
     longest_sequence,
     value_type,
 )
@@ -67,7 +67,7 @@ class Logits(nn.Module):
 def from_config(config: Mapping[str, Any], geometry: Geometry, weights: bool = True) -> Model:
     """The model of ``config``; ``weights=False`` skips initialisation, which fake tensors cannot all follow."""
     kind = _kind(config)
-    fields, _ = checked(config, "config")
+    fields, _ = check_config(config, "config")
     inner = _built(kind, fields, weights)
     _check_length(kind, inner.config, geometry)
     classes = inner.config.num_labels if kind.image else inner.config.vocab_size

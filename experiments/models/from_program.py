@@ -29,10 +29,10 @@ def from_program(program: GraphProgram, geometry: Geometry, weights: bool = True
     """The model of ``program`` at ``geometry``; ``weights=False`` leaves its tensors uninitialised."""
     shapes = program.shapes(geometry.batch, geometry.sequence, geometry.image)
     if program.format == "onnx":
-        from experiments.models.onnx_plan import planned
+        from experiments.models.onnx_plan import plan_calls
     else:
-        from experiments.models.pt2_plan import planned
-    plan = planned(program, shapes)
+        from experiments.models.pt2_plan import plan_calls
+    plan = plan_calls(program, shapes)
     body = Exported(program, plan.calls, plan.constants, weights)
     inputs = tuple(
         InputSpec(entry.name, shape, entry.high, int(entry.ones))

@@ -81,7 +81,7 @@ class _Graph:
         return self.shapes.get(argument.name, ()) if isinstance(argument, Value) else ()
 
 
-def fused(
+def fuse(
     calls: Sequence[Call], shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Weight], output: str
 ) -> tuple[Call, ...]:
     """``calls`` with written-out operators put together, and without what nobody reads any more."""

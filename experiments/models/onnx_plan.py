@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from experiments.core.errors import BadInput, LabError
 from experiments.models.exported import MISFITS, Call, Mode, Now, Planned, run_one
-from experiments.models.onnx_fusion import fused
+from experiments.models.onnx_fusion import fuse
 from experiments.models.onnx_ops import OPERATORS, How
 from experiments.workloads.program import DType, GraphProgram, Node, Stored, Value, Weight
 
@@ -31,7 +31,7 @@ Array = npt.NDArray[Any]
 MOST_KNOWN = 1 << 24
 
 
-def planned(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned:
+def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned:
     """The plan for inputs of ``shapes``; ``BadInput`` names the node that cannot be carried out."""
     with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
         needed, wanted = _needed(program)
@@ -46,7 +46,7 @@ def planned(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned
                 "the output does not depend on the input", f"output {program.output!r:.80}", "a model"
             )
         shapes_of = {name: tuple(value.shape) for name, value in plan.values.items()}
-        calls = fused(plan.calls, shapes_of, plan.constants, program.output)
+        calls = fuse(plan.calls, shapes_of, plan.constants, program.output)
         return Planned(calls, plan.constants, tuple(out.shape))
 
 

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from experiments.core.errors import BadInput
-from experiments.models.exported import Call, Exported, Mode, Now, Planned, filled, run_one
+from experiments.models.exported import Call, Exported, Mode, Now, Planned, fill, run_one
 from experiments.workloads.operators import ATEN_OPERATORS, SIZE_ARITHMETIC, UPDATE
 from experiments.workloads.program import Device, GraphProgram, Node
 
@@ -33,7 +33,7 @@ DROPPING = {
 }
 
 
-def planned(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned:
+def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned:
     """The plan for inputs of ``shapes``, tried once on tensors without memory; ``BadInput`` names the failing node."""
     calls = tuple(_call(node) for node in program.nodes)
     with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
@@ -50,8 +50,8 @@ def _tried(program: GraphProgram, calls: Sequence[Call], shapes: Sequence[tuple[
     }
     for index, call in enumerate(calls):
         where = f"node {index} ({program.nodes[index].op} {call.name!r:.80})"
-        arguments = [filled(argument, held, stored, mode) for argument in call.arguments]
-        keywords = {name: filled(value, held, stored, mode) for name, value in call.keywords.items()}
+        arguments = [fill(argument, held, stored, mode) for argument in call.arguments]
+        keywords = {name: fill(value, held, stored, mode) for name, value in call.keywords.items()}
         result = run_one(call, arguments, keywords, where)
         several = result if isinstance(result, tuple | list) else (result,)
         held.update(pair for pair in zip(call.outputs, several, strict=False) if pair[0])

@@ -65,17 +65,17 @@ def served_model(source: str, config: Mapping[str, Any] | None = None) -> Served
         return SERVED[source]
     if source.startswith("zoo:"):
         return _from_zoo(source)
-    raise BadInput(f"{source!r:.80} is not a model to serve", "spec.workload.options.model", known())
+    raise BadInput(f"{source!r:.80} is not a model to serve", "spec.workload.options.model", known_names())
 
 
-def known() -> str:
+def known_names() -> str:
     return "one of " + ", ".join(SERVED) + ", zoo:gpt2..., or an HF config.json"
 
 
 def _from_zoo(source: str) -> ServedModel:
     sizes = zoo_model(source.removeprefix("zoo:")).arguments
     if not {"layers", "width", "heads", "vocabulary", "positions"} <= set(sizes):
-        raise BadInput(f"{source!r} generates no text", "spec.workload.options.model", known())
+        raise BadInput(f"{source!r} generates no text", "spec.workload.options.model", known_names())
     layers, hidden, heads = sizes["layers"], sizes["width"], sizes["heads"]
     parameters = _parameters(
         layers, hidden, 4 * hidden, sizes["vocabulary"] + sizes["positions"], gated=False

@@ -34,7 +34,7 @@ def key(source: ModelSource) -> str:
     return jsonio.digest({"source": identity, "torch": version("torch"), "capture": CAPTURE_VERSION})
 
 
-def captured(source: ModelSource, progress: Progress = silent) -> Step:
+def capture_cached(source: ModelSource, progress: Progress = silent) -> Step:
     """The Step of ``source``, from the cache or captured now. A damaged cache file is captured again."""
     path = folder() / "steps" / f"{key(source)}.npz"
     if path.is_file():

@@ -114,7 +114,7 @@ def _sum_distinct(values: Iterable[Tensor]) -> int:
     )
 
 
-def bytes_moved(target: Any, args: Any, kwargs: Any, out: Any) -> int:
+def count_bytes_moved(target: Any, args: Any, kwargs: Any, out: Any) -> int:
     """Bytes read plus bytes written, each argument once; scattered reads count what they pick."""
     packet = getattr(target, "overloadpacket", None)
     if packet in ALLOCATIONS:

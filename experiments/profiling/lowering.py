@@ -88,7 +88,7 @@ class Lowering:
                 "module": label.module,
                 "phase": PHASES.index(label.phase),
                 "flops": flops,
-                "bytes_moved": 0 if view else cost.bytes_moved(node.target, args, kwargs, out),
+                "bytes_moved": 0 if view else cost.count_bytes_moved(node.target, args, kwargs, out),
                 "dtype": _op_dtype(out, args),
                 "view": view,
                 "random": _random(node.target, args, kwargs),

@@ -107,7 +107,7 @@ def profile(source: ModelSource, device: str | None = None, progress: Progress =
     return replace(step, facts={**step.facts, **facts})
 
 
-def profiled(source: ModelSource, device: str, progress: Progress = silent) -> Step:
+def profile_cached(source: ModelSource, device: str, progress: Progress = silent) -> Step:
     """The step timed on this host, from the cache or timed now; kept by host, device and number of threads."""
     place = [platform.node(), device_name(device), torch.get_num_threads()]
     path = cache.folder() / "profiles" / f"{jsonio.digest([cache.key(source), *place])}.npz"

@@ -19,7 +19,7 @@ from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions
 from experiments.readers import chakra_json, chakra_protobuf
 from experiments.readers.base import HEAD, Reader, Reading
-from experiments.readers.chakra_calls import selected
+from experiments.readers.chakra_calls import select_calls
 from experiments.readers.chakra_nodes import COLLECTIVES, METADATA, RECEIVE, SEND, Node, TensorUse, in_order
 from experiments.readers.kineto_ops import RANDOM, VIEWS
 from experiments.readers.kineto_shapes import Argument, flops
@@ -42,7 +42,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     form = chakra_json if told else chakra_protobuf
     nodes, metadata = form.read(data, name)
     if any(node.parent is not None for node in nodes):
-        rows, phases = selected(nodes)
+        rows, phases = select_calls(nodes)
     else:
         rows = [node for node in in_order(nodes, name) if node.type != METADATA]
         phases = _phases(rows)

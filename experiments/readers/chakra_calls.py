@@ -10,7 +10,7 @@ from experiments.readers.kineto_events import Call
 from experiments.readers.kineto_ops import BACKWARD, OPTIMIZER, is_op
 
 
-def selected(nodes: Sequence[Node]) -> tuple[list[Node], list[str]]:
+def select_calls(nodes: Sequence[Node]) -> tuple[list[Node], list[str]]:
     """The ops in order of their ids, which count calls as they start, and the phase of each."""
     ordered = sorted(nodes, key=lambda node: node.id)
     by_id = {node.id: node for node in ordered}

@@ -21,7 +21,7 @@ from experiments.workloads.substitutions import (
     Operator,
     Substitution,
     Substitutions,
-    checked,
+    check_substitution,
 )
 
 INT32 = 2**31
@@ -60,7 +60,7 @@ def _rule(value: Any, where: str) -> Substitution:
         )
         for pair in pairs
     )
-    return checked(Substitution(name, source, target, outputs), where)
+    return check_substitution(Substitution(name, source, target, outputs), where)
 
 
 def _operator(value: Any, where: str) -> Operator:

@@ -54,7 +54,7 @@ def _products(step: Step) -> Iterator[float]:
             yield math.sqrt(math.prod(step.tensors.bytes[tensor] / 4 for tensor in used))
 
 
-def interpolated(step: Step, others: Mapping[int, Floats]) -> tuple[str, ...]:
+def interpolation_doubts(step: Step, others: Mapping[int, Floats]) -> tuple[str, ...]:
     """Whether the times of ``step`` lie on the line between those of two of ``others`` (seconds of each op, by batch)."""
     batch = int(step.facts["batch"])
     smaller = sorted((b for b in others if b < batch), reverse=True)
@@ -79,7 +79,7 @@ def _on_the_line(times: Floats, low: Floats, high: Floats, share: float) -> bool
 
 def beside(path: Path, step: Step, reader: Reader) -> tuple[str, ...]:
     """Warnings that the traces of the same model in the same folder give rise to."""
-    return interpolated(
+    return interpolation_doubts(
         step, {other.facts["batch"]: other.ops.seconds for other in _family(path, step, reader)}
     )
 

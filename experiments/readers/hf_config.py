@@ -9,7 +9,7 @@ from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions
 from experiments.readers.base import Reader, Reading
-from experiments.workloads.hf import checked, dropouts
+from experiments.workloads.hf import check_config, dropouts
 from experiments.workloads.model import ModelSource
 
 #: A configuration is a few kilobytes; one beyond this is something else.
@@ -26,7 +26,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     parsed = jsonio.loads(data, name)
     if not isinstance(parsed, dict):
         raise BadInput(f"{parsed!r:.80} is not an object", name, "a JSON object")
-    config, warnings = checked(parsed, name)
+    config, warnings = check_config(parsed, name)
     source = ModelSource(PurePath(name).stem, config=config, options=options)
     return Reading(source, assumed=_assumed(parsed), warnings=warnings)
 

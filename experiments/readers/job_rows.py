@@ -51,7 +51,7 @@ def job_reading(
         original=table.columns,
         facts={"jobs": rows},
     )
-    return Reading(options_applied(trace, options), assumed, implausible(trace))
+    return Reading(apply_options(trace, options), assumed, implausible(trace))
 
 
 def _deadlines(table: Table, columns: JobColumns) -> Floats:
@@ -64,7 +64,7 @@ def _names(table: Table, column: str | None) -> tuple[str, ...]:
     return table.columns[column] if column else ("",) * len(table)
 
 
-def options_applied(trace: JobTrace, options: WorkloadOptions) -> JobTrace:
+def apply_options(trace: JobTrace, options: WorkloadOptions) -> JobTrace:
     """The first ``limit`` jobs, submitted at ``rate`` per second on average; slack before deadlines is kept."""
     if options.limit is not None:
         trace = trace.first(options.limit)
@@ -117,7 +117,7 @@ def merge_jobs(readings: Sequence[tuple[str, Reading]], name: str, options: Work
     )
     assumed = (f"{len(parts)} files merged on one clock, job ids prefixed with the file's name",)
     each = tuple(dict.fromkeys(text for _, reading in readings for text in reading.assumed))
-    return Reading(options_applied(trace, options), assumed + each, implausible(trace))
+    return Reading(apply_options(trace, options), assumed + each, implausible(trace))
 
 
 def _trace(reading: Reading) -> JobTrace:

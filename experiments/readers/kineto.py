@@ -22,7 +22,7 @@ from experiments.readers.kineto_kernels import timed_by_kernels
 from experiments.readers.kineto_memory import CPU, Memory, Storage, remember
 from experiments.readers.kineto_ops import Op, Reckoned, Window, reckon, window
 from experiments.readers.kineto_shapes import TYPES, flops
-from experiments.readers.kineto_update import Group, groups, touched
+from experiments.readers.kineto_update import Group, groups, storages_by_update
 from experiments.readers.kineto_uses import Resolver
 from experiments.readers.plausibility import low_utilisation
 from experiments.workloads.ragged import Ragged
@@ -73,7 +73,7 @@ class _Tensors:
             if storage.kind == "temporary" and storage.born >= 0 and self._phase(storage.born) == "forward":
                 storage.kind = "activation"
         resolver = Resolver(memory.storages, [group.parameter for group in self.groups], memory.granule)
-        updates = touched(self.ops, self.groups, memory)
+        updates = storages_by_update(self.ops, self.groups, memory)
         for index, op in enumerate(self.ops):
             read = updates[index] if index in updates else resolver.visit(index, op)
             self.inputs[index] = list(dict.fromkeys(read))

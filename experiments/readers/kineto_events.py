@@ -119,13 +119,13 @@ def load(data: bytes, name: str) -> Trace:
     kernels.sort(key=lambda kernel: (kernel.start, kernel.device, kernel.stream))
     modules.sort(key=lambda call: (call.start, -call.end))
     try:
-        roots = nested(calls)
+        roots = nest(calls)
     except BadInput as error:
         raise BadInput(error.what, f"{name}: {error.where}", error.expected) from None
     return Trace(roots, kernels, launches, memory, modules, header)
 
 
-def nested(calls: Iterable[Call]) -> dict[str, list[Call]]:
+def nest(calls: Iterable[Call]) -> dict[str, list[Call]]:
     """Outermost calls by thread; each call becomes a child of the innermost one that is open when it starts.
 
     ``BadInput`` where calls are nested beyond belief: what walks them afterwards does so by recursion.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from experiments.core.errors import BadInput
-from experiments.readers.kineto_events import MODULE, Call, Trace, nested
+from experiments.readers.kineto_events import MODULE, Call, Trace, nest
 from experiments.readers.kineto_shapes import Argument, arguments
 
 BACKWARD = "autograd::engine::evaluate_function"
@@ -237,7 +237,7 @@ def _name_modules(ops: Sequence[Op], modules: Sequence[Call]) -> None:
 
 def _paths(modules: Sequence[Call]) -> Callable[[Call], str]:
     """A function from a call to the path of the innermost module that was running."""
-    tops = nested(modules)
+    tops = nest(modules)
 
     def path(call: Call) -> str:
         names = []

@@ -162,7 +162,7 @@ def updates(ops: Sequence[Op]) -> list[Op]:
     return [op for op in ops[last + 1 :] if op.phase == "optimizer"]
 
 
-def touched(ops: Sequence[Op], found: Sequence[Group], memory: Memory) -> dict[int, list[Storage]]:
+def storages_by_update(ops: Sequence[Op], found: Sequence[Group], memory: Memory) -> dict[int, list[Storage]]:
     """For each update op (by index) what it reads: of the groups of its size, which are updated one after the other
     by equally many ops, members of the one whose turn it is (of a list of tensors: of all), and its scratch.
     """

@@ -13,7 +13,7 @@ from typing import Any
 from experiments.core.errors import BadInput, LabError
 from experiments.core.spec import WorkloadOptions
 from experiments.readers.base import Reader, Reading
-from experiments.readers.onnx_check import check, inferred, refuse_large
+from experiments.readers.onnx_check import check, check_inferred_shapes, refuse_large
 from experiments.readers.onnx_graph import program_of
 from experiments.workloads.model import ModelSource
 
@@ -63,7 +63,9 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     program, notes = program_of(model, hashlib.sha256(data).hexdigest(), name)
     sizes = (options.batch or program.batch, options.sequence or program.sequence or 0)
     shapes = program.shapes(*sizes, options.image or program.image or 0)
-    inferred(model, {entry.name: shape for entry, shape in zip(program.inputs, shapes, strict=True)}, name)
+    check_inferred_shapes(
+        model, {entry.name: shape for entry, shape in zip(program.inputs, shapes, strict=True)}, name
+    )
     source = ModelSource(PurePath(name).stem, options=options, program=program)
     return Reading(source, assumed=notes)
 

@@ -102,7 +102,7 @@ def check(model: Any, name: str) -> None:
         raise BadInput(f"not valid ONNX: {_line(error)}", name, "a model that onnx.checker accepts") from None
 
 
-def inferred(model: Any, shapes: Mapping[str, tuple[int, ...]], name: str) -> None:
+def check_inferred_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]], name: str) -> None:
     """Every value's shape with inputs of ``shapes``, by the library's inference; none may be absurdly large."""
     from onnx import shape_inference
 

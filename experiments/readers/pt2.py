@@ -14,7 +14,7 @@ from pathlib import PurePath
 from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions
 from experiments.readers.base import Reader, Reading
-from experiments.readers.pt2_archive import Archive, opened
+from experiments.readers.pt2_archive import Archive, open_archive
 from experiments.readers.pt2_graph import program_of
 from experiments.readers.pt2_weights import stored_tensors
 from experiments.workloads.model import ModelSource
@@ -31,7 +31,7 @@ def _recognises(head: bytes, name: str) -> bool:
 
 
 def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
-    archive = opened(data, name)
+    archive = open_archive(data, name)
     _check_kind(archive)
     model = _model_name(archive)
     weights = stored_tensors(archive, f"data/weights/{model}_weights_config.json", "weight_")

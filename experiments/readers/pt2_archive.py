@@ -72,7 +72,7 @@ class Archive:
         return self.bytes(path)[:64].decode("ascii", "replace").strip()
 
 
-def opened(data: bytes, name: str) -> Archive:
+def open_archive(data: bytes, name: str) -> Archive:
     """The archive with every member at a place where it may lie; ``BadInput`` names the first that is not."""
     try:
         file = zipfile.ZipFile(io.BytesIO(data))

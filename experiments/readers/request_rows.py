@@ -42,14 +42,14 @@ def request_reading(
         original={name: _picked(cells, order) for name, cells in table.columns.items()},
         facts={"requests": len(table)},
     )
-    return Reading(options_applied(trace, options), assumed, implausible(trace))
+    return Reading(apply_options(trace, options), assumed, implausible(trace))
 
 
 def _picked(cells: Sequence[Any], order: Ints) -> tuple[Any, ...]:
     return tuple(cells[row] for row in order.tolist())
 
 
-def options_applied(trace: RequestTrace, options: WorkloadOptions) -> RequestTrace:
+def apply_options(trace: RequestTrace, options: WorkloadOptions) -> RequestTrace:
     """The first ``limit`` requests, arriving at ``rate`` per second on average with the trace's own burstiness."""
     if options.limit is not None:
         trace = first(trace, options.limit)

@@ -22,7 +22,7 @@ from experiments.workloads.substitutions import (
     Operator,
     Substitution,
     Substitutions,
-    checked,
+    check_substitution,
 )
 
 MOST_BYTES = 64 * 2**20
@@ -114,7 +114,7 @@ def _rule(rule: Any, where: str, index: int) -> Substitution:
         for pair in rule.mappedOutput
     )
     source, target = (tuple(_operator(op, where) for op in side) for side in (rule.srcOp, rule.dstOp))
-    return checked(Substitution(f"taso-{index}", source, target, outputs), where)
+    return check_substitution(Substitution(f"taso-{index}", source, target, outputs), where)
 
 
 def _operator(operator: Any, where: str) -> Operator:

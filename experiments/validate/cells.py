@@ -80,7 +80,7 @@ def cell_spec(
     return load_spec({**row, "knobs": dict(knobs or {})})
 
 
-def compared(
+def compare(
     metrics: Mapping[str, float], predicted: Mapping[str, float]
 ) -> dict[str, dict[str, float | None]]:
     """Predicted, measured and relative error of every metric that was measured; ``None`` where nothing predicts it."""

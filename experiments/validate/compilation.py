@@ -23,7 +23,7 @@ from experiments.core.spec import Outcome, load_workload
 from experiments.run import run
 from experiments.sources import load
 from experiments.validate import numerics
-from experiments.validate.cells import SINGLE_DEVICE, Cell, Models, cell_spec, compared, standing
+from experiments.validate.cells import SINGLE_DEVICE, Cell, Models, cell_spec, compare, standing
 
 #: On a CPU small models only, the cheapest first; on a GPU those of the other rooms too.
 CONTROL_FLOW: Models = {"zoo:lstm": {"batch": 1, "sequence": 4}, "zoo:blockdrop": {"batch": 1, "image": 32}}
@@ -82,10 +82,10 @@ def plans(device: str) -> list[Plan]:
     """Every policy that is measured, and the variants that have cells of their own."""
     policies = registry.family_policies("compilation").values()
     measured = [policy for policy in policies if "measured" in policy.modes]
-    return [*((policy.name, bounded(policy, device), {}, "") for policy in measured), *VARIANTS[device]]
+    return [*((policy.name, bounds_of(policy, device), {}, "") for policy in measured), *VARIANTS[device]]
 
 
-def bounded(policy: type[Policy], device: str) -> dict[str, Any]:
+def bounds_of(policy: type[Policy], device: str) -> dict[str, Any]:
     """The knobs of ``BOUNDS`` that the policy has."""
     known = {knob.name for knob in fields(policy)}
     return {name: value for name, value in BOUNDS[device].items() if name in known}
@@ -132,7 +132,7 @@ class Room:
         timing = notes.get("timing")
         # Prices are of the forward pass; a training step's times are of the backward pass too.
         if timing is None or notes.get("training"):
-            return compared({name: row["value"] for name, row in outcome.metrics.items()}, {})
+            return compare({name: row["value"] for name, row in outcome.metrics.items()}, {})
         before = self._ops(model, options) if policy == "eager" or "after" not in outcome.plan else None
         rows = before if policy == "eager" else outcome.plan.get("after")
         predicted = self._predicted(rows) if rows else {}
@@ -146,7 +146,7 @@ class Room:
         measured = {"latency": least, "speedup": timing["eager"]["least"] / least}
         if "roofline_latency" in predicted:
             measured["roofline_latency"] = least
-        return compared(measured, predicted)
+        return compare(measured, predicted)
 
     def _predicted(self, rows: list[dict[str, Any]]) -> dict[str, float]:
         by_prices = sum(row.get("seconds", 0.0) for row in rows)

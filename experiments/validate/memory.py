@@ -14,7 +14,7 @@ from experiments.core.spec import load_workload
 from experiments.memory import experiment
 from experiments.memory.interface import MemoryPolicy
 from experiments.sources import load
-from experiments.validate.cells import SINGLE_DEVICE, Cell, Models, cell_spec, compared
+from experiments.validate.cells import SINGLE_DEVICE, Cell, Models, cell_spec, compare
 from experiments.workloads.step import Step
 
 #: Policies that move things whatever the capacity, and those that move only what does not fit.
@@ -63,7 +63,7 @@ def _cell(session: Any, model: str, options: Mapping[str, Any], policy: str, pro
         except LabError as error:
             status, reason = "failed", str(error)
             break
-        figures = compared(result.metrics, result.notes.get("predicted", {}))
+        figures = compare(result.metrics, result.notes.get("predicted", {}))
         facts = (dict(result.metrics), time.perf_counter() - clock, result.notes.get("capacity"))
         return Cell(model, "memory", policy, result.status, result.reason, figures, *facts)
     return Cell(model, "memory", policy, status, reason, {}, {}, time.perf_counter() - clock)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from experiments.core import registry
 from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress
-from experiments.validate.cells import UNSUPPORTED, Cell, compared
+from experiments.validate.cells import UNSUPPORTED, Cell, compare
 
 #: Square products that are timed beside cuBLAS: size and type. The goal is 70 % of its speed.
 MATMULS = ((4096, "float16"), (4096, "bfloat16"), (8192, "bfloat16"), (2048, "float32"))
@@ -65,4 +65,4 @@ def _matmul_cell(size: int, dtype: str) -> Cell:
     reason = None if rate.agrees else f"{rate.difference:.3g} away from cuBLAS, {rate.tolerance:.3g} allowed"
     took = time.perf_counter() - clock
     status = "failed" if reason else "ok"
-    return Cell(model, "compilation", title, status, reason, compared(metrics, {}), metrics, took)
+    return Cell(model, "compilation", title, status, reason, compare(metrics, {}), metrics, took)

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
 from experiments.run import run
-from experiments.validate.cells import Cell, Models, cell_spec, compared
+from experiments.validate.cells import Cell, Models, cell_spec, compare
 
 #: A policy, its knobs, and what tells them apart from its other plans.
 Plan = tuple[str, dict[str, Any], str]
@@ -50,6 +50,6 @@ def _cell(model: str, options: Mapping[str, Any], plan: Plan, progress: Progress
     except LabError as error:
         return Cell(model, "parallel", name, "failed", str(error), {}, {}, time.perf_counter() - clock)
     metrics = {metric: row["value"] for metric, row in outcome.metrics.items()}
-    figures = compared(metrics, outcome.provenance.get("predicted", {}))
+    figures = compare(metrics, outcome.provenance.get("predicted", {}))
     took = time.perf_counter() - clock
     return Cell(model, "parallel", name, outcome.status, outcome.reason, figures, metrics, took)

@@ -98,7 +98,7 @@ def convolution(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops |
     return Loops("convolution", (own[0], made, height, width), tuple(walks), halo=halo)
 
 
-def pooled(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
+def pool(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
     own, shape = tensors.of(inputs[0]), tensors.shape(result)
     if len(own) != 4 or len(shape) != 4:
         return None
@@ -158,7 +158,7 @@ def chosen(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None
     return Loops("choice", (experts, capacity), (Walk(inputs[0], loops),))
 
 
-def gathered(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
+def gather(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
     """Rows picked by an index: each from anywhere, or from the part of the batch that chose them."""
     if len(inputs) != 2 or not tensors.shape(result):
         return None
@@ -172,7 +172,7 @@ def gathered(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | No
     return Loops("dispatch", (*rows, own[-1]), (Walk(data, loops), Walk(index, rows)))
 
 
-def scattered(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
+def scatter(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
     """Rows added where an index says (combination of what experts made): each device has a part of every sum."""
     data = inputs[-1]  # what is added stands last: index_add(into, index, rows)
     own, output = tensors.of(data), tensors.fresh(tensors.shape(result))

@@ -115,12 +115,12 @@ RULES: dict[str, Rule] = {
         ("scaled_dot_product_flash_attention", "scaled_dot_product_attention"), products.attention
     ),
     **dict.fromkeys(("convolution", "conv2d"), products.convolution),
-    **dict.fromkeys(("max_pool2d_with_indices", "avg_pool2d", "adaptive_avg_pool2d"), products.pooled),
+    **dict.fromkeys(("max_pool2d_with_indices", "avg_pool2d", "adaptive_avg_pool2d"), products.pool),
     "embedding": products.looked_up,
     "embedding_bag": products.looked_up,
     "cat": _joined,
     "topk": products.chosen,
-    "index": products.gathered,
-    "index_add": products.scattered,
+    "index": products.gather,
+    "index_add": products.scatter,
     "nll_loss_forward": _loss,
 }

@@ -1,6 +1,6 @@
 """Hugging Face model configurations: which model types we build, and what their sizes may be. Plain data.
 
-``checked`` makes a config safe to build from: only allow-listed types, remote code dropped, every size within limits.
+``check_config`` makes a config safe to build from: only allow-listed types, remote code dropped, every size within limits.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ SIZES = frozenset(name for _, names in LIMITS.values() for name in names) | {
 }
 
 
-def checked(config: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def check_config(config: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A config to build from, and warnings about what was left out; ``BadInput`` names the field and its value."""
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:

@@ -100,7 +100,7 @@ class Substitutions:
         }
 
 
-def checked(rule: Substitution, where: str) -> Substitution:
+def check_substitution(rule: Substitution, where: str) -> Substitution:
     """``rule`` if both its sides are graphs and its outputs exist; ``BadInput`` names what is not."""
     for title, side, least in (("source", rule.source, 1), ("target", rule.target, 0)):
         if not least <= len(side) <= MOST_OPERATORS:

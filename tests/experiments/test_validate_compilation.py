@@ -54,8 +54,8 @@ def test_every_policy_that_can_be_measured_joins_by_itself(monkeypatch: pytest.M
         ["newcomer", *(name for name, policy in known.items() if "measured" in policy.modes)]
     )
     assert "rammer" not in plain, "it is simulated only"
-    assert compilation.bounded(ShapeBuckets, "cpu") == {"sizes": "1-4", "compare": False, "timed": False}
-    assert compilation.bounded(ShapeBuckets, "cuda") == compilation.bounded(Newcomer, "cpu") == {}
+    assert compilation.bounds_of(ShapeBuckets, "cpu") == {"sizes": "1-4", "compare": False, "timed": False}
+    assert compilation.bounds_of(ShapeBuckets, "cuda") == compilation.bounds_of(Newcomer, "cpu") == {}
 
 
 def test_eager_and_a_rewrite_are_predicted_by_prices_and_by_rates(room: compilation.Room) -> None:

@@ -44,7 +44,7 @@ def test_after_the_end_nothing_is_held_or_recorded(layout: Layout) -> None:
     with record.claim(layout):
         assert record.is_held(layout)
     assert not record.is_held(layout)
-    assert record.read(layout) is None
+    assert record.read_record(layout) is None
 
 
 def test_a_child_that_outlived_a_killed_lab_is_ended(
@@ -71,7 +71,7 @@ def test_a_stale_record_does_not_harm_the_program_that_has_the_number_now(
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', '{"children": [{"name": "web"}]}'])
 def test_a_damaged_record_counts_as_none(layout: Layout, content: str) -> None:
     layout.record.write_text(content)
-    assert record.read(layout) is None
+    assert record.read_record(layout) is None
     with record.claim(layout):
         assert record.is_held(layout)
 

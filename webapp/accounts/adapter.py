@@ -10,4 +10,4 @@ from webapp.accounts import invitations
 
 class InvitedOnly(DefaultAccountAdapter):  # type: ignore[misc]
     def is_open_for_signup(self, request: HttpRequest) -> bool:
-        return invitations.remembered(request) is not None
+        return invitations.remembered_invitation(request) is not None

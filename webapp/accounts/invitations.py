@@ -33,7 +33,7 @@ def token(team: Team, by: User, role: str) -> str:
     return signing.dumps(asdict(Invitation(team.pk, by.pk, role)), salt=SALT)
 
 
-def read(text: str) -> Invitation | None:
+def read_invitation(text: str) -> Invitation | None:
     """The invitation behind a link, or ``None`` when forged, ended or taken back."""
     try:
         found = Invitation(**signing.loads(text, salt=SALT, max_age=LASTS))
@@ -48,8 +48,8 @@ def remember(request: HttpRequest, text: str) -> None:
     request.session[SESSION_KEY] = text
 
 
-def remembered(request: HttpRequest) -> Invitation | None:
-    return read(request.session.get(SESSION_KEY, ""))
+def remembered_invitation(request: HttpRequest) -> Invitation | None:
+    return read_invitation(request.session.get(SESSION_KEY, ""))
 
 
 def accept(invitation: Invitation, user: User) -> Membership:
@@ -61,7 +61,7 @@ def accept(invitation: Invitation, user: User) -> Membership:
 
 
 def _join_after_sign_up(request: HttpRequest, user: User, **kwargs: Any) -> None:
-    invitation = remembered(request)
+    invitation = remembered_invitation(request)
     if invitation is not None:
         accept(invitation, user)
         request.session.pop(SESSION_KEY, None)

@@ -42,7 +42,7 @@ class Trashed:
         return self.trashed_at + timedelta(days=settings.TRASH_DAYS)
 
 
-def trashed(team: Team) -> list[Trashed]:
+def list_trash(team: Team) -> list[Trashed]:
     """Newest first."""
     found = [
         Trashed(kind, str(thing.pk), str(thing), str(_project(thing)), thing.trashed_at)

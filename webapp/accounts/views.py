@@ -72,7 +72,7 @@ def team(request: TeamRequest) -> HttpResponse:
     trash.apply_retention(request.team, timezone.now())
     tables = {
         "storage": StorageTable(trash.storage(request.team), request),
-        "trash": TrashTable(trash.trashed(request.team), request, per_page=ROWS),
+        "trash": TrashTable(trash.list_trash(request.team), request, per_page=ROWS),
         "audit": AuditTable(audit.entries(request.team), request, per_page=ROWS),
     }
     page = {"members": members, "projects": projects, "form": ProjectForm(), "invite": RoleForm()}
@@ -161,7 +161,7 @@ def _try(request: TeamRequest, change: object) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
     """Joins the bearer into the team; who has no account signs up first."""
-    found = invitations.read(token)
+    found = invitations.read_invitation(token)
     if found is None:
         raise Http404("this invitation has ended or was taken back")
     if not isinstance(request.user, User):

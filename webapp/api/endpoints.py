@@ -26,7 +26,7 @@ from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_upload
 from webapp.runs.models import Experiment, Run
 from webapp.runs.services import submit_experiment
-from webapp.runs.specs import Submission, checked, trials_of
+from webapp.runs.specs import Submission, check_spec, trials_of
 
 MOST_PER_PAGE = 200
 DEVICE_KINDS = ("cpu", "cuda")
@@ -194,6 +194,6 @@ def import_outcome(request: HttpRequest, project: str | None = None) -> Any:
     """Stores an Outcome of `python -m experiments run` as a run; the same one again answers 200 and the same id."""
     token = _writer(request)
     outcome = load_outcome(read_json(request))
-    checked(load_spec(outcome.spec))
+    check_spec(load_spec(outcome.spec))
     run, is_new = services.import_outcome(project_of(token.team, project), token.created_by, outcome)
     return Status(201 if is_new else 200, answers.run_answer(_runs(request).get(pk=run.pk)))

@@ -36,11 +36,11 @@ def _row(step: Artifact, taken: set[tuple[str, str]]) -> StepRow:
     facts: Mapping[str, Any] = step.summary.get("facts", {})
     is_timed = facts.get("timing") == "measured"
     timed_on = str(facts.get("timed_on", "")) if is_timed else ""
-    options = spelled(step.summary.get("options", {}))
+    options = spell_options(step.summary.get("options", {}))
     sheet = derivation.device_name(timed_on)
     return StepRow(step, options, timed_on, sheet, bool(sheet) and (options, sheet) not in taken)
 
 
-def spelled(options: Mapping[str, Any]) -> str:
+def spell_options(options: Mapping[str, Any]) -> str:
     """``batch 8, sequence 256``; what was left open is the default."""
     return ", ".join(f"{name} {value}" for name, value in sorted(options.items())) or "default options"

@@ -50,7 +50,7 @@ def begin(project: Project, user: User, name: str, size: int, fingerprint: str) 
     if not 0 < size <= settings.UPLOAD_MAX_BYTES:
         raise Refused(f"{size} bytes; 1 to {settings.UPLOAD_MAX_BYTES} are taken")
     forget_abandoned()
-    own = unfinished(project, user)
+    own = unfinished_uploads(project, user)
     known = own.filter(fingerprint=fingerprint, size=size).first()
     if known is not None:
         return known
@@ -61,7 +61,7 @@ def begin(project: Project, user: User, name: str, size: int, fingerprint: str) 
     )
 
 
-def unfinished(project: Project, user: User) -> QuerySet[Upload]:
+def unfinished_uploads(project: Project, user: User) -> QuerySet[Upload]:
     return Upload.objects.filter(project=project, user=user, artifact=None)
 
 

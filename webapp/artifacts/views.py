@@ -62,7 +62,7 @@ def upload(request: ProjectRequest) -> HttpResponse:
         "samples": SAMPLES.values(),
         "cap": settings.UPLOAD_MAX_BYTES,
         "chunk": uploads.CHUNK,
-        "unfinished": uploads.unfinished(request.project, request.user),
+        "unfinished": uploads.unfinished_uploads(request.project, request.user),
         "kept_days": uploads.KEPT.days,
     }
     return render(request, "artifacts/upload.html", page, status=422 if request.method == "POST" else 200)

@@ -46,13 +46,13 @@ class Table:
 _FORMULA = re.compile(r"[\s\u0000-\u0020\ufeff]*[=+\-@＝＋－＠]|[\t\r\n]")
 
 
-def guarded(text: str) -> str:
+def guard(text: str) -> str:
     """``text`` with an apostrophe in front where a spreadsheet could take it for a formula (or for guarded)."""
     return f"'{text}" if text.startswith("'") or _FORMULA.match(text) else text
 
 
-def unguarded(text: str) -> str:
-    """The text that ``guarded`` was given."""
+def unguard(text: str) -> str:
+    """The text that ``guard`` was given."""
     return text.removeprefix("'")
 
 
@@ -61,7 +61,7 @@ def _csv_cell(cell: Cell) -> str:
         return ""
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return guarded(cell) if isinstance(cell, str) else repr(cell)
+    return guard(cell) if isinstance(cell, str) else repr(cell)
 
 
 def to_csv(table: Table) -> str:

@@ -23,7 +23,7 @@ def comparable(project: Project) -> QuerySet[Run]:
     return wanted.order_by("queued_at", "id")
 
 
-def named(query: QueryDict) -> list[UUID]:
+def named_runs(query: QueryDict) -> list[UUID]:
     """The runs that ``?run=`` names, given several times or with commas; what is no id is passed over."""
     words = [word.strip() for text in query.getlist("run") for word in text.split(",")]
     found = [_uuid(word) for word in words[:MOST_RUNS]]

@@ -25,7 +25,7 @@ class Box:
         return not (apart or self.top <= other.bottom or other.top <= self.bottom)
 
 
-def placed(points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[tuple[str, str]]:
+def place_labels(points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[tuple[str, str]]:
     """For each point its name and the side where it covers no other name and, if there is such a side, no point.
 
     No name where every side would cover another name: hover tells it.

@@ -154,7 +154,7 @@ def _beside(entries: Sequence[Entry], x: str, y: str, labelled: set[int]) -> dic
         names = list(dict.fromkeys(entries[index].name for index in members))
         text[members[0]] = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
     points = [(entry.estimates[x].mean, entry.estimates[y].mean) for entry in entries]
-    return {id(entry): one for entry, one in zip(entries, labels.placed(points, text), strict=True)}
+    return {id(entry): one for entry, one in zip(entries, labels.place_labels(points, text), strict=True)}
 
 
 def _described(entry: Entry, errors: SimulatorErrors) -> str:

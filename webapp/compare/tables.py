@@ -11,7 +11,7 @@ from webapp.hosts.evidence import SimulatorErrors
 from webapp.presentation import pretty
 
 
-def exported(comparison: Comparison, title: str, errors: SimulatorErrors) -> Table:
+def export_table(comparison: Comparison, title: str, errors: SimulatorErrors) -> Table:
     """What is shown, mode and status always among it; repeats with number and interval.
 
     The error of the simulator stands beside the mode where it is known.

@@ -17,9 +17,9 @@ from webapp.compare.answer import answer_of
 from webapp.compare.choice import choice_of
 from webapp.compare.comparison import compare
 from webapp.compare.export import download
-from webapp.compare.filters import MOST_RUNS, RunFilter, comparable, named
+from webapp.compare.filters import MOST_RUNS, RunFilter, comparable, named_runs
 from webapp.compare.parallel import parallel
-from webapp.compare.tables import exported
+from webapp.compare.tables import export_table
 from webapp.navigation import project_url
 from webapp.presentation import simulator_errors
 from webapp.runs.models import Experiment, Run
@@ -44,7 +44,7 @@ def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
 @in_project()
 def runs(request: ProjectRequest) -> HttpResponse:
     """Any runs of the project: ``?run=<id>&run=<id>`` or ``?run=<id>,<id>``."""
-    chosen = comparable(request.project).filter(pk__in=named(request.GET))
+    chosen = comparable(request.project).filter(pk__in=named_runs(request.GET))
     return _page(request, chosen, {"heading": "Comparison"}, "")
 
 
@@ -53,7 +53,7 @@ def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pi
     comparison = compare(list(chosen.qs[:MOST_RUNS]), choice, pinned)
     errors = simulator_errors(request)
     if "export" in request.GET:
-        return download(exported(comparison, page["heading"], errors), request.GET["export"])
+        return download(export_table(comparison, page["heading"], errors), request.GET["export"])
     page |= {
         "filter": chosen,
         "choice": choice,
@@ -74,7 +74,7 @@ def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pi
 def pin(request: ProjectRequest, experiment: UUID) -> HttpResponse:
     """Pins ``run`` of the experiment as everybody's baseline; without one, unpins."""
     found = _experiment(request, experiment)
-    wanted = named(request.POST)
+    wanted = named_runs(request.POST)
     run = get_object_or_404(Run, pk=wanted[0], experiment=found) if wanted else None
     services.pin(found, run)
     return redirect(project_url(request.project, "compare:experiment", experiment=found.pk))

@@ -134,10 +134,10 @@ class ErrorColumn(FigureColumn):
         self.goal = goal
 
     def render(self, value: float) -> Any:
-        return presentation.error(value) if self.goal is None else judged(value, self.goal)
+        return presentation.error(value) if self.goal is None else judge_error(value, self.goal)
 
 
-def judged(error: float, goal: float) -> Any:
+def judge_error(error: float, goal: float) -> Any:
     """An error with its sign, and a mark beside the colour that says whether it is within the goal."""
     within = abs(error) <= goal
     return format_html(

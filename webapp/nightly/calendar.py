@@ -36,11 +36,11 @@ class Day:
 
 
 def cells(nights: Iterable[Night]) -> list[Cell]:
-    """``nights`` with the counts of ``counted``."""
+    """``nights`` with the counts of ``count_nights``."""
     return [_cell(night) for night in nights]
 
 
-def counted(schedule: Schedule) -> list[Night]:
+def count_nights(schedule: Schedule) -> list[Night]:
     """The nights of the calendar's weeks, newest first, with the number of their runs by how they ended."""
     runs = {
         "total": Count("experiment__runs"),

@@ -42,7 +42,7 @@ class ScheduleRow:
 
 def schedule_rows(schedules: Iterable[Schedule], nights: int) -> list[ScheduleRow]:
     return [
-        ScheduleRow(found, tuple(calendar.cells(calendar.counted(found)[:nights])[::-1]))
+        ScheduleRow(found, tuple(calendar.cells(calendar.count_nights(found)[:nights])[::-1]))
         for found in schedules
     ]
 

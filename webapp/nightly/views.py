@@ -51,7 +51,7 @@ def schedule(request: ProjectRequest, schedule: int) -> HttpResponse:
     past = history.history(found)
     chosen = [name for name in request.GET.getlist("metric") if name in past.metrics]
     shown = chosen or past.metrics[: history.CHARTS_AT_FIRST]
-    nights = calendar.counted(found)
+    nights = calendar.count_nights(found)
     suite = load_suite(found.suite)
     command = f"python -m experiments suite {suite.name}"
     cells = calendar.cells(nights)

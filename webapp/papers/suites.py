@@ -12,7 +12,7 @@ from experiments.core.errors import BadInput
 from experiments.core.suites import (
     Against,
     Suite,
-    against_published,
+    compare_with_published,
     load_suite,
     mean_error,
     suite_names,
@@ -105,7 +105,7 @@ class Published:
 
 def published_of(suite: Suite, comparison: Comparison) -> Published | None:
     """``None`` for a suite that names no published figures."""
-    rows = tuple(against_published(suite, _values(suite, comparison)))
+    rows = tuple(compare_with_published(suite, _values(suite, comparison)))
     return Published(rows, mean_error(rows)) if rows else None
 
 

@@ -17,7 +17,7 @@ from webapp.compare.choice import choice_of
 from webapp.compare.comparison import compare
 from webapp.compare.export import FORMATS, to_latex
 from webapp.compare.listing import Fixed, asked_export
-from webapp.compare.tables import exported
+from webapp.compare.tables import export_table
 from webapp.navigation import project_url
 from webapp.papers import catalogue, presets, services
 from webapp.papers import suites as paper_suites
@@ -106,7 +106,7 @@ def suite(request: ProjectRequest, suite: str) -> HttpResponse:
         return render(request, "papers/suite.html", page)
     titled, choice = paper_suites.titled_runs(found, request.project), choice_of(request.GET)
     comparison, errors = compare(titled.runs, choice, titles=titled.titles), simulator_errors(request)
-    table = exported(comparison, found.suite.title, errors)
+    table = export_table(comparison, found.suite.title, errors)
     page |= {
         "comparison": comparison,
         "lines": comparison.lines,

@@ -168,7 +168,10 @@ class ExperimentForm(forms.Form):
         for option in references.NAMING:
             field = f"option:{option}"
             try:
-                values = [references.settled(self._project, {option: v})[option] for v in data.get(field, ())]
+                values = [
+                    references.settle_references(self._project, {option: v})[option]
+                    for v in data.get(field, ())
+                ]
             except BadInput as error:
                 self.add_error(field, f"{error.what} (expected {error.expected})")
             else:

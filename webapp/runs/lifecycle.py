@@ -164,7 +164,7 @@ def wait_for(claim: Claim, needed: Run) -> bool:
 
 
 @transaction.atomic
-def crashed(claim: Claim, reason: str, diagnosis: Diagnosis, artifact: dict[str, Any] | None) -> bool:
+def record_crash(claim: Claim, reason: str, diagnosis: Diagnosis, artifact: dict[str, Any] | None) -> bool:
     """Another try, until the run crashed as often as it may; then it failed, with all that is known."""
     crashes = claim.run.crashes + 1
     if crashes >= settings.RUN_CRASHES:

@@ -27,7 +27,7 @@ _BY_ID = re.compile(r"artifact:([0-9]{1,18})")
 _BY_HASH = re.compile(r"(?:sha256:|[^\0]*@)([0-9a-f]{64})")
 
 
-def named(artifacts: ArtifactQuerySet, reference: str) -> Artifact | None:
+def find_artifact(artifacts: ArtifactQuerySet, reference: str) -> Artifact | None:
     """The one of ``artifacts`` that ``reference`` names by number or by the hash of its content."""
     if by_id := _BY_ID.fullmatch(reference):
         return artifacts.filter(pk=int(by_id.group(1))).first()
@@ -36,10 +36,10 @@ def named(artifacts: ArtifactQuerySet, reference: str) -> Artifact | None:
     return None
 
 
-def required(project: Project, reference: str, where: str) -> Artifact:
+def require_artifact(project: Project, reference: str, where: str) -> Artifact:
     """``BadInput`` where the project has no such artifact, or one that cannot be read."""
     field = where.rpartition(".")[2]
-    found = named(Artifact.objects.of(project), reference)
+    found = find_artifact(Artifact.objects.of(project), reference)
     if found is None:
         raise BadInput(f"{reference!r:.80} is not there", where, EXPECTED[field])
     # A side file is no workload, so by itself it was rejected: whether it fits is seen where it is read.
@@ -48,7 +48,7 @@ def required(project: Project, reference: str, where: str) -> Artifact:
     return found
 
 
-def uploaded(project: Project, file: str, where: str) -> str:
+def find_upload(project: Project, file: str, where: str) -> str:
     """The project's readable artifact of that file name; ``BadInput`` asks for it."""
     name = PurePath(file).name
     found = Artifact.objects.of(project).ready().filter(name=name).first()
@@ -74,9 +74,9 @@ def by_file_names(project: Project, workload: Mapping[str, Any]) -> dict[str, An
     extra = options.get("extra")
     side = side_file(project, extra or source)
     if extra is not None:
-        side = side or uploaded(project, extra, "workload.options.extra")
+        side = side or find_upload(project, extra, "workload.options.extra")
     named = {**options, "extra": side} if side else options
-    return {**workload, "source": uploaded(project, source, "workload.source"), "options": named}
+    return {**workload, "source": find_upload(project, source, "workload.source"), "options": named}
 
 
 def is_known_model(reference: str) -> bool:
@@ -84,7 +84,7 @@ def is_known_model(reference: str) -> bool:
     return reference in SERVED or (reference.startswith("zoo:") and reference.removeprefix("zoo:") in ZOO)
 
 
-def settled(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
+def settle_references(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
     """``options`` with every artifact named by its number; ``BadInput`` for whatever is neither artifact nor name."""
     return {name: _settled(project, name, value) for name, value in options.items()}
 
@@ -92,4 +92,4 @@ def settled(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
 def _settled(project: Project, option: str, value: Any) -> Any:
     if option not in NAMING or value is None or (option == "model" and is_known_model(value)):
         return value
-    return f"artifact:{required(project, value, f'{OPTIONS}.{option}').pk}"
+    return f"artifact:{require_artifact(project, value, f'{OPTIONS}.{option}').pk}"

@@ -18,7 +18,7 @@ from webapp.runs import references
 from webapp.runs.grid import KINDS, MOST_RUNS, Trial
 
 
-def checked(spec: RunSpec) -> RunSpec:
+def check_spec(spec: RunSpec) -> RunSpec:
     """The spec completed, its policy, knobs and hardware known to exist."""
     completed, _ = complete(spec)
     hardware.resolve(completed.hardware)
@@ -38,13 +38,13 @@ class Submission:
 
     def trial(self, data: Any) -> Trial:
         """``BadInput`` names the field of the spec that is wrong."""
-        spec = checked(load_spec(data))
+        spec = check_spec(load_spec(data))
         artifact = self._artifact(spec)
         kind = artifact.kind or ("model" if artifact.zoo else "")
         if kind and kind not in KINDS[spec.family]:
             wanted = " or ".join(KINDS[spec.family])
             raise BadInput(f"{artifact} is {kind}", "spec.workload.source", wanted)
-        options = references.settled(self.project, data["workload"].get("options", {}))
+        options = references.settle_references(self.project, data["workload"].get("options", {}))
         asked = {**spec.to_json(), "workload": {"format": spec.workload.format, "options": options}}
         return Trial(artifact, asked, self.needs if spec.mode == "measured" else "")
 
@@ -52,7 +52,7 @@ class Submission:
         source = spec.workload.source
         if source.startswith("zoo:"):
             return self._zoo(source.removeprefix("zoo:"))
-        return references.required(self.project, source, "spec.workload.source")
+        return references.require_artifact(self.project, source, "spec.workload.source")
 
     def _zoo(self, name: str) -> Artifact:
         if name not in NAMES:

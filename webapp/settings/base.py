@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 VAR = Path(os.environ.get("LAB_VAR") or ROOT / "var")
 
 
-def required(name: str) -> str:
+def require(name: str) -> str:
     """An environment variable without which the server must not start."""
     value = os.environ.get(name, "")
     if not value:

@@ -1,14 +1,14 @@
 """A team's server. Refuses to start without its secrets; ``manage.py check --deploy`` is clean."""
 
 from webapp.settings.base import *  # noqa: F403
-from webapp.settings.base import database, required
+from webapp.settings.base import database, require
 
-SECRET_KEY = required("SECRET_KEY")
+SECRET_KEY = require("SECRET_KEY")
 DEBUG = False
-ALLOWED_HOSTS = [name.strip() for name in required("ALLOWED_HOSTS").split(",")]
+ALLOWED_HOSTS = [name.strip() for name in require("ALLOWED_HOSTS").split(",")]
 CSRF_TRUSTED_ORIGINS = [f"https://{name}" for name in ALLOWED_HOSTS if name != "localhost"]
-DATABASES = {"default": database(required("DATABASE_URL"))}
-CELERY_BROKER_URL = REDIS_URL = required("REDIS_URL")
+DATABASES = {"default": database(require("DATABASE_URL"))}
+CELERY_BROKER_URL = REDIS_URL = require("REDIS_URL")
 STORAGES = {
     "default": {"BACKEND": "webapp.artifacts.storage.WholeFiles"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},

@@ -21,7 +21,7 @@ from experiments.core.progress import Progress, silent
 from experiments.hardware.parts import Device
 from experiments.hardware.roofline import op_time
 from experiments.profiling import cache
-from experiments.profiling.cost import bytes_moved, flops
+from experiments.profiling.cost import count_bytes_moved, flops
 from experiments.profiling.timing import device_name, new_clock
 from experiments.workloads.substitutions import Substitutions
 
@@ -95,7 +95,8 @@ class Bench:
             args, kwargs, out = self.types.fake_call(node.target, arguments, keywords)
         op = function(node.target)
         return Work(
-            flops(op, args, kwargs, out) or counter.get_total_flops(), bytes_moved(op, args, kwargs, out)
+            flops(op, args, kwargs, out) or counter.get_total_flops(),
+            count_bytes_moved(op, args, kwargs, out),
         )
 
 

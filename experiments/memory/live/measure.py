@@ -21,7 +21,7 @@ from experiments.memory.live.runner import StepRunner
 from experiments.memory.live.turns import Runner, seeded, take_turns
 from experiments.profiling import timing
 from experiments.profiling.capture import Traced, trace
-from experiments.sources import roofline_timed
+from experiments.sources import with_roofline_times
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
@@ -68,9 +68,9 @@ class Session:
     def _profiled(self, progress: Progress) -> Step:
         """Timed here; by roofline where the unplanned step, which timing runs, does not fit the device."""
         try:
-            return timing.profiled(self.source, self.device, progress)
+            return timing.profile_cached(self.source, self.device, progress)
         except torch.OutOfMemoryError:
-            return roofline_timed(self.traced.step, self.hardware().device)
+            return with_roofline_times(self.traced.step, self.hardware().device)
 
     @property
     def synchronous(self) -> bool:

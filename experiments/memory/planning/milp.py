@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.core.progress import Progress, accompanied, silent
+from experiments.core.progress import Progress, run_reporting, silent
 from experiments.workloads.step import Floats
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Program:
                 constraints=self._constraints(),
                 options={"node_limit": nodes, "mip_rel_gap": gap},
             )
-            found = accompanied(solver, lambda: progress(0.0, ""))
+            found = run_reporting(solver, lambda: progress(0.0, ""))
         if found.x is None:
             return None
         return Solution(np.asarray(found.x, np.float64), float(found.fun), found.status == 0)

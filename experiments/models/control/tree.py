@@ -26,7 +26,7 @@ class Encode(nn.Module):
         return torch.tanh(self.encoder(torch.cat((left, right), -1)))
 
 
-def balanced(leaves: int) -> tuple[list[int], list[int]]:
+def balanced_children(leaves: int) -> tuple[list[int], list[int]]:
     """Children of every node of a heap: node i has 2i+1 and 2i+2."""
     inner = leaves - 1
     left = [2 * node + 1 for node in range(inner)] + [-1] * leaves
@@ -54,7 +54,7 @@ class Rae(nn.Module):
 
 def rae(geometry: Geometry, width: int, balance: int) -> Model:
     """A tree over ``sequence`` words, balanced or a chain."""
-    left, right = (balanced if balance else chain)(geometry.sequence)
+    left, right = (balanced_children if balance else chain)(geometry.sequence)
     features = InputSpec("features", (len(left), geometry.batch, width), samples=1)
     batch = (features, InputSpec("target", (geometry.batch,), width))
     return Model(Objective(Rae(width, left, right), classification), batch)

@@ -52,7 +52,7 @@ def pads_of(how: How, sizes: Sequence[int], kernel: Sequence[int]) -> list[tuple
     return list(zip(given[:rank], given[rank:], strict=True))
 
 
-def padded(x: Tensor, pads: Sequence[tuple[int, int]], value: float = 0.0) -> tuple[Tensor, list[int]]:
+def pad(x: Tensor, pads: Sequence[tuple[int, int]], value: float = 0.0) -> tuple[Tensor, list[int]]:
     """``x`` and what a convolution is still to pad: all of it where both ends are equal, else nothing."""
     if all(before == after for before, after in pads):
         return x, [before for before, _ in pads]
@@ -63,7 +63,7 @@ def padded(x: Tensor, pads: Sequence[tuple[int, int]], value: float = 0.0) -> tu
 @operator("Conv")
 def _conv(how: How, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     rank = weight.ndim - 2
-    x, padding = padded(x, pads_of(how, x.shape[2:], weight.shape[2:]))
+    x, padding = pad(x, pads_of(how, x.shape[2:], weight.shape[2:]))
     strides, spread = how.get("strides") or (1,) * rank, how.get("dilations") or (1,) * rank
     out: Tensor = _CONVOLUTIONS[rank](x, weight, bias, strides, padding, spread, how.get("group", 1))
     return out

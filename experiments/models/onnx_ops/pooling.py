@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from experiments.models.onnx_ops.neural import padded, pads_of
+from experiments.models.onnx_ops.neural import pad, pads_of
 from experiments.models.onnx_ops.table import How, operator
 
 _MAXIMA = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -19,7 +19,7 @@ def _max_pool(how: How, x: Tensor) -> Tensor:
     kernel = list(how.attributes["kernel_shape"])
     rank = len(kernel)
     pads = pads_of(how, x.shape[2:], kernel)
-    x, padding = padded(x, pads, float("-inf"))
+    x, padding = pad(x, pads, float("-inf"))
     if any(2 * amount > width for amount, width in zip(padding, kernel, strict=True)):
         raise ValueError(f"padding {padding} of more than half the window {kernel}")
     strides, spread = list(how.get("strides") or [1] * rank), list(how.get("dilations") or [1] * rank)
@@ -41,11 +41,11 @@ def _average_pool(how: How, x: Tensor) -> Tensor:
         return out
     if up:
         raise ValueError("average pooling with unequal padding and a rounded-up size")
-    wide, _ = padded(x, pads)
+    wide, _ = pad(x, pads)
     mean: Tensor = _MEANS[rank](wide, kernel, strides)
     if count:
         return mean
-    held, _ = padded(torch.ones_like(x), pads)
+    held, _ = pad(torch.ones_like(x), pads)
     return mean / _MEANS[rank](held, kernel, strides)
 
 

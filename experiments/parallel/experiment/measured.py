@@ -64,4 +64,4 @@ def _linked(cluster: Hardware, links: Any) -> Hardware:
         return replace(sheet, latency=fit.latency, bandwidth=fit.bandwidth, duplex=True)
 
     kinds = tuple((kind, measured(fit)) for kind, fit in links.collectives)
-    return replace(cluster.linked(measured(links.link)), collectives=kinds)
+    return replace(cluster.with_node_link(measured(links.link)), collectives=kinds)

@@ -17,7 +17,7 @@ from experiments.core.errors import BadInput
 from experiments.core.progress import Progress
 from experiments.hardware.measured_collectives import Fit, Measurement, fit
 from experiments.parallel.interface import ParallelPlan
-from experiments.profiling.timing import profiled
+from experiments.profiling.timing import profile_cached
 from experiments.workloads.aggregate import layer_graph
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
@@ -63,7 +63,9 @@ def timed_layers(
     before = torch.get_num_threads()
     torch.set_num_threads(threads(ranks))
     try:
-        step = profiled(replace(source, options=replace(source.options, batch=samples)), "cpu", progress)
+        step = profile_cached(
+            replace(source, options=replace(source.options, batch=samples)), "cpu", progress
+        )
     finally:
         torch.set_num_threads(before)
     graph = layer_graph(step)

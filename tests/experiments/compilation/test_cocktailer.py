@@ -34,7 +34,7 @@ from experiments.compilation.live.export import export, records
 from experiments.compilation.policies.cocktailer import Cocktailer
 from experiments.core.spec import load_spec
 from experiments.models.control.constructs import Branch, Loop, Recursion
-from experiments.models.control.tree import balanced, chain
+from experiments.models.control.tree import balanced_children, chain
 from experiments.run import run
 
 pytestmark = pytest.mark.torch
@@ -248,7 +248,9 @@ def test_branches_that_the_host_decides_are_named_where_dynamo_names_no_break() 
     assert compiled(Series(), torch.ones(4), level="graph")["breaks"] == []
 
 
-@pytest.mark.parametrize(("shape", "leaves"), [(balanced, 8), (balanced, 5), (chain, 6), (chain, 1)])
+@pytest.mark.parametrize(
+    ("shape", "leaves"), [(balanced_children, 8), (balanced_children, 5), (chain, 6), (chain, 1)]
+)
 def test_every_form_of_recursion_gives_what_python_gives(shape: Any, leaves: int) -> None:
     """``2 a + b`` tells left from right."""
     tree = Recursion(nn.Identity(), Calls(lambda a, b: 2 * a + b), *shape(leaves))

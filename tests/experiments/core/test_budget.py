@@ -7,7 +7,7 @@ import time
 import pytest
 
 from experiments.core.budget import Budget
-from experiments.core.progress import accompanied, forward_only
+from experiments.core.progress import forward_only, run_reporting
 
 Reports = list[tuple[float, str]]
 
@@ -47,13 +47,13 @@ def test_progress_never_goes_back_and_a_sign_of_life_repeats_the_last_step() -> 
 
 def test_a_solver_is_accompanied_until_it_answers() -> None:
     reports: list[int] = []
-    assert accompanied(lambda: time.sleep(0.5) or 7, lambda: reports.append(1)) == 7
+    assert run_reporting(lambda: time.sleep(0.5) or 7, lambda: reports.append(1)) == 7
     assert len(reports) >= 2
 
 
 def test_what_a_solver_raises_reaches_the_caller() -> None:
     with pytest.raises(ZeroDivisionError):
-        accompanied(lambda: 1 // 0, lambda: None)
+        run_reporting(lambda: 1 // 0, lambda: None)
 
 
 def test_a_cancel_does_not_wait_for_the_solver() -> None:
@@ -62,5 +62,5 @@ def test_a_cancel_does_not_wait_for_the_solver() -> None:
 
     began = time.monotonic()
     with pytest.raises(Cancelled):
-        accompanied(lambda: time.sleep(60), cancel)
+        run_reporting(lambda: time.sleep(60), cancel)
     assert time.monotonic() - began < 30

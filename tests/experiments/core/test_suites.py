@@ -10,7 +10,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.core import suites
 from experiments.core.errors import BadInput
-from experiments.core.suites import against_published, load_suite, mean_error, suite_names, value_grid
+from experiments.core.suites import compare_with_published, load_suite, mean_error, suite_names, value_grid
 
 GRID = """
 title = "Two by two"
@@ -99,10 +99,10 @@ workload = {source = "zoo:mlp"}
     monkeypatch.setattr(suites, "FOLDER", tmp_path)
     suite = load_suite("one")
     assert (suite.published, suite.published_as) == ({"22B": 2.0}, "Table 5")
-    (row,) = against_published(suite, {"22B": 2.2})
+    (row,) = compare_with_published(suite, {"22B": 2.2})
     assert (row.ours, row.error) == (2.2, pytest.approx(0.1))
     assert mean_error([row]) == pytest.approx(0.1)
-    assert mean_error(against_published(suite, {})) is None
+    assert mean_error(compare_with_published(suite, {})) is None
 
 
 def test_the_bubbles_of_the_schedules_are_their_closed_forms(capsys: pytest.CaptureFixture[str]) -> None:

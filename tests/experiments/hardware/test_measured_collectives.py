@@ -10,7 +10,7 @@ import pytest
 from experiments.core.errors import BadInput
 from experiments.hardware import Link, resolve
 from experiments.hardware.collectives import ring_all_reduce
-from experiments.hardware.measured_collectives import Measurement, fit, read
+from experiments.hardware.measured_collectives import Measurement, fit, read_measurements
 from tests.experiments.hardware.closed_forms import pairwise_all_to_all
 
 LINK = Link("true", 50e9, 4e-6, True, "test")
@@ -38,15 +38,15 @@ def test_the_link_that_made_the_times_is_found() -> None:
 
 def test_what_nccl_tests_print_is_read(tmp_path: Path) -> None:
     (tmp_path / "out.txt").write_text(OUTPUT)
-    rows = read(tmp_path / "out.txt")
+    rows = read_measurements(tmp_path / "out.txt")
     assert [(row.kind, row.size) for row in rows] == [("all_reduce", 2**20), ("all_reduce", 2**30)]
     assert [row.seconds for row in rows] == pytest.approx([40e-6, 8e-3])
     (tmp_path / "out.txt").write_text(OUTPUT.replace("all_reduce_perf", "alltoall_perf"))
-    assert {row.kind for row in read(tmp_path / "out.txt")} == {"all_to_all"}
+    assert {row.kind for row in read_measurements(tmp_path / "out.txt")} == {"all_to_all"}
 
 
 def test_measured_collectives_of_sixteen_devices(shared_data: Path) -> None:
-    rows = read(shared_data / "parallel/nnscaler_comm_mi200/intra_16.json")
+    rows = read_measurements(shared_data / "parallel/nnscaler_comm_mi200/intra_16.json")
     assert {row.kind for row in rows} == {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"}
     found = fit([row for row in rows if row.kind == "all_reduce"], 16)
     assert found.bandwidth == pytest.approx(187e9, rel=0.1) and found.median_error < 0.25
@@ -65,7 +65,7 @@ def test_measured_collectives_of_sixteen_devices(shared_data: Path) -> None:
 def test_what_is_no_table_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "table").write_text(content)
     with pytest.raises(BadInput):
-        read(tmp_path / "table")
+        read_measurements(tmp_path / "table")
 
 
 def test_a_link_may_be_described_in_the_cluster() -> None:

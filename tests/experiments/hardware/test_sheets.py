@@ -140,7 +140,7 @@ LINK = '[link.wire]\nbandwidth = 1e9\nlatency = 1e-6\nduplex = true\nsource = "a
 def test_a_wrong_sheet_is_refused_by_field(tmp_path: Path, text, complaint):
     (tmp_path / "sheets.toml").write_text(text)
     with pytest.raises(BadInput) as error:
-        library.read(tmp_path)
+        library.read_sheets(tmp_path)
     assert str(error.value).startswith(complaint)
 
 
@@ -159,7 +159,7 @@ def test_a_device_is_refused_by_field_too(tmp_path: Path):
     ):
         (tmp_path / "devices.toml").write_text(sheets.replace(right, wrong))
         with pytest.raises(BadInput) as error:
-            library.read(tmp_path)
+            library.read_sheets(tmp_path)
         assert str(error.value).startswith(complaint)
 
 
@@ -167,4 +167,4 @@ def test_the_same_name_in_two_files_is_refused(tmp_path: Path):
     (tmp_path / "a.toml").write_text(LINK)
     (tmp_path / "b.toml").write_text(LINK)
     with pytest.raises(BadInput, match=r"b\.toml: link 'wire' is described twice"):
-        library.read(tmp_path)
+        library.read_sheets(tmp_path)

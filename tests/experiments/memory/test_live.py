@@ -21,7 +21,7 @@ from experiments.memory.interface import (
 )
 from experiments.memory.simulator import Simulator
 from experiments.run import run
-from experiments.sources import roofline_timed
+from experiments.sources import with_roofline_times
 from experiments.workloads.model import ModelSource
 from tests.experiments.memory.steps import plan_of
 
@@ -65,7 +65,7 @@ def test_five_steps_under_a_plan_end_bitwise_where_plain_steps_end(traced, expec
 
     local = resolve("local")
     on = replace(machine_of(local), synchronous=True)
-    step = roofline_timed(traced.step, local.device)
+    step = with_roofline_times(traced.step, local.device)
     plan = plan_of(registry.create("memory", name, knobs), step, on)
     assert violations(plan, step, on) == []
     runner, inputs = StepRunner(traced, plan), traced.make_inputs(0)
@@ -83,7 +83,7 @@ def test_swapping_brings_the_measured_peak_down(traced):
     from experiments.memory.live.runner import StepRunner
 
     local = resolve("local")
-    step = roofline_timed(traced.step, local.device)
+    step = with_roofline_times(traced.step, local.device)
     on = replace(machine_of(local), synchronous=True)
     peaks = {}
     for name in ("baseline", "swap_all"):

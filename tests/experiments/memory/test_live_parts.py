@@ -23,7 +23,7 @@ from experiments.memory.interface import (
 )
 from experiments.memory.simulator import Simulator
 from experiments.run import run
-from experiments.sources import roofline_timed
+from experiments.sources import with_roofline_times
 from experiments.workloads.model import ModelSource
 
 torch = pytest.importorskip("torch")
@@ -143,7 +143,7 @@ def test_a_compressing_copy_engine_sends_fewer_bytes(traced):
 def test_zero_offload_updates_on_the_host_and_ends_bitwise_with_the_simulated_bytes(traced):
     from experiments.memory.live.runner import StepRunner
 
-    step = roofline_timed(traced.step, LOCAL.device)
+    step = with_roofline_times(traced.step, LOCAL.device)
     on = replace(machine_of(LOCAL), synchronous=True)
     policy = registry.create("memory", "zero_offload", {"always": True})
     assert isinstance(policy, MemoryPolicy)
@@ -168,7 +168,7 @@ def test_swap_all_moves_the_bytes_that_autograd_saves():
     from experiments.profiling.capture import trace
 
     traced = trace(ModelSource("zoo:mlp", zoo="mlp", options=WorkloadOptions(batch=256, optimizer="sgd")))
-    step = roofline_timed(traced.step, LOCAL.device)
+    step = with_roofline_times(traced.step, LOCAL.device)
     policy = registry.create("memory", "swap_all", {})
     assert isinstance(policy, MemoryPolicy)
     plan = make_plan(step, replace(machine_of(LOCAL), synchronous=True), policy, 0)

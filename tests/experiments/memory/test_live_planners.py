@@ -11,7 +11,7 @@ from experiments.core.spec import WorkloadOptions
 from experiments.hardware import resolve
 from experiments.memory.interface import Counted, Offload, machine_of, violations
 from experiments.memory.simulator import Simulator
-from experiments.sources import roofline_timed
+from experiments.sources import with_roofline_times
 from experiments.workloads.model import ModelSource
 from tests.experiments.memory.steps import plan_of
 
@@ -56,7 +56,7 @@ def test_five_steps_in_nine_tenths_of_the_peak_end_bitwise_where_plain_steps_end
     from experiments.memory.live.runner import StepRunner
 
     local = resolve("local")
-    step = roofline_timed(traced.step, local.device)
+    step = with_roofline_times(traced.step, local.device)
     on = replace(machine_of(local), synchronous=True, capacity=step.live_peak * 9 // 10)
     plan = plan_of(registry.create("memory", name, knobs), step, on)
     assert violations(plan, step, on) == []

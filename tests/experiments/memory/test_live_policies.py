@@ -23,7 +23,7 @@ from experiments.memory.interface import (
     violations,
 )
 from experiments.memory.simulator import Simulation, Simulator
-from experiments.sources import roofline_timed
+from experiments.sources import with_roofline_times
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
@@ -72,7 +72,7 @@ def cases() -> Iterator[Case]:
         values = traced.make_inputs(0)
         with torch.no_grad():
             losses = [float(traced.graph_module(*values)) for _ in range(STEPS)]
-        yield Case(traced, roofline_timed(traced.step, LOCAL), losses, values)
+        yield Case(traced, with_roofline_times(traced.step, LOCAL), losses, values)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def models() -> Iterator[list[Case]]:
 def captured(source: ModelSource) -> Step:
     from experiments.profiling.capture import capture
 
-    return roofline_timed(capture(source), LOCAL)
+    return with_roofline_times(capture(source), LOCAL)
 
 
 def fitted(name: str, source: ModelSource, step: Step) -> tuple[MemoryPlan, Machine, Simulation] | None:

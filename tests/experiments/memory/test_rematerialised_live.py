@@ -11,7 +11,7 @@ from experiments.core.spec import WorkloadOptions
 from experiments.hardware import resolve
 from experiments.memory.interface import machine_of, violations
 from experiments.memory.simulator import Simulator
-from experiments.sources import roofline_timed
+from experiments.sources import with_roofline_times
 from experiments.workloads.model import ModelSource
 from tests.experiments.memory.steps import plan_of
 
@@ -76,7 +76,7 @@ def test_five_steps_end_bitwise_where_plain_steps_end_at_the_simulated_peak(
     if share < 1 and traced.source.zoo != FULL_OF_ACTIVATIONS:
         pytest.skip("little to do: its peak is not saved activations")
     local = resolve("local")
-    step = roofline_timed(traced.step, local.device)
+    step = with_roofline_times(traced.step, local.device)
     room = step.persistent_bytes + int(share * (step.live_peak - step.persistent_bytes))
     on = replace(machine_of(local), capacity=room, synchronous=True)
     plan = plan_of(registry.create("memory", name, knobs), step, on)

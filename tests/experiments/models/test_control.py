@@ -12,7 +12,7 @@ from experiments.core.errors import BadInput  # noqa: E402
 from experiments.core.spec import WorkloadOptions  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.models.control.constructs import Branch, Loop, Recursion  # noqa: E402
-from experiments.models.control.tree import balanced, chain  # noqa: E402
+from experiments.models.control.tree import balanced_children, chain  # noqa: E402
 from experiments.models.model import Model  # noqa: E402
 from experiments.profiling.capture import capture  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
@@ -55,7 +55,7 @@ def test_a_branch_runs_one_side() -> None:
     assert ran == ["taken"]
 
 
-@pytest.mark.parametrize("shape", [balanced, chain])
+@pytest.mark.parametrize("shape", [balanced_children, chain])
 def test_recursion_visits_every_word_once(shape: object) -> None:
     """The sum of five words' numbers, whatever the tree: leaves are the last five of nine nodes."""
     left, right = shape(5)  # type: ignore[operator]

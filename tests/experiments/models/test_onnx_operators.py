@@ -16,7 +16,7 @@ onnx = pytest.importorskip("onnx")
 from experiments.core.errors import BadInput  # noqa: E402
 from experiments.models.exported import Exported  # noqa: E402
 from experiments.models.onnx_ops import OPERATORS  # noqa: E402
-from experiments.models.onnx_plan import planned  # noqa: E402
+from experiments.models.onnx_plan import plan_calls  # noqa: E402
 from experiments.readers.onnx_graph import DTYPES, program_of  # noqa: E402
 from experiments.workloads.operators import ONNX_OPERATORS  # noqa: E402
 from experiments.workloads.program import GraphProgram, Input  # noqa: E402
@@ -63,7 +63,7 @@ def _run(case: Any, position: int, feeds: dict[str, Any]) -> np.ndarray:
         model, {name: value for name, value in feeds.items() if name not in known}, node.output[position]
     )
     shapes = [entry.shape for entry in program.inputs]
-    plan = planned(program, shapes)
+    plan = plan_calls(program, shapes)
     module = Exported(program, plan.calls, plan.constants, weights=True).train("training_mode" in case.name)
     batch = [torch.from_numpy(np.array(feeds[entry.name])) for entry in program.inputs]
     with torch.no_grad():

@@ -32,9 +32,9 @@ def lab_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_step_is_captured_once(lab_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = cache.captured(mlp(4))
+    first = cache.capture_cached(mlp(4))
     monkeypatch.setattr(capture, "capture", lambda *_, **__: pytest.fail("captured again"))
-    assert storage.dumps(cache.captured(mlp(4))) == storage.dumps(first)
+    assert storage.dumps(cache.capture_cached(mlp(4))) == storage.dumps(first)
     assert [path.suffix for path in lab_cache.iterdir()] == [".npz"]
 
 
@@ -44,14 +44,14 @@ def test_only_what_changes_the_step_changes_its_key() -> None:
 
 
 def test_a_damaged_cache_file_is_captured_again(lab_cache: Path) -> None:
-    step = cache.captured(mlp(4))
+    step = cache.capture_cached(mlp(4))
     (path,) = lab_cache.iterdir()
     path.write_bytes(path.read_bytes()[:100])
-    assert storage.dumps(cache.captured(mlp(4))) == storage.dumps(step)
+    assert storage.dumps(cache.capture_cached(mlp(4))) == storage.dumps(step)
 
 
 def test_a_cached_step_is_read_without_torch(lab_cache: Path) -> None:
-    cache.captured(mlp(4))
+    cache.capture_cached(mlp(4))
     code = (
         "import sys\n"
         "from experiments.core.spec import WorkloadOptions\n"

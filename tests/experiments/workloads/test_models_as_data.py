@@ -8,11 +8,11 @@ import pytest
 
 from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions
-from experiments.workloads.hf import MODEL_TYPES, checked, dropouts, longest_sequence, value_type
+from experiments.workloads.hf import MODEL_TYPES, check_config, dropouts, longest_sequence, value_type
 from experiments.workloads.model import ModelSource
 from experiments.workloads.program import GraphProgram, Input, Weight
 from experiments.workloads.substitutions import Operand, Operator, Substitution, Substitutions
-from experiments.workloads.substitutions import checked as checked_rule
+from experiments.workloads.substitutions import check_substitution as checked_rule
 
 
 def program(*inputs: Input, usual: dict[str, int] | None = None, **weights: Weight) -> GraphProgram:
@@ -93,7 +93,7 @@ def test_a_graph_is_known_by_its_file_and_a_step_by_its_parts() -> None:
 )
 def test_sizes_that_would_not_fit_are_named_with_their_value(field: str, value: Any) -> None:
     with pytest.raises(BadInput, match=field):
-        checked({"model_type": "gpt2", field: value}, "config.json")
+        check_config({"model_type": "gpt2", field: value}, "config.json")
 
 
 def test_what_would_run_code_is_dropped_with_a_warning() -> None:
@@ -103,12 +103,12 @@ def test_what_would_run_code_is_dropped_with_a_warning() -> None:
         "auto_map": {"AutoModel": "evil.Model"},
         "use_cache": True,
     }
-    kept, warnings = checked(config, "config.json")
+    kept, warnings = check_config(config, "config.json")
     assert kept == {"model_type": "gpt2", "n_embd": 65536}
     assert warnings == ("auto_map is ignored: nothing named in a file is run or fetched",)
     for kind in ("mamba", None, ["gpt2"]):
         with pytest.raises(BadInput, match="cannot be built"):
-            checked({"model_type": kind}, "config.json")
+            check_config({"model_type": kind}, "config.json")
 
 
 def test_a_step_is_as_long_as_positions_allow_up_to_the_usual() -> None:

@@ -13,7 +13,7 @@ from experiments.estimates.parameters import llm_parameters
 from experiments.profiling.capture import capture
 from experiments.sources import layers_of
 from experiments.workloads.aggregate import layer_graph
-from experiments.workloads.hf import checked
+from experiments.workloads.hf import check_config
 from experiments.workloads.model import ModelSource
 from experiments.workloads.transformer import FAMILIES, Transformer, from_config, has_closed_form
 from experiments.workloads.transformer_layers import CAPTURED, OPERATORS, at_granularity, transformer_layers
@@ -32,7 +32,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_parameters_and_products_are_the_captured_models(family: str) -> None:
-    config, _ = checked({"model_type": family, **CONFIGS[family]}, family)
+    config, _ = check_config({"model_type": family, **CONFIGS[family]}, family)
     options = WorkloadOptions(batch=2, sequence=8)
     captured = layer_graph(capture(ModelSource(family, config=config, options=options)))
     model = from_config(family, config, 8)

@@ -34,11 +34,11 @@ def test_signing_up_needs_an_invitation(cast: Cast) -> None:
 
 def test_an_invitation_ends_when_its_admin_is_none_any_more(cast: Cast) -> None:
     token = invitations.token(cast.red, cast.ada, Role.ADMIN)
-    assert invitations.read(token) is not None
-    assert invitations.read(token[:-1] + "x") is None
+    assert invitations.read_invitation(token) is not None
+    assert invitations.read_invitation(token[:-1] + "x") is None
     cast.red.memberships.filter(user=cast.max).update(role=Role.ADMIN)
     services.set_role(cast.red.memberships.get(user=cast.ada), Role.MEMBER)
-    assert invitations.read(token) is None
+    assert invitations.read_invitation(token) is None
 
 
 def test_opening_an_invitation_twice_does_not_change_a_role(cast: Cast) -> None:

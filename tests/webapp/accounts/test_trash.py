@@ -58,7 +58,7 @@ def test_what_a_trashed_project_holds_comes_back_with_it(cast: Cast) -> None:
     assert "restore that first" in max_.post("/t/red/trash/restore", asked, follow=True).content.decode()
     max_.post("/t/red/trash/restore", {"kind": "project", "key": cast.project.pk})
     assert max_.get(cast.url()).status_code == 200
-    assert [one.kind for one in trash.trashed(cast.red)] == ["artifact"]
+    assert [one.kind for one in trash.list_trash(cast.red)] == ["artifact"]
 
 
 @pytest.mark.parametrize("asked", [{}, {"kind": "user", "key": "1"}, {"kind": "artifact", "key": "x"},

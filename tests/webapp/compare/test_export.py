@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.webapp import cast
-from webapp.compare.export import Column, Table, download, to_csv, to_latex, to_markdown, unguarded
+from webapp.compare.export import Column, Table, download, to_csv, to_latex, to_markdown, unguard
 
 HOSTILE = (
     '=HYPERLINK("http://evil","x")',
@@ -43,7 +43,7 @@ def read(text: str) -> list[list[str]]:
 def test_a_spreadsheet_takes_no_name_for_a_formula(name: str) -> None:
     (cell,) = read(to_csv(table_of(name)))[1]
     assert cell == f"'{name}"
-    assert unguarded(cell) == name
+    assert unguard(cell) == name
 
 
 def test_numbers_stay_numbers_with_every_digit() -> None:
@@ -54,7 +54,7 @@ def test_numbers_stay_numbers_with_every_digit() -> None:
 @given(st.lists(st.text(), min_size=1, max_size=5))
 def test_what_goes_into_csv_comes_out_of_it(cells: list[str]) -> None:
     rows = read(to_csv(Table("t", tuple(Column(f"c{i}") for i in range(len(cells))), (tuple(cells),))))
-    assert [unguarded(cell) for cell in rows[1]] == cells
+    assert [unguard(cell) for cell in rows[1]] == cells
 
 
 def test_latex_rounds_in_one_unit_per_column() -> None:

@@ -13,7 +13,7 @@ from experiments.core.suites import load_suite
 from tests.webapp.cast import Place, place
 from webapp.hosts.models import Host
 from webapp.nightly import charts, history, services, steps
-from webapp.nightly.calendar import cells, counted
+from webapp.nightly.calendar import cells, count_nights
 from webapp.nightly.models import Schedule
 from webapp.runs.models import Run, RunDocument, RunMetric
 
@@ -118,7 +118,7 @@ def test_charts_draw_the_levels_and_mark_nights_without_figures(nightly: Schedul
     running = services.tick(nightly, SLOT + timedelta(days=4))
     services.tick(nightly, SLOT + timedelta(days=5))
     assert running.experiment is not None
-    plot = charts.chart(history.history(nightly), "step_time", nightly, cells(counted(nightly)))
+    plot = charts.chart(history.history(nightly), "step_time", nightly, cells(count_nights(nightly)))
     runs = len(load_suite(SUITE).runs)
     level = plot["series"][runs]
     assert level["of"] == 0

@@ -49,7 +49,7 @@ def test_the_late_write_of_an_old_attempt_changes_nothing(host: Host) -> None:
     assert (old.attempt, new.attempt) == (1, 2)
     assert lifecycle.renew(old, (0.9, "late")) is False
     assert lifecycle.finish(old, answer(666.0)) is False
-    assert lifecycle.crashed(old, "late", Diagnosis(), None) is False
+    assert lifecycle.record_crash(old, "late", Diagnosis(), None) is False
     assert lifecycle.release(old, lost=True) is False
     assert lifecycle.finish(new, answer(1.0)) is True
     assert lifecycle.finish(new, answer(2.0)) is False
@@ -104,10 +104,10 @@ def test_three_crashes_fail_a_run_but_losses_do_not_count(host: Host) -> None:
     for _ in range(5):
         lifecycle.release(claimed(host), lost=True)
     for _ in range(2):
-        lifecycle.crashed(claimed(host), "crashed with SIGSEGV", Diagnosis(signal="SIGSEGV"), None)
+        lifecycle.record_crash(claimed(host), "crashed with SIGSEGV", Diagnosis(signal="SIGSEGV"), None)
         run.refresh_from_db()
         assert run.state == "queued"
-    lifecycle.crashed(
+    lifecycle.record_crash(
         claimed(host), "crashed with SIGSEGV", Diagnosis(None, "SIGSEGV", 7, "last words"), None
     )
     run.refresh_from_db()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from experiments.compilation.planning.substitutions.canonical import outputs_of
 from experiments.core.errors import BadInput
-from experiments.workloads.substitutions import Operand, Operator, Substitution, checked
+from experiments.workloads.substitutions import Operand, Operator, Substitution, check_substitution
 
 _TOKEN = re.compile(r"\s*([a-z_][a-z_0-9]*|-?\d+|=>|[\[\](),=.])")
 
@@ -48,7 +48,7 @@ def parse_rule(text: str, name: str = "rule") -> Substitution:
         raise parser.wrong("the end")
     if len(mine) != len(theirs):
         raise BadInput(f"{len(mine)} tensors become {len(theirs)}", name, "as many on both sides")
-    return checked(Substitution(name, source, target, tuple(zip(mine, theirs, strict=True))), name)
+    return check_substitution(Substitution(name, source, target, tuple(zip(mine, theirs, strict=True))), name)
 
 
 class _Parser:

@@ -18,7 +18,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from experiments.core.progress import Progress, accompanied, silent
+from experiments.core.progress import Progress, run_reporting, silent
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -49,7 +49,7 @@ def extract(
 ) -> Extracted[Name] | None:
     """The cheapest selection that computes ``roots``; None where none was found in ``nodes`` of branch and bound."""
     program = _Program(choices, roots)
-    picked = accompanied(lambda: program.solve(nodes), lambda: progress(0.0, ""))
+    picked = run_reporting(lambda: program.solve(nodes), lambda: progress(0.0, ""))
     if picked is None:
         return None
     active: dict[int, Choice[Name]] = {}

@@ -2,9 +2,11 @@
 
     python -m benchmarks.memory_simulator [FOLDER OF G10 TRACES]
 
-The bound is a walk over the ops that does nothing but add up times and count bytes in and out: what any simulator in
-plain Python must do at least. Events are ops plus moves. The GPT-2 step is captured once (needs torch). At the end the G10
-artifact's rules are timed against the artifact's own simulator (``benchmarks.g10_artifact``).
+The bound is a walk over the ops that does nothing but add up times and count bytes in and out: what any
+simulator in plain Python must do at least. Events are ops plus moves. Each plan is simulated bare and
+watched, as a run page draws it: ``times`` is how much longer that takes. The GPT-2 step is captured once
+(needs torch). At the end the rules of G10's release are timed against the release's own simulator
+(``benchmarks.g10_artifact``).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from experiments.hardware import resolve
 from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Pool, machine_of
 from experiments.memory.interface.transform import misplaced
 from experiments.memory.simulator import Simulator, run_shared
+from experiments.memory.simulator.recorder import Recording, StepRecorder
 from experiments.sources import step_of
 from experiments.workloads.step import Step
 
@@ -116,11 +119,19 @@ def print_row(
 ) -> None:
     simulator = Simulator(step, machine)
     spent = best(lambda: simulator.run(plan))
+    drawn = best(lambda: watch(simulator, plan))
     events = len(step.ops) + len(plan.moves)
     print(
         f"{name:14} {label:22} {len(step.ops):6} {len(plan.moves):6} {planning:8.4f} {spent:8.4f}"
-        f" {events / spent:10,.0f} {bound / spent:9.2f}"
+        f" {events / spent:10,.0f} {bound / spent:9.2f} {drawn:10.4f} {drawn / spent:6.2f}"
     )
+
+
+def watch(simulator: Simulator, plan: MemoryPlan) -> Recording:
+    """The same step, simulated with everything kept that a run page draws."""
+    recorder = StepRecorder()
+    simulator.run(plan, recorder=recorder)
+    return recorder.recording
 
 
 def other_order(step: Step, seed: int) -> tuple[int, ...]:
@@ -135,7 +146,7 @@ def other_order(step: Step, seed: int) -> tuple[int, ...]:
 
 
 def print_search(name: str, step: Step, machine: Machine) -> None:
-    """What a search over plans costs: the same swaps tried again and again, and tried in other orders of the ops."""
+    """What a search over plans costs: the same swaps again and again, and in other orders of the ops."""
     simulator = Simulator(step, machine)
     plan = registry.create("memory", "swap_all", {}).plan(step, None)  # type: ignore[attr-defined]
     started = time.process_time()
@@ -178,7 +189,7 @@ def main() -> None:
     hardware = resolve(HARDWARE)
     machine = machine_of(hardware)
     header = f"{'step':14} {'policy':22} {'ops':>6} {'moves':>6} {'plan s':>8} {'step s':>8}"
-    print(f"{header} {'events/s':>10} {'of bound':>9}")
+    print(f"{header} {'events/s':>10} {'of bound':>9} {'watched s':>10} {'times':>6}")
     steps = {name: step_of(workload, hardware.device)[0] for name, workload in workloads(folder).items()}
     for name, step in steps.items():
         print_policies(name, step, machine)

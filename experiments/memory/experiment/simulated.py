@@ -19,10 +19,10 @@ from experiments.memory.interface import (
     violations,
 )
 from experiments.memory.interface.check import FULL
+from experiments.memory.interface.machine import Estimate
 from experiments.memory.interface.transform import transformed
-from experiments.memory.simulator import Simulation, Simulator, curves, lanes, record_shared, run_shared
-from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.recorded import record
+from experiments.memory.simulator import Simulator, curves, lanes, run_shared
+from experiments.memory.simulator.recorder import StepRecorder
 from experiments.memory.simulator.timeline import timeline
 from experiments.sources import model_step, step_of
 from experiments.workloads.step import Step
@@ -48,9 +48,10 @@ def simulated(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result
         if any(not fault.startswith(FULL) for fault in faults):
             return rejected(plan, faults)
         progress(0.8, "simulating")
-        simulation = Simulator(step, machine).steady(plan, reactive)
+        recorder = StepRecorder()
+        simulation = Simulator(step, machine).steady(plan, reactive, recorder)
         step = transformed(step, plan)
-        drawn = timeline(record(Prepared(step, machine), plan, simulation, reactive), step, plan)
+        drawn = timeline(recorder.recording, step, plan)
     except ImpossiblePlan as error:
         return rejected(plan, list(error.violations))
     except Infeasible as error:
@@ -80,20 +81,20 @@ def together(
 ) -> Result:
     """The same step on devices that share a host link: figures, curves and plan of the slowest."""
 
-    def run(shared: SharedPlans) -> list[Simulation]:
+    def estimate(shared: SharedPlans) -> list[Estimate]:
         progress(0.0, "")
-        return run_shared(step, shared.plans, machine, shared.discipline)
+        return [done.estimate for done in run_shared(step, shared.plans, machine, shared.discipline)]
 
     view = view_of(step, machine, policy, spec.seed, progress=progress)
-    shared = policy.share(step, view, lambda trial: [done.estimate for done in run(trial)])
+    shared = policy.share(step, view, estimate)
     faults = [fault for plan in shared.plans for fault in violations(plan, step, machine)]
     if faults:
         return rejected(shared.plans[0], faults)
-    simulations = run(shared)
+    recorders = [StepRecorder() for _ in shared.plans]
+    simulations = run_shared(step, shared.plans, machine, shared.discipline, recorders)
     times = [done.step_time for done in simulations]
     simulation = simulations[slowest := times.index(max(times))]
-    peaks = [done.peak_bytes for done in simulations]
-    recording = record_shared(step, shared.plans, machine, shared.discipline, peaks)[slowest]
+    recording = recorders[slowest].recording
     plan = shared.plans[slowest]
     changed = transformed(step, plan)
     return Result(

@@ -3,6 +3,6 @@
 from experiments.memory.simulator.engine import Simulator
 from experiments.memory.simulator.lanes import lanes
 from experiments.memory.simulator.report import CAUSES, Simulation, curves
-from experiments.memory.simulator.shared import record_shared, run_shared
+from experiments.memory.simulator.shared import run_shared
 
-__all__ = ["CAUSES", "Simulation", "Simulator", "curves", "lanes", "record_shared", "run_shared"]
+__all__ = ["CAUSES", "Simulation", "Simulator", "curves", "lanes", "run_shared"]

@@ -1,4 +1,4 @@
-"""Where blocks lie when they are not on the device: a tier, for storage also behind a cache of host memory."""
+"""Where blocks lie off the device: on a tier, for storage also behind a cache of host memory."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import OrderedDict
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.space import CACHED_STORAGE, LinePaging, Paging
-from experiments.memory.simulator.blocks import Blocks
 from experiments.memory.simulator.channels import Channels
+from experiments.memory.simulator.pools.blocks import Blocks
 from experiments.memory.simulator.prepared import Prepared
 
 
 class Backing:
     """Copies of blocks on the tier of ``paging``; persistent tensors begin there.
 
-    Transfers are shrunk by ``ratio``; where lines share the channel with blocks, blocks take longer (``crowding``).
-    With cached storage what passes through the host stays there, least recently used first to go, and reaches
-    storage only when it is pushed out (lazy writes).
+    Transfers are shrunk by ``ratio``; where lines share the channel with blocks, blocks take longer
+    (``crowding``). With cached storage what passes through the host stays there, least recently used
+    first to go, and reaches storage only when it is pushed out (lazy writes).
     """
 
     def __init__(self, prepared: Prepared, paging: Paging, blocks: Blocks, channels: Channels) -> None:

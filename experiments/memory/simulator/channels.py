@@ -1,9 +1,9 @@
-"""Channels between the device, the host and what lies beyond: each a queue that serves one transfer after another."""
+"""Channels between the device, the host and what lies beyond, each a queue of transfers."""
 
 from __future__ import annotations
 
 from experiments.memory.interface.machine import Machine, Rate
-from experiments.memory.simulator.report import Spans
+from experiments.memory.simulator.report import Spans, until
 
 #: The channels that a copy to a tier, and one from it, passes.
 OUT = {"host": ("out",), "storage": ("out", "write"), "remote": ("out", "remote_write")}
@@ -13,9 +13,10 @@ BACK = {"host": ("back",), "storage": ("read", "back"), "remote": ("remote_read"
 class Channels:
     """First come, first served on every channel.
 
-    A transfer to or from storage or remote memory streams through the host link as well: it takes its share of both
-    and ends when the slower one has passed it. Where the host link is not duplex, its two directions take turns.
-    Beyond the link whole pages are moved. Of ``sharers`` devices that do the same at the same time, each has its part of the link's bandwidth.
+    A transfer to or from storage or remote memory streams through the host link as well: it takes its share
+    of both and ends when the slower one has passed it. Where the host link is not duplex, its two directions
+    take turns. Beyond the link whole pages are moved. Of ``sharers`` devices that do the same at the same
+    time, each has its part of the link's bandwidth.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -36,21 +37,29 @@ class Channels:
         self.spans: dict[str, Spans] = {name: [] for name in self._rates}
         self.moved = dict.fromkeys(self._rates, 0.0)
 
+    def send_out(self, tensor: int, size: float, tier: str, now: float) -> float:
+        """Queue the copy of ``tensor`` at ``now``; when it will be on ``tier``, as known so far."""
+        return self._send(size, OUT[tier], now)
+
+    def send_back(self, tensor: int, size: float, tier: str, now: float, copied: float) -> float:
+        """Queue the copy back at ``now``, not before it is ``copied``; when it will be on the device."""
+        return self._send(size, BACK[tier], copied if copied > now else now)
+
     def out(self, size: float, tier: str, ready: float) -> float:
-        """Queue ``size`` bytes from the device to ``tier``, not before ``ready``; the time when they are there."""
+        """Queue ``size`` bytes from the device to ``tier``, not before ``ready``; when they are there."""
         return self._send(size, OUT[tier], ready)
 
     def back(self, size: float, tier: str, ready: float) -> float:
-        """Queue ``size`` bytes from ``tier`` to the device, not before ``ready``; the time when they are there."""
+        """Queue ``size`` bytes from ``tier`` to the device, not before ``ready``; when they are there."""
         return self._send(size, BACK[tier], ready)
 
     def beyond(self, size: float, tier: str, way: str, ready: float) -> float:
-        """Queue only the part of a copy that lies behind the host link (``way`` out or back); when that has ended."""
+        """Queue only the part of a copy behind the host link (``way`` out or back); when it has ended."""
         legs = (OUT if way == "out" else BACK)[tier]
         return self._send(size, tuple(leg for leg in legs if leg not in ("out", "back")), ready)
 
     def spill(self, size: float, ready: float) -> float:
-        """Queue ``size`` bytes from host memory to storage, not before ``ready``; the time when they are there."""
+        """Queue ``size`` bytes from host memory to storage, not before ``ready``; when they are there."""
         return self._send(size, ("write",), ready)
 
     def restart(self, now: float) -> None:
@@ -76,6 +85,10 @@ class Channels:
             if done > end:
                 end = done
         return end
+
+    def spans_until(self, now: float) -> dict[str, Spans]:
+        """When each channel was busy before ``now``."""
+        return {name: until(now, spans) for name, spans in self.spans.items()}
 
     @property
     def end(self) -> float:

@@ -9,11 +9,11 @@ History = tuple[int, ...]
 
 
 class Correlation:
-    """Learns while it runs; the newest observation wins. A kernel is known by its identity (name and tensors).
+    """Learns while it runs; the newest observation wins. A kernel's identity is its name and tensors.
 
-    ``following`` maps the three kernels before and the current one to the next (the paper's execution table), and
-    ``blocks`` a kernel to the blocks it touched (its block table, start to end). A guess chains on from guess to
-    guess, ``degree`` kernels ahead, until a kernel has no known successor.
+    ``following`` maps the three kernels before and the current one to the next (the paper's execution table),
+    and ``blocks`` a kernel to the blocks it touched (its block table, start to end). A guess chains on from
+    guess to guess, ``degree`` kernels ahead, until a kernel has no known successor.
     """
 
     def __init__(self, degree: int) -> None:

@@ -13,7 +13,7 @@ MOST_SPANS = 1000
 
 
 def lanes(simulation: Simulation) -> dict[str, Series]:
-    """``channel.NAME`` is 1 while that channel is busy (``cpu``: ops run on the host; ``stall``: compute stands still)."""
+    """``channel.NAME`` is 1 while that channel is busy (``cpu``: ops on the host; ``stall``: no compute)."""
     spans = {**simulation.transfers, "cpu": simulation.host_busy, "stall": simulation.idle}
     return {f"channel.{name}": _busy(busy, simulation.step_time) for name, busy in spans.items() if busy}
 

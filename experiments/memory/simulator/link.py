@@ -1,9 +1,10 @@
 """A host link that several devices use: fair shares of its bandwidth, or one transfer at a time by tokens.
 
-``fair`` is what a switch does: every device that has something to send in a direction gets an equal share of the
-bandwidth while it has. ``turns`` is TMOF's rule (HPCA 2023): a device sends only while it holds the direction's token,
-which it gives back after each tensor; who has waited longest is next. Each device's own transfers follow one another
-in the order issued. A link that is not duplex has one bandwidth, and one token, for both directions.
+``fair`` is what a switch does: every device that has something to send in a direction gets an equal share of
+the bandwidth while it has. ``turns`` is TMOF's rule (HPCA 2023): a device sends only while it holds the
+direction's token, which it gives back after each tensor; who has waited longest is next. Each device's own
+transfers follow one another in the order issued. A link that is not duplex has one bandwidth, and one token,
+for both directions.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ NEVER = float("inf")
 class Transfer:
     """``left`` bytes after ``wait`` seconds of latency, not before ``ready`` nor before ``after`` has ended.
 
-    ``beyond`` is when the slower part of the way, behind the host, has passed it; ``end`` when all is there, as known
-    so far; ``began`` and ``gone`` when it was on the link, ``since`` when it could have been.
+    ``beyond`` is when the slower part of the way, behind the host, has passed it; ``end`` when all is there,
+    as known so far; ``began`` and ``gone`` when it was on the link, ``since`` when it could have been.
     """
 
     device: int
@@ -53,7 +54,7 @@ class Transfer:
 
 
 class SharedLink:
-    """Transfers of all devices. ``queues`` hold what each still has to send, by way (one queue where not duplex)."""
+    """Transfers of all devices. ``queues``: what each has to send, by way (one queue where not duplex)."""
 
     def __init__(self, machine: Machine, devices: int, discipline: str) -> None:
         if discipline not in DISCIPLINES:
@@ -94,7 +95,7 @@ class SharedLink:
         return transfer.way if self.duplex else "out"
 
     def _active(self) -> list[Transfer]:
-        """What moves now: the first of each queue that may, of these the holders of tokens where there are tokens."""
+        """What moves now: the first of each queue that may, of these the holders where there are tokens."""
         ready = []
         for queue in self.queues:
             if queue and queue[0].earliest() <= self.now:

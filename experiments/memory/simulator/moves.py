@@ -1,164 +1,235 @@
-"""The moves of a plan, carried out between ops: copies, waits, drops, reruns and codecs."""
+"""The moves of a plan: each a function over a run. ``CARRY`` takes time between ops, ``SETTINGS`` none."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface import plan as moves
-from experiments.memory.interface.plan import MemoryPlan, Move
-from experiments.memory.interface.policy import ReactiveMemoryPolicy
-from experiments.memory.simulator.copies import AWAY, COMING, DEVICE, GONE, QUEUED, STATES
-from experiments.memory.simulator.device import WORKSPACE, lacking
-from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.space import Process, Space
+from experiments.memory.interface.plan import (
+    Algorithm,
+    Compress,
+    Decompress,
+    Drop,
+    InPlace,
+    Log,
+    Move,
+    Offload,
+    OnHost,
+    Place,
+    Prefetch,
+    Recompute,
+    Wait,
+)
+from experiments.memory.simulator.compute_lane import Process
+from experiments.memory.simulator.pools.allocator import SCRATCH
+from experiments.memory.simulator.tier_copies import AWAY, COMING, DEVICE, GONE, QUEUED, STATES, UNBORN
+
+if TYPE_CHECKING:
+    from experiments.memory.simulator.run import Run
 
 
-class Moves(Space):
-    """``until`` are the tensors that leave when an op has ended, by op; the times and FLOPs spent on what moves ask;
-    ``logged`` what logs take on their tiers until the step ends.
-    """
+def offload(run: Run, move: Offload) -> Process:
+    """Start the copy to the tier; the device bytes leave at once or after the last op that reads them."""
+    copies, tensor = run.copies, move.tensor
+    yield from bring(run, tensor, "offload")
+    copies.start_copy(tensor, move.tier, move.ratio)
+    if run.synchronous and copies.copied[tensor] > run.clock.now:
+        yield from run.lane.stall_until(copies.copied[tensor], "synchronization")
+    if move.until >= move.at:
+        copies.departing.add(tensor)
+        run.until[move.until].append(tensor)
+    else:
+        copies.release([tensor])
 
-    def __init__(self, prepared: Prepared, plan: MemoryPlan, policy: ReactiveMemoryPolicy | None) -> None:
-        super().__init__(prepared, plan, policy)
-        self.until: dict[int, list[int]] = defaultdict(list)
-        self.recompute_time = self.recompute_flops = self.codec_time = 0.0
-        self.logged: list[tuple[float, str]] = []
-        self.carry: dict[str, Callable[[Any], Process]] = {
-            "offload": self._offload,
-            "prefetch": self._prefetch,
-            "wait": self._wait,
-            "drop": self._drop,
-            "recompute": self._recompute,
-            "compress": self._compress,
-            "decompress": self._decompress,
-            "log": self._log,
-        }
 
-    def restart(self) -> None:
-        self.recompute_time = self.recompute_flops = self.codec_time = 0.0
-        while self.logged:
-            self.tiers.unstore(*self.logged.pop())
-        super().restart()
+def prefetch(run: Run, move: Prefetch) -> Process:
+    """Queue the copy back: it starts when it finds space."""
+    copies, tensor = run.copies, move.tensor
+    if copies.state[tensor] != AWAY:
+        raise cannot(run, "prefetch", tensor)
+    copies.state[tensor] = QUEUED
+    if move.keep:
+        copies.kept.add(tensor)
+    if run.synchronous:
+        yield from run.residency.fetch_now(tensor, ())
+        yield from run.lane.stall_until(copies.arrival[tensor], "synchronization")
+    else:
+        copies.queue.append(tensor)
 
-    def carry_out(self, todo: Sequence[Move], op: int) -> Process:
-        """The moves at ``op``, in the order listed."""
-        self.at = op
-        for move in todo:
-            yield from self.carry[move.action](move)
 
-    def _offload(self, move: moves.Offload) -> Process:
-        tensor = move.tensor
-        yield from self._bring(tensor, "offload")
-        self.start_copy(tensor, move.tier, move.ratio)
-        if self.s.machine.synchronous and self.copied[tensor] > self.now:
-            yield from self.stand_still(self.copied[tensor], "synchronization")
-        if move.until >= move.at:
-            self.departing.add(tensor)
-            self.until[move.until].append(tensor)
-        else:
-            self.release([tensor])
+def wait(run: Run, move: Wait) -> Process:
+    """Only for a copy under way: a prefetch that still lacks space is not waited for, it might never come."""
+    copies, tensor, clock = run.copies, move.tensor, run.clock
+    ends = copies.arrival if copies.state[tensor] == COMING else copies.copied
+    if copies.state[tensor] == QUEUED or ends[tensor] <= clock.now:
+        yield from run.lane.settle(clock.now)
+        return
+    while ends[tensor] > clock.now:
+        yield from run.lane.stall_until(ends[tensor], "synchronization")
 
-    def _prefetch(self, move: moves.Prefetch) -> Process:
-        if self.state[move.tensor] != AWAY:
-            state = STATES[self.state[move.tensor]]
-            raise Infeasible(f"cannot prefetch tensor {move.tensor}: {state}", self.place())
-        self.state[move.tensor] = QUEUED
-        if move.keep:
-            self.kept.add(move.tensor)
-        if self.s.machine.synchronous:
-            yield from self.fetch_now(move.tensor, ())
-            yield from self.stand_still(self.arrival[move.tensor], "synchronization")
-        else:
-            self.queue.append(move.tensor)
 
-    def _wait(self, move: moves.Wait) -> Process:
-        """Only for a copy under way: a prefetch that still lacks space is not waited for, it could wait for ever."""
-        tensor = move.tensor
-        ends = self.arrival if self.state[tensor] == COMING else self.copied
-        if self.state[tensor] != QUEUED and ends[tensor] > self.now:
-            while ends[tensor] > self.now:
-                yield from self.stand_still(ends[tensor], "synchronization")
-        else:
-            yield from self.settle(self.now)
+def drop(run: Run, move: Drop) -> Process:
+    """Discard the tensor, and a copy of it that was kept on its tier."""
+    yield from bring(run, move.tensor, "drop")
+    run.memory.clear(move.tensor)
+    run.copies.void(move.tensor)
+    run.copies.state[move.tensor] = GONE
 
-    def _log(self, move: moves.Log) -> Process:
-        """The log is written while compute goes on; a copy of the tensor that is under way there counts as well."""
-        tensor = move.tensor
-        if self.state[tensor] not in (DEVICE, AWAY):
-            raise Infeasible(f"cannot log tensor {tensor}: {STATES[self.state[tensor]]}", self.place())
-        lies_there = self.state[tensor] == AWAY and self.away[tensor][0] == move.tier
-        ready = max(self.now, self.copied[tensor])
-        if lies_there:
-            end = self.channels.beyond(move.bytes, move.tier, "out", ready)
-        else:
-            end = self.channels.out(move.bytes, move.tier, ready)
-        missing = self.tiers.store(move.bytes, move.tier)
-        if missing:
-            raise lacking(missing, self.place(), move.tier, self.tiers.room[move.tier])
-        self.logged.append((move.bytes, move.tier))
-        self.copied[tensor] = end
-        yield self.now
 
-    def _drop(self, move: moves.Drop) -> Process:
-        yield from self._bring(move.tensor, "drop")
-        self.clear(move.tensor)
-        self.void(move.tensor)
-        self.state[move.tensor] = GONE
+def log(run: Run, move: Log) -> Process:
+    """Write the log while compute goes on; a copy of the tensor that is under way there counts as well."""
+    copies, tensor, tier = run.copies, move.tensor, move.tier
+    if copies.state[tensor] not in (DEVICE, AWAY):
+        raise cannot(run, "log", tensor)
+    ready = max(run.clock.now, copies.copied[tensor])
+    if copies.state[tensor] == AWAY and copies.away[tensor][0] == tier:
+        end = copies.channels.beyond(move.bytes, tier, "out", ready)
+    else:
+        end = copies.channels.out(move.bytes, tier, ready)
+    copies.take_on(tier, move.bytes)
+    run.logged.append((move.bytes, tier))
+    copies.copied[tensor] = end
+    yield run.clock.now
 
-    def _bring(self, tensor: int, what: str) -> Process:
-        """A prefetch under way, or one that has found no space yet, is completed before another move."""
-        if self.state[tensor] == QUEUED:
-            yield from self.fetch_now(tensor, (tensor,))
-        if self.state[tensor] == COMING:
-            yield from self.arrive([tensor])
-            self.state[tensor] = DEVICE
-        if self.state[tensor] != DEVICE:
-            raise Infeasible(f"cannot {what} tensor {tensor}: {STATES[self.state[tensor]]}", self.place())
 
-    def _recompute(self, move: moves.Recompute) -> Process:
-        here = {t for t, state in enumerate(self.state) if state in (DEVICE, COMING, QUEUED)}
-        last = {t: op for op in move.ops for t in self.s.touched[op]}
-        for op in move.ops:
-            yield from self._rerun(op, here, set(move.keep), [t for t, end in last.items() if end == op])
-        self.recompute_flops += sum([self.s.flops[op] for op in move.ops])
+def recompute(run: Run, move: Recompute) -> Process:
+    """Run the ops of ``move`` again, each with what is resident when the first begins."""
+    here = {t for t, state in enumerate(run.copies.state) if state in (DEVICE, COMING, QUEUED)}
+    last = {t: op for op in move.ops for t in run.s.touched[op]}
+    resident = here.union(move.keep)
+    for op in move.ops:
+        yield from _rerun(run, op, here)
+        ending = [t for t, end in last.items() if end == op and t not in resident]
+        run.copies.free([t for t in ending if run.copies.state[t] == DEVICE])
+    run.recompute_flops += sum([run.s.flops[op] for op in move.ops])
 
-    def _rerun(self, op: int, here: set[int], keep: set[int], ending: Sequence[int]) -> Process:
-        """Run ``op`` again: new outputs, second copies of those still ``here``, and frees within the list."""
-        touched, state = self.s.touched[op], self.state
-        coming = yield from self.gather([t for t in touched if t in here])
-        written = list(dict.fromkeys(self.s.lineage.writes[op]))
-        new = [t for t in written if t not in here and state[t] != DEVICE]
-        scratch = sum([self.size[t] for t in written if t in here]) + self.s.workspace[op]
-        address = yield from self.claim(new, scratch, touched)
-        self.admit()
-        yield from self.arrive(coming)
-        for tensor in touched:
-            if state[tensor] == COMING:
-                state[tensor] = DEVICE
-        yield from self.compute(self.s.seconds[op])
-        self.recompute_time += self.s.seconds[op]
-        if scratch:
-            self.give(scratch, WORKSPACE, address)
-        self.free([t for t in ending if t not in here and t not in keep and state[t] == DEVICE])
 
-    def _compress(self, move: moves.Compress) -> Process:
-        size = max(1, round(self.s.sizes[move.tensor] / move.ratio))
-        yield from self._recode(move.tensor, size, move.seconds)
+def _rerun(run: Run, op: int, here: set[int]) -> Process:
+    """Run ``op`` again: new outputs, and second copies of those still ``here`` while it runs."""
+    s, state, residency = run.s, run.copies.state, run.residency
+    touched = s.touched[op]
+    coming = yield from residency.gather([t for t in touched if t in here])
+    written = list(dict.fromkeys(s.lineage.writes[op]))
+    new = [t for t in written if t not in here and state[t] != DEVICE]
+    scratch = sum([run.memory.size[t] for t in written if t in here]) + s.workspace[op]
+    address = yield from residency.claim(new, scratch, touched)
+    run.copies.admit()
+    yield from run.lane.arrive(coming)
+    for tensor in touched:
+        if state[tensor] == COMING:
+            state[tensor] = DEVICE
+    yield from run.lane.compute(s.seconds[op], "recompute", op)
+    run.recompute_time += s.seconds[op]
+    if scratch:
+        run.memory.give(SCRATCH, scratch, address)
 
-    def _decompress(self, move: moves.Decompress) -> Process:
-        yield from self._recode(move.tensor, self.s.sizes[move.tensor], move.seconds)
 
-    def _recode(self, tensor: int, size: int, seconds: float) -> Process:
-        """Both forms are on the device while the codec runs."""
-        coming = yield from self.gather([tensor])
-        plain, before = self.size[tensor], self.address[tensor]
-        self.size[tensor] = size
-        yield from self.claim([tensor], 0, [tensor])
-        yield from self.arrive(coming)
-        yield from self.compute(seconds)
-        self.codec_time += seconds
-        self.give(plain, self.s.kinds[tensor], before)
-        self.void(tensor)
+def compress(run: Run, move: Compress) -> Process:
+    """Encode the tensor on the device."""
+    size = max(1, round(run.s.sizes[move.tensor] / move.ratio))
+    yield from _recode(run, move.tensor, size, move.seconds)
+
+
+def decompress(run: Run, move: Decompress) -> Process:
+    """Decode the tensor on the device to its full size."""
+    yield from _recode(run, move.tensor, run.s.sizes[move.tensor], move.seconds)
+
+
+def _recode(run: Run, tensor: int, size: int, seconds: float) -> Process:
+    """Both forms are on the device while the codec runs; the old one counts as its scratch."""
+    memory, residency = run.memory, run.residency
+    coming = yield from residency.gather([tensor])
+    before, address = memory.size[tensor], memory.address[tensor]
+    memory.size[tensor] = size
+    yield from residency.claim([tensor], 0, [tensor])
+    run.recorder.change(tensor, -before)
+    run.recorder.change(SCRATCH, before)
+    yield from run.lane.arrive(coming)
+    yield from run.lane.compute(seconds, "codec", tensor)
+    run.codec_time += seconds
+    run.recorder.change(SCRATCH, -before)
+    run.recorder.change(tensor, before)
+    memory.give(tensor, before, address)
+    run.copies.void(tensor)
+
+
+def bring(run: Run, tensor: int, what: str) -> Process:
+    """Complete a prefetch under way, or one that has found no space yet, before another move."""
+    state = run.copies.state
+    if state[tensor] == QUEUED:
+        yield from run.residency.fetch_now(tensor, (tensor,))
+    if state[tensor] == COMING:
+        yield from run.lane.arrive([tensor])
+        state[tensor] = DEVICE
+    if state[tensor] != DEVICE:
+        raise cannot(run, what, tensor)
+
+
+def cannot(run: Run, what: str, tensor: int) -> Infeasible:
+    """A complaint that a move finds its tensor in the wrong state."""
+    state = STATES[run.copies.state[tensor]]
+    return Infeasible(f"cannot {what} tensor {tensor}: {state}", run.clock.place())
+
+
+def settle_in_place(run: Run, move: InPlace) -> Process:
+    """Wait until the tensors of ``move`` are on their tier; those that are not born are made there."""
+    copies, state = run.copies, run.copies.state
+    for tensor in move.tensors:
+        if state[tensor] == UNBORN:
+            copies.store(tensor, move.tier, 1.0)
+            state[tensor] = AWAY
+        elif state[tensor] != AWAY:
+            what = f"cannot use tensor {tensor} in place: {STATES[state[tensor]]}"
+            raise Infeasible(what, run.clock.place())
+        while copies.copied[tensor] > run.clock.now:
+            yield from run.lane.stall_until(copies.copied[tensor], "transfer")
+
+
+def set_algorithm(run: Run, move: Algorithm) -> None:
+    """The op runs another kernel."""
+    run.seconds[move.at], run.workspace[move.at] = move.seconds, move.workspace
+
+
+def set_place(run: Run, move: Place) -> None:
+    """The step begins with the tensor on its tier."""
+    run.placed[move.tensor] = move.tier
+
+
+def set_on_host(run: Run, move: OnHost) -> None:
+    """The op runs on the host's processor."""
+    run.seconds[move.at] = move.seconds
+    run.host.ops[move.at] = move
+
+
+def set_in_place(run: Run, move: InPlace) -> None:
+    """The op needs the tensors of ``move`` where they lie, and the others on the device."""
+    run.seconds[move.at] = move.seconds
+    run.in_place[move.at] = move
+    run.touched[move.at] = [t for t in run.s.touched[move.at] if t not in move.tensors]
+
+
+CARRY: dict[type[Move], Callable[[Any, Any], Process]] = {
+    Offload: offload,
+    Prefetch: prefetch,
+    Wait: wait,
+    Drop: drop,
+    Recompute: recompute,
+    Compress: compress,
+    Decompress: decompress,
+    Log: log,
+}
+#: What holds for the whole step, in the order listed in the plan.
+SETTINGS: dict[type[Move], Callable[[Any, Any], None]] = {
+    Algorithm: set_algorithm,
+    Place: set_place,
+    OnHost: set_on_host,
+    InPlace: set_in_place,
+}
+
+
+def carry_out(run: Run, moves: Sequence[Move], op: int) -> Process:
+    """The moves at ``op``, in the order listed."""
+    run.clock.at = op
+    for move in moves:
+        yield from CARRY[type(move)](run, move)

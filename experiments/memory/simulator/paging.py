@@ -1,25 +1,27 @@
-"""Demand paging: the device is a cache of blocks over a tier, and an op touches the blocks of its tensors in order.
+"""Demand paging: the device is a cache of blocks over a tier; an op touches its tensors' blocks in order.
 
-What is assumed: tensors lie at the addresses of ``blocks.Blocks``; an op's compute is spread evenly over the bytes that it touches, so a block that is fetched early overlaps with it;
-up to ``coalesced`` blocks that an op finds missing side by side are one request, with one latency, whose transfers
-queue on the channel in order. Blocks never written hold nothing: they take space but no transfer. Sources: the driver's behaviour
-as DRAGON (SC 2018), OC-DNN (HiPC 2018) and DeepUM (ASPLOS 2023) describe it.
+What is assumed: tensors lie at the addresses of ``blocks.Blocks``; an op's compute is spread evenly over the
+bytes that it touches, so a block that is fetched early overlaps with it; up to ``coalesced`` blocks that an
+op finds missing side by side are one request, with one latency, whose transfers queue on the channel in
+order. Blocks never written hold nothing: they take space but no transfer. Sources: the driver's behaviour as
+DRAGON (SC 2018), OC-DNN (HiPC 2018) and DeepUM (ASPLOS 2023) describe it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.space import CorrelationPaging, LinePaging, Paging, ReadAheadPaging
 from experiments.memory.simulator.backing import Backing
-from experiments.memory.simulator.blocks import Blocks
 from experiments.memory.simulator.channels import Channels
 from experiments.memory.simulator.correlation import Correlation
+from experiments.memory.simulator.pools.blocks import Blocks
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.report import CAUSES, Simulation, Spans
+from experiments.memory.simulator.recorder import UNWATCHED, Moment, Recorder
+from experiments.memory.simulator.report import CAUSES, Fullest, Simulation, Spans
 
 #: Share of the device that pre-eviction keeps free (DeepUM).
 LOW_WATER = 0.05
@@ -28,14 +30,16 @@ LOW_WATER = 0.05
 class PagedRun:
     """Several steps in a row on one device; the last one is reported, when caches and tables are warm.
 
-    ``resident`` holds the blocks on the device, the next to leave first; ``arrival`` when those under way are there;
-    ``lines`` when
-    the last line of the block in use is there; ``leaving`` the (time, block) of copies on their way out, whose bytes still count in ``used``; ``spared`` what is
-    preferred here or expected next, which leaves last.
+    ``resident`` holds the blocks on the device, the next to leave first; ``arrival`` when those under way are
+    there; ``lines`` when the last line of the block in use is there; ``leaving`` the (time, block) of copies
+    on their way out, whose bytes still count in ``used``; ``spared`` what is preferred here or expected next,
+    which leaves last.
     """
 
-    def __init__(self, prepared: Prepared, plan: MemoryPlan, paging: Paging) -> None:
-        self.s, self.paging = prepared, paging
+    def __init__(
+        self, prepared: Prepared, plan: MemoryPlan, paging: Paging, recorder: Recorder = UNWATCHED
+    ) -> None:
+        self.s, self.paging, self.recorder = prepared, paging, recorder
         self.capacity = prepared.machine.capacity
         self.blocks = Blocks(prepared, paging)
         self.hints: dict[int, list[int]] = {}
@@ -70,6 +74,7 @@ class PagedRun:
         for block in self.resident:
             kind = self.blocks.kind[block]
             held[kind] = held.get(kind, 0) + self.blocks.size[block]
+        self.recorder.restart()
         self.log: list[tuple[float, int, int]] = [(0.0, kind, size) for kind, size in sorted(held.items())]
 
     def run(self) -> Simulation:
@@ -86,6 +91,7 @@ class PagedRun:
 
     def _step(self, op: int, seconds: float) -> None:
         touched = self.blocks.touched[op]
+        self.recorder.look(self.used, self.now, op)
         for tensor in self.hints.get(op, ()):
             self.prefetch(self.blocks.of(tensor), touched)
         if self.correlation:
@@ -146,7 +152,7 @@ class PagedRun:
         return stall
 
     def _fault(self, touched: Sequence[int], position: int) -> float:
-        """Fetch the missing blocks from ``position`` on that lie side by side; stand still until the first is there."""
+        """Fetch missing blocks side by side from ``position`` on; stall until the first is there."""
         first = touched[position]
         held = self.backing.holds(first)
         run = [first]
@@ -165,7 +171,7 @@ class PagedRun:
         return self._wait(ready)
 
     def _first_line(self, block: int, begin: float, ready: float, paging: LinePaging) -> float:
-        """When the op can go on with the first line of ``block``; ``lines`` notes when the last one is there."""
+        """When the op can go on with the first line of ``block``; ``lines`` has when the last is there."""
         rate = self.s.machine.back.bandwidth if paging.tier == "host" else self._tier_rate()
         rate *= paging.line_share
         size = self.blocks.size[block]
@@ -198,14 +204,14 @@ class PagedRun:
         return first
 
     def _read_ahead(self, first: int, last: int, touched: Collection[int], most: int) -> None:
-        """Fetch what follows in address order and has content; the window doubles while faults are sequential."""
+        """Fetch what follows in address order and has content; sequential faults double the window."""
         self.window = min(2 * self.window, most) if first == self.next_block else 1
         following = range(last + 1, min(last + 1 + self.window, self.blocks.count))
         self.prefetch([block for block in following if self.backing.holds(block)], touched)
         self.next_block = last + 1 + self.window
 
     def prefetch(self, blocks: Iterable[int], keep: Collection[int]) -> None:
-        """Start to fetch what is missing of ``blocks`` beside compute, while something but ``keep`` can leave.
+        """Start to fetch what is missing of ``blocks``, while something but ``keep`` can leave.
 
         Blocks without content only take their space.
         """
@@ -221,7 +227,7 @@ class PagedRun:
             self._take(block, self.backing.fetch(block, ready) if self.backing.holds(block) else ready)
 
     def _predict(self, op: int) -> None:
-        """DeepUM: prefetch what the next ops touched the last time, and evict ahead to take in what they lack."""
+        """Prefetch what the next ops touched the last time, and evict ahead for what they lack (DeepUM)."""
         assert self.correlation is not None
         expected = self.correlation.expected(self.blocks.identity[op])
         self.spared = {*self.preferred, *expected, *self.blocks.touched[op]}
@@ -243,9 +249,12 @@ class PagedRun:
         self.log.append((self.now, self.blocks.kind[block], size))
         if self.used > self.peak:
             self.peak = self.used
+        if self.recorder.watches:
+            self.recorder.change(block, size)
+            self.recorder.look(self.used, self.now, self.at)
 
     def _room(self, size: int, keep: Collection[int]) -> float | None:
-        """When ``size`` bytes are free, for which blocks outside ``keep`` may leave; ``None`` when too few can."""
+        """When ``size`` bytes are free, for which blocks but ``keep`` may leave; ``None``: too few can."""
         ready = self.now
         while self.used + size > self.capacity:
             if self.leaving:
@@ -253,6 +262,8 @@ class PagedRun:
                 freed = self.blocks.size[gone]
                 self.leaving_bytes -= freed
                 self.used -= freed
+                if self.recorder.watches:
+                    self.recorder.change(gone, -freed)
                 if time > ready:
                     ready = time
             elif not self._evict(keep):
@@ -292,7 +303,17 @@ class PagedRun:
         ops = self.s.step.ops
         return f"op {self.at} ({ops.name[self.at]}, {self.s.step.phase_of(self.at)})"
 
+    def _fullest(self, moment: Moment, held: Mapping[int, int]) -> Fullest:
+        """What the blocks ``held`` contain: each tensor that is needed, scratch of the op, and the rest."""
+        living = live_bytes(self.s, self.blocks, moment.op, held)
+        count = len(self.s.sizes)
+        tensors = {tensor: size for tensor, size in living.items() if tensor < count}
+        needed = sum(living.values())
+        scratch = needed - sum(tensors.values())
+        return Fullest(moment.time, moment.op, tensors, scratch, moment.used - needed)
+
     def _report(self, ideal: float) -> Simulation:
+        self.recorder.keep(self._fullest)
         return Simulation(
             peak_bytes=self.peak,
             host_peak=round(self.backing.host_peak),
@@ -308,3 +329,21 @@ class PagedRun:
             log=self.log,
             page_faults=self.faults,
         )
+
+
+def live_bytes(prepared: Prepared, blocks: Blocks, op: int, there: Container[int]) -> dict[int, int]:
+    """Bytes in the blocks ``there`` of each tensor needed at ``op`` or later, and of the op's scratch."""
+    found: dict[int, int] = {}
+    for tensor in _live(prepared, op):
+        size = sum(blocks.within(tensor, block) for block in blocks.of(tensor) if block in there)
+        if size:
+            found[tensor] = size
+    return found
+
+
+def _live(prepared: Prepared, op: int) -> Sequence[int]:
+    step = prepared.step
+    living = (step.first_use <= op) & (op <= step.last_use) | step.persistent
+    scratch = [other for other, size in enumerate(prepared.workspace) if size]
+    own = [len(prepared.sizes) + scratch.index(op)] if op in scratch else []
+    return [*living.nonzero()[0].tolist(), *own]

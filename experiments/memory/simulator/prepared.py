@@ -31,7 +31,7 @@ class Prepared:
         self._deaths = self._by_last_need(MemoryPlan())
 
     def deaths(self, plan: MemoryPlan) -> Mapping[int, Sequence[int]]:
-        """Tensors that are needed no more: after op ``i`` at ``2 i + 1``, once the moves at ``i`` are done at ``2 i``."""
+        """Tensors needed no more: after op ``i`` at ``2 i + 1``, after the moves at ``i`` at ``2 i``."""
         rerun = any(isinstance(move, Recompute) for move in plan.moves)
         return self._by_last_need(plan) if rerun else self._deaths
 

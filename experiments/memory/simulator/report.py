@@ -15,15 +15,16 @@ from experiments.workloads.step import KINDS, Floats
 Spans = list[tuple[float, float]]
 #: Kinds of the device timeline: those of tensors, scratch of running ops, and encoded tensors.
 TIMELINE = (*KINDS, "workspace")
-#: Why compute stands still: an input is still coming, an allocation waits for a copy to leave, a policy asked for
-#: synchronisation, the last copies of the step are under way, or a missing block is being fetched (paging). A step
-#: whose ops run on the host as well may list ``host``: what is waited for is still being computed there.
+#: Why compute stands still: an input is still coming, an allocation waits for a copy to leave, a policy asked
+#: for synchronisation, the last copies of the step are under way, or a missing block is being fetched
+#: (paging). A step whose ops run on the host as well may list ``host``: what is waited for is still being
+#: computed there.
 CAUSES = ("transfer", "space", "synchronization", "drain", "fault")
 
 
 @dataclass(frozen=True)
 class Fullest:
-    """The first moment at which the device held its peak: bytes of each tensor there, and ``scratch`` bytes of ops.
+    """The first moment at which the device held its peak: bytes of each tensor, and ``scratch`` bytes of ops.
 
     ``unused`` are bytes of pages there in which no tensor lies that is needed.
     """
@@ -39,12 +40,13 @@ class Fullest:
 class Simulation:
     """One simulated step. Times are seconds, sizes bytes.
 
-    ``stalls`` by cause, ``moved`` bytes by channel (``out``, ``back``, ``write``, ``read``), ``transfers`` the spans
-    in which each channel was busy, ``idle`` the spans in which compute stood still, ``log`` of device bytes as
-    (time, index in ``TIMELINE``, change). ``late`` is how long compute stood still until each tensor was there;
-    ``host_busy`` the spans in which the host's processor ran ops; ``peaks`` the most bytes on each tier; ``pool_bytes`` how far an allocator reached over the device and
-    ``wasted_bytes`` the most that were free there beside the largest hole (no pool: ``None``). ``first`` is the first of several steps
-    in a row, of which this is the last. ``fullest`` is told at once by an artifact's rules.
+    ``stalls`` by cause, ``moved`` bytes by channel (``out``, ``back``, ``write``, ``read``), ``transfers``
+    the spans in which each channel was busy, ``idle`` the spans in which compute stood still, ``log`` of
+    device bytes as (time, index in ``TIMELINE``, change). ``late`` is how long compute stood still until each
+    tensor was there; ``host_busy`` the spans in which the host's processor ran ops; ``peaks`` the most bytes
+    on each tier; ``pool_bytes`` how far an allocator reached over the device and ``wasted_bytes`` the most
+    that were free there beside the largest hole (no pool: ``None``). ``first`` is the first of several steps
+    in a row, of which this is the last.
     """
 
     peak_bytes: int
@@ -66,7 +68,6 @@ class Simulation:
     pool_bytes: int | None = None
     wasted_bytes: int | None = None
     first: Simulation | None = None
-    fullest: Fullest | None = None
 
     @property
     def stall_time(self) -> float:
@@ -149,7 +150,7 @@ def curves(simulation: Simulation, capacity: int) -> dict[str, Series]:
 
 
 def _shown(times: Floats, heights: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Rows to draw: for each instant the last, and the highest where that tops the heights before and after."""
+    """Rows to draw: the last of each instant, and the highest where it tops the heights before and after."""
     if not len(times):
         return np.zeros(0, np.int64)
     starts = np.nonzero(np.append(True, times[1:] != times[:-1]))[0]

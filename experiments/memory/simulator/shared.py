@@ -1,17 +1,17 @@
 """Several devices that do the same step at the same time and share one host link.
 
-Each device has its own compute lane, memory, and channels behind the host; the link's bandwidth or its tokens are
-shared (``link``). The devices are advanced together, always the one that wants to go on earliest, so a transfer is
-queued only when nothing that could be queued before it is left. When a transfer joins, those under way may end later
-than was known: each device is told, and looks at the clock again before it goes on.
+Each device has its own compute lane, memory, and channels behind the host; the link's bandwidth or its tokens
+are shared (``link``): another implementation of the channels, which each run is given. The devices are
+advanced together, always the one that wants to go on earliest, so a transfer is queued only when nothing that
+could be queued before it is left. When a transfer joins, those under way may end later than was known: each
+device is told, and looks at the clock again before it goes on.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from experiments.core.errors import BadInput
 from experiments.memory.interface.machine import Machine
@@ -19,51 +19,45 @@ from experiments.memory.interface.plan import MemoryPlan, OnHost
 from experiments.memory.interface.release import Release
 from experiments.memory.interface.space import Paging
 from experiments.memory.interface.transform import transformed
-from experiments.memory.simulator.engine import Run
+from experiments.memory.simulator.channels import Channels
 from experiments.memory.simulator.link import SharedLink, Transfer
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.recorded import RecordedRun, Recording
-from experiments.memory.simulator.report import Simulation
+from experiments.memory.simulator.recorder import UNWATCHED, Recorder
+from experiments.memory.simulator.report import Simulation, Spans
+from experiments.memory.simulator.run import Run
 from experiments.workloads.step import Step
 
-SomeRun = TypeVar("SomeRun", bound="SharedRun")
+#: Says that a copy of a tensor, out of the device or back, ends at another time, and whether it is the latest
+#: one.
+Reschedule = Callable[[int, bool, float, bool], None]
 
 
 def run_shared(
-    step: Step, plans: Sequence[MemoryPlan], machine: Machine, discipline: str = "fair"
+    step: Step,
+    plans: Sequence[MemoryPlan],
+    machine: Machine,
+    discipline: str = "fair",
+    recorders: Sequence[Recorder] = (),
 ) -> list[Simulation]:
-    """One step on as many devices as there are ``plans``, all begun together; ``discipline`` is fair or turns.
+    """Simulate one step on as many devices as ``plans``, begun together; ``discipline`` is fair or turns.
 
-    ``machine`` is one device's, its host link the one that all share (its ``sharers`` are these devices). ``BadInput``
-    where a plan needs what is not carried out here: pages, ops on the host, copies by the processor that computes.
+    ``machine`` is one device's, its host link the one that all share (its ``sharers`` are these devices).
+    Each of ``recorders``, if there are any, watches a device. ``BadInput`` where a plan needs what is not
+    carried out here: pages, ops on the host, copies by the processor that computes.
     """
-    runs = _runs(SharedRun, step, plans, machine, discipline)
-    advance(runs)
-    return [run.report() for run in runs]
-
-
-def record_shared(
-    step: Step, plans: Sequence[MemoryPlan], machine: Machine, discipline: str, peaks: Sequence[int]
-) -> list[Recording]:
-    """What ``run_shared``, which found these ``peaks``, did when: a recording for each device."""
-    runs = _runs(RecordedSharedRun, step, plans, machine, discipline)
-    for run, peak in zip(runs, peaks, strict=True):
-        run.watch(peak)
-    advance(runs)
-    return [run.recording for run in runs]
-
-
-def _runs(
-    kind: type[SomeRun], step: Step, plans: Sequence[MemoryPlan], machine: Machine, discipline: str
-) -> list[SomeRun]:
     for plan in plans:
         _refuse(plan, machine)
     alone = replace(machine, sharers=1)
     link = SharedLink(alone, len(plans), discipline)
-    runs: list[SomeRun] = []
-    for device, plan in enumerate(plans):
-        runs.append(kind(Prepared(transformed(step, plan), alone), plan, link, device, runs))
-    return runs
+    channels = [SharedChannels(alone, link, device) for device in range(len(plans))]
+    watching = recorders or [UNWATCHED] * len(plans)
+    runs: list[Run] = []
+    for plan, recorder, own in zip(plans, watching, channels, strict=True):
+        run = Run(Prepared(transformed(step, plan), alone), plan, None, recorder, own)
+        own.join(channels, run.copies.reschedule)
+        runs.append(run)
+    advance(runs)
+    return [run.report() for run in runs]
 
 
 def _refuse(plan: MemoryPlan, machine: Machine) -> None:
@@ -78,7 +72,7 @@ def _refuse(plan: MemoryPlan, machine: Machine) -> None:
             raise BadInput(f"asks for {what}", "plan", "copies between devices and tiers")
 
 
-def advance(runs: Sequence[SharedRun]) -> None:
+def advance(runs: Sequence[Run]) -> None:
     """Run all to their ends, in the order of their clocks (ties: the lower device)."""
     steps = [run.walk() for run in runs]
     clocks = [(0.0, device) for device in range(len(runs))]
@@ -89,65 +83,59 @@ def advance(runs: Sequence[SharedRun]) -> None:
             heapq.heappush(clocks, (time, device))
 
 
-class SharedRun(Run):
-    """A device's step whose copies pass a link that others use too. ``sent`` are its transfers, ``latest`` those of
-    each tensor and way.
+class SharedChannels(Channels):
+    """A device's channels whose host link others use too.
+
+    ``sent`` are its transfers, ``latest`` those of each tensor and way; ``reschedule`` tells its run when one
+    ends at another time than was known.
     """
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        plan: MemoryPlan,
-        link: SharedLink,
-        device: int,
-        all_runs: Sequence[SharedRun],
-    ) -> None:
-        super().__init__(prepared, plan, None)
-        self.link, self.device, self.all_runs = link, device, all_runs
+    def __init__(self, machine: Machine, link: SharedLink, device: int) -> None:
+        super().__init__(machine)
+        self.link, self.device = link, device
         self.sent: list[Transfer] = []
         self.tensors: dict[Transfer, int] = {}
         self.latest: dict[tuple[int, str], Transfer] = {}
 
-    def send_out(self, tensor: int, size: float, tier: str) -> float:
-        return self._send(tensor, size, tier, "out", None)
+    def join(self, devices: Sequence[SharedChannels], reschedule: Reschedule) -> None:
+        """The channels of all devices, and whom this device's transfers concern."""
+        self.devices, self.reschedule = devices, reschedule
 
-    def send_back(self, tensor: int, size: float, tier: str) -> float:
-        return self._send(tensor, size, tier, "back", self.latest.get((tensor, "out")))
+    def send_out(self, tensor: int, size: float, tier: str, now: float) -> float:
+        return self._share(tensor, size, tier, "out", now, now, None)
 
-    def _send(self, tensor: int, size: float, tier: str, way: str, after: Transfer | None) -> float:
-        ready = self.now if after is None else max(self.now, self.copied[tensor])
-        beyond = self.channels.beyond(size, tier, way, ready)
+    def send_back(self, tensor: int, size: float, tier: str, now: float, copied: float) -> float:
+        after = self.latest.get((tensor, "out"))
+        ready = now if after is None else max(now, copied)
+        return self._share(tensor, size, tier, "back", now, ready, after)
+
+    def _share(
+        self, tensor: int, size: float, tier: str, way: str, now: float, ready: float, after: Transfer | None
+    ) -> float:
+        beyond = self.beyond(size, tier, way, ready)
         latency = self.link.rates[way].latency
-        transfer = Transfer(self.device, way, latency, size, self.now, beyond, after)
-        self.channels.moved[way] += size
+        transfer = Transfer(self.device, way, latency, size, now, beyond, after)
+        self.moved[way] += size
         self.sent.append(transfer)
         self.tensors[transfer] = tensor
         self.latest[tensor, way] = transfer
-        for changed in self.link.send(transfer, self.now):
+        for changed in self.link.send(transfer, now):
             if changed is not transfer:
-                self.all_runs[changed.device].ends_at(changed)
+                self.devices[changed.device].postpone(changed)
         return transfer.end
 
-    def ends_at(self, transfer: Transfer) -> None:
-        """``transfer`` ends at another time than was known."""
-        tensor, out = self.tensors[transfer], transfer.way == "out"
-        if self.latest[tensor, transfer.way] is transfer:
-            (self.copied if out else self.arrival)[tensor] = transfer.end
-        for place, copy in enumerate(self.leaving):
-            if copy.tensor == tensor and bool(copy.size) == out:
-                self.leaving[place] = copy._replace(time=transfer.end)
-        heapq.heapify(self.leaving)
+    def postpone(self, transfer: Transfer) -> None:
+        """``transfer`` of this device ends at another time than was known."""
+        tensor, way = self.tensors[transfer], transfer.way
+        self.reschedule(tensor, way == "out", transfer.end, self.latest[tensor, way] is transfer)
 
-    def last_copy(self) -> float:
-        return max([self.channels.end, *(transfer.end for transfer in self.sent)])
-
-    def report(self) -> Simulation:
-        self.link.play(self.now)
+    def spans_until(self, now: float) -> dict[str, Spans]:
+        self.link.play(now)
         for transfer in self.sent:
             if transfer.began >= 0:
-                self.channels.spans[transfer.way].append((transfer.began, min(transfer.gone, self.now)))
-        return super().report()
+                self.spans[transfer.way].append((transfer.began, min(transfer.gone, now)))
+        return super().spans_until(now)
 
-
-class RecordedSharedRun(RecordedRun, SharedRun):
-    """A device's step on a shared link, watched."""
+    @property
+    def end(self) -> float:
+        return max([super().end, *(transfer.end for transfer in self.sent)])

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.simulator.lanes import joined
-from experiments.memory.simulator.recorded import Busy, Recording
+from experiments.memory.simulator.recorder import Busy, Recording
 from experiments.memory.simulator.report import TIMELINE, Fullest, Spans, merged
 from experiments.workloads.step import Step
 
@@ -32,30 +32,27 @@ def timeline(recording: Recording, step: Step, plan: MemoryPlan) -> dict[str, An
 
 
 def compute(busy: tuple[Busy, ...], step: Step) -> dict[str, Any]:
-    """``of`` spans that take time in all, of which the longest ``MOST_BUSY`` are kept; names and modules once each."""
-    kept = [span for span in busy if span.end > span.start]
+    """The longest ``MOST_BUSY`` of the ``of`` spans that take time; names and modules once each."""
+    kept = [span for span in busy if span[3] > span[2]]
     count = len(kept)
     if count > MOST_BUSY:
-        longest = sorted(kept, key=lambda span: span.start - span.end)[:MOST_BUSY]
-        kept = sorted(longest, key=lambda span: span.start)
-    names = [_name(span, step) for span in kept]
-    modules = ["" if span.what == "codec" else step.ops.module[span.which] for span in kept]
+        longest = sorted(kept, key=lambda span: span[2] - span[3])[:MOST_BUSY]
+        kept = sorted(longest, key=lambda span: span[2])
+    tensors, ops = step.tensors, step.ops
+    names = [tensors.name[which] if what == "codec" else ops.name[which] for what, which, _, _ in kept]
+    modules = ["" if what == "codec" else ops.module[which] for what, which, _, _ in kept]
     known = sorted({*names, *modules})
     number = {text: index for index, text in enumerate(known)}
     return {
         "of": count,
-        "what": [span.what for span in kept],
-        "index": [span.which for span in kept],
-        "start": [round(span.start, NANOSECONDS) for span in kept],
-        "end": [round(span.end, NANOSECONDS) for span in kept],
+        "what": [what for what, _, _, _ in kept],
+        "index": [which for _, which, _, _ in kept],
+        "start": [round(start, NANOSECONDS) for _, _, start, _ in kept],
+        "end": [round(end, NANOSECONDS) for _, _, _, end in kept],
         "texts": known,
         "name": [number[text] for text in names],
         "module": [number[text] for text in modules],
     }
-
-
-def _name(span: Busy, step: Step) -> str:
-    return step.tensors.name[span.which] if span.what == "codec" else step.ops.name[span.which]
 
 
 def _rounded(spans: Spans) -> list[list[float]]:

@@ -22,11 +22,11 @@ from experiments.memory.interface import (
 from experiments.memory.interface.machine import Rate
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.simulator import Simulator
-from experiments.memory.simulator.artifact.allocator import TwoEnded
-from experiments.memory.simulator.artifact.batches import GIB, BlockLane
-from experiments.memory.simulator.artifact.fault_time import Faults, FaultTimes
-from experiments.memory.simulator.artifact.lanes import WRITE
-from experiments.memory.simulator.artifact.waiting import WaitingStep
+from experiments.memory.simulator.g10_release.allocator import TwoEnded
+from experiments.memory.simulator.g10_release.batches import GIB, BlockLane
+from experiments.memory.simulator.g10_release.fault_time import Faults, FaultTimes
+from experiments.memory.simulator.g10_release.lanes import WRITE
+from experiments.memory.simulator.g10_release.waiting import WaitingStep
 from tests.experiments.memory.steps import chain, machine, make_step
 
 P = PAGE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments.memory.interface import MemoryPlan, Offload, Pool, Prefetch, violations
 from experiments.memory.policies.gtbm import Gtbm, heavy_ops, start_of_fetch, temporaries
-from experiments.memory.simulator.ranges import TwoEnded
+from experiments.memory.simulator.pools.ranges import TwoEnded
 from tests.experiments.memory.steps import Row, machine, make_step, plan_of
 
 LAYERS, SIZE = 5, 1000

@@ -10,8 +10,8 @@ from experiments.core.errors import Infeasible
 from experiments.memory.interface import MemoryPlan, Offload, Place, Pool, Prefetch, violations
 from experiments.memory.policies.swap_all import SwapAll
 from experiments.memory.simulator import Simulator
-from experiments.memory.simulator.caching import segment_bytes
 from experiments.memory.simulator.pools import allocator
+from experiments.memory.simulator.pools.caching import segment_bytes
 from tests.experiments.memory.steps import machine, make_step, plan_of
 from tests.experiments.memory.test_simulator import steps
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from experiments.core.trace_events import trace
-from experiments.memory.interface import DemandPaging, Drop, MemoryPlan, Offload, Prefetch, Recompute
+from experiments.memory.interface import (
+    Compress,
+    Decompress,
+    DemandPaging,
+    Drop,
+    MemoryPlan,
+    Offload,
+    Place,
+    Pool,
+    Prefetch,
+    Recompute,
+)
 from experiments.memory.interface.release import PagingRelease, Release, TwoEndedRelease, WaitingRelease
-from experiments.memory.simulator import Simulation, Simulator, curves, lanes, record_shared, run_shared
+from experiments.memory.simulator import Simulation, Simulator, curves, lanes, run_shared
 from experiments.memory.simulator import timeline as told
-from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.recorded import Busy, Recording, record
+from experiments.memory.simulator.recorder import Recording, StepRecorder
+from experiments.memory.simulator.run import Run
 from experiments.memory.simulator.timeline import timeline
 from tests.experiments.memory.steps import MS, five_layers, machine, make_step
 
@@ -31,18 +43,23 @@ AWAY = MemoryPlan((Offload(1, 0, 0), Prefetch(3, 0)))
 
 def recorded(plan: MemoryPlan, step=STEP, on=None) -> tuple[Simulation, Recording]:
     on = on or machine(bandwidth=1.0)
-    simulation = Simulator(step, on).steady(plan)
-    return simulation, record(Prepared(step, on), plan, simulation)
+    recorder = StepRecorder()
+    simulation = Simulator(step, on).steady(plan, recorder=recorder)
+    return simulation, recorder.recording
+
+
+def end_of(recording: Recording) -> float:
+    return recording.busy[-1][3]
 
 
 def test_ops_stand_where_they_ran_and_stalls_where_compute_waited():
     simulation, recording = recorded(AWAY)
-    assert [(span.which, span.start, span.end) for span in recording.busy] == [
-        (0, 0.0, 3.0),
-        (1, 3.0, 6.0),
-        (2, 6.0, 9.0),
-        (3, 13.0, 16.0),
-    ]
+    assert recording.busy == (
+        ("op", 0, 0.0, 3.0),
+        ("op", 1, 3.0, 6.0),
+        ("op", 2, 6.0, 9.0),
+        ("op", 3, 13.0, 16.0),
+    )
     assert recording.stalls == {"transfer": [(9.0, 13.0)]}
     assert simulation.stalls["transfer"] == 4.0
 
@@ -55,6 +72,59 @@ def test_a_tensor_still_on_its_way_out_counts_at_the_peak():
     assert recording.fullest.held == {0: 4, 1: 2, 2: 2}
 
 
+def test_a_copy_that_leaves_from_the_fullest_device_is_a_tensor_there_and_no_scratch():
+    """At 3 ``a`` is gone and ``p`` takes its bytes beside ``b``, which leaves until 7: 8 bytes, no op has scratch."""
+    rows = [
+        ("make", "forward", 1.0, [], ["a", "b"]),
+        ("work", "forward", 10.0, [], []),
+        ("use", "optimizer", 1.0, ["p"], []),
+        ("read", "backward", 1.0, ["a", "b"], []),
+    ]
+    step = make_step(rows, {"a": 2, "b": 4, "p": 4}, persistent=["p"])
+    away = (Offload(1, 0, 0), Offload(1, 1, 0), Prefetch(3, 0), Prefetch(3, 1))
+    plan = MemoryPlan((Place(0, 2), *away, Prefetch(1, 2), Offload(3, 2, 2)))
+    _, recording = recorded(plan, step, machine(capacity=9, bandwidth=1.0))
+    assert recording.fullest is not None
+    assert (recording.fullest.op, recording.fullest.held, recording.fullest.scratch) == (1, {1: 4, 2: 4}, 0)
+
+
+def test_a_codecs_input_is_its_scratch():
+    """``t`` of 4 bytes becomes 2: while the codec runs both forms are there; the old one is no tensor any more."""
+    plan = MemoryPlan((Compress(1, 0, 2.0, 0.5), Decompress(3, 0, 0.25)))
+    _, recording = recorded(plan)
+    full = recording.fullest
+    assert full is not None and (full.time, full.held, full.scratch) == (9.5, {0: 4, 2: 2}, 2)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        AWAY,
+        MemoryPlan((Drop(1, 0), Recompute(3, (0,), (0,)))),
+        replace(AWAY, space=Pool("first_fit", 1)),
+        MemoryPlan(space=DemandPaging(block_bytes=1)),
+    ],
+)
+def test_a_step_is_simulated_the_same_watched_or_not(plan: MemoryPlan):
+    on = machine(capacity=9, bandwidth=1.0)
+    simulator = Simulator(STEP, on)
+    assert simulator.run(plan, recorder=StepRecorder()) == simulator.run(plan)
+
+
+def test_a_step_that_is_drawn_is_simulated_once(monkeypatch: pytest.MonkeyPatch):
+    walks = []
+    monkeypatch.setattr(Run, "walk", lambda run, iterations: walks.append(iterations) or iter(()))
+    Simulator(STEP, machine()).steady(AWAY, recorder=StepRecorder())
+    assert walks == [1]
+
+
+def test_a_recorder_that_watched_one_step_begins_anew_with_the_next():
+    recorder = StepRecorder()
+    for _ in range(2):
+        Simulator(STEP, machine(bandwidth=1.0)).run(AWAY, recorder=recorder)
+    assert recorder.recording == recorded(AWAY)[1]
+
+
 def test_waiting_for_space_is_told_apart():
     """6 bytes: ``v`` must wait at 6 until ``t`` is gone at 7."""
     _, recording = recorded(AWAY, on=machine(capacity=6, bandwidth=1.0))
@@ -63,7 +133,7 @@ def test_waiting_for_space_is_told_apart():
 
 def test_reruns_and_their_ops_are_spans_of_their_own():
     _, recording = recorded(MemoryPlan((Drop(1, 0), Recompute(3, (0,), (0,)))))
-    assert [(span.what, span.which, span.start) for span in recording.busy] == [
+    assert [(what, which, start) for what, which, start, _ in recording.busy] == [
         ("op", 0, 0.0),
         ("op", 1, 3.0),
         ("op", 2, 6.0),
@@ -79,7 +149,7 @@ def test_a_recording_is_of_the_very_simulation(capacity: int | None):
     plan = MemoryPlan((Offload(4, 2, 3), Prefetch(8, 2)))
     on = machine() if capacity is None else machine(capacity=capacity)
     simulation, recording = recorded(plan, step, on)
-    assert recording.busy[-1].end == pytest.approx(simulation.step_time)
+    assert end_of(recording) == pytest.approx(simulation.step_time)
     assert sum(end - start for spans in recording.stalls.values() for start, end in spans) == pytest.approx(
         simulation.stall_time
     )
@@ -94,8 +164,8 @@ def test_ops_of_a_paged_device_are_laid_out_around_its_faults():
     full = recording.fullest
     assert full is not None
     assert sum(full.held.values()) + full.scratch + full.unused == simulation.peak_bytes == 6
-    busy = sum(span.end - span.start for span in recording.busy)
-    assert recording.busy[-1].end == pytest.approx(simulation.step_time)
+    busy = sum(end - start for _, _, start, end in recording.busy)
+    assert end_of(recording) == pytest.approx(simulation.step_time)
     assert busy >= 12.0
 
 
@@ -128,22 +198,24 @@ def test_an_artifacts_rules_tell_the_tensors_at_the_peak(release: Release):
 
 def test_a_device_on_a_shared_link_is_recorded_as_one_alone_is():
     on = machine(bandwidth=1.0)
-    alone, recording = recorded(AWAY, on=on)
-    (seen,) = record_shared(STEP, [AWAY], on, "fair", [alone.peak_bytes])
-    assert seen == recording
-    pair = run_shared(STEP, [AWAY, AWAY], on)
-    first, second = record_shared(STEP, [AWAY, AWAY], on, "fair", [one.peak_bytes for one in pair])
-    assert first.busy == second.busy and first.busy[-1].end == pair[0].step_time
+    _, recording = recorded(AWAY, on=on)
+    single = StepRecorder()
+    run_shared(STEP, [AWAY], on, recorders=[single])
+    assert single.recording == recording
+    watching = [StepRecorder(), StepRecorder()]
+    pair = run_shared(STEP, [AWAY, AWAY], on, recorders=watching)
+    first, second = (recorder.recording for recorder in watching)
+    assert first.busy == second.busy and end_of(first) == pair[0].step_time
     assert sum(end - start for start, end in first.stalls["transfer"]) == pair[0].stalls["transfer"] > 4
 
 
 def test_of_many_spans_the_longest_are_kept_and_all_are_counted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(told, "MOST_BUSY", 2)
     spans = (
-        Busy("op", 0, 0.0, 1.0),
-        Busy("op", 1, 1.0, 4.0),
-        Busy("op", 2, 4.0, 4.5),
-        Busy("op", 3, 4.5, 9.0),
+        ("op", 0, 0.0, 1.0),
+        ("op", 1, 1.0, 4.0),
+        ("op", 2, 4.0, 4.5),
+        ("op", 3, 4.5, 9.0),
     )
     found = told.compute(spans, STEP)
     assert (found["of"], found["index"], found["start"]) == (4, [1, 3], [1.0, 4.5])
@@ -201,7 +273,6 @@ def test_slots_of_a_parallel_plan_are_slices_of_their_devices():
 def test_milliseconds_stay_exact_to_the_nanosecond():
     step = five_layers()
     plan = MemoryPlan()
-    found = timeline(
-        record(Prepared(step, machine()), plan, Simulator(step, machine()).run(plan)), step, plan
-    )
+    _, recording = recorded(plan, step, machine())
+    found = timeline(recording, step, plan)
     assert found["compute"]["end"][0] == 4 * MS

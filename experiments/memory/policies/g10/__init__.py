@@ -7,10 +7,10 @@ storage's write lane is full; bandwidth is booked slot by slot, and prefetches m
 contiguous ranges (first fit, those that leave at the upper end), while ``g10`` moves pages.
 
 ``preset=artifact`` plans and carries out by the rules of the published artifact, oddities and hand-tuned factors
-included (``planning.g10.artifact_rules``, ``simulator.artifact``): its runs of g10-gds and g10-host have an allocator of four
-times the device's memory, and their reported peak shows how much of it they use. ``preset=paper`` plans with the
-device's real size and the links' latencies and is carried out by the simulator of all policies. Left open by the
-paper, and chosen there: storage counts as full when it would take the tensor later than if nothing else were
+included (``planning.g10.artifact_rules``, ``simulator.g10_release``): its runs of g10-gds and g10-host have an
+allocator of four times the device's memory, and their reported peak shows how much of it they use. ``preset=paper``
+plans with the device's real size and the links' latencies and is carried out by the simulator of all policies. Left
+open by the paper, and chosen there: storage counts as full when it would take the tensor later than if nothing else were
 written, or have it back too late (the artifact: when all slots are full, which many short ops never are); a gap's
 benefit is that of the better tier; a copy that takes longer to begin than to pass is not made; where memory is still
 short when no gap pays any more, the largest tensor idle at the fullest op leaves; what comes back keeps to the order

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from experiments.memory.simulator.allocator import NOWHERE, Allocator
-from experiments.memory.simulator.holes import Holes
+from experiments.memory.simulator.pools.allocator import NOWHERE, Allocator
+from experiments.memory.simulator.pools.holes import Holes
 
 
 class Ranged(Allocator):

@@ -11,10 +11,10 @@ SCRATCH = -1
 
 
 class Allocator(ABC):
-    """``take`` answers with an address, or ``None`` where nothing holds the size now; ``give`` returns what lies there.
+    """Device addresses: ``take`` answers with one (``None``: no hole holds the size), ``give`` returns it.
 
-    Tensors of no bytes lie ``NOWHERE``. ``end`` is the most bytes of device memory that the pool has reached over so far, ``wasted`` the most that were
-    free (or reserved) and yet of no use to a large request.
+    Tensors of no bytes lie ``NOWHERE``. ``end`` is the most bytes of device memory that the pool has reached
+    over so far, ``wasted`` the most that were free (or reserved) and yet of no use to a large request.
     """
 
     end = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from experiments.memory.interface.paged import PagedStep
+from experiments.memory.simulator.recorder import UNWATCHED, Recorder
 from experiments.memory.simulator.report import TIMELINE
 
 NOWHERE, DEVICE, HOST, STORAGE = range(4)
@@ -13,12 +14,16 @@ NOWHERE, DEVICE, HOST, STORAGE = range(4)
 class Blocks:
     """Every tensor is cut into blocks of ``block_bytes`` (the last may be shorter), numbered in tensor order.
 
-    Lists by block: ``size``, ``tensor``, ``where``, ``moving`` (it waits in a queue to be moved). ``first[t]`` to
-    ``first[t + 1]`` are the blocks of tensor ``t``, ``absent[t]`` how many of them are not on the device.
-    ``used`` and ``on_host`` are bytes, ``held`` those on the device by kind (index in ``TIMELINE``), ``here`` by tensor.
+    Lists by block: ``size``, ``tensor``, ``where``, ``moving`` (it waits in a queue to be moved).
+    ``first[t]`` to ``first[t + 1]`` are the blocks of tensor ``t``, ``absent[t]`` how many of them are not on
+    the device. ``used`` and ``on_host`` are bytes, ``held`` those on the device by kind (index in
+    ``TIMELINE``).
     """
 
-    def __init__(self, paged: PagedStep, block_bytes: int, kinds: list[int]) -> None:
+    def __init__(
+        self, paged: PagedStep, block_bytes: int, kinds: list[int], recorder: Recorder = UNWATCHED
+    ) -> None:
+        self.recorder = recorder
         self.first = [0]
         self.size: list[int] = []
         self.tensor: list[int] = []
@@ -33,7 +38,6 @@ class Blocks:
         self.moving = bytearray(count)
         self.absent = [self.first[t + 1] - self.first[t] for t in range(paged.tensors)]
         self.kinds, self.held = kinds, [0] * len(TIMELINE)
-        self.here = [0] * paged.tensors
         self.used = self.on_host = self.host_peak = 0
         self.arrivals: list[int] = []
         self._turn = [-1] * count
@@ -51,7 +55,8 @@ class Blocks:
         elif before == DEVICE:
             self.used -= size
             self.held[self.kinds[self.tensor[block]]] -= size
-            self.here[self.tensor[block]] -= size
+            if self.recorder.watches:
+                self.recorder.change(self.tensor[block], -size)
             self.absent[self.tensor[block]] += 1
         if place == HOST:
             self.on_host += size
@@ -59,7 +64,8 @@ class Blocks:
         elif place == DEVICE:
             self.used += size
             self.held[self.kinds[self.tensor[block]]] += size
-            self.here[self.tensor[block]] += size
+            if self.recorder.watches:
+                self.recorder.change(self.tensor[block], size)
             self.absent[self.tensor[block]] -= 1
             self._turn[block] = len(self.arrivals)
             self.arrivals.append(block)

@@ -1,22 +1,22 @@
 """One step under the artifact's transfer rules: a compute lane, four transfer lanes, contiguous pages.
 
-Before an op its planned transfers are queued and what it touches becomes resident, one tensor after another; the clock
-moves by serving the transfers that end first. A queued write does not keep an op from using the tensor; when it ends,
-whatever pages the tensor then has are free.
+Before an op its planned transfers are queued and what it touches becomes resident, one tensor after another;
+the clock moves by serving the transfers that end first. A queued write does not keep an op from using the
+tensor; when it ends, whatever pages the tensor then has are free.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
-from itertools import accumulate
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.interface.plan import MemoryPlan, Move
-from experiments.memory.simulator.artifact.allocator import TwoEnded
-from experiments.memory.simulator.artifact.lanes import NEVER, READ, WRITE, Lanes
+from experiments.memory.simulator.g10_release.allocator import TwoEnded
+from experiments.memory.simulator.g10_release.lanes import NEVER, READ, WRITE, Lanes
+from experiments.memory.simulator.recorder import Moment, Recorder
 from experiments.memory.simulator.report import CAUSES, TIMELINE, Fullest, Simulation, Spans
 
 WORKSPACE = TIMELINE.index("workspace")
@@ -43,12 +43,14 @@ def _needed(paged: PagedStep, tensor: int, op: int) -> bool:
 class Transfers:
     """State and clock of one step; subclasses say what is carried out before and after an op.
 
-    ``place[t]`` is the first page of a tensor's range, ``None`` when it is absent; ``fetching`` the tensors whose
-    read has not ended. ``whose`` has the op and the tensor of each row of ``log``.
+    ``place[t]`` is the first page of a tensor's range, ``None`` when it is absent; ``fetching`` the tensors
+    whose read has not ended; ``used`` the bytes of pages in use.
     """
 
-    def __init__(self, paged: PagedStep, machine: Machine, plan: MemoryPlan, space: int) -> None:
-        self.paged, self.machine, self.plan = paged, machine, plan
+    def __init__(
+        self, paged: PagedStep, machine: Machine, plan: MemoryPlan, space: int, recorder: Recorder
+    ) -> None:
+        self.paged, self.machine, self.plan, self.recorder = paged, machine, plan, recorder
         self.space = TwoEnded(space)
         self.lanes = Lanes(machine)
         self.place: list[int | None] = [None] * paged.tensors
@@ -58,7 +60,7 @@ class Transfers:
         self.stalls = dict.fromkeys(CAUSES, 0.0)
         self.idle: Spans = []
         self.log: list[tuple[float, int, int]] = []
-        self.whose: list[tuple[int, int]] = []
+        self.used = self.peak = 0
         self.by_op: dict[int, list[Move]] = defaultdict(list)
         for move in plan.moves:
             self.by_op[move.at].append(move)
@@ -92,7 +94,7 @@ class Transfers:
         """What follows an op and its frees."""
 
     def served(self) -> None:
-        """What follows the end of a transfer while compute runs or waits for a tensor, and the end of an op."""
+        """Do what follows the end of an op, or of a transfer while compute runs or waits for a tensor."""
 
     def compute(self, seconds: float) -> None:
         """The device computes; transfers end meanwhile."""
@@ -135,7 +137,7 @@ class Transfers:
         """A transfer of ``tensor`` has ended."""
 
     def allocate(self, tensor: int, right: bool) -> None:
-        """Pages for ``tensor``; waits for transfers to end where none fit, and only then does what follows them."""
+        """Take pages for ``tensor``; where none fit, wait for transfers, and only then do what follows."""
         waited = False
         while not self.try_allocate(tensor, right):
             if not self.serve("space"):
@@ -155,7 +157,12 @@ class Transfers:
 
     def _note(self, tensor: int, kind: int, change: int) -> None:
         self.log.append((self.now, kind, change))
-        self.whose.append((self.at, tensor))
+        self.used += change
+        if self.used > self.peak:
+            self.peak = self.used
+        if self.recorder.watches:
+            self.recorder.change(tensor, change)
+            self.recorder.look(self.used, self.now, self.at)
 
     def free(self, tensor: int) -> None:
         """The pages that ``tensor`` has, if any, are free."""
@@ -182,10 +189,9 @@ class Transfers:
         return f"op {self.at} ({ops.name[self.at]})" if self.at >= 0 else "start of the step"
 
     def _report(self) -> Simulation:
-        heights = list(accumulate(change for _, _, change in self.log))
-        highest = max(range(len(heights)), key=heights.__getitem__, default=-1)
+        self.recorder.keep(self._fullest)
         return Simulation(
-            peak_bytes=heights[highest] if heights else 0,
+            peak_bytes=self.peak,
             host_peak=self.host_peak,
             step_time=self.now,
             ideal_time=sum(self.paged.seconds),
@@ -197,13 +203,7 @@ class Transfers:
             transfers=self.lanes.cut(self.now),
             idle=self.idle,
             log=self.log,
-            fullest=self._fullest(highest) if heights else None,
         )
 
-    def _fullest(self, row: int) -> Fullest:
-        """What lies there after ``row`` of the log."""
-        held: Counter[int] = Counter()
-        for (_, tensor), (_, _, change) in zip(self.whose[: row + 1], self.log, strict=False):
-            held[tensor] += change
-        found = {tensor: size for tensor, size in held.items() if size}
-        return fullest_of(self.paged, self.log[row][0], self.whose[row][0], found)
+    def _fullest(self, moment: Moment, held: Mapping[int, int]) -> Fullest:
+        return fullest_of(self.paged, moment.time, moment.op, held)

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.paged import PagedStep
-from experiments.memory.simulator.artifact.batches import CYCLES_PER_SECOND, decimal
+from experiments.memory.simulator.g10_release.batches import CYCLES_PER_SECOND, decimal
 
 #: Microseconds: handling of a fault by the host, and what storage adds to it.
 SYSTEM_LATENCY, STORAGE_LATENCY = 45, 20
@@ -40,7 +40,8 @@ class FaultTimes:
     def of(self, op: int, faults: Faults) -> float:
         """Seconds that the missing bytes cost beyond the op's own time: storage and host beside each other.
 
-        Where storage is as fast as the link, the host has none of it while storage is used, and is not counted.
+        Where storage is as fast as the link, the host has none of it while storage is used, and is not
+        counted.
         """
         share = SYSTEM_LATENCY / (SYSTEM_LATENCY + STORAGE_LATENCY)
         storage = [

@@ -1,10 +1,11 @@
 """A framework's caching allocator: blocks of segments, kept in two bins, split and merged.
 
-The rules and constants are those of torch's CUDA allocator (``c10/cuda/CUDACachingAllocator.cpp``, 2.x, default
-settings, one stream): requests are rounded to 512 bytes; up to 1 MiB they are served from segments of 2 MiB, below
-10 MiB from segments of 20 MiB, above that from segments of their own rounded to 2 MiB. The smallest cached block that
-holds the request is taken and split where the rest is worth keeping. Freed blocks merge with free neighbours of their
-segment. When the device has no room for a new segment, all segments without a block in use are given back first.
+The rules and constants are those of torch's CUDA allocator (``c10/cuda/CUDACachingAllocator.cpp``, 2.x,
+default settings, one stream): requests are rounded to 512 bytes; up to 1 MiB they are served from segments of
+2 MiB, below 10 MiB from segments of 20 MiB, above that from segments of their own rounded to 2 MiB. The
+smallest cached block that holds the request is taken and split where the rest is worth keeping. Freed blocks
+merge with free neighbours of their segment. When the device has no room for a new segment, all segments
+without a block in use are given back first.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 
-from experiments.memory.simulator.allocator import NOWHERE, Allocator
+from experiments.memory.simulator.pools.allocator import NOWHERE, Allocator
 
 SMALL_REQUEST = 1 << 20
 SMALL_SEGMENT = 2 << 20
@@ -94,7 +95,7 @@ class Caching(Allocator):
         return block
 
     def _segment(self, size: int) -> Block | None:
-        """A new segment for ``size`` bytes; cached ones are given back where the device has no room for it."""
+        """A new segment for ``size`` bytes; cached ones are given back where the device lacks the bytes."""
         need = segment_bytes(size)
         if self.reserved + need > self.capacity:
             self._release()
@@ -117,7 +118,7 @@ class Caching(Allocator):
                     self.reserved -= block.size
 
     def _split(self, block: Block, size: int) -> None:
-        """Keep what ``block`` has beyond ``size`` where that is worth it: 512 B of a small block, 1 MiB of a large."""
+        """Keep what ``block`` has beyond ``size`` if that is enough: 512 B if small, 1 MiB if large."""
         rest = block.size - size
         if not rest or (rest < self.granularity if block.small else rest <= SMALL_REQUEST):
             return

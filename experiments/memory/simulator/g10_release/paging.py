@@ -1,24 +1,26 @@
-"""UVM, DeepUM and G10 as the artifact carries them out: blocks move on faults and on hints, first in, first out.
+"""UVM, DeepUM and G10 by the release's rules: blocks move on faults and on hints, first in, first out.
 
-An op whose blocks are all on the device runs; otherwise what is missing is queued, the op waits for all of it and is
-held up by its page faults. When the device is full, the block that arrived first leaves. The artifact moves pages of
-4 KiB in batches of 13 microseconds; here blocks move one after another at the same rates, and allocating takes no
-time beside evicting. Two steps are run, the shorter one is reported.
+An op whose blocks are all on the device runs; otherwise what is missing is queued, the op waits for all of it
+and is held up by its page faults. When the device is full, the block that arrived first leaves. The artifact
+moves pages of 4 KiB in batches of 13 microseconds; here blocks move one after another at the same rates, and
+allocating takes no time beside evicting. Two steps are run, the shorter one is reported.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Mapping
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.paged import PagedStep
 from experiments.memory.interface.plan import Drop, MemoryPlan, Move, Offload, Prefetch
 from experiments.memory.interface.release import PagingRelease
-from experiments.memory.simulator.artifact.batches import lanes_of
-from experiments.memory.simulator.artifact.blocks import DEVICE, HOST, NOWHERE, STORAGE, Blocks
-from experiments.memory.simulator.artifact.fault_time import Faults, FaultTimes, new_outputs
-from experiments.memory.simulator.artifact.transfers import fullest_of, kinds_of
+from experiments.memory.simulator.g10_release.batches import lanes_of
+from experiments.memory.simulator.g10_release.blocks import DEVICE, HOST, NOWHERE, STORAGE, Blocks
+from experiments.memory.simulator.g10_release.fault_time import Faults, FaultTimes, new_outputs
+from experiments.memory.simulator.g10_release.transfers import fullest_of, kinds_of
+from experiments.memory.simulator.recorder import UNWATCHED, Moment, Recorder
 from experiments.memory.simulator.report import CAUSES, Fullest, Simulation, Spans
 
 ITERATIONS = 2
@@ -29,13 +31,20 @@ class PagingSteps:
     """State over all steps. Queues by where a block comes from: faults, then what hints asked for.
 
     ``needed[t]`` is set while the running op touches ``t``, ``missing`` counts its blocks that are not there;
-    ``kept[t]`` counts the next ops that touch ``t``, which a prefetch must not evict; ``ready[t]`` is when the last
-    block of ``t`` that came is there.
+    ``kept[t]`` counts the next ops that touch ``t``, which a prefetch must not evict; ``ready[t]`` is when
+    the last block of ``t`` that came is there.
     """
 
-    def __init__(self, paged: PagedStep, machine: Machine, plan: MemoryPlan, rules: PagingRelease) -> None:
-        self.paged, self.machine, self.rules = paged, machine, rules
-        self.blocks = Blocks(paged, rules.block_bytes, kinds_of(paged))
+    def __init__(
+        self,
+        paged: PagedStep,
+        machine: Machine,
+        plan: MemoryPlan,
+        rules: PagingRelease,
+        recorder: Recorder = UNWATCHED,
+    ) -> None:
+        self.paged, self.machine, self.rules, self.recorder = paged, machine, rules, recorder
+        self.blocks = Blocks(paged, rules.block_bytes, kinds_of(paged), recorder)
         self.out, self.back = lanes_of(machine)
         self.fault_times = FaultTimes(paged, machine)
         self.writes: dict[int, Queue] = {STORAGE: deque(), HOST: deque()}
@@ -53,10 +62,19 @@ class PagingSteps:
                     self.blocks.put(block, STORAGE)
 
     def run(self) -> Simulation:
-        return min((self._step(turn) for turn in range(ITERATIONS)), key=lambda step: step.step_time)
+        shortest = self._step(0)
+        self.recorder.keep(self._fullest)
+        for turn in range(1, ITERATIONS):
+            done = self._step(turn)
+            if done.step_time < shortest.step_time:
+                shortest = done
+                self.recorder.keep(self._fullest)
+        return shortest
 
     def _step(self, turn: int) -> Simulation:
         start, blocks = self.now, self.blocks
+        self.start = start
+        self.recorder.restart()
         self.out.restart()
         self.back.restart()
         blocks.host_peak = blocks.on_host
@@ -222,7 +240,7 @@ class PagingSteps:
 
     def _note_peak(self) -> None:
         self.peak = self.blocks.used
-        self.at_peak = (self.now, self.op, self.blocks.here.copy())
+        self.recorder.look(self.peak, self.now - self.start, self.op % self.paged.ops)
 
     def _make_room(self, block: int, kept: bool) -> bool:
         """Evict until ``block`` fits; False when the way out is busy or nothing may leave."""
@@ -234,7 +252,7 @@ class PagingSteps:
         return True
 
     def _evict(self, block: int) -> bool:
-        """Send ``block`` away, or drop it if it is dead: that takes no time but waits for the way out all the same."""
+        """Send ``block`` away; a dead one is dropped in no time, but waits for the way out all the same."""
         if not self.rules.keeps_dead and self._dead(self.blocks.tensor[block]):
             to = NOWHERE
         else:
@@ -280,10 +298,7 @@ class PagingSteps:
             },
             idle=idle,
             log=log,
-            fullest=self._fullest(start),
         )
 
-    def _fullest(self, start: float) -> Fullest:
-        time, op, here = self.at_peak
-        held = {tensor: size for tensor, size in enumerate(here) if size}
-        return fullest_of(self.paged, time - start, op % self.paged.ops, held)
+    def _fullest(self, moment: Moment, held: Mapping[int, int]) -> Fullest:
+        return fullest_of(self.paged, moment.time, moment.op, held)

@@ -1,9 +1,9 @@
 """The blocks of a step's address space, as demand paging sees them.
 
-Persistent tensors lie at the bottom. Every other tensor, and each op's scratch, takes the smallest hole that holds it
-when it is first used and gives it back after its last use, as a framework's allocator does: the driver sees addresses
-that are used again, and cannot tell dead content from live. With ``reuse`` off each tensor keeps a range of its own
-(files mapped one by one).
+Persistent tensors lie at the bottom. Every other tensor, and each op's scratch, takes the smallest hole that
+holds it when it is first used and gives it back after its last use, as a framework's allocator does: the
+driver sees addresses that are used again, and cannot tell dead content from live. With ``reuse`` off each
+tensor keeps a range of its own (files mapped one by one).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from experiments.memory.interface.space import Paging
+from experiments.memory.simulator.pools.ranges import BestFit
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.ranges import BestFit
 from experiments.memory.simulator.report import TIMELINE
 
 #: Addresses are multiples of this, bytes.
@@ -25,10 +25,11 @@ WORKSPACE = TIMELINE.index("workspace")
 class Blocks:
     """``addresses`` and ``bytes`` of the tensors and of each op's scratch, in the order of ops, behind them.
 
-    ``size`` and ``kind`` (of the first tensor in it) by block; ``touched``, ``written``, ``dying`` blocks by op.
+    ``size`` and ``kind`` (of the first tensor in it) by block; ``touched``, ``written``, ``dying`` blocks by
+    op.
 
-    ``dying`` are the blocks without a live byte once the op has ended. ``identity`` is equal for ops of one name on
-    the same tensors.
+    ``dying`` are the blocks without a live byte once the op has ended. ``identity`` is equal for ops of one
+    name on the same tensors.
     """
 
     def __init__(self, prepared: Prepared, paging: Paging) -> None:

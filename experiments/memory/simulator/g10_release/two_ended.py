@@ -1,7 +1,8 @@
-"""FlashNeuron as the G10 artifact carries it out: writes to storage in the forward pass, prefetch into what is left.
+"""FlashNeuron by the release's rules: writes to storage in the forward pass, prefetch into what is free.
 
-The plan's offloads name the chosen tensors and when their writes are issued. One that is due at the loss op is never
-issued (an oddity). Resident tensors lie at the left end of the device's pages, chosen ones at the right.
+The plan's offloads name the chosen tensors and when their writes are issued. One that is due at the loss op
+is never issued (an oddity). Resident tensors lie at the left end of the device's pages, chosen ones at the
+right.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ from experiments.memory.interface.activations import last_forward_op
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.interface.plan import MemoryPlan, Offload
-from experiments.memory.simulator.artifact.lanes import WRITE
-from experiments.memory.simulator.artifact.transfers import WORKSPACE, Transfers
+from experiments.memory.simulator.g10_release.lanes import WRITE
+from experiments.memory.simulator.g10_release.transfers import WORKSPACE, Transfers
+from experiments.memory.simulator.recorder import UNWATCHED, Recorder
 
 
 class TwoEndedStep(Transfers):
     """One step; from the loss op on every op first waits for the writes still under way."""
 
-    def __init__(self, paged: PagedStep, machine: Machine, plan: MemoryPlan) -> None:
-        super().__init__(paged, machine, plan, machine.capacity // PAGE)
+    def __init__(
+        self, paged: PagedStep, machine: Machine, plan: MemoryPlan, recorder: Recorder = UNWATCHED
+    ) -> None:
+        super().__init__(paged, machine, plan, machine.capacity // PAGE, recorder)
         self.loss = last_forward_op(paged.step)
         self.chosen = {move.tensor for move in plan.moves if isinstance(move, Offload)}
         #: Touches of chosen tensors in order, as (op, tensor): what the prefetcher looks through.

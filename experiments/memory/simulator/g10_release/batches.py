@@ -1,4 +1,4 @@
-"""The rates at which the artifact's batches of pages move, and lanes that move one block after another at them."""
+"""The rates of the release's batches of pages, and lanes that move one block after another at them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def decimal(bandwidth: float) -> float:
 class BlockLane:
     """One direction of the link: all of it, and the part of it that goes to or comes from storage.
 
-    ``free`` and ``storage_free`` are when the next block may start. A storage block holds the link for its share of
-    a batch and storage for as long as it takes there.
+    ``free`` and ``storage_free`` are when the next block may start. A storage block holds the link for its
+    share of a batch and storage for as long as it takes there.
     """
 
     def __init__(self, link: float, storage: float) -> None:

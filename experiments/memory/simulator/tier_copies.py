@@ -1,15 +1,16 @@
-"""Copies of tensors between the device and its tiers: what lies where, what is on its way, what comes free when."""
+"""Copies of tensors on the device and its tiers: what is where, what is on its way, what comes free when."""
 
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from experiments.memory.interface.plan import MemoryPlan
-from experiments.memory.simulator.allocator import NOWHERE, SCRATCH
 from experiments.memory.simulator.channels import Channels
-from experiments.memory.simulator.device import Device, lacking
+from experiments.memory.simulator.clock import Clock
+from experiments.memory.simulator.device_memory import DeviceMemory, lacking
+from experiments.memory.simulator.pools.allocator import NOWHERE, SCRATCH
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.tiers import Tiers
 
@@ -18,7 +19,7 @@ STATES = ("not yet produced", "on the device", "on a tier", "queued", "coming", 
 
 
 class Ending(NamedTuple):
-    """At ``time`` a copy ends: ``size`` device bytes at ``address`` come free, or ``stored`` bytes on ``tier``."""
+    """A copy ends at ``time``: ``size`` bytes at ``address`` come free, or ``stored`` bytes on ``tier``."""
 
     time: float
     sequence: int
@@ -29,18 +30,22 @@ class Ending(NamedTuple):
     stored: float = 0.0
 
 
-class Copies(Device):
-    """What lies where, on the device and its tiers.
+class TierCopies:
+    """Where each tensor is resident, and the copies under way.
 
-    ``leaving`` is a heap of copies under way; ``arrival`` and ``copied`` are when a tensor is on the device and on its
-    tier; ``away`` the tier and the bytes of a copy there; ``kept`` the tensors on the device whose copy there is still
-    good; ``departing`` those that leave while an op still reads them. ``host_made`` is when a tensor that the host
-    writes is complete, ``held`` until when an op there uses one.
+    - ``state``: of each tensor, one of ``STATES``.
+    - ``arrival``, ``copied``: when a tensor is on the device, and when on its tier.
+    - ``away``: the tier and the bytes of a copy there.
+    - ``kept``: tensors on the device whose copy on the tier is still good.
+    - ``departing``: tensors that leave while an op still reads them.
+    - ``host_made``: when a tensor that the host writes is complete.
+    - ``held``: until when an op on the host uses a tensor.
+    - ``leaving``: a heap of the copies under way.
+    - ``queue``: prefetches that have no space yet.
     """
 
-    def __init__(self, prepared: Prepared, plan: MemoryPlan) -> None:
-        super().__init__(prepared, plan)
-        self.channels = Channels(prepared.machine)
+    def __init__(self, prepared: Prepared, memory: DeviceMemory, channels: Channels, clock: Clock) -> None:
+        self.s, self.memory, self.channels, self.clock = prepared, memory, channels, clock
         self.tiers = Tiers(prepared.machine)
         count = len(prepared.sizes)
         self.state = [UNBORN] * count
@@ -51,29 +56,28 @@ class Copies(Device):
         self.host_made: dict[int, float] = {}
         self.held: dict[int, float] = {}
         self.leaving: list[Ending] = []
+        self.queue: deque[int] = deque()
         self.sequence = 0
 
-    def restart(self) -> None:
+    def restart(self, done: float) -> None:
         """Copies under way go on in the new step; what died with the old one is not yet produced again."""
-        done = self.now
         local = [t for t, kept in enumerate(self.s.lineage.persistent) if not kept]
         self.free([t for t in local if self.state[t] not in (UNBORN, GONE)])
         for tensor in local:
-            self.state[tensor], self.size[tensor] = UNBORN, self.s.sizes[tensor]
+            self.state[tensor], self.memory.size[tensor] = UNBORN, self.s.sizes[tensor]
         self.arrival = [time - done for time in self.arrival]
         self.copied = [time - done for time in self.copied]
         self.host_made = {tensor: time - done for tensor, time in self.host_made.items()}
         self.held = {tensor: time - done for tensor, time in self.held.items()}
-        self.leaving = [copy._replace(time=copy.time - done) for copy in self.leaving]
+        self.leaving[:] = [copy._replace(time=copy.time - done) for copy in self.leaving]
         self.channels.restart(done)
         self.tiers.restart()
-        super().restart()
 
     def leave(self) -> None:
         """The next copy has ended: its device bytes or its tier bytes come free."""
         copy = heapq.heappop(self.leaving)
         if copy.size:
-            self.give(copy.size, self.s.kinds[copy.tensor], copy.address)
+            self.memory.give(copy.tensor, copy.size, copy.address)
         if copy.stored:
             self.tiers.unstore(copy.stored, copy.tier)
 
@@ -84,15 +88,7 @@ class Copies(Device):
             return
         self.void(tensor)
         self.store(tensor, tier, ratio)
-        self.copied[tensor] = self.send_out(tensor, self.away[tensor][1], tier)
-
-    def send_out(self, tensor: int, size: float, tier: str) -> float:
-        """Queue the copy of ``tensor``; when it will be on ``tier``."""
-        return self.channels.out(size, tier, self.now)
-
-    def send_back(self, tensor: int, size: float, tier: str) -> float:
-        """Queue the copy of ``tensor``, not before it is on ``tier``; when it will be on the device."""
-        return self.channels.back(size, tier, max(self.now, self.copied[tensor]))
+        self.copied[tensor] = self.channels.send_out(tensor, self.away[tensor][1], tier, self.clock.now)
 
     def void(self, tensor: int) -> None:
         """A copy that was kept on a tier is good no more."""
@@ -102,20 +98,22 @@ class Copies(Device):
 
     def free(self, tensors: Iterable[int]) -> None:
         """These tensors are needed no more, wherever they lie."""
+        states, kept = self.state, self.kept
         for tensor in tensors:
-            state = self.state[tensor]
+            state = states[tensor]
             if state in (DEVICE, COMING) and tensor not in self.departing:
-                self.clear(tensor)
-                self.void(tensor)
+                self.memory.clear(tensor)
+                if tensor in kept:
+                    self.void(tensor)
             elif state in (AWAY, QUEUED) and tensor in self.away:
-                self.kept.discard(tensor)
+                kept.discard(tensor)
                 self.forget_copy(tensor)
-            self.state[tensor] = GONE
+            states[tensor] = GONE
 
     def forget_copy(self, tensor: int) -> None:
         """Give the bytes of a copy on its tier back, once the host has done with it."""
         until = self.held.get(tensor, 0.0)
-        if until > self.now:
+        if until > self.clock.now:
             tier, size = self.away.pop(tensor)
             self.push(until, tensor, tier=tier, stored=size)
         else:
@@ -123,33 +121,40 @@ class Copies(Device):
 
     def hold_until(self, time: float, size: float, tier: str) -> None:
         """Take ``size`` bytes on ``tier`` for scratch, until ``time``."""
-        missing = self.tiers.store(size, tier)
-        if missing:
-            raise lacking(missing, self.place(), tier, self.tiers.room[tier])
+        self.take_on(tier, size)
         self.push(time, SCRATCH, tier=tier, stored=size)
 
     def store(self, tensor: int, tier: str, ratio: float) -> None:
         """Take the bytes of a copy on ``tier``."""
-        size = self.size[tensor] / ratio
+        size = self.memory.size[tensor] / ratio
         self.away[tensor] = (tier, size)
+        self.take_on(tier, size)
+
+    def take_on(self, tier: str, size: float) -> None:
+        """Take ``size`` bytes on ``tier``; ``Infeasible`` where it is full."""
         missing = self.tiers.store(size, tier)
         if missing:
-            raise lacking(missing, self.place(), tier, self.tiers.room[tier])
+            raise lacking(missing, self.clock.place(), tier, self.tiers.room[tier])
 
     def unstore(self, tensor: int) -> None:
         """Give the bytes of a copy on its tier back."""
         tier, size = self.away.pop(tensor)
         self.tiers.unstore(size, tier)
 
+    def resident_on(self, tensor: int, tier: str) -> bool:
+        """Whether ``tensor`` has a copy on ``tier``."""
+        return tensor in self.away and self.away[tensor][0] == tier
+
     def release(self, tensors: Iterable[int]) -> None:
         """The last use of these device copies is over: their bytes come free when the copy has ended."""
+        memory = self.memory
         for tensor in tensors:
             self.departing.discard(tensor)
             self.state[tensor] = AWAY
-            if self.copied[tensor] <= self.now:
-                self.clear(tensor)
+            if self.copied[tensor] <= self.clock.now:
+                memory.clear(tensor)
             else:
-                self.push(self.copied[tensor], tensor, size=self.size[tensor], address=self.address[tensor])
+                self.push(self.copied[tensor], tensor, memory.size[tensor], memory.address[tensor])
 
     def push(
         self,
@@ -166,12 +171,35 @@ class Copies(Device):
 
     def fetch(self, tensor: int, address: int) -> None:
         """``tensor`` takes its device bytes at ``address`` and its copy back starts."""
+        memory = self.memory
         tier, size = self.away[tensor]
-        self.take(self.size[tensor], self.s.kinds[tensor])
-        self.address[tensor] = address
-        self.arrival[tensor] = self.send_back(tensor, size, tier)
+        memory.take(tensor, memory.size[tensor])
+        memory.address[tensor] = address
+        ready = self.copied[tensor]
+        self.arrival[tensor] = self.channels.send_back(tensor, size, tier, self.clock.now, ready)
         self.state[tensor] = COMING
         if tensor in self.kept:
             return
         del self.away[tensor]
         self.push(self.arrival[tensor], tensor, tier=tier, stored=size)
+
+    def admit(self) -> None:
+        """Start queued prefetches, first come first served, while they fit."""
+        queue = self.queue
+        while queue:
+            tensor = queue[0]
+            if self.state[tensor] == QUEUED:
+                address = self.memory.find(tensor)
+                if address is None:
+                    return
+                self.fetch(tensor, address)
+            queue.popleft()
+
+    def reschedule(self, tensor: int, out: bool, time: float, is_latest: bool) -> None:
+        """A copy of ``tensor`` out of the device, or back, ends at another ``time`` than was known."""
+        if is_latest:
+            (self.copied if out else self.arrival)[tensor] = time
+        for place, copy in enumerate(self.leaving):
+            if copy.tensor == tensor and bool(copy.size) == out:
+                self.leaving[place] = copy._replace(time=time)
+        heapq.heapify(self.leaving)

@@ -1,15 +1,10 @@
-"""The allocator that a plan asks for, and the one whose objects have fixed sizes."""
+"""An allocator whose objects have fixed sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from experiments.core.errors import Infeasible
-from experiments.core.units import human
-from experiments.memory.interface.space import Pool
-from experiments.memory.simulator.allocator import NOWHERE, Allocator
-from experiments.memory.simulator.caching import Caching
-from experiments.memory.simulator.ranges import BestFit, Planned, Ranged, TwoEnded
+from experiments.memory.simulator.pools.allocator import NOWHERE, Allocator
 
 
 class Classes(Allocator):
@@ -61,25 +56,3 @@ class Classes(Allocator):
     @property
     def largest(self) -> int:
         return max((self.bytes[kind] for kind, left in enumerate(self.objects) if left), default=0)
-
-
-def allocator(pool: Pool, capacity: int, sizes: Sequence[int]) -> Allocator:
-    """The allocator that ``pool`` describes; ``sizes`` are bytes by tensor. ``Infeasible``: its classes do not fit."""
-    grain = pool.granularity
-    if pool.kind == "first_fit":
-        return Ranged(capacity, grain)
-    if pool.kind == "best_fit":
-        return BestFit(capacity, grain)
-    if pool.kind == "two_ended":
-        return TwoEnded(capacity, grain, pool.high)
-    if pool.kind == "planned":
-        return Planned(capacity, grain, dict(pool.offsets), sizes)
-    if pool.kind == "caching":
-        return Caching(capacity, grain)
-    if pool.kind != "classes":
-        raise Infeasible(f"there is no pool {pool.kind!r}", "plan.space")
-    need = sum(size * count for size, count in pool.classes)
-    if need > capacity:
-        exact = f"{need} bytes of objects, {need - capacity} more than the device has"
-        raise Infeasible(f"{exact} ({human(need - capacity, 'bytes')})", "plan.space", need - capacity)
-    return Classes(pool.classes, dict(pool.serves))

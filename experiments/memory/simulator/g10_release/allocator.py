@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 
 class TwoEnded:
-    """Contiguous pages. From the left the lowest hole that fits, from the right the highest; neighbours coalesce."""
+    """Contiguous pages: the lowest hole that fits from the left, the highest from the right."""
 
     def __init__(self, pages: int) -> None:
         self.starts, self.lengths = [0], [pages]

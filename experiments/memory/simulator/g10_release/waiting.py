@@ -1,9 +1,9 @@
-"""G10-GDS and G10-Host as the artifact carries them out: transfers as planned, reads waiting in one queue for space.
+"""G10-GDS and G10-Host by the release's rules: planned transfers, reads waiting in one queue for space.
 
-Tensors that the plan ever writes are *evictable*: they lie at the right end, all others at the left. Oddities kept: an
-op whose tensor waits in the queue runs as soon as the tensor has its pages, whether its copy has ended or not; a read
-planned for a tensor that is still resident takes a second range and the first one is lost; a fetch on demand comes
-over the storage lane wherever the copy is.
+Tensors that the plan ever writes are *evictable*: they lie at the right end, all others at the left. Oddities
+kept: an op whose tensor waits in the queue runs as soon as the tensor has its pages, whether its copy has
+ended or not; a read planned for a tensor that is still resident takes a second range and the first one is
+lost; a fetch on demand comes over the storage lane wherever the copy is.
 """
 
 from __future__ import annotations
@@ -13,16 +13,27 @@ from collections import deque
 from experiments.memory.interface.machine import Machine
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.interface.plan import MemoryPlan, Offload, Prefetch
-from experiments.memory.simulator.artifact.lanes import BACK, OUT, READ, WRITE
-from experiments.memory.simulator.artifact.transfers import Transfers
+from experiments.memory.simulator.g10_release.lanes import BACK, OUT, READ, WRITE
+from experiments.memory.simulator.g10_release.transfers import Transfers
+from experiments.memory.simulator.recorder import UNWATCHED, Recorder
 
 
 class WaitingStep(Transfers):
-    """One step; ``reads`` are the planned reads that have found no pages yet, ``wanted`` their tensors, ``on_host``
-    those whose copy is taken to be on the host."""
+    """One step whose planned reads wait for pages.
 
-    def __init__(self, paged: PagedStep, machine: Machine, plan: MemoryPlan, space_factor: float) -> None:
-        super().__init__(paged, machine, plan, int(machine.capacity * space_factor) // PAGE)
+    ``reads`` are those that have found none yet, ``wanted`` their tensors, ``on_host`` the tensors whose copy
+    is taken to be on the host.
+    """
+
+    def __init__(
+        self,
+        paged: PagedStep,
+        machine: Machine,
+        plan: MemoryPlan,
+        space_factor: float,
+        recorder: Recorder = UNWATCHED,
+    ) -> None:
+        super().__init__(paged, machine, plan, int(machine.capacity * space_factor) // PAGE, recorder)
         self.evictable = {move.tensor for move in plan.moves if isinstance(move, Offload)}
         self.on_host: set[int] = set()
         self.reads: deque[int] = deque()

@@ -30,11 +30,6 @@ def deepspeed_device_bytes(
     return 4 * largest_layer + share * parameters / devices
 
 
-def infinity_parameters(layers: int, hidden: int) -> int:
-    """ZeRO-Infinity (SC 2021), equation 1."""
-    return 12 * layers * hidden**2
-
-
 def infinity_intensity(moved: str, batch: int, sequence: int, hidden: int = 0, interval: int = 1) -> float:
     """FLOPs for each byte that crosses to the device (SC 2021, equations 9-11), by what is ``moved``.
 
@@ -63,8 +58,3 @@ def infinity_efficiency(
     """Share of the time that computes when compute and movement take turns: ait bw / (ait bw + peak) (equation 6)."""
     rate = infinity_intensity(moved, batch, sequence, hidden, interval) * bandwidth
     return rate / (rate + peak_flops)
-
-
-def infinity_working_bytes(hidden: int, tiles: int = 1) -> float:
-    """Parameters and gradients of the largest linear layer, 16 bits each, cut into ``tiles`` (section 5.1.3)."""
-    return 4 * hidden * 4 * hidden / tiles

@@ -16,11 +16,6 @@ from experiments.memory.interface import DemandPaging, DeviceView, LinePaging, M
 from experiments.workloads.step import Step
 
 
-def line_bytes_beside(block_bytes: float, share: float) -> float:
-    """Bytes of lines that cross a saturated link while one block does, ``share`` of the link being theirs."""
-    return block_bytes * share / (1 - share)
-
-
 @dataclass(frozen=True)
 class Daemon(MemoryPolicy):
     """Remote memory by blocks and lines at once: the link is shared out between them, and blocks are compressed."""

@@ -5,7 +5,7 @@ and the host holds the optimizer's state and the parameters' own copy, which it 
 used again; a parameter's way back begins when its update has ended, while the next one is updated. The update takes
 the time of the authors' CPU Adam by default (0.257 ns a parameter), or what its bytes take at the host's bandwidth.
 The paper trains in mixed precision with a 32-bit copy of 16-bit parameters; a step has one copy in its own type, so
-its bytes differ (``byte_classes`` gives the paper's). One-step delayed update (section 5.2, ``delayed``) lets the
+its bytes differ (the paper's, table 1: 2 bytes a parameter on the device, 14 on the host, 2 each way). One-step delayed update (section 5.2, ``delayed``) lets the
 host update beside the next step's passes, which use the parameters of the update before: it changes what is computed,
 so it is off by default and cannot be measured. The first steps, which the paper updates without delay (40 of them),
 are left out. A step then takes the longer of the passes and of the update with its copies, as every plan notes.
@@ -30,20 +30,6 @@ from experiments.memory.planning.host_update import (
     update_moves,
 )
 from experiments.workloads.step import Step
-
-
-def byte_classes(parameters: float, ranks: int = 1) -> dict[str, float]:
-    """Bytes in mixed precision by place, and those that cross the link in a step, for one of ``ranks`` devices.
-
-    16-bit parameters on the device; 16-bit gradients, and 32-bit parameters, momentum and variance on the host
-    (ZeRO-Offload, table 1 and section 4.1): 2 and 14 bytes a parameter, 2 out and 2 in.
-    """
-    return {
-        "device": 2 * parameters,
-        "host": 14 * parameters / ranks,
-        "out": 2 * parameters / ranks,
-        "in": 2 * parameters / ranks,
-    }
 
 
 @dataclass(frozen=True)

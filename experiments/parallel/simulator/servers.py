@@ -89,10 +89,6 @@ class Records:
         """Seconds until the last iteration that was seen to end."""
         return max((times[-1] for times in self.done if times), default=0.0)
 
-    def done_by(self, moment: float) -> tuple[int, ...]:
-        """Iterations done by each worker."""
-        return tuple(sum(time <= moment for time in times) for times in self.done)
-
 
 class ServerReplay:
     """``run`` ends when the first worker has nothing left to do (with BSP: all of them)."""

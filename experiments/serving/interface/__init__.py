@@ -2,7 +2,7 @@
 
 from experiments.serving.interface.batch import Admission, Batch, Wait
 from experiments.serving.interface.check import batch_fault, violations
-from experiments.serving.interface.engine import CostModel, Engine, LinearCost, Load, RooflineCost
+from experiments.serving.interface.engine import CostModel, Engine, Load, RooflineCost
 from experiments.serving.interface.plan import Iteration, Served, ServingPlan
 from experiments.serving.interface.policy import Scheduler, ServingPolicy
 from experiments.serving.interface.view import HiddenColumn, ServingView
@@ -14,7 +14,6 @@ __all__ = [
     "Engine",
     "HiddenColumn",
     "Iteration",
-    "LinearCost",
     "Load",
     "RooflineCost",
     "Scheduler",

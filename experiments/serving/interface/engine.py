@@ -54,17 +54,6 @@ class CostModel(Protocol):
 
 
 @dataclass(frozen=True)
-class LinearCost:
-    """``fixed`` + ``per_token`` x tokens: for tests and for measured engines described by two numbers (s)."""
-
-    fixed: float
-    per_token: float
-
-    def stage_time(self, load: Load) -> float | Floats:
-        return self.fixed + self.per_token * load.tokens + 0.0 * load.kv
-
-
-@dataclass(frozen=True)
 class RooflineCost:
     """A transformer on ``ranks`` devices per stage, ``stages`` stages, from spec sheets alone.
 

@@ -8,8 +8,6 @@ from experiments.core.errors import BadInput
 from experiments.estimates.zero import (
     deepspeed_device_bytes,
     infinity_efficiency,
-    infinity_parameters,
-    infinity_working_bytes,
 )
 
 
@@ -39,8 +37,3 @@ def test_efficiency_at_70_tflops(
     moved: str, bandwidth: float, shape: dict[str, int], efficiency: float
 ) -> None:
     assert infinity_efficiency(moved, bandwidth, 70e12, **shape) == pytest.approx(efficiency, abs=1e-3)
-
-
-def test_sizes() -> None:
-    assert infinity_parameters(50, 4096) == 10_066_329_600
-    assert infinity_working_bytes(4096) == 4 * infinity_working_bytes(4096, tiles=4)

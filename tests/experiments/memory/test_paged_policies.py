@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from experiments.memory.interface import MemoryPolicy, Prefetch, violations
-from experiments.memory.policies.daemon import Daemon, line_bytes_beside
+from experiments.memory.policies.daemon import Daemon
 from experiments.memory.policies.dragon import Dragon
 from experiments.memory.policies.oc_dnn import OcDnn, destinations
 from experiments.memory.simulator import Simulation, Simulator
@@ -111,11 +111,6 @@ def test_storage_is_read_only_when_the_host_cannot_keep_what_leaves() -> None:
     plan = plan_of(Dragon(), STEP, on)
     assert Simulator(STEP, on).run(plan).moved["read"] == 0
     assert Simulator(STEP, small).run(plan).moved["read"] > 0
-
-
-def test_a_saturated_link_carries_21_lines_beside_each_page() -> None:
-    assert line_bytes_beside(4096, 0.25) == pytest.approx(1365.3, abs=0.1)
-    assert line_bytes_beside(4096, 0.25) // 64 == 21
 
 
 @pytest.mark.parametrize("bandwidth", [1e8, 1e9, 1e10])

@@ -10,7 +10,7 @@ from experiments.core.errors import BadInput
 from experiments.memory.interface import MemoryPlan, OnHost, load_plan, violations
 from experiments.memory.live.schedule import refuse
 from experiments.memory.planning.host_update import traffic, update_of
-from experiments.memory.policies.zero_offload import ZeroOffload, byte_classes
+from experiments.memory.policies.zero_offload import ZeroOffload
 from experiments.memory.simulator import Simulator
 from experiments.workloads.step import KINDS, Step
 from tests.experiments.memory.steps import Row, machine, make_step, plan_of
@@ -39,15 +39,6 @@ def network() -> Step:
 
 STEP = network()
 POLICY = ZeroOffload(adam="bandwidth", always=True)
-
-
-def test_ten_billion_parameters_in_mixed_precision() -> None:
-    parameters = 12 * 50 * 4096**2
-    assert parameters == 10_066_329_600
-    found = byte_classes(10e9)
-    assert (found["device"], found["host"]) == (20e9, 140e9)
-    assert found["out"] / 16e9 == found["in"] / 16e9 == 1.25
-    assert byte_classes(10e9, ranks=4)["host"] == 35e9
 
 
 def test_the_update_is_found_with_its_parameters_states_and_gradients() -> None:

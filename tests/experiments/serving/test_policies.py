@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from experiments.serving.interface import LinearCost
-from tests.experiments.serving.traces import answered, engine, requests, serve
+from tests.experiments.serving.traces import LinearCost, answered, engine, requests, serve
 
 #: A asks 4 tokens and gets 4, B asks 2 and gets 1, C comes at 5 ms, asks 3 and gets 2.
 TRACE = requests((0, 4, 4), (0, 2, 1), (5, 3, 2))

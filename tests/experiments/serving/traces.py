@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 
 from experiments.core import registry
-from experiments.serving.interface import Engine, LinearCost, ServingPlan, ServingPolicy
+from experiments.serving.interface import Engine, Load, ServingPlan, ServingPolicy
 from experiments.serving.simulator import simulate
 from experiments.workloads.requests import RequestTrace
+
+
+@dataclass(frozen=True)
+class LinearCost:
+    """``fixed`` + ``per_token`` x tokens, in seconds."""
+
+    fixed: float
+    per_token: float
+
+    def stage_time(self, load: Load) -> float | npt.NDArray[np.float64]:
+        return self.fixed + self.per_token * load.tokens + 0.0 * load.kv
+
 
 TOY = LinearCost(fixed=0.010, per_token=0.001)
 

@@ -16,7 +16,6 @@ from experiments.compilation.interface import (
     OP,
     CompilationPolicy,
     Graph,
-    ImpossiblePlan,
     Node,
     Recipe,
     RecipePolicy,
@@ -35,6 +34,7 @@ from experiments.compilation.interface.tiles import TilePlan, TilePolicy
 from experiments.compilation.interface.tuning import Proposal, Trial, Tuner, TuningPolicy, TuningTask
 from experiments.compilation.policies.rammer import Rammer
 from experiments.compilation.policies.roller import Roller
+from experiments.core.errors import ImpossiblePlan
 from experiments.core.progress import Progress, silent
 from experiments.core.spec import Result, RunSpec, Workload, WorkloadOptions
 from tests.experiments.compilation.graphs import graph, kind, node

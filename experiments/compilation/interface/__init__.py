@@ -1,4 +1,16 @@
-"""What compilation policies see (graphs of plain records), may ask, and return."""
+"""What compilation policies see (plain records), are asked, and return; what makes an answer impossible stands beside each.
+
+``policy``        a library's recipe, a rewritten graph; ``graph`` and ``draft`` are what they are made of.
+``launches``      how kernels are launched.
+``control``       at which level loops, branches and recursion are carried out.
+``tuning``        which schedules are tried.
+``tiles``         with which tiles operators run; ``expressions`` and ``tile_graph`` are the operators.
+``blocks``        which blocks of kernels run where.
+``architecture``  what planners of kernels see of a device.
+``buckets``       sizes that are padded to.
+
+``experiment.QUESTIONS`` says for each question what carries an answer out.
+"""
 
 from experiments.compilation.interface.draft import Draft, IllTyped, Signature, Types
 from experiments.compilation.interface.graph import (

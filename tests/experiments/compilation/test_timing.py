@@ -1,10 +1,10 @@
-"""What two interleaved series of times say: noise, speed-up, and when compiling pays back."""
+"""What interleaved series of times say (noise, speed-up, when compiling pays back), and how they are taken."""
 
 import pytest
 
 pytest.importorskip("torch")
 
-from experiments.compilation.live.timing import Comparison, Sample, compare
+from experiments.compilation.live.timing import Comparison, Sample, compare, in_turns, repeated, timed
 
 pytestmark = pytest.mark.torch
 
@@ -28,3 +28,28 @@ def test_neither_always_comes_first_after_two_calls_that_warm_up() -> None:
     assert found.ours.calls == found.eager.calls == 5
     assert found.ours.lower <= found.ours.median <= found.ours.upper
     assert found.load >= 0
+
+
+def test_three_things_take_turns_in_both_orders_and_warm_up_rounds_do_not_count() -> None:
+    """A takes 100 s in both warm-up rounds, then 1, 2, 3, 4, 5: median 3, quartiles 1.5 and 4.5."""
+    seen: list[str] = []
+    seconds = iter((100.0, 100.0, 1.0, 2.0, 3.0, 4.0, 5.0))
+
+    def taken(name: str) -> float:
+        seen.append(name)
+        return next(seconds) if name == "a" else 7.0
+
+    found = in_turns({name: lambda name=name: taken(name) for name in "abc"}, rounds=5)  # type: ignore[misc]
+    assert "".join(seen) == "abc" * 2 + "abc" + "cba" + "abc" + "cba" + "abc"
+    assert found["a"] == Sample(3.0, 1.5, 4.5, 5, 1.0)
+    assert found["b"] == Sample(7.0, 7.0, 7.0, 5, 7.0)
+
+
+def test_calls_are_repeated_until_they_last_long_enough_on_the_given_clock() -> None:
+    """One call takes 2 s, so 5 s need two; those take 3 s and 9 s by the clock: 1.5 and 4.5 s a call."""
+    calls: list[int] = []
+    clock = iter((0.0, 2.0, 10.0, 13.0, 20.0, 29.0))
+    found = repeated(lambda: calls.append(1), "cpu", 2, 5.0, lambda: next(clock))
+    assert found == [1.5, 4.5]
+    assert len(calls) == 1 + 2 + 2
+    assert timed(lambda: None, "cpu", 4, iter((0.0, 8.0)).__next__) == 2.0

@@ -22,7 +22,7 @@ def _gather(how: How, x: Tensor, indices: Any) -> Tensor:
     """Rows of a table by a whole tensor of indices are a lookup, as a model's embedding is."""
     axis = how.get("axis", 0)
     if axis == 0 and x.ndim == 2 and x.dtype.is_floating_point and indices.ndim:
-        return F.embedding(indices, x)
+        return F.embedding(_from_zero(indices, x.shape[0]), x)
     flat = _from_zero(indices.reshape(-1), x.shape[axis])
     picked = x.index_select(axis, flat)
     axis %= x.ndim

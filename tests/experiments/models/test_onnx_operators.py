@@ -14,12 +14,10 @@ torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
 
 from experiments.core.errors import BadInput  # noqa: E402
-from experiments.models.exported import Exported  # noqa: E402
 from experiments.models.onnx_ops import OPERATORS  # noqa: E402
-from experiments.models.onnx_plan import plan_calls  # noqa: E402
-from experiments.readers.onnx_graph import DTYPES, program_of  # noqa: E402
+from experiments.readers.onnx_graph import DTYPES  # noqa: E402
 from experiments.workloads.operators import ONNX_OPERATORS  # noqa: E402
-from experiments.workloads.program import GraphProgram, Input  # noqa: E402
+from tests.experiments.models.one_node import by_us  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -52,44 +50,9 @@ def _known(graph: Any) -> bool:
 
 
 def _run(case: Any, position: int, feeds: dict[str, Any]) -> np.ndarray:
-    """Our result for output ``position``; arguments that must be known beforehand are stored in the graph."""
-    model = onnx.ModelProto()
-    model.CopyFrom(case.model)
-    node = model.graph.node[0]
-    host = OPERATORS[node.op_type].host
-    known = {name for place, name in enumerate(node.input) if place in host}
-    model.graph.initializer.extend(onnx.numpy_helper.from_array(feeds[name], name) for name in known if name)
-    program = _program(
-        model, {name: value for name, value in feeds.items() if name not in known}, node.output[position]
-    )
-    shapes = [entry.shape for entry in program.inputs]
-    plan = plan_calls(program, shapes)
-    module = Exported(program, plan.calls, plan.constants, weights=True).train("training_mode" in case.name)
-    batch = [torch.from_numpy(np.array(feeds[entry.name])) for entry in program.inputs]
-    with torch.no_grad():
-        out = module(*batch)
-    assert tuple(out.shape) == plan.output_shape
-    return out.numpy()
-
-
-def _program(model: Any, feeds: dict[str, Any], output: str) -> GraphProgram:
-    """``program_of`` without its rules about what a model's inputs and outputs are."""
-    from dataclasses import replace
-
-    shadow = onnx.ModelProto()
-    shadow.CopyFrom(model)
-    del shadow.graph.input[:], shadow.graph.output[:]
-    shadow.graph.input.append(onnx.helper.make_tensor_value_info("x", 1, [1]))
-    shadow.graph.output.append(onnx.helper.make_tensor_value_info(output, 1, [1]))
-    program, _ = program_of(shadow, "0", "case")
-    inputs = tuple(Input(name, str(value.dtype), value.shape) for name, value in feeds.items())
-    return replace(
-        program,
-        inputs=inputs,
-        output=output,
-        parameters={},
-        constants={**program.constants, **program.parameters},
-    )
+    """Our result for output ``position``."""
+    output = case.model.graph.node[0].output[position]
+    return by_us(case.model, feeds, output, training="training_mode" in case.name)
 
 
 def _expected(case: Any) -> Iterator[tuple[dict[str, Any], list[Any]]]:

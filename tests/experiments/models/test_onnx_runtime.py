@@ -178,7 +178,7 @@ def test_products_broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> No
 )
 def test_einsum(equation: str) -> None:
     terms = equation.replace(" ", "").partition("->")[0].split(",")
-    shapes = [[dict(b=2, i=3, j=4, k=5)[letter] for letter in term.replace("...", "")] for term in terms]
+    shapes = [[SIZES[letter] for letter in term.replace("...", "")] for term in terms]
     agrees("Einsum", *(reals(*shape, seed=n) for n, shape in enumerate(shapes)), equation=equation)
 
 
@@ -206,6 +206,7 @@ def test_other_norms() -> None:
 
 # --- reductions -----------------------------------------------------------------------------------
 
+SIZES = {"b": 2, "i": 3, "j": 4, "k": 5}
 REDUCTIONS = ["Max", "Min", "Sum", "Mean", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp"]
 
 

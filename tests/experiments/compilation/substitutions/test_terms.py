@@ -176,5 +176,5 @@ def test_what_aten_would_broadcast_is_no_operator_of_the_algebra(
 def test_operands_of_two_types_are_refused() -> None:
     of = Played()
     half = of.terms.leaf("h", (kind(3, 3, dtype="float16"),), False)
-    with pytest.raises(IllTyped, match="ew_add of float32, float16|ew_add of float16, float32"):
+    with pytest.raises(IllTyped, match="ew_add of float"):
         of.make("ew_add", None, of.leaf("x", 3, 3), half)

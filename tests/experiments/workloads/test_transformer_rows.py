@@ -201,6 +201,13 @@ def test_what_a_gated_mlp_keeps_is_what_autograd_keeps() -> None:
     assert kept_values(compiled, *names) == 224 - 4 * 12
 
 
+def test_an_input_that_several_products_read_is_kept_once() -> None:
+    """Query, key and value read one tensor of 4 x 8 values: the first of them keeps it."""
+    graph = operators(LLAMA)
+    kept = [graph.stash_bytes[row(graph, f"blocks.0.{name}")] for name in ("query", "key", "value")]
+    assert kept == [4 * 8 * 2, 0, 0]
+
+
 # --- by hand ----------------------------------------------------------------------------------------
 
 

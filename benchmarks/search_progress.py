@@ -44,6 +44,8 @@ SEVEN_BILLION = {
     "torch_dtype": "float16",
 }
 SIXTY_FOUR = {"cluster": {"nodes": 8, "devices_per_node": 8, "device": "a100-80g"}}
+#: Reports between which a model is built and read: what the planner does comes after them.
+READING = ("building the model", "tracing the step", "reading the graph", "captured", "exporting the graph")
 #: Seconds of a gap and of an answer that are wanted.
 WANTED = 1.0
 
@@ -115,7 +117,7 @@ class Watch:
 
     def __call__(self, fraction: float, step: str) -> None:
         now = self.clock()
-        if self.last is not None and now - self.last > self.gap:
+        if self.last is not None and now - self.last > self.gap and step not in READING:
             self.gap, self.around = now - self.last, step
         self.last, self.reports = now, self.reports + 1
         if now - self.began > self.stop_at:

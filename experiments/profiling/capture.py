@@ -31,7 +31,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from experiments.core.errors import BadInput
-from experiments.core.progress import Progress, silent
+from experiments.core.progress import Progress, forward_only, silent
 from experiments.profiling.lowering import Lowering, lower
 from experiments.profiling.program import Leaf, Program, fake_program, real_inputs
 from experiments.profiling.recorder import Recorder
@@ -65,10 +65,11 @@ class Traced:
 
 def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent) -> Traced:
     """The step of ``source`` as it runs on ``device``, which must be there unless it is a CPU."""
+    progress = forward_only(progress)
     progress(0.0, "building the model")
     program, arguments = fake_program(source, device)
     progress(0.2, "tracing the step")
-    recorder = Recorder()
+    recorder = Recorder(lambda: progress(0.0, ""))
 
     def step(*tensors: Tensor) -> Tensor:
         out = program(*tensors, observer=recorder)
@@ -86,7 +87,7 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
         raise BadInput(what, source.name, "a model and options that torch can carry out") from error
     _drop_detaches(graph_module)
     progress(0.8, "reading the graph")
-    lowering = lower(source.name, graph_module.graph, program.leaves, recorder)
+    lowering = lower(source.name, graph_module.graph, program.leaves, recorder, lambda: progress(0.0, ""))
     lowered = lowering.step(_facts(source, program, lowering))
     progress(1.0, "captured")
     return Traced(source, device, graph_module, program.leaves, lowered, lowering.tensor_of, program)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -182,12 +182,19 @@ def _mutated(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> lis
     return cost.tensors(found)
 
 
-def lower(name: str, graph: fx.Graph, leaves: Sequence[Leaf], recorder: Recorder) -> Lowering:
-    """Walk ``graph``; its placeholders are ``leaves`` in order."""
+def lower(
+    name: str,
+    graph: fx.Graph,
+    leaves: Sequence[Leaf],
+    recorder: Recorder,
+    show_life: Callable[[], None] = lambda: None,
+) -> Lowering:
+    """Walk ``graph``; its placeholders are ``leaves`` in order. ``show_life`` is called before each node."""
     gradients = frozenset(storage._cdata for storage in recorder.gradient_storages)
     lowering = Lowering(name, recorder.labels, gradients)
     rest = iter(leaves)
     for node in graph.nodes:
+        show_life()
         if node.op == "placeholder":
             leaf = next(rest)
             lowering.bind(node, leaf.name, leaf.kind)

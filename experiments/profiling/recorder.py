@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +26,12 @@ class Label:
 
 @dataclass
 class Recorder:
-    """An ``Observer`` that fills ``labels`` (by node name) while ``make_fx`` runs the step."""
+    """An ``Observer`` that fills ``labels`` (by node name) while ``make_fx`` runs the step.
 
+    ``show_life`` is called again and again: tracing a large model takes long.
+    """
+
+    show_life: Callable[[], None] = lambda: None
     labels: dict[str, Label] = field(default_factory=dict)
     gradient_storages: list[torch.UntypedStorage] = field(default_factory=list)
     _current: Label = Label("forward", "")
@@ -37,6 +41,7 @@ class Recorder:
 
     def _switch(self, phase: str, module: str) -> None:
         """Label what was traced since the last switch; what comes now is ``phase`` of ``module``."""
+        self.show_life()
         self.finish()
         self._current = Label(phase, module)
 

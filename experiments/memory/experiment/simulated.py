@@ -37,7 +37,9 @@ def simulated(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result
     machine = machine_of(hardware)
     reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
     plan = MemoryPlan()
-    split = splitter(step, loaded.value, lambda source: model_step(source, hardware.device))
+    split = splitter(
+        step, loaded.value, lambda source: model_step(source, hardware.device, part(progress, 0.5, 0.8))
+    )
     try:
         if isinstance(policy, SharedLinkPolicy):
             return together(step, machine, policy, spec, hardware, loaded.sha256, part(progress, 0.5, 0.8))

@@ -47,7 +47,12 @@ def test_progress_never_goes_back_and_a_sign_of_life_repeats_the_last_step() -> 
 
 def test_a_solver_is_accompanied_until_it_answers() -> None:
     reports: list[int] = []
-    assert run_reporting(lambda: time.sleep(0.5) or 7, lambda: reports.append(1)) == 7
+
+    def solve() -> int:
+        time.sleep(0.5)
+        return 7
+
+    assert run_reporting(solve, lambda: reports.append(1)) == 7
     assert len(reports) >= 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def halved(axis: str) -> Configuration:
     return tuple(2 if name == axis else 1 for name in ("batch", "height", "width", "channel"))
 
 
-def planned(model: LayerGraph, hardware: Hardware, batch: int, **knobs: str) -> ParallelPlan:
+def planned(model: LayerGraph, hardware: Hardware, batch: int, **knobs: Any) -> ParallelPlan:
     plan = OptCnn(**knobs).place(model, hardware, batch, estimate(model, hardware, optimizer="sgd"))
     assert violations(plan, model, hardware) == []
     return plan

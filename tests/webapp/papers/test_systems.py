@@ -13,7 +13,7 @@ from tests.webapp import cast
 from tests.webapp.cast import Place
 from webapp.papers import catalogue, presets, services
 from webapp.papers.models import ClaimCheck
-from webapp.runs.models import Experiment, Run, RunMetric
+from webapp.runs.models import Experiment, Run, RunDocument, RunMetric
 
 pytestmark = pytest.mark.django_db
 
@@ -39,6 +39,15 @@ def end(experiment: Experiment, hardware: str, step_time: float) -> None:
         RunMetric.objects.create(run=run, name="step_time", value=step_time)
         RunMetric.objects.create(run=run, name="peak_memory", value=28e9)
     experiment.runs.filter(hardware=hardware).update(state=Run.State.SUCCEEDED, outcome_status="ok")
+
+
+def test_a_figure_names_what_planning_took_though_it_is_no_metric(ada: Place) -> None:
+    made = services.check_claims(ada.project, ada.user, "memory", "vdnn-dyn")
+    run = made.runs.first()
+    assert run is not None
+    outcome = {"provenance": {"clocks": {"compile_time": 0.5}}}
+    RunDocument.objects.create(run=run, outcome=outcome)
+    assert services._figures(run)["compile_time"] == 0.5
 
 
 def test_checking_submits_each_run_once_and_judges_when_all_have_ended(ada: Place) -> None:

@@ -88,6 +88,14 @@ def test_the_run_page_shows_figures_violations_and_provenance(cast: Cast) -> Non
     assert signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/plan?table=no")).status_code == 404
 
 
+def test_a_search_that_ended_at_its_bound_says_so_above_the_figures(cast: Cast) -> None:
+    run = finished(experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get())
+    run.document.outcome["plan"]["notes"] = {"ended_at": "the search ended at its bound of 7 plans"}
+    run.document.save()
+    page = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/")).content.decode()
+    assert "Not searched to the end:</strong> the search ended at its bound of 7 plans." in page
+
+
 def test_parts_are_stacked_under_their_total_beside_the_capacity(cast: Cast) -> None:
     run = finished(experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get())
     (figure,) = figures_of(run.document.outcome["series"])

@@ -25,6 +25,7 @@ import numpy as np
 
 from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS
+from experiments.core.progress import Progress, silent
 from experiments.memory.interface import DeviceView, Machine, MemoryPlan, MemoryPolicy, Pool
 from experiments.memory.planning.offsets import (
     load_bound,
@@ -60,6 +61,7 @@ class Selection:
     limit: float
     weights: Sequence[float]
     hidden: bool
+    progress: Progress = silent
     clock: Clock = field(init=False)
     gaps: list[Gap] = field(init=False)
 
@@ -72,6 +74,7 @@ class Selection:
         load, left = self.step.live_bytes.copy(), list(candidates)
         ranked = self._fixed_ranks(left, load)
         while load.max() > self.limit:
+            self.progress(0.0, "")
             peak = int(load.argmax())
             around = [gap for gap in left if gap.crosses(peak)]
             if not around:
@@ -182,21 +185,21 @@ class AutoSwap(MemoryPolicy):
         """Swaps for the limit; a pool that then lacks bytes lowers it, at most eight times."""
         limit = device.capacity if self.limit is None else self.limit
         for _ in range(8):
-            swaps = self._swaps(step, device.machine, limit, weights)
+            swaps = self._swaps(step, device, limit, weights)
             plan, lacking = self._pooled(step, swaps, device.capacity)
             if lacking <= 0 or not swaps:
                 break
             limit -= lacking
         return plan
 
-    def _swaps(self, step: Step, machine: Machine, limit: float, weights: Sequence[float]) -> list[Swap]:
+    def _swaps(self, step: Step, device: DeviceView, limit: float, weights: Sequence[float]) -> list[Swap]:
         hidden = self.mode == "no_overhead"
-        selection = Selection(step, machine, limit, weights, hidden)
+        selection = Selection(step, device.machine, limit, weights, hidden, device.progress)
         gaps = selection.run(gaps_of(step, self.least_bytes, wrapping=True))
         if hidden:
             return selection.swaps()
         start = selection.clock.start
-        latest = fetched(gaps, selection.clock, machine)
+        latest = fetched(gaps, selection.clock, device.machine)
         swaps = []
         for gap in gaps:
             home = int(np.searchsorted(start, max(0.0, latest[gap]), side="right")) - 1

@@ -18,7 +18,9 @@ from experiments.core.completion import complete
 from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, forward_only, silent
+from experiments.core.reading import refuse_unreadable
 from experiments.core.spec import Outcome, Result, RunSpec, metrics_json
+from experiments.sources import load
 
 
 class Family(Protocol):
@@ -33,6 +35,7 @@ def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     spec, policy = complete(spec)
+    refuse_unreadable(type(policy), spec.mode, load(spec.workload).kind, spec.workload.source)
     progress = forward_only(progress)
     family = cast(Family, registry.load_module(spec.family, "experiment"))
     try:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from experiments.core import jsonio
-from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, silent
+from experiments.core.reading import refusal
 from experiments.core.spec import Workload
 from experiments.hardware.parts import Device
 from experiments.hardware.roofline import op_times
@@ -63,8 +63,12 @@ def _published(name: str, workload: Workload) -> ModelSource | None:
     return ModelSource(workload.source, config=known.config, options=known.options(workload.options))
 
 
-def _wrong_kind(loaded: Loaded, workload: Workload, wanted: str) -> BadInput:
-    return BadInput(f"is {loaded.kind} ({loaded.format})", workload.source, wanted)
+def model_of(workload: Workload) -> tuple[ModelSource, Loaded]:
+    """The workload as a model; ``BadInput`` for anything else."""
+    loaded = load(workload)
+    if not isinstance(loaded.value, ModelSource):
+        raise refusal(loaded.kind, ("model",), workload.source)
+    return loaded.value, loaded
 
 
 def step_of(workload: Workload, device: Device | None, progress: Progress = silent) -> tuple[Step, Loaded]:
@@ -73,7 +77,7 @@ def step_of(workload: Workload, device: Device | None, progress: Progress = sile
     if isinstance(loaded.value, ModelSource):
         return model_step(loaded.value, device, progress), loaded
     if not isinstance(loaded.value, Step):
-        raise _wrong_kind(loaded, workload, "a model or a training step")
+        raise refusal(loaded.kind, ("model", "step"), workload.source)
     return _timed_for(device, loaded.value), loaded
 
 
@@ -153,12 +157,12 @@ def _transformer(source: ModelSource, config: Mapping[str, Any]) -> LayerGraph:
 def jobs_of(workload: Workload) -> tuple[JobTrace, Loaded]:
     loaded = load(workload)
     if not isinstance(loaded.value, JobTrace):
-        raise _wrong_kind(loaded, workload, "a cluster job trace")
+        raise refusal(loaded.kind, ("jobs",), workload.source)
     return loaded.value, loaded
 
 
 def requests_of(workload: Workload) -> tuple[RequestTrace, Loaded]:
     loaded = load(workload)
     if not isinstance(loaded.value, RequestTrace):
-        raise _wrong_kind(loaded, workload, "a request trace")
+        raise refusal(loaded.kind, ("requests",), workload.source)
     return loaded.value, loaded

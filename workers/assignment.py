@@ -15,7 +15,7 @@ from django.conf import settings
 
 from experiments.core import jsonio, registry
 from experiments.core.errors import BadInput
-from experiments.core.policy import MODEL, SIZES
+from experiments.core.reading import what_is_read
 from experiments.core.spec import Outcome, load_outcome
 from experiments.models.catalogue import ZOO, zoo_model
 from experiments.workloads.transformer import has_closed_form
@@ -128,7 +128,7 @@ def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:
     if not artifact.kind and (reading := derivation.reading_of(artifact)):
         return Waits(reading)
     given = artifact
-    if artifact.kind == "model" and run.mode == "simulated" and not _reads_the_model(run, artifact):
+    if _is_captured_first(run, artifact):
         options = derivation.step_options(run.spec)
         key = derivation.derive_key(Run.Kind.CAPTURE, options, torch_version())
         step = derivation.measured_step(artifact, options, run.spec["hardware"])
@@ -157,14 +157,15 @@ def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:
     return Assignment(words, inputs, limits, collect)
 
 
-def _reads_the_model(run: Run, artifact: Artifact) -> bool:
-    """Whether the policy asks for the model itself; one that needs only its sizes does where they tell all operators."""
-    try:
-        reads = registry.policy_class(run.family, run.policy).reads
-    except BadInput:
-        return True  # the trial says what is wrong with it
+def _is_captured_first(run: Run, artifact: Artifact) -> bool:
+    """Whether the run is given the step of the model instead of the model itself."""
     sizes = has_closed_form(zoo_model(artifact.zoo).config) if artifact.zoo in ZOO else False
-    return reads == MODEL or (reads == SIZES and (sizes or bool(artifact.summary.get("closed_form"))))
+    tells_sizes = sizes or bool(artifact.summary.get("closed_form"))
+    try:
+        policy = registry.policy_class(run.family, run.policy)
+    except BadInput:
+        return False  # the trial says what is wrong with it
+    return what_is_read(policy, run.mode, artifact.kind, tells_sizes=tells_sizes) != artifact.kind
 
 
 def _with_options(outcome: Outcome, options: Mapping[str, str]) -> Outcome:

@@ -12,7 +12,7 @@ from experiments.core import jsonio, knobs
 from experiments.core.errors import BadInput
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.core.units import human
-from experiments.sources import load
+from experiments.sources import model_of
 from experiments.summaries import summary
 from experiments.workloads import storage
 from experiments.workloads.model import ModelSource
@@ -44,10 +44,7 @@ def options_of(text: str) -> WorkloadOptions:
 
 
 def _model(arguments: argparse.Namespace) -> ModelSource:
-    loaded = load(Workload(arguments.model, arguments.format, options_of(arguments.options)))
-    if not isinstance(loaded.value, ModelSource):
-        raise BadInput(f"is {loaded.kind} ({loaded.format})", arguments.model, "a model")
-    return loaded.value
+    return model_of(Workload(arguments.model, arguments.format, options_of(arguments.options)))[0]
 
 
 def call_capture(arguments: argparse.Namespace) -> None:

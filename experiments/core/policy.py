@@ -30,6 +30,7 @@ class Policy:
     ``name``         what specs and pages call it (``vdnn-conv``).
     ``family``       one of ``FAMILIES``.
     ``modes``        how its plans can be carried out.
+    ``workloads``    the kinds of workload that its runs read, by mode (``core.reading``).
     ``reads``        what a simulated run is made of where the workload is a model.
     ``effort``       how long deciding takes, one of ``EFFORTS``: the quick ones are asked first.
     ``quick``        knob values with which checks on a small workload meet all that it does, within seconds.
@@ -39,6 +40,7 @@ class Policy:
     name: ClassVar[str] = ""
     family: ClassVar[str] = ""
     modes: ClassVar[tuple[str, ...]] = ("simulated",)
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
     reads: ClassVar[str] = STEP
     effort: ClassVar[str] = AT_ONCE
     quick: ClassVar[Mapping[str, Any]] = MappingProxyType({})

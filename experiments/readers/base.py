@@ -19,7 +19,6 @@ from experiments.readers.archive import Member
 
 #: What a file can be: a model to capture, a step, a layer graph, a job trace, a request trace, substitution rules, a
 #: list of operators or a tuning log.
-KINDS = ("model", "step", "layers", "jobs", "requests", "rules", "operators", "tuning")
 
 #: Files that accompany data in an archive and are not data.
 DOCUMENTS = ("LICENSE", "LICENCE", "README", "NOTICE", "COPYING", "CHANGELOG")

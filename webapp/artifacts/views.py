@@ -11,6 +11,7 @@ from django.http import FileResponse, Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from experiments.core.reading import families_reading
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.artifacts import cards, services, steps, uploads
 from webapp.artifacts.forms import (
@@ -27,7 +28,6 @@ from webapp.artifacts.samples import SAMPLES
 from webapp.artifacts.tables import ArtifactTable
 from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
-from webapp.runs.grid import KINDS
 from webapp.runs.tables import RunTable
 
 
@@ -160,7 +160,7 @@ def artifact(request: ProjectRequest, artifact: int) -> HttpResponse:
 
 def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dict[str, Any]:
     runs = found.runs.filter(kind="policy").select_related("experiment", "host", "artifact")
-    families = (family for family, kinds in KINDS.items() if found.kind in kinds)
+    families = families_reading(found.kind)
     return {
         "artifact": found,
         "card": cards.card_of(found),
@@ -169,7 +169,7 @@ def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dic
         "pending": found.runs.exclude(kind="policy").exclude(state__in=("succeeded", "cancelled")),
         "profile": profile,
         "presets": [family for family in families if family not in ("compilation", "memory")],
-        "try_all": TryAllForm(found.kind, auto_id="try-%s") if found.kind in KINDS["memory"] else None,
+        "try_all": TryAllForm(found.kind, auto_id="try-%s") if "memory" in families else None,
     }
 
 

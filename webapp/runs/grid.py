@@ -8,16 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.core import registry
+from experiments.core.errors import BadInput
+from experiments.core.policy import Policy
+from experiments.core.reading import refuse_unreadable
 from webapp.artifacts.models import Artifact
 
-#: What each family can work on.
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "memory": ("model", "step"),
-    "parallel": ("model", "step", "layers"),
-    "compilation": ("model", "operators", "tuning"),
-    "cluster": ("jobs",),
-    "serving": ("requests",),
-}
 #: Families whose hardware is a cluster of nodes; the others take one device.
 ON_CLUSTERS = ("parallel", "cluster")
 MOST_RUNS = 2000
@@ -76,17 +71,25 @@ def expand(grid: Grid) -> Expansion:
     left_out: list[str] = []
     for artifact, policy in itertools.product(grid.artifacts, grid.policies):
         family, name = policy.split("/", 1)
-        if artifact.kind not in KINDS[family]:
-            left_out.append(f"{name} on {artifact}: {family} policies work on {' or '.join(KINDS[family])}")
-            continue
         for mode in grid.modes:
-            if mode not in registry.policy_class(family, name).modes:
-                left_out.append(f"{name} cannot be {mode}")
+            if reason := _why_not(artifact, registry.policy_class(family, name), mode):
+                left_out.append(reason)
                 continue
             trials.extend(_trials(grid, artifact, family, name, mode))
             if len(trials) > MOST_RUNS:
                 return Expansion(tuple(trials), tuple(dict.fromkeys(left_out)))
     return Expansion(tuple(trials), tuple(dict.fromkeys(left_out)))
+
+
+def _why_not(artifact: Artifact, policy: type[Policy], mode: str) -> str:
+    """Why the policy has no such run on the artifact; empty where it has."""
+    if mode not in policy.modes:
+        return f"{policy.name} cannot be {mode}"
+    try:
+        refuse_unreadable(policy, mode, artifact.kind, str(artifact))
+    except BadInput as error:
+        return f"{policy.name} cannot be {mode} on {error}"
+    return ""
 
 
 def _trials(grid: Grid, artifact: Artifact, family: str, name: str, mode: str) -> Iterator[Trial]:

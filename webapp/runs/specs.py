@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments import hardware
+from experiments.core import registry
 from experiments.core.completion import complete
 from experiments.core.errors import BadInput
+from experiments.core.reading import refuse_unreadable
 from experiments.core.spec import RunSpec, load_spec
 from experiments.models.catalogue import NAMES
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import add_zoo
 from webapp.runs import references
-from webapp.runs.grid import KINDS, MOST_RUNS, Trial
+from webapp.runs.grid import MOST_RUNS, Trial
 
 
 def check_spec(spec: RunSpec) -> RunSpec:
@@ -41,9 +43,9 @@ class Submission:
         spec = check_spec(load_spec(data))
         artifact = self._artifact(spec)
         kind = artifact.kind or ("model" if artifact.zoo else "")
-        if kind and kind not in KINDS[spec.family]:
-            wanted = " or ".join(KINDS[spec.family])
-            raise BadInput(f"{artifact} is {kind}", "spec.workload.source", wanted)
+        if kind:
+            policy = registry.policy_class(spec.family, spec.policy)
+            refuse_unreadable(policy, spec.mode, kind, "spec.workload.source")
         options = references.settle_references(self.project, data["workload"].get("options", {}))
         asked = {**spec.to_json(), "workload": {"format": spec.workload.format, "options": options}}
         return Trial(artifact, asked, self.needs if spec.mode == "measured" else "")

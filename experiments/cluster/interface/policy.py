@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -28,6 +28,7 @@ class ClusterPolicy(Policy):
     """
 
     family: ClassVar[str] = "cluster"
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("jobs",)}
     sees: ClassVar[frozenset[str]] = frozenset()
     rigid: ClassVar[bool] = True
 

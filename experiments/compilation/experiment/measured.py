@@ -12,12 +12,11 @@ from experiments.compilation.interface import CompilationPolicy, RecipePolicy, R
 from experiments.compilation.interface.control import ControlPolicy
 from experiments.compilation.interface.tiles import TilePolicy
 from experiments.core import registry
-from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
+from experiments.core.reading import refusal
 from experiments.core.spec import Result, RunSpec, Workload
 from experiments.hardware import resolve
-from experiments.sources import load
-from experiments.workloads.model import ModelSource
+from experiments.sources import load, model_of
 from experiments.workloads.substitutions import Substitutions
 
 if TYPE_CHECKING:
@@ -87,10 +86,8 @@ def _on_model(
     spec: RunSpec, policy: CompilationPolicy, progress: Progress, carry: Callable[[Task], Trial]
 ) -> Result:
     """The spec's model built and exported here, and the result of what ``carry`` makes of it."""
-    loaded = load(spec.workload)
-    if not isinstance(loaded.value, ModelSource):
-        raise BadInput(f"is {loaded.kind} ({loaded.format})", spec.workload.source, "a model")
-    source = replace(loaded.value, options=replace(loaded.value.options, training=policy.training))
+    model, loaded = model_of(spec.workload)
+    source = replace(model, options=replace(model.options, training=policy.training))
     file = None if source.zoo else Path(spec.workload.source)
     live = _live()
     progress(0.05, "building the model")
@@ -109,5 +106,5 @@ def _rules(spec: RunSpec, policy: RewritePolicy) -> Substitutions | None:
         return None
     side = load(Workload(extra))
     if not isinstance(side.value, Substitutions):
-        raise BadInput(f"is {side.kind} ({side.format})", extra, "substitution rules")
+        raise refusal(side.kind, ("rules",), extra)
     return side.value

@@ -17,6 +17,7 @@ from experiments.compilation.planning.tuning.session import SHARES, History, tri
 from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
+from experiments.core.reading import refusal
 from experiments.core.spec import Result, RunSpec, Series
 from experiments.sources import Loaded, load
 from experiments.workloads.model import ModelSource
@@ -28,7 +29,7 @@ def replay_log(spec: RunSpec, policy: TuningPolicy, progress: Progress) -> Resul
     """Search a recorded log; ``BadInput`` for anything else."""
     loaded = _loaded(spec, policy)
     if not isinstance(loaded.value, TuningLog):
-        raise _unwanted(spec, loaded, "a tuning log to replay")
+        raise refusal(loaded.kind, ("tuning",), spec.workload.source)
     return _replayed(loaded, loaded.value, policy, spec.seed, progress)
 
 
@@ -36,7 +37,7 @@ def tune_operators(spec: RunSpec, policy: TuningPolicy, progress: Progress) -> R
     """Tune operators of a model or a list on this host; ``BadInput`` for anything else."""
     loaded = _loaded(spec, policy)
     if not isinstance(loaded.value, ModelSource | OperatorList):
-        raise _unwanted(spec, loaded, "a model or operators to tune")
+        raise refusal(loaded.kind, ("model", "operators"), spec.workload.source)
     return _measured(spec, loaded, loaded.value, policy, progress)
 
 
@@ -44,11 +45,6 @@ def _loaded(spec: RunSpec, policy: TuningPolicy) -> Loaded:
     if policy.training:
         raise BadInput("kernels are tuned for inference", "knobs.training", "false")
     return load(spec.workload)
-
-
-def _unwanted(spec: RunSpec, loaded: Loaded, wanted: str) -> BadInput:
-    expected = f"{wanted} ({spec.mode} run)"
-    return BadInput(f"is {loaded.kind} ({loaded.format})", spec.workload.source, expected)
 
 
 def _replayed(loaded: Loaded, log: TuningLog, policy: TuningPolicy, seed: int, progress: Progress) -> Result:

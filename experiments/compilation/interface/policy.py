@@ -142,6 +142,7 @@ class CompilationPolicy(Policy):
 
     family: ClassVar[str] = "compilation"
     modes: ClassVar[tuple[str, ...]] = ("measured",)
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("model",), "measured": ("model",)}
     reads: ClassVar[str] = MODEL
 
     training: bool = knob(False, "compile the training step's forward pass and compare gradients too")

@@ -94,6 +94,10 @@ class TilePolicy(CompilationPolicy):
     """Asked for the tiles of every operator on a device, and which operators share a kernel."""
 
     modes: ClassVar[tuple[str, ...]] = ("simulated",)
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "simulated": ("model", "operators"),
+        "measured": ("model",),
+    }
     #: Whether operators may share a kernel: then kernels are compared with the operators by themselves.
     connects: ClassVar[bool] = False
 

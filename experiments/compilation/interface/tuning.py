@@ -227,6 +227,10 @@ class TuningPolicy(CompilationPolicy):
     """Asked which schedules to try next, and told what they took."""
 
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "simulated": ("tuning",),
+        "measured": ("model", "operators"),
+    }
     #: Whether the schedules come from sketches derived by rule; else from a template written by hand.
     from_sketches: ClassVar[bool] = False
 

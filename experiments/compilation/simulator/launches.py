@@ -7,20 +7,17 @@ from dataclasses import replace
 import numpy as np
 
 from experiments.compilation.interface.launches import LaunchPolicy, times
-from experiments.core.errors import BadInput
 from experiments.core.progress import Progress
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import resolve
-from experiments.sources import load, step_of
-from experiments.workloads.model import ModelSource
+from experiments.sources import model_of, step_of
 
 
 def replayed(spec: RunSpec, policy: LaunchPolicy, progress: Progress) -> Result:
     """Every op that moves data is a kernel: its roofline time, and never shorter than the shortest."""
     options = replace(spec.workload.options, training=policy.training)
     workload = replace(spec.workload, options=options)
-    if not isinstance(load(workload).value, ModelSource):
-        raise BadInput("is no model", workload.source, "a model")
+    model_of(workload)
     device = resolve(spec.hardware).device
     step, loaded = step_of(workload, device, progress)
     kernels = np.maximum(step.ops.seconds[~step.ops.view], policy.shortest)

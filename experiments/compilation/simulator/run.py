@@ -12,12 +12,10 @@ from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.blocks import Schedule, SchedulingPolicy, Work, omissions, violations
 from experiments.compilation.planning.blocks import operator_of, work_of
 from experiments.compilation.simulator.rtasks import Played, busy_units, lanes, play
-from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec, Series
 from experiments.hardware import resolve
-from experiments.sources import load, step_of
-from experiments.workloads.model import ModelSource
+from experiments.sources import model_of, step_of
 
 #: Blocks that a drawn plan shows, and points of a curve.
 DRAWN, POINTS = 6000, 2000
@@ -26,8 +24,7 @@ DRAWN, POINTS = 6000, 2000
 def carry_out(spec: RunSpec, policy: SchedulingPolicy, progress: Progress) -> Result:
     """The policy's schedule of the model's forward pass, played on the device of the spec."""
     workload = replace(spec.workload, options=replace(spec.workload.options, training=False))
-    if not isinstance(load(workload).value, ModelSource):
-        raise BadInput("is no model", workload.source, "a model")
+    model_of(workload)
     device = resolve(spec.hardware).device
     step, loaded = step_of(workload, device, part(progress, 0.0, 0.6))
     works = work_of(step)

@@ -14,8 +14,8 @@ from experiments.compilation.interface.tiles import TilePlan, TilePolicy, violat
 from experiments.compilation.planning.tiles.from_graph import translate
 from experiments.compilation.simulator.listed_operators import expression
 from experiments.compilation.simulator.tile_report import curves, document, figures, ratios
-from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
+from experiments.core.reading import refusal
 from experiments.core.spec import CLOCKS, Result, RunSpec
 from experiments.hardware import resolve
 from experiments.sources import Loaded, load
@@ -61,9 +61,7 @@ def _operators(
     if isinstance(loaded.value, OperatorList):
         return independent([expression(operator) for operator in loaded.value.operators]), ()
     if not isinstance(loaded.value, ModelSource):
-        raise BadInput(
-            f"is {loaded.kind} ({loaded.format})", spec.workload.source, "a model or a list of operators"
-        )
+        raise refusal(loaded.kind, ("model", "operators"), spec.workload.source)
     source = replace(loaded.value, options=replace(loaded.value.options, training=False))
     file = None if source.zoo else Path(spec.workload.source)
     translated = translate(export(source, spec.seed, progress, file))

@@ -22,20 +22,17 @@ from experiments.memory.interface import (
     violations,
 )
 from experiments.memory.simulator import Simulator
-from experiments.sources import load, model_step
-from experiments.workloads.model import ModelSource
+from experiments.sources import model_of, model_step
 from experiments.workloads.step import Step
 
 
 def measured(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     """Plan on the step as profiled on this host, and run the plan with torch; the prediction stands beside it."""
-    loaded = load(spec.workload)
-    if not isinstance(loaded.value, ModelSource):
-        raise BadInput(f"is {loaded.kind} ({loaded.format})", spec.workload.source, "a model, to be measured")
+    source, loaded = model_of(spec.workload)
     if isinstance(policy, ReactiveMemoryPolicy):
         raise BadInput(f"{policy.name} decides while it runs", "spec.mode", "simulated")
     live = registry.load_module("memory", "live")
-    session = live.Session(loaded.value, part(progress, 0.0, 0.4))
+    session = live.Session(source, part(progress, 0.0, 0.4))
     result = measured_in(session, spec, policy, part(progress, 0.4, 1.0))
     return replace(result, workload_sha256=loaded.sha256)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,6 +17,10 @@ class MemoryPolicy(Policy):
     """Plans ahead: sees the whole step and the machine, answers with every move."""
 
     family: ClassVar[str] = "memory"
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "simulated": ("model", "step"),
+        "measured": ("model",),
+    }
     #: Its plans can run an op whose own tensors exceed the device: by pages, or in micro-batches.
     oversubscribes: ClassVar[bool] = False
 

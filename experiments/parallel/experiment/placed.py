@@ -10,6 +10,7 @@ from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
+from experiments.core.reading import refusal
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, NodeGroup, resolve
 from experiments.parallel.interface import (
@@ -60,7 +61,7 @@ def _cluster(spec: RunSpec, policy: ParallelPolicy) -> Hardware:
 def source_of(spec: RunSpec, loaded: Loaded) -> ModelSource:
     """The model to build; ``BadInput`` for what is no model or cannot be divided."""
     if not isinstance(loaded.value, ModelSource):
-        raise BadInput(f"is {loaded.kind}", spec.workload.source, "a model, to be measured")
+        raise refusal(loaded.kind, ("model",), spec.workload.source)
     if loaded.value.program is not None:
         what = "an exported graph is planned for one batch and runs whole: it cannot be split over processes"
         raise BadInput(what, spec.workload.source, "a model of the zoo or a configuration, or mode simulated")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,6 +30,10 @@ class ParallelPolicy(Policy):
     """Places a model on a cluster. ``batch`` is the samples of one step over all devices."""
 
     family: ClassVar[str] = "parallel"
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "simulated": ("model", "step", "layers"),
+        "measured": ("model",),
+    }
     #: The layers that ``place`` is given where the model's sizes are enough to know them (``transformer_layers``).
     layers: ClassVar[str] = CAPTURED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -23,6 +24,7 @@ class ServingPolicy(Policy):
     """Which requests run in the next pass. ``sees`` may name ``output``: the true output lengths (an oracle)."""
 
     family: ClassVar[str] = "serving"
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("requests",)}
     sees: ClassVar[frozenset[str]] = frozenset()
 
     split_cost: float = knob(

@@ -167,5 +167,5 @@ def test_a_trace_cannot_be_measured(shared_data):
         "hardware": "local",
         "mode": "measured",
     }
-    with pytest.raises(BadInput, match="a model, to be measured"):
+    with pytest.raises(BadInput, match=r"is a training step \(expected a model\)"):
         run(load_spec(spec))

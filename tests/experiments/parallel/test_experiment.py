@@ -20,9 +20,9 @@ from tests.experiments.parallel.builders import chain
 def spec(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Four layers with F=1, B=2 for each sample instead of a captured model, on four devices of a node."""
     model = chain(4, stash_bytes=2.0**20, output_bytes=2.0**10, parameter_bytes=2.0**20)
-    monkeypatch.setattr(
-        placed, "layers_of", lambda *given: (model, Loaded(model, "layers", "test", "0" * 64))
-    )
+    loaded = Loaded(model, "layers", "test", "0" * 64)
+    monkeypatch.setattr("experiments.run.load", lambda workload: loaded)
+    monkeypatch.setattr(placed, "layers_of", lambda *given: (model, loaded))
     return {
         "family": "parallel",
         "policy": "one_f_one_b",
@@ -59,5 +59,5 @@ def test_a_model_that_does_not_fit_is_an_infeasible_outcome(spec: dict[str, Any]
 
 
 def test_a_layer_graph_cannot_be_measured(spec: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="a model, to be measured"):
+    with pytest.raises(BadInput, match=r"is a layer profile \(expected a model\)"):
         run(load_spec({**spec, "hardware": "local", "mode": "measured", "knobs": {"stages": 2}}))

@@ -28,5 +28,5 @@ def test_the_rule_of_the_file_is_judged_and_not_followed_because_it_is_dearer(tm
 def test_a_side_file_without_rules_is_told(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text('{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, "vocab_size": 9}')
-    with pytest.raises(BadInput, match="is model"):
+    with pytest.raises(BadInput, match="is a model"):
         run(load_spec(spec(file)))

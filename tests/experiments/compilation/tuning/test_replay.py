@@ -182,7 +182,7 @@ def test_a_log_is_replayed_in_simulated_mode_only(tmp_path: Path) -> None:
         "hardware": "local",
         "mode": "measured",
     }
-    with pytest.raises(BadInput, match="a tuning log to replay"):
+    with pytest.raises(BadInput, match="expected a tuning log"):
         run(
             load_spec(
                 {**spec, "workload": {"source": "zoo:mlp"}, "mode": "simulated", "hardware": "a100-40g"}

@@ -54,7 +54,7 @@ class Simulator:
         prepared = self._transformed(plan)
         recorder.begin()
         if isinstance(plan.space, REPEATING):
-            simulation = _carry_out_pages(prepared, plan, iterations, recorder)
+            simulation = _carry_out_pages(prepared, plan, plan.space, iterations, recorder)
             recorder.lay_out(prepared.seconds, simulation)
             return simulation
         run = Run(prepared, plan, policy, recorder)
@@ -95,12 +95,14 @@ class Simulator:
             return Estimate(False, reason=str(error))
 
 
-def _carry_out_pages(prepared: Prepared, plan: MemoryPlan, iterations: int, recorder: Recorder) -> Simulation:
+def _carry_out_pages(
+    prepared: Prepared, plan: MemoryPlan, space: Paging | Release, iterations: int, recorder: Recorder
+) -> Simulation:
     """``plan`` on a device of pages, its own or that of a release's rules."""
     if iterations > 1:
         raise BadInput(
             f"{iterations} iterations of a plan that repeats its step by itself", "simulation", "1"
         )
-    if isinstance(plan.space, Paging):
-        return PagedRun(prepared, plan, plan.space, recorder).run()
-    return g10_release.carry_out(prepared, plan, plan.space, recorder)
+    if isinstance(space, Paging):
+        return PagedRun(prepared, plan, space, recorder).run()
+    return g10_release.carry_out(prepared, plan, space, recorder)

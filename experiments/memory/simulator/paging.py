@@ -39,7 +39,8 @@ class PagedRun:
     def __init__(
         self, prepared: Prepared, plan: MemoryPlan, paging: Paging, recorder: Recorder = UNWATCHED
     ) -> None:
-        self.s, self.paging, self.recorder = prepared, paging, recorder
+        self.s, self.paging = prepared, paging
+        self.recorder, self.watches = recorder, recorder.watches
         self.capacity = prepared.machine.capacity
         self.blocks = Blocks(prepared, paging)
         self.hints: dict[int, list[int]] = {}
@@ -245,11 +246,11 @@ class PagedRun:
         self._count(self.blocks.size[block], block)
 
     def _count(self, size: int, block: int) -> None:
-        self.used += size
+        self.used = used = self.used + size
         self.log.append((self.now, self.blocks.kind[block], size))
-        if self.used > self.peak:
-            self.peak = self.used
-        if self.recorder.watches:
+        if used > self.peak:
+            self.peak = used
+        if self.watches:
             self.recorder.change(block, size)
             self.recorder.look(self.used, self.now, self.at)
 
@@ -262,7 +263,7 @@ class PagedRun:
                 freed = self.blocks.size[gone]
                 self.leaving_bytes -= freed
                 self.used -= freed
-                if self.recorder.watches:
+                if self.watches:
                     self.recorder.change(gone, -freed)
                 if time > ready:
                     ready = time

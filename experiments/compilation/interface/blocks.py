@@ -178,7 +178,7 @@ def _misplaced(entry: Placement, operator: Operator | None, machine: Machine) ->
 def omissions(schedule: Schedule, works: Sequence[Work]) -> list[str]:
     """What of a step's work no operator of the schedule does: a result that no op reads, or what an operator reads."""
     known = {operator.name for operator in schedule.operators}
-    read = {name for work in works for name in work.reads}
-    found = [f"{work.name} never runs" for work in works if work.name not in read | known]
+    settled = known | {name for work in works for name in work.reads}
+    found = [f"{work.name} never runs" for work in works if work.name not in settled]
     wanted = dict.fromkeys(name for operator in schedule.operators for name in operator.reads)
     return found + [f"{name} is read and never runs" for name in wanted if name not in known]

@@ -84,7 +84,7 @@ def step_of(workload: Workload, device: Device | None, progress: Progress = sile
 def model_step(source: ModelSource, device: Device | None, progress: Progress = silent) -> Step:
     """The captured step of a model, timed for ``device`` by roofline."""
     capture = importlib.import_module("experiments.profiling.cache")
-    return _timed_for(device, capture.captured(source, progress))
+    return _timed_for(device, capture.capture_cached(source, progress))
 
 
 def _timed_for(device: Device | None, step: Step) -> Step:

@@ -49,7 +49,7 @@ def _model(arguments: argparse.Namespace) -> ModelSource:
 
 def call_capture(arguments: argparse.Namespace) -> None:
     profiling = importlib.import_module("experiments.profiling.cache")
-    _deliver(profiling.captured(_model(arguments), progress_of(arguments)), arguments)
+    _deliver(profiling.capture_cached(_model(arguments), progress_of(arguments)), arguments)
 
 
 def call_profile(arguments: argparse.Namespace) -> None:

@@ -55,9 +55,9 @@ def test_a_cached_step_is_read_without_torch(lab_cache: Path) -> None:
     code = (
         "import sys\n"
         "from experiments.core.spec import WorkloadOptions\n"
-        "from experiments.profiling.cache import captured\n"
+        "from experiments.profiling.cache import capture_cached\n"
         "from experiments.workloads.model import ModelSource\n"
-        "step = captured(ModelSource('zoo:mlp', zoo='mlp', options=WorkloadOptions(batch=4)))\n"
+        "step = capture_cached(ModelSource('zoo:mlp', zoo='mlp', options=WorkloadOptions(batch=4)))\n"
         "assert len(step.ops) and 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

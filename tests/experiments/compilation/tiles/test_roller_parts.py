@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from experiments.compilation.planning.tiles.architecture import Architecture, architecture
+from experiments.compilation.planning.tiles.expression import Expression
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.architecture import Architecture, architecture
-from experiments.compilation.planning.tiles.expression import Expression
 from experiments.compilation.planning.tiles.program import (
     Program,
     conflicts,

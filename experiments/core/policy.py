@@ -17,6 +17,9 @@ STEP, MODEL, SIZES = "step", "model", "sizes"
 #: How long deciding takes on a model of some hundred operators: less than a second, or a search of seconds or minutes.
 AT_ONCE, SECONDS, MINUTES = "at once", "seconds", "minutes"
 EFFORTS = (AT_ONCE, SECONDS, MINUTES)
+#: What contract tests ask of every policy of every family: its plan is legal, the same each time and survives JSON, the
+#: smallest case costs what its closed form says, and nothing is better than its bound.
+LAWS = ("legal", "repeatable", "survives_json", "closed_form", "bound")
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Policy:
     ``reads``        what a simulated run is made of where the workload is a model.
     ``effort``       how long deciding takes, one of ``EFFORTS``: the quick ones are asked first.
     ``quick``        knob values with which checks on a small workload meet all that it does, within seconds.
+    ``exceptions``   the laws of the contract tests (``LAWS``) that do not apply to it, each with the reason.
     ``is_baseline``  whether it changes nothing: the family's others are compared with it.
     """
 
@@ -44,6 +48,7 @@ class Policy:
     reads: ClassVar[str] = STEP
     effort: ClassVar[str] = AT_ONCE
     quick: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    exceptions: ClassVar[Mapping[str, str]] = MappingProxyType({})
     is_baseline: ClassVar[bool] = False
 
     @classmethod

@@ -105,21 +105,30 @@ def test_some_model_and_cluster_are_for_it(name: str) -> None:
 
 @every_policy
 @every_case
-def test_its_plan_is_legal_repeatable_and_survives_json(name: str, source: str, where: str) -> None:
+def test_its_plan_is_legal(name: str, source: str, where: str) -> None:
     plan, _ = carried_out(name, source, where)
-    hardware = hardware_named(where)
-    assert violations(plan, model_named(source), hardware) == []
-    again = policy_named(name).place(
-        model_named(source), hardware, model_named(source).batch, asked(source, hardware)
-    )
-    told = jsonio.canonical(plan.to_json())
-    assert jsonio.canonical(again.to_json()) == told
-    assert jsonio.canonical(ParallelPlan.from_json(jsonio.loads(told, "plan")).to_json()) == told
+    assert violations(plan, model_named(source), hardware_named(where)) == []
 
 
 @every_policy
 @every_case
-def test_nobody_computes_faster_than_the_devices_do(name: str, source: str, where: str) -> None:
+def test_it_is_repeatable(name: str, source: str, where: str) -> None:
+    plan, _ = carried_out(name, source, where)
+    model, hardware = model_named(source), hardware_named(where)
+    again = policy_named(name).place(model, hardware, model.batch, asked(source, hardware))
+    assert jsonio.canonical(again.to_json()) == jsonio.canonical(plan.to_json())
+
+
+@every_policy
+@every_case
+def test_its_plan_survives_json(name: str, source: str, where: str) -> None:
+    text = jsonio.canonical(carried_out(name, source, where)[0].to_json())
+    assert jsonio.canonical(ParallelPlan.from_json(jsonio.loads(text, "plan")).to_json()) == text
+
+
+@every_policy
+@every_case
+def test_never_better_than_the_bound(name: str, source: str, where: str) -> None:
     _, found = carried_out(name, source, where)
     estimate = asked(source, hardware_named(where))
     speed = sum(1 / estimate.slowdown(device) for device in range(len(estimate.devices)))
@@ -129,7 +138,7 @@ def test_nobody_computes_faster_than_the_devices_do(name: str, source: str, wher
 
 
 @every_policy
-def test_one_device_takes_the_serial_time(name: str) -> None:
+def test_closed_form_on_the_smallest_case(name: str) -> None:
     plan, found = carried_out(name, "chain", "one device")
     serial = 3.0 * 12 * plan.batch
     assert found.step_time == pytest.approx(serial + overhead(plan), rel=1e-6)

@@ -15,6 +15,8 @@ from experiments.compilation.planning.tiles.expression import Expression
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.compilation.interface.architecture import Architecture
+from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.planning.tiles import operators
 from experiments.compilation.planning.tiles.program import (
     Program,
@@ -42,27 +44,25 @@ from experiments.compilation.policies.roller.micro_model import (
 from experiments.compilation.policies.roller.shrinking import shrunk, sizes_on_the_way
 from experiments.hardware.specs import resolve
 
-V100 = architecture(resolve("v100").device)
+V100 = Architecture(resolve("v100").device)
 #: Transactions of 8 floats, 4 units of 2 schedulers of 4 threads, 4 banks of 4 bytes.
-SMALL = Architecture(
-    V100.device,
-    replace(
-        V100.units,
-        count=4,
-        partitions=2,
-        warp=4,
-        banks=4,
-        bank_bytes=4,
-        write_transaction_bytes=32,
-        read_transaction_bytes=32,
-        shared_bytes=4096,
-        shared_bytes_per_block=2048,
-        threads=64,
-        blocks=8,
-        registers=4096,
-        bandwidth_warps=2,
-    ),
+UNITS = replace(
+    V100.units,
+    count=4,
+    partitions=2,
+    warp=4,
+    banks=4,
+    bank_bytes=4,
+    write_transaction_bytes=32,
+    read_transaction_bytes=32,
+    shared_bytes=4096,
+    shared_bytes_per_block=2048,
+    threads=64,
+    blocks=8,
+    registers=4096,
+    bandwidth_warps=2,
 )
+SMALL = Architecture(replace(V100.device, units=UNITS))
 
 
 # --- sizes ----------------------------------------------------------------------------------------

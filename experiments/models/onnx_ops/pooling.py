@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,11 +21,20 @@ def _max_pool(how: How, x: Tensor) -> Tensor:
     kernel = list(how.attributes["kernel_shape"])
     rank = len(kernel)
     pads = pads_of(how, x.shape[2:], kernel)
+    starts = [size + before for size, (before, _) in zip(x.shape[2:], pads, strict=True)]
     x, padding = pad(x, pads, float("-inf"))
     if any(2 * amount > width for amount, width in zip(padding, kernel, strict=True)):
         raise ValueError(f"padding {padding} of more than half the window {kernel}")
     strides, spread = list(how.get("strides") or [1] * rank), list(how.get("dilations") or [1] * rank)
     out: Tensor = _MAXIMA[rank](x, kernel, strides, padding, spread, bool(how.get("ceil_mode", 0)))
+    return _begun_before(out, starts, strides)
+
+
+def _begun_before(out: Tensor, starts: Sequence[int], strides: Sequence[int]) -> Tensor:
+    """``out`` without windows that begin in the padding behind, which a rounded-up size would add."""
+    for axis, (end, step) in enumerate(zip(starts, strides, strict=True), start=2):
+        most = -(-end // step)
+        out = out if out.shape[axis] <= most else out.narrow(axis, 0, most)
     return out
 
 

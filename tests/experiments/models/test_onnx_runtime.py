@@ -116,6 +116,17 @@ def test_maximum_pools(
     agrees("MaxPool", reals(1, 2, 7, 9), kernel_shape=kernel, strides=strides, pads=pads, ceil_mode=int(ceil))
 
 
+def test_no_window_begins_in_the_padding_behind() -> None:
+    """9 columns and one zero at each end by windows of 2 at every second place: the sixth would begin at
+    the last zero.
+
+    The rows are padded at one end only, so that all padding is made before the pool."""
+    found = agrees(
+        "MaxPool", reals(1, 2, 7, 9), kernel_shape=[2, 2], strides=[1, 2], pads=[0, 1, 1, 1], ceil_mode=1
+    )
+    assert found[0].shape == (1, 2, 7, 5)
+
+
 @pytest.mark.parametrize("auto_pad", AUTOMATIC)
 def test_pools_that_pad_themselves(auto_pad: str) -> None:
     for op in ("MaxPool", "AveragePool"):

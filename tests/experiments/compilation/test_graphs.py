@@ -84,19 +84,15 @@ def test_what_nothing_anchored_needs_is_dead() -> None:
     assert of.live == {"x", "a", "noise", "check", "output"}
 
 
-def test_weights_alone_make_what_is_the_same_in_every_call() -> None:
-    """A counter that is written to is no constant, nor is what is drawn."""
+def test_what_is_written_to_is_no_constant() -> None:
     of = graph(
         node("w", "-w"),
         node("counter", "-counter"),
-        node("scaled", "aten.mul.Tensor", "w", "w"),
-        node("drawn", "aten.rand_like.default", "w", random=True),
         node("step", "aten.add_.Tensor", "counter", mutates=True),
-        node("both", "aten.add.Tensor", "scaled", "counter"),
+        node("both", "aten.add.Tensor", "w", "counter"),
         reads=("both",),
     )
     assert of.written == {"counter"} and of.fixed == {"w"} and of.mutates
-    assert of.weight_only == {"w", "scaled"}
 
 
 def test_the_caller_may_write_to_what_shares_memory_with_an_output() -> None:

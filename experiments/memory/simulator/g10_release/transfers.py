@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import accumulate
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.machine import Machine
@@ -44,7 +45,7 @@ class Transfers:
     """State and clock of one step; subclasses say what is carried out before and after an op.
 
     ``place[t]`` is the first page of a tensor's range, ``None`` when it is absent; ``fetching`` the tensors
-    whose read has not ended; ``used`` the bytes of pages in use.
+    whose read has not ended; ``used`` the bytes of pages in use, where a recorder watches.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Transfers:
         self.stalls = dict.fromkeys(CAUSES, 0.0)
         self.idle: Spans = []
         self.log: list[tuple[float, int, int]] = []
-        self.used = self.peak = 0
+        self.used = 0
         self.by_op: dict[int, list[Move]] = defaultdict(list)
         for move in plan.moves:
             self.by_op[move.at].append(move)
@@ -157,10 +158,8 @@ class Transfers:
 
     def _note(self, tensor: int, kind: int, change: int) -> None:
         self.log.append((self.now, kind, change))
-        self.used += change
-        if self.used > self.peak:
-            self.peak = self.used
         if self.recorder.watches:
+            self.used += change
             self.recorder.change(tensor, change)
             self.recorder.look(self.used, self.now, self.at)
 
@@ -191,7 +190,7 @@ class Transfers:
     def _report(self) -> Simulation:
         self.recorder.keep(self._fullest)
         return Simulation(
-            peak_bytes=self.peak,
+            peak_bytes=max(accumulate(change for _, _, change in self.log), default=0),
             host_peak=self.host_peak,
             step_time=self.now,
             ideal_time=sum(self.paged.seconds),

@@ -27,11 +27,11 @@ def _max_pool(how: How, x: Tensor) -> Tensor:
         raise ValueError(f"padding {padding} of more than half the window {kernel}")
     strides, spread = list(how.get("strides") or [1] * rank), list(how.get("dilations") or [1] * rank)
     out: Tensor = _MAXIMA[rank](x, kernel, strides, padding, spread, bool(how.get("ceil_mode", 0)))
-    return _begun_before(out, starts, strides)
+    return _drop_late_windows(out, starts, strides)
 
 
-def _begun_before(out: Tensor, starts: Sequence[int], strides: Sequence[int]) -> Tensor:
-    """``out`` without windows that begin in the padding behind, which a rounded-up size would add."""
+def _drop_late_windows(out: Tensor, starts: Sequence[int], strides: Sequence[int]) -> Tensor:
+    """Drop the windows of ``out`` that begin in the padding behind, which a rounded-up size would add."""
     for axis, (end, step) in enumerate(zip(starts, strides, strict=True), start=2):
         most = -(-end // step)
         out = out if out.shape[axis] <= most else out.narrow(axis, 0, most)

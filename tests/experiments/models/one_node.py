@@ -13,7 +13,7 @@ import torch
 
 from experiments.models.exported import Exported
 from experiments.models.onnx_ops import OPERATORS
-from experiments.models.onnx_plan import planned
+from experiments.models.onnx_plan import plan_calls
 from experiments.readers.onnx_graph import program_of
 from experiments.workloads.program import GraphProgram, Input
 
@@ -46,7 +46,7 @@ def by_us(model: Any, feeds: Mapping[str, Array], output: str, training: bool = 
     known = {name for place, name in enumerate(node.input) if place in host and name}
     whole.graph.initializer.extend(onnx.numpy_helper.from_array(feeds[name], name) for name in known)
     program = program_for(whole, {n: value for n, value in feeds.items() if n not in known}, output)
-    plan = planned(program, [entry.shape for entry in program.inputs])  # type: ignore[misc]
+    plan = plan_calls(program, [entry.shape for entry in program.inputs])  # type: ignore[misc]
     module = Exported(program, plan.calls, plan.constants, weights=True).train(training)
     batch = [torch.from_numpy(np.array(feeds[entry.name])) for entry in program.inputs]
     with torch.no_grad():

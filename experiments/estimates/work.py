@@ -1,4 +1,4 @@
-"""FLOPs of a pass, and their share of a device's peak."""
+"""FLOPs of a pass, their share of a device's peak, and FLOPs for each byte moved."""
 
 from __future__ import annotations
 
@@ -21,3 +21,18 @@ def attention_training_flops(layers: int, hidden: int, sequence: int, tokens: in
 def mfu(flops: float, seconds: float, peak_flops: float) -> float:
     """Model FLOPs utilisation: FLOPs the model asks for / (time x peak)."""
     return flops / (seconds * peak_flops)
+
+
+def hfu_with_full_recomputation(mfu: float) -> float:
+    """One more forward pass (4 instead of 3 forward-equivalents): HFU = 4/3 MFU."""
+    return 4 / 3 * mfu
+
+
+def matmul_intensity(m: int, n: int, k: int, dtype_bytes: int) -> float:
+    """FLOP/byte of (m, k) x (k, n) with every operand moved once: 2mnk / ((mk + kn + mn) bytes)."""
+    return 2 * m * n * k / (dtype_bytes * (m * k + k * n + m * n))
+
+
+def elementwise_intensity(operations: int, operands: int, dtype_bytes: int) -> float:
+    """FLOP/byte of an element-wise op that reads and writes ``operands`` tensors: c = a + b gives 1/3 per element."""
+    return operations / (operands * dtype_bytes)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.core.errors import BadInput
-from experiments.estimates import memory, parameters, tables, work
+from experiments.estimates import memory, parallel, parameters, tables, tiling, work
+from experiments.hardware import library
 
 GPT3 = 175_000_000_000
 GB = 10**9
@@ -88,6 +89,42 @@ def test_flops_of_gpt3_training():
 
 def test_utilisation():
     assert work.mfu(flops=1e12, seconds=10, peak_flops=1e13) == pytest.approx(0.01)
+    assert work.hfu_with_full_recomputation(0.3) == pytest.approx(0.4)
+
+
+def test_arithmetic_intensity():
+    assert work.elementwise_intensity(operations=1, operands=3, dtype_bytes=1) == pytest.approx(1 / 3)
+    assert work.elementwise_intensity(operations=3, operands=5, dtype_bytes=1) == pytest.approx(3 / 5)
+    assert work.matmul_intensity(1024, 1024, 1024, 4) == pytest.approx(1024 / 6)
+
+
+def test_matrix_product_traffic_by_tiling_level():
+    n = 64
+    assert tiling.untiled_reads(n) == 524_288
+    assert tiling.cache_tiled_reads(n, b1=8) == 4096 + 32768
+    assert tiling.cache_tile_elements(n, b1=8, b2=4) == 768
+    assert tiling.register_tiled_reads(n, v1=4, v2=8) == 32768 + 65536
+    assert tiling.register_tile_elements(4, 8, 2) == 8 + 16 + 32
+    assert tiling.shared_memory_tiled_reads(n, block=16) == 32768
+
+
+@given(st.integers(1, 512), st.integers(1, 512))
+def test_larger_tiles_never_read_more(n, b):
+    assert tiling.cache_tiled_reads(n, b + 1) < tiling.cache_tiled_reads(n, b)
+    assert tiling.register_tiled_reads(n, 1, 1) == tiling.untiled_reads(n)
+    assert tiling.shared_memory_tiled_reads(n, 1) == tiling.untiled_reads(n)
+
+
+def test_bubble():
+    assert parallel.pipeline_bubble(stages=4, microbatches=8) == pytest.approx(3 / 11)
+    assert parallel.pipeline_bubble(stages=1, microbatches=8) == 0
+
+
+def test_gradients_of_gpt2_over_nvlink_want_the_ring():
+    link = library.link("nvlink-a100", "test")
+    tree, ring, crossing = parallel.estimate_all_reduce(4 * 124_439_808, link, ranks=8)
+    assert ring.value < tree.value
+    assert crossing.value == pytest.approx(3.4e-6 * 300e9 * 4 / (3 - 7 / 8))
 
 
 def test_the_card_of_a_language_model_names_a_source_and_a_formula_for_each_figure():

@@ -57,7 +57,10 @@ def lint(tree: Path) -> str:
 
 
 def test_imports_go_in_no_circle() -> None:
-    graph = grimp.build_graph("experiments", "webapp", "workers", cache_dir=None)
+    """At run time: a function may name the class that it is given (a move and its run) for the type checker alone."""
+    graph = grimp.build_graph(
+        "experiments", "webapp", "workers", exclude_type_checking_imports=True, cache_dir=None
+    )
     imports = networkx.DiGraph(
         (module, imported)
         for module in graph.modules

@@ -73,7 +73,9 @@ def bytes_of(step: Step, *kinds: str) -> int:
 
 def agree(step: Step, captured: Step, unseen: int = 0) -> None:
     """``unseen``: bytes that the program held at the peak and that a trace may not tell from what nobody held."""
-    assert 0.98 * (captured.live_peak - unseen) <= step.live_peak <= 1.02 * captured.live_peak
+    # The scratch that the processor's library takes for a convolution is the host's: 47 MB on one without AVX-512.
+    peak = int((step.live_bytes - step.ops.workspace).max())
+    assert 0.98 * (captured.live_peak - unseen) <= peak <= 1.02 * captured.live_peak
     assert int(step.tensors.bytes.sum()) == pytest.approx(int(captured.tensors.bytes.sum()), rel=0.02)
     assert bytes_of(step, "parameter", "gradient") == bytes_of(captured, "parameter", "gradient")
     assert step.persistent_bytes == pytest.approx(

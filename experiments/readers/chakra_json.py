@@ -38,7 +38,7 @@ def looks_like(head: bytes) -> bool:
     return start and (b'"workload_graph"' in head or written_by_torch or jsonized)
 
 
-def read_json(data: bytes, name: str) -> tuple[list[Node], dict[str, Any]]:
+def read(data: bytes, name: str) -> tuple[list[Node], dict[str, Any]]:
     """All nodes as written and what the file says of itself."""
     if b'"attr"' in data[:400] and b'"nodes"' not in data[:400]:
         return _jsonized(data, name)

@@ -56,7 +56,7 @@ def looks_like(head: bytes) -> bool:
     return first[:1] in (b"\x0a", b"\x12") and b"schema" in first
 
 
-def read_protobuf(data: bytes, name: str) -> tuple[list[Node], dict[str, Any]]:
+def read(data: bytes, name: str) -> tuple[list[Node], dict[str, Any]]:
     """All nodes as written and the metadata's attributes."""
     metadata_type, node_type = _messages()
     nodes: list[Node] = []

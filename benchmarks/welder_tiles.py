@@ -56,7 +56,7 @@ def print_graph(name: str, graph: TileGraph, on: Architecture) -> float:
     welding = Welding(graph, on)
     kernels, spent = timed(welding.run)
     looked = welding.examined
-    apart = welding.unfused()
+    apart = welding.unfused_kernels()
     best, exhaustive = timed(lambda: best_partition(Welding(graph, on)))
     seconds = [sum(kernel.seconds for kernel in chosen) for chosen in (apart, kernels, best.kernels)]
     moved = [sum(kernel.moved for kernel in chosen) for chosen in (apart, kernels)]

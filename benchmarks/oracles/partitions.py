@@ -48,7 +48,7 @@ def best_partition(welding: Welding) -> Best:
             known[group] = welding.together(group)
         return known[group]
 
-    best, count, valid = welding.unfused(), 0, 0
+    best, count, valid = welding.unfused_kernels(), 0, 0
     for division in partitions(names):
         count += 1
         kernels = [made for group in division if (made := kernel(group)) is not None]

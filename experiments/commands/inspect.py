@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.commands.output import json_option, write_json
-from experiments.compilation.planning.substitutions.verdicts import counted, verdicts
+from experiments.compilation.planning.substitutions.verdicts import count_labels, verdicts
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.readers.base import doubts_beside, looks_beside
@@ -31,7 +31,9 @@ def inspection(workload: Workload) -> dict[str, Any]:
     loaded = load(workload)
     found = summary(loaded.value)
     judged = verdicts(loaded.value.rules) if isinstance(loaded.value, Substitutions) else ()
-    found["cards"] += [card(f"rules {label}", count) for label, count in counted(judged).items() if judged]
+    found["cards"] += [
+        card(f"rules {label}", count) for label, count in count_labels(judged).items() if judged
+    ]
     doubts = doubts_beside(Path(workload.source), loaded.format, loaded.value)
     return {
         "format": loaded.format,

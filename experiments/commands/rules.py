@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from experiments.commands.output import progress_of, progress_option
-from experiments.compilation.planning.substitutions.generated import DEPTH, judged, written
+from experiments.compilation.planning.substitutions.generated import DEPTH, judge_rules, verdict_text
 from experiments.compilation.planning.substitutions.generator import VOCABULARIES
-from experiments.compilation.planning.substitutions.verdicts import counted
+from experiments.compilation.planning.substitutions.verdicts import count_labels
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -22,9 +22,9 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def call(arguments: argparse.Namespace) -> None:
-    found = judged(arguments.vocabulary, arguments.depth, not arguments.no_proof, progress_of(arguments))
+    found = judge_rules(arguments.vocabulary, arguments.depth, not arguments.no_proof, progress_of(arguments))
     for one in found:
         print(one)
-    print(", ".join(f"{count} {label}" for label, count in counted(found).items()))
+    print(", ".join(f"{count} {label}" for label, count in count_labels(found).items()))
     if arguments.out:
-        arguments.out.write_text(written(found))
+        arguments.out.write_text(verdict_text(found))

@@ -80,7 +80,7 @@ def _task_and_table(task: LoggedTask) -> tuple[TuningTask, dict[int, Recorded]]:
     for row, index in enumerate(Space(knobs).indices(digits)):
         rows.setdefault(index, []).append(row)
     tuned = TuningTask(task.name, task.operator, Space(knobs, tuple(rows)), flops=task.flops)
-    return tuned, {index: _recorded(task, found) for index, found in rows.items()}
+    return tuned, {index: _mean_record(task, found) for index, found in rows.items()}
 
 
 def _rank(value: Value) -> tuple[int, object]:
@@ -95,7 +95,7 @@ def _kind(name: str) -> str:
     return next((kind for start, kind in KINDS.items() if name.startswith(start)), "other")
 
 
-def _recorded(task: LoggedTask, rows: list[int]) -> Recorded:
+def _mean_record(task: LoggedTask, rows: list[int]) -> Recorded:
     """The mean of the valid times, or the error of the last record."""
     times = task.seconds[rows]
     spent = float(task.spent[rows].mean())

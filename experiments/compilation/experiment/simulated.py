@@ -17,7 +17,7 @@ from experiments.workloads.model import ModelSource
 
 def replay_launches(spec: RunSpec, policy: LaunchPolicy, progress: Progress) -> Result:
     """Price the model's kernels launched one by one and as one graph."""
-    return simulator.replayed(spec, policy, progress)
+    return simulator.replay_launches(spec, policy, progress)
 
 
 def play_blocks(spec: RunSpec, policy: SchedulingPolicy, progress: Progress) -> Result:

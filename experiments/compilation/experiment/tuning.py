@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from experiments.compilation.experiment.replay import Replay, replay_of
-from experiments.compilation.interface.tuning import Floats, TuningPolicy, checked
+from experiments.compilation.interface.tuning import Floats, TuningPolicy, require_trials
 from experiments.compilation.planning.tuning.random_search import RandomTuner
 from experiments.compilation.planning.tuning.session import SHARES, History, trials_to, tune
 from experiments.core import registry
@@ -27,27 +27,27 @@ from experiments.workloads.tuning_log import TuningLog, best_so_far
 
 def replay_log(spec: RunSpec, policy: TuningPolicy, progress: Progress) -> Result:
     """Search a recorded log; ``BadInput`` for anything else."""
-    loaded = _loaded(spec, policy)
+    loaded = _load(spec, policy)
     if not isinstance(loaded.value, TuningLog):
         raise refusal(loaded.kind, ("tuning",), spec.workload.source)
-    return _replayed(loaded, loaded.value, policy, spec.seed, progress)
+    return _replay(loaded, loaded.value, policy, spec.seed, progress)
 
 
 def tune_operators(spec: RunSpec, policy: TuningPolicy, progress: Progress) -> Result:
     """Tune operators of a model or a list on this host; ``BadInput`` for anything else."""
-    loaded = _loaded(spec, policy)
+    loaded = _load(spec, policy)
     if not isinstance(loaded.value, ModelSource | OperatorList):
         raise refusal(loaded.kind, ("model", "operators"), spec.workload.source)
-    return _measured(spec, loaded, loaded.value, policy, progress)
+    return _measure(spec, loaded, loaded.value, policy, progress)
 
 
-def _loaded(spec: RunSpec, policy: TuningPolicy) -> Loaded:
+def _load(spec: RunSpec, policy: TuningPolicy) -> Loaded:
     if policy.training:
         raise BadInput("kernels are tuned for inference", "knobs.training", "false")
     return load(spec.workload)
 
 
-def _replayed(loaded: Loaded, log: TuningLog, policy: TuningPolicy, seed: int, progress: Progress) -> Result:
+def _replay(loaded: Loaded, log: TuningLog, policy: TuningPolicy, seed: int, progress: Progress) -> Result:
     """The search against the log's table, and the random search beside it, from ``repeats`` seeds each.
 
     Only trials are limited, not time: a replay is the same on every host.
@@ -177,7 +177,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _measured(
+def _measure(
     spec: RunSpec,
     loaded: Loaded,
     source: ModelSource | OperatorList,
@@ -191,7 +191,7 @@ def _measured(
         source = replace(source, options=replace(source.options, training=False))
         file = None if source.zoo else Path(spec.workload.source)
     with live.Bench(source, policy, spec.seed, progress, file) as bench:
-        tasks = checked(bench.tasks, policy.trials)
+        tasks = require_trials(bench.tasks, policy.trials)
         tuner = policy.tuner(tasks, spec.seed)
         searching = part(progress, 0.1, 0.9)
         history = tune(tuner, tasks, bench.measure, policy.trials, policy.seconds, searching)

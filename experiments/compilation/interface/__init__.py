@@ -25,7 +25,7 @@ from experiments.compilation.interface.graph import (
     Symbol,
     TensorType,
     contiguous,
-    mapped,
+    map_refs,
 )
 from experiments.compilation.interface.policy import (
     EXACTNESS,
@@ -68,7 +68,7 @@ __all__ = [
     "Types",
     "Workbench",
     "contiguous",
-    "mapped",
+    "map_refs",
     "refuse",
     "violations",
 ]

@@ -182,14 +182,14 @@ def frames(width: int, depth: int, stack: int) -> int:
 
 def returns_input(graph: Graph) -> bool:
     """Whether a result is an argument itself or shares its memory: no branch of one graph may hand that out."""
-    return any(_rooted(graph, ref.node) for ref in graph.output.refs)
+    return any(_views_input(graph, ref.node) for ref in graph.output.refs)
 
 
-def _rooted(graph: Graph, name: str) -> bool:
+def _views_input(graph: Graph, name: str) -> bool:
     node = graph.by_name[name]
     if node.kind == INPUT:
         return True
-    return node.views and any(_rooted(graph, below) for below in node.inputs)
+    return node.views and any(_views_input(graph, below) for below in node.inputs)
 
 
 def has_effects(graph: Graph | None) -> bool:

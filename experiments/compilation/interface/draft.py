@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from experiments.compilation.interface.graph import OP, Argument, Graph, Node, Ref, mapped, reached
+from experiments.compilation.interface.graph import OP, Argument, Graph, Node, Ref, map_refs, reachable_from
 from experiments.core.errors import LabError
 
 
@@ -70,8 +70,8 @@ class Draft:
         return Ref(name)
 
     def _signature(self, target: str, arguments: Any, named: Any, type_of: Callable[[Ref], Any]) -> Signature:
-        keywords = tuple((name, mapped(value, type_of)) for name, value in named)
-        return self._types(target, tuple(mapped(value, type_of) for value in arguments), keywords)
+        keywords = tuple((name, map_refs(value, type_of)) for name, value in named)
+        return self._types(target, tuple(map_refs(value, type_of) for value in arguments), keywords)
 
     def _name(self, target: str) -> str:
         stem = target.split(".")[1] if "." in target else target
@@ -100,8 +100,8 @@ class Draft:
 
     def _rewire(self, name: str, change: Callable[[Ref], Ref]) -> None:
         node = self._nodes[name]
-        arguments = mapped(node.arguments, change)
-        keywords = tuple((key, mapped(value, change)) for key, value in node.keywords)
+        arguments = map_refs(node.arguments, change)
+        keywords = tuple((key, map_refs(value, change)) for key, value in node.keywords)
         self._store(node, replace(node, arguments=arguments, keywords=keywords))
 
     def _store(self, old: Node, new: Node) -> None:
@@ -126,11 +126,11 @@ class Draft:
         of results that lie otherwise in memory), ``ValueError`` on a cycle.
         """
         ordered = Graph(tuple(self._nodes[name] for name in self._order()))
-        needed = reached(ordered, [node.name for node in ordered.nodes if node.anchored])
+        needed = reachable_from(ordered, [node.name for node in ordered.nodes if node.anchored])
         kept = needed | {
             name for name in self.graph.by_name if name not in self.graph.live and name in ordered.by_name
         }
-        kept = reached(ordered, sorted(kept))
+        kept = reachable_from(ordered, sorted(kept))
         return Graph(tuple(self._retyped([node for node in ordered.nodes if node.name in kept])))
 
     def _retyped(self, nodes: list[Node]) -> list[Node]:

@@ -127,7 +127,7 @@ class Expression:
         """Sizes of a spatial tile that runs over the whole reduction."""
         return (*spatial, *self.reduction)
 
-    def touched(self, access: Access, sizes: Sizes) -> Sizes:
+    def extents_touched(self, access: Access, sizes: Sizes) -> Sizes:
         """Elements along each dimension of ``access`` between the first and the last that a tile touches."""
         found = []
         for extent, terms in self._maps[id(access)]:
@@ -146,7 +146,7 @@ class Expression:
         if not access.indices:
             return 1.0
         last = self._maps[id(access)][-1:]
-        return self.touched(access, sizes)[-1] / _needed(last, sizes)
+        return self.extents_touched(access, sizes)[-1] / _needed(last, sizes)
 
     def work(self, sizes: Sizes) -> float:
         """FLOPs of a tile."""

@@ -142,12 +142,12 @@ def _refs(value: Argument) -> Iterator[Ref]:
             yield from _refs(entry)
 
 
-def mapped(value: Any, change: Callable[[Ref], Any]) -> Any:
+def map_refs(value: Any, change: Callable[[Ref], Any]) -> Any:
     """``value`` with every ``Ref`` in it changed."""
     if isinstance(value, Ref):
         return change(value)
     if isinstance(value, tuple):
-        return tuple(mapped(entry, change) for entry in value)
+        return tuple(map_refs(entry, change) for entry in value)
     return value
 
 
@@ -209,7 +209,7 @@ class Graph:
     @functools.cached_property
     def live(self) -> frozenset[str]:
         """Nodes that the output, an effect or a mutation depends on."""
-        return frozenset(reached(self, [node.name for node in self.nodes if node.anchored]))
+        return frozenset(reachable_from(self, [node.name for node in self.nodes if node.anchored]))
 
     @functools.cached_property
     def written(self) -> frozenset[str]:
@@ -239,7 +239,7 @@ class Graph:
         found: dict[str, bytes] = {}
         for number, node in enumerate(self.nodes):
             own = (node.kind, node.target, number if node.random or node.mutates else None)
-            below = mapped((node.arguments, node.keywords), lambda ref: (found[ref.node], ref.output))
+            below = map_refs((node.arguments, node.keywords), lambda ref: (found[ref.node], ref.output))
             found[node.name] = hashlib.blake2b(repr((own, below)).encode(), digest_size=16).digest()
         return found
 
@@ -250,7 +250,7 @@ class Graph:
         return hashlib.blake2b(b"".join(kept), digest_size=16).hexdigest()
 
 
-def reached(graph: Graph, roots: list[str]) -> set[str]:
+def reachable_from(graph: Graph, roots: list[str]) -> set[str]:
     """``roots`` and every node that they depend on."""
     found, waiting = set(roots), list(roots)
     while waiting:

@@ -218,7 +218,7 @@ class Tuner(Protocol):
     def propose(self, count: int) -> list[Proposal]:
         """Up to ``count`` schedules never proposed before; none when there is nothing left to try."""
 
-    def told(self, trials: Sequence[Trial]) -> None:
+    def learn(self, trials: Sequence[Trial]) -> None:
         """What measuring the last proposals gave, in the order proposed (fewer where time ran out)."""
 
 
@@ -261,7 +261,7 @@ class TuningPolicy(CompilationPolicy):
         raise NotImplementedError
 
 
-def checked(tasks: Sequence[TuningTask], trials: int) -> Sequence[TuningTask]:
+def require_trials(tasks: Sequence[TuningTask], trials: int) -> Sequence[TuningTask]:
     """``tasks`` if there is something to tune and a trial for each."""
     if not tasks:
         raise BadInput("has no operator that can be tuned", "workload", "a matrix product or a convolution")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from experiments.compilation.interface import CONSTANT, Approximation, Graph, Recipe, Rewritten
 from experiments.compilation.live.backends.base import Compiled, Inputs, Task
-from experiments.compilation.live.examined import examined, tensors
+from experiments.compilation.live.examined import compare_outputs, tensors
 from experiments.compilation.live.kept_weights import KeptWeight, channel_sqnr, rows, weight_sqnr, with_kept
 from experiments.compilation.live.lower import lower, parameters_of
 from experiments.compilation.live.training_curve import trained_beside
@@ -32,35 +32,39 @@ from experiments.compilation.planning.numerics.quantization import Scheme, quant
 LIKE_CALIBRATION = ("as given", "shuffled")
 
 
-def judged(task: Task, ours: Compiled, rewritten: Rewritten, seed: int) -> tuple[Verification, Compiled]:
+def verify_rewrite(
+    task: Task, ours: Compiled, rewritten: Rewritten, seed: int
+) -> tuple[Verification, Compiled]:
     """The verdict on a rewrite and, where it is good, ``ours`` with the approximation's figures."""
     told = rewritten.approximation
     if told.casts:
         checked = _without_casts(task, rewritten, seed)
         if not checked.ok:
             return checked, ours
-    kept = [_kept(task.module, path, scheme) for path, scheme in told.weights.items()]
+    kept = [_kept_weight(task.module, path, scheme) for path, scheme in told.weights.items()]
     cases = [
         case for case in unfriendly(task.inputs, seed) if not told.calibration or case[0] in LIKE_CALIBRATION
     ]
-    checked, ours = _held(task, ours, kept, rewritten.bound, cases, seed, _autocast(task, told.casts))
+    checked, ours = _verify_kept_weights(
+        task, ours, kept, rewritten.bound, cases, seed, _autocast(task, told.casts)
+    )
     if not checked.ok:
         return checked, ours
-    ours = _sized(task, ours, rewritten)
-    return checked, _trained(task, ours, told) if task.training else examined(task, ours)
+    ours = _with_sizes(task, ours, rewritten)
+    return checked, _with_training(task, ours, told) if task.training else compare_outputs(task, ours)
 
 
-def followed(task: Task, ours: Compiled, recipe: Recipe, seed: int) -> tuple[Verification, Compiled]:
+def verify_recipe(task: Task, ours: Compiled, recipe: Recipe, seed: int) -> tuple[Verification, Compiled]:
     """The verdict on a library's approximation and, where it is good, ``ours`` with its figures."""
     kept = ours.kept or ()
-    checked, ours = _held(task, ours, kept, recipe.bound, unfriendly(task.inputs, seed), seed)
+    checked, ours = _verify_kept_weights(task, ours, kept, recipe.bound, unfriendly(task.inputs, seed), seed)
     complaints = [weight.complaint for weight in kept if weight.complaint]
     if complaints:
         checked = replace(checked, counterexample=complaints[0])
-    return checked, examined(task, ours) if checked.ok else ours
+    return checked, compare_outputs(task, ours) if checked.ok else ours
 
 
-def _held(
+def _verify_kept_weights(
     task: Task,
     ours: Compiled,
     kept: Sequence[KeptWeight],
@@ -103,7 +107,7 @@ def _autocast(task: Task, dtype: str) -> Callable[..., Any] | None:
     return call
 
 
-def _kept(module: nn.Module, path: str, told: Mapping[str, Any]) -> KeptWeight:
+def _kept_weight(module: nn.Module, path: str, told: Mapping[str, Any]) -> KeptWeight:
     """A weight with the values that our own arithmetic gives it."""
     scheme = Scheme(**{name: value for name, value in told.items() if name != "axis"})
     original = _constant(module, path)
@@ -141,7 +145,7 @@ def _errors(task: Task, call: Callable[..., Any], cases: list[tuple[str, Inputs]
     return largest, relative
 
 
-def _sized(task: Task, ours: Compiled, rewritten: Rewritten) -> Compiled:
+def _with_sizes(task: Task, ours: Compiled, rewritten: Rewritten) -> Compiled:
     """Bytes before and after."""
     metrics = {
         "model_bytes": float(constant_bytes(rewritten.graph, task.training)),
@@ -161,7 +165,7 @@ def constant_bytes(graph: Graph, training: bool) -> int:
     return sum(by_name[name].bytes for name in read if by_name[name].kind == CONSTANT or name in once)
 
 
-def _trained(task: Task, ours: Compiled, told: Approximation) -> Compiled:
+def _with_training(task: Task, ours: Compiled, told: Approximation) -> Compiled:
     if not told.training_steps:
         return ours
     curve = trained_beside(task, ours, told.training_steps)

@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.compilation.interface import OP, Graph, Node, Ref, Seen, TensorType, mapped
+from experiments.compilation.interface import OP, Graph, Node, Ref, Seen, TensorType, map_refs
 from experiments.compilation.live.calibration import Calibrator
 from experiments.compilation.live.types import Inference, constant, function
 from experiments.core import jsonio
@@ -81,7 +81,7 @@ class Bench:
     def _priced(self, node: Node, graph: Graph) -> tuple[float, Work]:
         if node.kind != OP or node.once:
             return 0.0, Work(0, 0)
-        arguments, keywords = mapped((node.arguments, node.keywords), graph.type)
+        arguments, keywords = map_refs((node.arguments, node.keywords), graph.type)
         key = (node.target, repr(arguments), repr(keywords))
         if key not in self._known:
             work = self._work(node, arguments, keywords)
@@ -122,7 +122,7 @@ class Measured:
         self._device = device
         place = [platform.node(), device_name(device), torch.get_num_threads(), torch.__version__]
         self._path = cache.folder() / "ops" / f"{jsonio.digest(place)}.json"
-        self._known: dict[str, float] = _stored(self._path)
+        self._known: dict[str, float] = _load_table(self._path)
         self._fresh = 0
 
     def seconds(self, node: Node, arguments: Any, keywords: Any, work: Work) -> float:
@@ -137,7 +137,7 @@ class Measured:
         if self._fresh:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             part = self._path.with_suffix(f".{time.time_ns()}.part")
-            part.write_text(json.dumps(_stored(self._path) | self._known))
+            part.write_text(json.dumps(_load_table(self._path) | self._known))
             part.replace(self._path)
             self._fresh = 0
 
@@ -145,8 +145,8 @@ class Measured:
     def _measure(self, target: str, arguments: Any, keywords: Any) -> float:
         generator = torch.Generator(self._device).manual_seed(0)
         least = min((size for t in tensor_types((arguments, keywords)) for size in t.shape), default=1)
-        args = filled(arguments, generator, max(least, 1))
-        kwargs = {name: filled(value, generator, max(least, 1)) for name, value in keywords}
+        args = random_values(arguments, generator, max(least, 1))
+        kwargs = {name: random_values(value, generator, max(least, 1)) for name, value in keywords}
         op, spent, times = function(target), 0.0, []
         for call in range(2 + MOST_CALLS):
             clock = new_clock(self._device)
@@ -160,17 +160,17 @@ class Measured:
             if (
                 len(times) >= FEWEST_CALLS
                 and spent >= LEAST_SECONDS
-                and (_settled(times) or spent > MOST_SECONDS)
+                and (_is_settled(times) or spent > MOST_SECONDS)
             ):
                 break
         return min(times)
 
 
-def _settled(times: Sequence[float]) -> bool:
+def _is_settled(times: Sequence[float]) -> bool:
     return sorted(times)[FEWEST_CALLS - 1] <= 1.1 * min(times)
 
 
-def _stored(path: Path) -> dict[str, float]:
+def _load_table(path: Path) -> dict[str, float]:
     """The table on disk; a damaged one is measured again."""
     try:
         table = json.loads(path.read_text())
@@ -184,10 +184,10 @@ def tensor_types(value: Any) -> list[TensorType]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, TensorType)]
 
 
-def filled(value: Any, generator: torch.Generator, high: int) -> Any:
+def random_values(value: Any, generator: torch.Generator, high: int) -> Any:
     """``value`` with a random tensor for every type: N(0, 1), or whole numbers below ``high`` (they may be indices)."""
     if isinstance(value, tuple):
-        return [filled(entry, generator, high) for entry in value]
+        return [random_values(entry, generator, high) for entry in value]
     if isinstance(value, TensorType):
         return random_tensor(value, generator, high)
     return constant(value)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.compilation.interface import Graph, Node, Ref, TensorType, mapped
-from experiments.compilation.interface.graph import reached
+from experiments.compilation.interface import Graph, Node, Ref, TensorType, map_refs
+from experiments.compilation.interface.graph import reachable_from
 from experiments.compilation.live.lower import call
 
 #: Largest whole number drawn, and the types that sum products of such numbers without rounding.
@@ -70,7 +70,7 @@ def _independent(sides: Sides, stayed: Set[str]) -> Set[str]:
 
 
 def _depends(graph: Graph, name: str, others: Set[str]) -> bool:
-    return not graph.by_name[name].anchored and bool((reached(graph, [name]) - {name}) & others)
+    return not graph.by_name[name].anchored and bool((reachable_from(graph, [name]) - {name}) & others)
 
 
 def _border(graph: Graph, name: str, drawn: Set[str]) -> set[str]:
@@ -93,7 +93,7 @@ def _alike(node: Node, other: Node | None) -> bool:
 
 
 def _skeleton(node: Node) -> Any:
-    return node.kind, node.target, mapped((node.arguments, node.keywords), lambda ref: None)
+    return node.kind, node.target, map_refs((node.arguments, node.keywords), lambda ref: None)
 
 
 def places(before: Graph, after: Graph, stayed: set[str]) -> Iterator[tuple[str, Ref, Ref]]:

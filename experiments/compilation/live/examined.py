@@ -22,7 +22,7 @@ EVALUATED, FIRST_SEED = 8, 100_000
 
 
 @torch.no_grad()
-def examined(task: Task, ours: Compiled) -> Compiled:
+def compare_outputs(task: Task, ours: Compiled) -> Compiled:
     """Outputs beside eager's on batches drawn for this: noise of each, agreement of the largest, loss."""
     source = Batches(task)
     seeds = range(FIRST_SEED + task.seed, FIRST_SEED + task.seed + EVALUATED)
@@ -32,7 +32,7 @@ def examined(task: Task, ours: Compiled) -> Compiled:
         inputs = batch[: source.inputs]
         seen.append(_outputs(task, task.module(*inputs), ours.call(*inputs), batch[source.inputs :]))
     merged = {name: [outputs[name] for outputs in seen] for name in seen[0]}
-    metrics = _merged(merged)
+    metrics = _metrics(merged)
     report = dict(ours.report) | {"evaluated_batches": list(seeds)}
     return replace(ours, metrics=dict(ours.metrics) | metrics, report=report)
 
@@ -56,7 +56,7 @@ def _outputs(task: Task, plain: Any, own: Any, targets: Inputs) -> _Outputs:
     return found
 
 
-def _merged(rows: Mapping[str, list[float]]) -> dict[str, float]:
+def _metrics(rows: Mapping[str, list[float]]) -> dict[str, float]:
     metrics = {"sqnr": finite(decibels(sum(rows["signal"]), sum(rows["noise"])))}
     if "agreement" in rows:
         metrics["top1_agreement"] = float(np.mean(rows["agreement"]))

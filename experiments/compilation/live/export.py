@@ -25,7 +25,7 @@ from experiments.compilation.interface import (
     Ref,
     Symbol,
 )
-from experiments.compilation.live.types import behaviour, gives_several, spelled, types_of
+from experiments.compilation.live.types import behaviour, gives_several, qualified_name, types_of
 from experiments.core.errors import BadInput
 
 #: Puts a new value into a buffer or an input; its result is that tensor, whose type the exporter does not note.
@@ -89,14 +89,14 @@ def records(graph_module: fx.GraphModule) -> Graph:
         if node.op == "get_attr" and not node.users:
             continue
         if node.target is operator.getitem:
-            refs[node] = _selected(node, refs)
+            refs[node] = _selected_result(node, refs)
         else:
             nodes.append(_record(node, graph_module, refs))
             refs[node] = Ref(node.name)
     return Graph(tuple(nodes))
 
 
-def _selected(node: fx.Node, refs: dict[fx.Node, Ref]) -> Ref:
+def _selected_result(node: fx.Node, refs: dict[fx.Node, Ref]) -> Ref:
     source, index = node.args
     if not isinstance(source, fx.Node) or not isinstance(index, int) or not _several(source):
         raise BadInput(f"selects {node.args}", node.name, "one of an op's results by its number")
@@ -120,7 +120,7 @@ def _record(node: fx.Node, owner: fx.GraphModule, refs: dict[fx.Node, Ref]) -> N
     return Node(
         name=node.name,
         kind=KINDS[node.op],
-        target=spelled(node.target) if node.op == "call_function" else str(node.target),
+        target=qualified_name(node.target) if node.op == "call_function" else str(node.target),
         arguments=tuple(_plain(value, refs, node) for value in node.args),
         keywords=tuple((name, _plain(value, refs, node)) for name, value in keywords),
         outputs=types_of(value),

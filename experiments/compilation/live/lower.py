@@ -28,7 +28,7 @@ def lower(graph: Graph, origin: fx.GraphModule, gradients: bool = False) -> fx.G
     flow through them to the parameters, and buffers that the graph writes to are read through a copy, because
     autograd keeps what was read.
     """
-    values = {} if gradients else computed(graph, origin)
+    values = {} if gradients else compute_constants(graph, origin)
     attributes = {
         node.target: attribute(origin, node.target) for node in graph.nodes if node.kind == CONSTANT
     }
@@ -73,9 +73,9 @@ class _Lowering:
         elif node.kind == OUTPUT:
             self.graph.output(self._filled(node.arguments[0]))
         else:
-            self._add_results(node, self._made(node))
+            self._add_results(node, self._lower_node(node))
 
-    def _made(self, node: Node) -> fx.Node:
+    def _lower_node(self, node: Node) -> fx.Node:
         if node.kind == INPUT:
             return self.graph.create_node("placeholder", node.target, name=node.name)
         if node.kind == CONSTANT:
@@ -137,7 +137,7 @@ def _remove_unread(module: fx.GraphModule) -> None:
 
 
 @torch.no_grad()
-def computed(graph: Graph, origin: fx.GraphModule) -> dict[Ref, Any]:
+def compute_constants(graph: Graph, origin: fx.GraphModule) -> dict[Ref, Any]:
     """The values of all nodes marked ``once`` but those that only others of them read, which are let go of."""
     values: dict[Ref, Any] = {}
     for node in graph.nodes:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from experiments.compilation.live.backends.base import unsupported
-from experiments.compilation.live.triton_kernels.interpreter import installed
+from experiments.compilation.live.backends.base import unsupported_backend
+from experiments.compilation.live.triton_kernels.interpreter import is_installed
 from experiments.compilation.live.verify import TOLERANCE
 
 
@@ -33,9 +33,9 @@ class Rate:
 def beside_cublas(size: int, dtype: str) -> Rate:
     """Square matrices of ``size``; ``Infeasible`` where there is no GPU or no Triton. float32 is not cut to TF32."""
     if not torch.cuda.is_available():
-        raise unsupported("there is no NVIDIA GPU", "triton matmul")
-    if not installed():
-        raise unsupported("Triton is not installed (CUDA builds of torch bring it)", "triton matmul")
+        raise unsupported_backend("there is no NVIDIA GPU", "triton matmul")
+    if not is_installed():
+        raise unsupported_backend("Triton is not installed (CUDA builds of torch bring it)", "triton matmul")
     from triton.testing import do_bench
 
     from experiments.compilation.live.triton_kernels import tuning

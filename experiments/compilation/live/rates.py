@@ -24,7 +24,7 @@ SUM = {"cpu": 2**20, "cuda": 2**28}
 DTYPES = ("float32", "bfloat16")
 
 
-def calibrated(kind: str, prices: Prices | None = None) -> Device:
+def calibrate_device(kind: str, prices: Prices | None = None) -> Device:
     """This host's ``cpu`` or ``cuda`` device: the FLOP rate of a square product in each type, the byte rate of a large
     sum (12 bytes an element), and what the smallest sum takes as the time between two ops.
     """

@@ -24,11 +24,11 @@ def counts(trial: Trial) -> dict[str, float]:
 
 def predicted_metrics(trial: Trial) -> dict[str, float]:
     """Latency and speed-up by the prices of the named device."""
-    before, after = predicted(trial)
+    before, after = predict_seconds(trial)
     return {"latency": after, "speedup": before / after if after else 1.0}
 
 
-def predicted(trial: Trial) -> tuple[float, float]:
+def predict_seconds(trial: Trial) -> tuple[float, float]:
     """Seconds of the graph before and after the rewrite by the prices of its bench."""
     assert trial.bench is not None
     assert trial.rewritten is not None
@@ -46,7 +46,7 @@ def plan_of(trial: Trial) -> dict[str, Any]:
         return plan | {"recipe": trial.recipe.to_json()}
     assert trial.rewritten is not None
     after = trial.rewritten
-    seconds = dict(zip(("before", "after"), predicted(trial), strict=True))
+    seconds = dict(zip(("before", "after"), predict_seconds(trial), strict=True))
     return plan | {
         "after": rows(after.graph, trial.bench, before),
         "applied": [step.to_json() for step in after.applied],

@@ -20,7 +20,7 @@ from experiments.compilation.interface import (
 )
 from experiments.compilation.interface.control import ControlPolicy
 from experiments.compilation.live import approximation, backends, control
-from experiments.compilation.live.backends.base import Compiled, Task, clocked
+from experiments.compilation.live.backends.base import Compiled, Task, clock_compilation
 from experiments.compilation.live.calibration import Calibrator
 from experiments.compilation.live.costs import Bench, Measured, Prices, Roofline
 from experiments.compilation.live.exactness import exact_places
@@ -55,13 +55,13 @@ def follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> Trial:
     if recipe.backend not in backends.BACKENDS:
         raise ImpossiblePlan([f"no backend is called {recipe.backend!r}"])
     progress(0.3, "compiling")
-    compiled = backends.compiled(recipe.backend, recipe.options, task)
+    compiled = backends.compile_task(recipe.backend, recipe.options, task)
     progress(0.7, "comparing with eager in float64")
     if compiled.kept is None:
         checked = verify(task, compiled, seed, recipe.bound)
     else:
-        checked, compiled = approximation.followed(task, compiled, recipe, seed)
-    return Trial(task, compiled, checked, _timed(task, compiled, checked, progress), recipe)
+        checked, compiled = approximation.verify_recipe(task, compiled, recipe, seed)
+    return Trial(task, compiled, checked, _compare(task, compiled, checked, progress), recipe)
 
 
 def choose_levels(policy: ControlPolicy, task: Task, seed: int, progress: Progress) -> Trial:
@@ -70,7 +70,7 @@ def choose_levels(policy: ControlPolicy, task: Task, seed: int, progress: Progre
     progress(0.7, "comparing with eager in float64")
     checked = verify(task, compiled, seed)
     recipe = Recipe("control flow", policy.knob_values())
-    return Trial(task, compiled, checked, _timed(task, compiled, checked, progress), recipe)
+    return Trial(task, compiled, checked, _compare(task, compiled, checked, progress), recipe)
 
 
 def rewrite(
@@ -110,32 +110,32 @@ def _rewrite(
     policy: RewritePolicy, task: Task, bench: Bench, seed: int, progress: Progress, timed: bool
 ) -> Trial:
     original = task.graph
-    with clocked() as clock:
+    with clock_compilation() as clock:
         rewritten = policy.rewrite(original, bench)
         refuse(violations(rewritten.graph, original))
         progress(0.6, "lowering the rewritten graph")
-        module = _lowered(rewritten.graph, task)
+        module = _lower(rewritten.graph, task)
     parameters = parameters_of(module, task.module) if task.training else None
     compiled = Compiled(module, clock.wall, clock.cpu, parameters=parameters)
-    checked, compiled = _judged(task, compiled, rewritten, seed, progress)
-    timing = _timed(task, compiled, checked, progress) if timed else None
+    checked, compiled = _verify(task, compiled, rewritten, seed, progress)
+    timing = _compare(task, compiled, checked, progress) if timed else None
     return Trial(task, compiled, checked, timing, None, rewritten, bench, priced=not timed)
 
 
-def _lowered(graph: Graph, task: Task) -> fx.GraphModule:
+def _lower(graph: Graph, task: Task) -> fx.GraphModule:
     try:
         return lower(graph, task.origin, gradients=task.training)
     except IllTyped as error:
         raise ImpossiblePlan([str(error)]) from error
 
 
-def _judged(
+def _verify(
     task: Task, compiled: Compiled, rewritten: Rewritten, seed: int, progress: Progress
 ) -> tuple[Verification, Compiled]:
     """The verdict on a rewrite by what it claims, and ``compiled`` with what an approximation costs."""
     progress(0.7, "comparing with eager in float64")
     if rewritten.exactness == "approximate":
-        return approximation.judged(task, compiled, rewritten, seed)
+        return approximation.verify_rewrite(task, compiled, rewritten, seed)
     checked = verify(task, compiled, seed)
     if rewritten.exactness != "exact" or not checked.ok:
         return checked, compiled
@@ -143,7 +143,7 @@ def _judged(
     return replace(checked, exact_places=places, counterexample=complaint), compiled
 
 
-def _timed(task: Task, compiled: Compiled, checked: Verification, progress: Progress) -> Comparison | None:
+def _compare(task: Task, compiled: Compiled, checked: Verification, progress: Progress) -> Comparison | None:
     if not checked.ok or compiled.untimed:
         return None
     progress(0.8, "timing in turn with eager")

@@ -10,7 +10,7 @@ import torch
 from experiments.compilation.interface import Graph, Node, Recipe, refuse
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.tiles import TilePolicy, violations
-from experiments.compilation.live.backends.base import Task, unsupported
+from experiments.compilation.live.backends.base import Task, unsupported_backend
 from experiments.compilation.live.launch_blocks import launch_blocks
 from experiments.compilation.planning.tiles.from_graph import translate
 from experiments.core.progress import Progress, silent
@@ -28,14 +28,14 @@ TYPES = ("float32", "float16", "bfloat16")
 def recipe_of(policy: TilePolicy, task: Task, progress: Progress = silent) -> Recipe:
     """The policy's tiles for this host's GPU. ``Infeasible`` where there is none, or none whose units are known."""
     if task.device != "cuda":
-        raise unsupported(
+        raise unsupported_backend(
             "tiles are for a GPU's units; a simulated run prices them on a named one", policy.name
         )
     name = torch.cuda.get_device_name()
     sheet = sheet_of(name, torch.cuda.get_device_properties(0).total_memory)
     if sheet is None:
-        raise unsupported(f"no sheet says what units {name} has", policy.name)
-    return tiled(policy, task.graph, Architecture(sheet), progress)
+        raise unsupported_backend(f"no sheet says what units {name} has", policy.name)
+    return tile_recipe(policy, task.graph, Architecture(sheet), progress)
 
 
 def sheet_of(name: str, memory: int) -> Device | None:
@@ -46,7 +46,7 @@ def sheet_of(name: str, memory: int) -> Device | None:
     return min(known, key=lambda device: abs(device.memory_bytes - memory), default=None)
 
 
-def tiled(policy: TilePolicy, graph: Graph, on: Architecture, progress: Progress = silent) -> Recipe:
+def tile_recipe(policy: TilePolicy, graph: Graph, on: Architecture, progress: Progress = silent) -> Recipe:
     """Products with the blocks of their tiles, and what the model says that they take."""
     operators = translate(graph).graph
     plan = policy.tiles(operators, on, progress)

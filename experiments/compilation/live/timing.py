@@ -89,22 +89,25 @@ def compare(
 ) -> Comparison:
     """Time single calls of both in turn, by the wall's clock, for about ``seconds``."""
     calls = {
-        name: functools.partial(timed, call, device) for name, call in (("ours", ours), ("eager", eager))
+        name: functools.partial(mean_seconds, call, device)
+        for name, call in (("ours", ours), ("eager", eager))
     }
     found = in_turns(calls, seconds=seconds)
     return Comparison(found["ours"], found["eager"], os.getloadavg()[0])
 
 
-def repeated(
+def time_repeats(
     call: Callable[[], Any], device: str, repeats: int, least: float, clock: Clock = time.perf_counter
 ) -> list[float]:
     """Seconds of a call, ``repeats`` times over at least ``least`` seconds each, after one call to warm up."""
-    once = timed(call, device, 1, clock)
+    once = mean_seconds(call, device, 1, clock)
     calls = max(1, int(least / max(once, 1e-9)))
-    return [timed(call, device, calls, clock) for _ in range(repeats)]
+    return [mean_seconds(call, device, calls, clock) for _ in range(repeats)]
 
 
-def timed(call: Callable[[], Any], device: str, calls: int = 1, clock: Clock = time.perf_counter) -> float:
+def mean_seconds(
+    call: Callable[[], Any], device: str, calls: int = 1, clock: Clock = time.perf_counter
+) -> float:
     """Return the mean seconds of ``calls`` calls one after the other."""
     _wait(device)
     started = clock()

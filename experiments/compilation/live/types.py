@@ -19,7 +19,7 @@ logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def spelled(function: Any) -> str:
+def qualified_name(function: Any) -> str:
     """``aten.add.Tensor``; an op over graphs (``cond``) as ``higher_order.cond``."""
     if isinstance(function, HigherOrderOperator):
         return f"higher_order.{function._name}"

@@ -87,7 +87,7 @@ def verify(
         plain = results(task, task.module, None, case, seed)
         other = plain if peer is None else results(task, peer, None, case, seed)
         candidate = results(task, ours.call, ours.parameters, case, seed)
-        found = _judged(found, f"input {title}", exact, plain, other, candidate, bound)
+        found = _compare_input(found, f"input {title}", exact, plain, other, candidate, bound)
         if not found.ok:
             return found
     if not found.places_compared:
@@ -116,7 +116,7 @@ def results(
     return {"loss": loss.detach(), **{name: value.clone() for name, value in gradients.items()}}
 
 
-def _judged(
+def _compare_input(
     so_far: Verification,
     title: str,
     exact: Results,

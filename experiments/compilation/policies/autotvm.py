@@ -99,17 +99,17 @@ class _Search:
 
     def propose(self, count: int) -> list[Proposal]:
         """The rest of the current task's plan, or a new plan of it; the next task when this one is done."""
-        while self._current < 0 or not self._left(self._tasks[self._current]):
+        while self._current < 0 or not self._trials_left(self._tasks[self._current]):
             if self._current + 1 == len(self._tasks):
                 return []
             self._begin(self._current + 1, count)
         now = self._tasks[self._current]
-        most = min(count, self._policy.plan_size, self._left(now))
-        chosen = self._planned(now, most)
+        most = min(count, self._policy.plan_size, self._trials_left(now))
+        chosen = self._next_planned(now, most)
         now.taken.update(chosen)
         return [Proposal(self._current, index) for index in chosen]
 
-    def told(self, trials: Sequence[Trial]) -> None:
+    def learn(self, trials: Sequence[Trial]) -> None:
         """Remember; after every ``plan_size`` trials of a task its model is fitted and a plan made."""
         for trial in trials:
             now = self._tasks[trial.proposal.task]
@@ -119,7 +119,7 @@ class _Search:
         if len(now.throughput) >= self._policy.plan_size * (now.fits + 1) and max(now.throughput) > NOTHING:
             self._replan(now)
 
-    def _left(self, now: _Progress) -> int:
+    def _trials_left(self, now: _Progress) -> int:
         return min(now.quota - len(now.throughput), now.task.space.size - len(now.taken))
 
     def _begin(self, place: int, budget: int) -> None:
@@ -131,7 +131,7 @@ class _Search:
         if self._base is not None:
             self._anneal(now)
 
-    def _planned(self, now: _Progress, most: int) -> list[int]:
+    def _next_planned(self, now: _Progress, most: int) -> list[int]:
         """From the plan in its order; its last 5 %, and all where there is no plan, at random."""
         random = min(int(RANDOM_SHARE * most), most) if now.plan else most
         now.plan = [point for point in now.plan if point not in now.taken]
@@ -147,7 +147,7 @@ class _Search:
     def _anneal(self, now: _Progress) -> None:
         """The plan: what the model likes best of what was never tried."""
         policy = self._policy
-        model = self._fitted(now)
+        model = self._fit(now)
         wanted = int(policy.plan_size * policy.diversity)
         annealing = Annealing(policy.walkers, policy.steps)
         found, now.walkers = anneal(
@@ -158,7 +158,7 @@ class _Search:
             found = [found[row] for row in diverse(model(digits), digits, policy.plan_size)]
         now.plan = found
 
-    def _fitted(self, now: _Progress) -> _Model:
+    def _fit(self, now: _Progress) -> _Model:
         say = discount(len(now.throughput)) if self._base is not None else 0.0
         base = self._base if say else None
         if not now.throughput:

@@ -19,7 +19,7 @@ from experiments.compilation.interface import (
     RewritePolicy,
     Rewritten,
     Workbench,
-    mapped,
+    map_refs,
 )
 
 #: Ops whose first two arguments may be swapped without changing a bit of the result.
@@ -43,10 +43,10 @@ def value_numbers(graph: Graph) -> list[list[str]]:
 
 def _arguments(node: Node, survivor: dict[str, str]) -> tuple[str, str]:
     """The arguments, spelled, with every node replaced by the first of its class."""
-    values = mapped(node.arguments, lambda ref: Ref(survivor.get(ref.node, ref.node), ref.output))
+    values = map_refs(node.arguments, lambda ref: Ref(survivor.get(ref.node, ref.node), ref.output))
     if node.target in COMMUTATIVE and len(values) == 2 and all(isinstance(v, Ref) for v in values):
         values = tuple(sorted(values, key=repr))
-    named = mapped(node.keywords, lambda ref: Ref(survivor.get(ref.node, ref.node), ref.output))
+    named = map_refs(node.keywords, lambda ref: Ref(survivor.get(ref.node, ref.node), ref.output))
     return repr(values), repr(named)
 
 

@@ -48,7 +48,7 @@ class Triton(RecipePolicy):
     def recipe(self, graph: Graph) -> Recipe:
         if self.training:
             raise BadInput("the kernels have no backward pass", "knobs.training", "false")
-        asked = self._asked()
+        asked = self._asked_kernels()
         refused: dict[str, str] = {}
         kernels: dict[str, str] = {}
         for node in graph.ops:
@@ -62,7 +62,7 @@ class Triton(RecipePolicy):
                 kernels[node.name] = kernel
         return Recipe("triton", {"kernels": _fused(kernels, graph), "refused": refused})
 
-    def _asked(self) -> set[str]:
+    def _asked_kernels(self) -> set[str]:
         groups = (
             (self.products, {"linear", "matmul"}),
             (self.activations, {"softmax", "bias_gelu"}),

@@ -13,7 +13,7 @@ from experiments.hardware import resolve
 from experiments.sources import model_of, step_of
 
 
-def replayed(spec: RunSpec, policy: LaunchPolicy, progress: Progress) -> Result:
+def replay_launches(spec: RunSpec, policy: LaunchPolicy, progress: Progress) -> Result:
     """Every op that moves data is a kernel: its roofline time, and never shorter than the shortest."""
     options = replace(spec.workload.options, training=policy.training)
     workload = replace(spec.workload, options=options)

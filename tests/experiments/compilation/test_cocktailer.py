@@ -28,7 +28,7 @@ from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import CompilationFailed, Task
 from experiments.compilation.live.control import search
 from experiments.compilation.live.control.loops import FullLoop, HostLoop, UnrolledLoop, WhileLoop
-from experiments.compilation.live.control.program import in_form, observed, program_of
+from experiments.compilation.live.control.program import in_form, observe, program_of
 from experiments.compilation.live.control.recursions import StackRecursion, StackTooSmall, UnrolledRecursion
 from experiments.compilation.live.export import export, records
 from experiments.compilation.policies.cocktailer import Cocktailer
@@ -104,7 +104,7 @@ def test_a_side_that_returns_its_operand_is_refused_by_torch_and_copied_here() -
 
     with pytest.raises(torch._dynamo.exc.TorchDynamoException):
         torch.compile(raw, backend="aot_eager")(torch.ones(4))
-    found = observed(module, [(torch.ones(4),)])
+    found = observe(module, [(torch.ones(4),)])
     assert returns_input(program_of(found).constructs[0].bodies[1])  # type: ignore[arg-type]
     form = in_form(module, found, Variant((Level("branch", "cond"),)), 128)
     call = torch.compile(form, backend="aot_eager")
@@ -114,7 +114,7 @@ def test_a_side_that_returns_its_operand_is_refused_by_torch_and_copied_here() -
 
 def test_both_sides_run_only_where_neither_has_effects() -> None:
     dice = Gated(otherwise=torch.rand_like)
-    program = program_of(observed(dice, [(torch.ones(4),)]))
+    program = program_of(observe(dice, [(torch.ones(4),)]))
     assert has_effects(program.constructs[0].bodies[1])
     choices = Cocktailer().variants(program)
     assert "branch both" not in map(str, choices.variants)
@@ -144,7 +144,7 @@ def test_small_ops_move_ahead_and_large_ones_stay() -> None:
 
 
 def observed_and_read(module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
-    found = observed(module, [inputs])
+    found = observe(module, [inputs])
     program_of(found)
     return found
 

@@ -25,7 +25,7 @@ from experiments.compilation.interface import (
     TensorType,
     contiguous,
 )
-from experiments.compilation.interface.graph import mapped, reached
+from experiments.compilation.interface.graph import map_refs, reachable_from
 from experiments.compilation.interface.launches import obstacles, times
 from tests.experiments.compilation.graphs import ByHand, graph, kind, node
 
@@ -61,7 +61,7 @@ def test_references_are_found_in_whatever_holds_them() -> None:
     op = Node("n", OP, "aten.cat.default", ((Ref("a"), (Ref("b"), 2)), Ref("a")), (("out", Ref("c", 1)),))
     assert op.refs == (Ref("a"), Ref("b"), Ref("a"), Ref("c", 1))
     assert op.inputs == ("a", "b", "c")
-    assert mapped(op.arguments, lambda ref: ref.node) == (("a", ("b", 2)), "a")
+    assert map_refs(op.arguments, lambda ref: ref.node) == (("a", ("b", 2)), "a")
     assert op.keyword("out") == Ref("c", 1) and op.keyword("dim", 7) == 7
 
 
@@ -69,7 +69,7 @@ def test_readers_and_users_of_a_diamond() -> None:
     of = diamond()
     assert [user.name for user in of.users["a"]] == ["b", "c"]
     assert [user.name for user in of.readers[Ref("d")]] == ["output"]
-    assert reached(of, ["b"]) == {"b", "a", "x"}
+    assert reachable_from(of, ["b"]) == {"b", "a", "x"}
     assert of.inputs == (of.nodes[0],) and of.output.name == "output"
 
 

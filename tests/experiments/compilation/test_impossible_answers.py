@@ -69,12 +69,12 @@ class TestTiles:
 
     @pytest.mark.torch
     def test_before_a_gpu_is_asked_to_launch_them(self) -> None:
-        from experiments.compilation.live.tiles import tiled
+        from experiments.compilation.live.tiles import tile_recipe
         from experiments.hardware import resolve
         from tests.experiments.compilation.tiles.test_tile_runs import block
 
         with pytest.raises(ImpossiblePlan, match="linear is in 2 kernels"):
-            tiled(self.LeavesOneOut(), block(), Architecture(resolve("v100").device))
+            tile_recipe(self.LeavesOneOut(), block(), Architecture(resolve("v100").device))
 
 
 @pytest.mark.torch
@@ -107,7 +107,7 @@ class TestTuning:
         def propose(self, count: int) -> list[Proposal]:
             return [self.proposal]
 
-        def told(self, trials: Sequence[Trial]) -> None:
+        def learn(self, trials: Sequence[Trial]) -> None:
             """Nothing is learned."""
 
     @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def untrained(done: Rewritten) -> Rewritten:
 
 def test_gradients_reach_the_float32_parameters() -> None:
     task, done, ours = carried_out(MixedPrecision(training=True), torch.randn(8, 16))
-    checked, _ = approximation.judged(task, ours, untrained(done), 0)
+    checked, _ = approximation.verify_rewrite(task, ours, untrained(done), 0)
     assert checked.ok, checked.counterexample
     assert ours.parameters is not None
     assert {value.grad.dtype for value in ours.parameters.values() if value.grad is not None} == {
@@ -98,7 +98,7 @@ def test_a_slip_smaller_than_the_rounding_is_seen_without_the_casts() -> None:
     norm = Ref(next(node.name for node in done.graph.ops if "layer_norm" in node.target))
     draft.replace(norm, draft.op("aten.mul.Scalar", norm, 1.001))
     slipped = replace(untrained(done), graph=draft.finish())
-    checked, _ = approximation.judged(task, built(task, slipped), slipped, 0)
+    checked, _ = approximation.verify_rewrite(task, built(task, slipped), slipped, 0)
     assert "allowed difference" in checked.counterexample
 
 

@@ -131,7 +131,7 @@ def test_a_wrong_zero_point_is_rejected_however_few_the_bits() -> None:
     task, done, ours = carried_out(nn.Linear(16, 8), policy, torch.randn(4, 16))
     told = {path: {**scheme, "symmetric": True} for path, scheme in done.approximation.weights.items()}
     wrong = replace(done, approximation=Approximation(told))
-    checked, _ = approximation.judged(task, ours, wrong, 0)
+    checked, _ = approximation.verify_rewrite(task, ours, wrong, 0)
     assert "instead of" in checked.counterexample
 
 
@@ -171,7 +171,7 @@ def with_torchao(module: nn.Module, x: Tensor, **knobs: Any) -> tuple[Task, Reci
     task = Task(module.eval().requires_grad_(False), (x,), "cpu")
     recipe = Quantize(engine="torchao", **knobs).instead(task.graph)
     assert recipe is not None
-    return task, recipe, backends.compiled(recipe.backend, recipe.options, task)
+    return task, recipe, backends.compile_task(recipe.backend, recipe.options, task)
 
 
 def test_torchao_is_held_to_the_weights_that_it_kept() -> None:
@@ -189,7 +189,7 @@ def test_torchao_is_held_to_the_weights_that_it_kept() -> None:
     assert not verify(task, made, 0).ok
     tenth_too_large = replace(made.kept[0], values=made.kept[0].values * 1.1)
     assert "0.weight is kept at" in tenth_too_large.complaint
-    checked, _ = approximation.followed(task, replace(made, kept=(tenth_too_large,)), recipe, 0)
+    checked, _ = approximation.verify_recipe(task, replace(made, kept=(tenth_too_large,)), recipe, 0)
     assert not checked.ok
 
 

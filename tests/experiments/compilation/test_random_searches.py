@@ -21,10 +21,10 @@ from experiments.compilation.live.costs import Bench, Roofline  # noqa: E402
 from experiments.compilation.live.lower import lower  # noqa: E402
 from experiments.compilation.live.types import Inference  # noqa: E402
 from experiments.compilation.live.verify import verify  # noqa: E402
-from experiments.compilation.planning.substitutions.optimise import optimised, rulebook  # noqa: E402
+from experiments.compilation.planning.substitutions.optimise import optimise_graph, rulebook  # noqa: E402
 from experiments.compilation.planning.substitutions.search import Limits  # noqa: E402
 from experiments.compilation.planning.substitutions.standard import standard_verdicts  # noqa: E402
-from experiments.compilation.policies.egglog.optimise import saturated  # noqa: E402
+from experiments.compilation.policies.egglog.optimise import saturate_graph  # noqa: E402
 from experiments.compilation.policies.egglog.saturate import Bounds  # noqa: E402
 from experiments.core import registry  # noqa: E402
 from experiments.hardware import resolve  # noqa: E402
@@ -65,7 +65,7 @@ class Drawn(nn.Module):
         values = [x]
         for what, first, second, layer in self.steps:
             one, other = values[first % len(values)], values[second % len(values)]
-            values.append(self._made(what, one, other, layer))
+            values.append(self._lower_node(what, one, other, layer))
         return torch.cat([values[number % len(values)] for number in (*self.reads, -1)], 1)
 
     def _made(self, what: str, one: Tensor, other: Tensor, layer: int) -> Tensor:
@@ -121,7 +121,7 @@ def test_saturation_is_never_dearer_than_the_search_by_the_same_rules(
     steps: list[Step], images: bool, reads: list[int]
 ) -> None:
     graph, rules = drawn(steps, images, reads).graph, rulebook(standard_verdicts())
-    held = saturated(graph, bench(), rules, Bounds())
+    held = saturate_graph(graph, bench(), rules, Bounds())
     assume(held.search["proved_cheapest"] and held.search["saturated"])
-    searched = optimised(graph, bench(), rules, Limits(budget=30, alpha=1.05))
+    searched = optimise_graph(graph, bench(), rules, Limits(budget=30, alpha=1.05))
     assert held.search["cost_after"] <= searched.search["cost_after"] * (1 + 1e-9)

@@ -9,10 +9,10 @@ pytest.importorskip("triton", reason="Triton is not installed; CUDA builds of to
 
 from experiments.compilation.interface.architecture import Architecture  # noqa: E402
 from experiments.compilation.interface.tile_graph import independent  # noqa: E402
-from experiments.compilation.live.backends import compiled  # noqa: E402
+from experiments.compilation.live.backends import compile_task  # noqa: E402
 from experiments.compilation.live.backends.base import Task  # noqa: E402
 from experiments.compilation.live.launch_blocks import launch_blocks  # noqa: E402
-from experiments.compilation.live.tiles import recipe_of, sheet_of, tiled  # noqa: E402
+from experiments.compilation.live.tiles import recipe_of, sheet_of, tile_recipe  # noqa: E402
 from experiments.compilation.live.verify import verify  # noqa: E402
 from experiments.compilation.planning.tiles import operators  # noqa: E402
 from experiments.compilation.policies.roller import Roller  # noqa: E402
@@ -54,11 +54,11 @@ def test_blocks_are_powers_of_two_of_at_least_sixteen() -> None:
 
 def test_products_of_a_graph_are_right_by_the_blocks_of_their_tiles() -> None:
     whole = task()
-    recipe = tiled(Roller(), whole.graph, V100)
+    recipe = tile_recipe(Roller(), whole.graph, V100)
     assert sorted(recipe.options["kernels"].values()) == ["tiled_linear", "tiled_linear", "tiled_matmul"]
     assert set(recipe.options["blocks"]) == set(recipe.options["kernels"])
     assert all(seconds > 0 for seconds in recipe.options["predicted_seconds"].values())
-    made = compiled(recipe.backend, recipe.options, whole)
+    made = compile_task(recipe.backend, recipe.options, whole)
     assert made.untimed
     assert verify(whole, made, 0).ok
 

@@ -4,7 +4,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from experiments.compilation.live.timing import Comparison, Sample, compare, in_turns, repeated, timed
+from experiments.compilation.live.timing import (
+    Comparison,
+    Sample,
+    compare,
+    in_turns,
+    mean_seconds,
+    time_repeats,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -49,7 +56,7 @@ def test_calls_are_repeated_until_they_last_long_enough_on_the_given_clock() -> 
     """One call takes 2 s, so 5 s need two; those take 3 s and 9 s by the clock: 1.5 and 4.5 s a call."""
     calls: list[int] = []
     clock = iter((0.0, 2.0, 10.0, 13.0, 20.0, 29.0))
-    found = repeated(lambda: calls.append(1), "cpu", 2, 5.0, lambda: next(clock))
+    found = time_repeats(lambda: calls.append(1), "cpu", 2, 5.0, lambda: next(clock))
     assert found == [1.5, 4.5]
     assert len(calls) == 1 + 2 + 2
-    assert timed(lambda: None, "cpu", 4, iter((0.0, 8.0)).__next__) == 2.0
+    assert mean_seconds(lambda: None, "cpu", 4, iter((0.0, 8.0)).__next__) == 2.0

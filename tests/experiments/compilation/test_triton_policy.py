@@ -38,7 +38,7 @@ def test_a_block_runs_on_five_kernels_and_is_right() -> None:
     assert sorted(recipe.options["kernels"].values()) == [
         "add", "layer_norm", "linear", "linear_gelu", "softmax",
     ]  # fmt: skip
-    made = backends.compiled(recipe.backend, recipe.options, task)
+    made = backends.compile_task(recipe.backend, recipe.options, task)
     assert verify(task, made, 0).ok
     assert (made.metrics["rewrites"], made.untimed != "") == (5, True)
 

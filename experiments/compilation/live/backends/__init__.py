@@ -13,7 +13,7 @@ from experiments.compilation.live.backends.base import (
     CompilationFailed,
     Compiled,
     Task,
-    unsupported,
+    unsupported_backend,
 )
 from experiments.core.errors import BadInput
 
@@ -31,7 +31,7 @@ BACKENDS: Mapping[str, str] = {
 }
 
 
-def compiled(backend: str, options: Mapping[str, Any], task: Task) -> Compiled:
+def compile_task(backend: str, options: Mapping[str, Any], task: Task) -> Compiled:
     """``task`` carried out by ``backend``. ``CompilationFailed`` where it cannot compile the model, ``Infeasible``
     where this host cannot offer it.
     """
@@ -42,4 +42,4 @@ def compiled(backend: str, options: Mapping[str, Any], task: Task) -> Compiled:
     return made
 
 
-__all__ = ["BACKENDS", "CompilationFailed", "Compiled", "Task", "compiled", "unsupported"]
+__all__ = ["BACKENDS", "CompilationFailed", "Compiled", "Task", "compile_task", "unsupported_backend"]

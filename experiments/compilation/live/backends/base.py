@@ -28,7 +28,7 @@ class CompilationFailed(LabError):
     """The backend could not compile the model; its first line says why."""
 
 
-def unsupported(why: str, backend: str) -> Infeasible:
+def unsupported_backend(why: str, backend: str) -> Infeasible:
     """A backend that this host cannot offer: a fact about the host, not a failure of the run."""
     return Infeasible(f"unsupported here: {why}", backend)
 
@@ -100,7 +100,7 @@ class Clock:
 
 
 @contextmanager
-def clocked() -> Iterator[Clock]:
+def clock_compilation() -> Iterator[Clock]:
     clock = Clock()
     wall, cpu = time.perf_counter(), _processor()
     try:

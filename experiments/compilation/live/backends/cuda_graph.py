@@ -20,8 +20,8 @@ from experiments.compilation.live.backends.base import (
     Compiled,
     Inputs,
     Task,
-    clocked,
-    unsupported,
+    clock_compilation,
+    unsupported_backend,
 )
 from experiments.compilation.live.verify import unfriendly
 from experiments.core.errors import BadInput, Infeasible
@@ -33,7 +33,7 @@ Key = tuple[tuple[Any, ...], ...]
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     """``options``: graphs, warm_up, clone. ``Infeasible`` names the first op that cannot be captured."""
     if not torch.cuda.is_available():
-        raise unsupported("CUDA graphs need a GPU", "cuda_graph")
+        raise unsupported_backend("CUDA graphs need a GPU", "cuda_graph")
     if task.training:
         raise BadInput("forward passes are captured", "knobs.training", "false")
     found = obstacles(task.graph, task.device)
@@ -41,7 +41,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         raise Infeasible(f"cannot be captured: {found[0]}", "cuda_graph")
     call = Replayed(task.module, options["graphs"], options["warm_up"], options["clone"])
     with torch.no_grad():
-        with clocked() as clock:
+        with clock_compilation() as clock:
             call(*task.inputs)
             torch.cuda.synchronize()
         for _, inputs in unfriendly(task.inputs, task.seed):

@@ -74,11 +74,11 @@ def reset() -> None:
     metrics.reset()
 
 
-def counted() -> Counts:
+def read_counts() -> Counts:
     """What happened since ``reset``."""
     stats, frames = utils.counters["stats"], utils.get_compilation_metrics()
     again = tuple(
-        Recompile(str(frame.co_name), placed(str(frame.co_filename), frame.co_firstlineno or 0), guard)
+        Recompile(str(frame.co_name), source_line(str(frame.co_filename), frame.co_firstlineno or 0), guard)
         for frame in frames
         if (guard := _guard(frame.recompile_reason))
     )
@@ -121,10 +121,10 @@ def _break(reason: Any) -> Break:
         return Break("", "", text[:500])
     frame = reason.user_stack[-1]
     line = frame.line or linecache.getline(frame.filename, frame.lineno)
-    return Break(placed(frame.filename, frame.lineno), line.strip(), text[:500])
+    return Break(source_line(frame.filename, frame.lineno), line.strip(), text[:500])
 
 
-def told(error: TorchDynamoException) -> str:
+def explanation(error: TorchDynamoException) -> str:
     """The first line of what Dynamo or a compiler complains about, and the line of the model that it was at."""
     complaint = " ".join((str(error).strip() or type(error).__name__).splitlines()[0].split())
     stack = getattr(error, "real_stack", None)
@@ -132,10 +132,10 @@ def told(error: TorchDynamoException) -> str:
         return complaint
     frame = stack[-1]
     line = frame.line or linecache.getline(frame.filename, frame.lineno)
-    return f"{placed(frame.filename, frame.lineno)} `{line.strip()}`: {complaint}"
+    return f"{source_line(frame.filename, frame.lineno)} `{line.strip()}`: {complaint}"
 
 
-def placed(file: str, line: int) -> str:
+def source_line(file: str, line: int) -> str:
     """``experiments/models/gpt.py:42``: below the source tree, or only the file's name elsewhere."""
     path = Path(file)
     inside = path.is_relative_to(ROOT)

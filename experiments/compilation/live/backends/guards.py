@@ -14,7 +14,7 @@ from torch._inductor import cpu_vec_isa
 from torch._inductor.utils import fresh_cache
 
 from experiments.compilation.live.backends import dynamo
-from experiments.compilation.live.backends.base import Clock, Compiled, Task, clocked
+from experiments.compilation.live.backends.base import Clock, Compiled, Task, clock_compilation
 from experiments.compilation.live.backends.piecewise import pieces
 from experiments.compilation.live.backends.sizes import Sampler, latencies, others, sampler
 from experiments.core.errors import BadInput
@@ -44,7 +44,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     task.progress(0.5, "compiling as sizes come")
     with fresh_cache():
         call, grown, clock, extra = run_sizes(task, batch, axes, sizes, variant, "inductor", limit)
-    counts = dynamo.counted()
+    counts = dynamo.read_counts()
     counted[variant] = counts.graphs
     series = {"graphs": Series("graphs", sizes, grown, "entries")}
     if options.get("timed", True):
@@ -76,16 +76,16 @@ def run_sizes(
     """The compiled model, the graphs after each size, the time it took, and what the variant tells of itself."""
     cpu_vec_isa.pick_vec_isa()
     dynamo.reset()
-    call, extra = _compiled(task.module, batch, axes, variant, backend)
+    call, extra = _compile_variant(task.module, batch, axes, variant, backend)
     grown = []
-    with dynamo.limits(limit), torch.no_grad(), clocked() as clock:
+    with dynamo.limits(limit), torch.no_grad(), clock_compilation() as clock:
         for size in sizes:
             call(*batch(size))
-            grown.append(dynamo.counted().graphs)
+            grown.append(dynamo.read_counts().graphs)
     return call, grown, clock, extra
 
 
-def _compiled(
+def _compile_variant(
     module: nn.Module, batch: Sampler, axes: dict[int, tuple[int, ...]], variant: str, backend: str
 ) -> tuple[Call, dict[str, Any]]:
     if variant == PIECEWISE:

@@ -54,7 +54,7 @@ class Buffers:
 
 @dataclass
 class KernelTable:
-    """What was seen while ``watched`` was open; ``buffers`` of each graph."""
+    """What was seen while ``watch_kernels`` was open; ``buffers`` of each graph."""
 
     kernels: list[Kernel] = field(default_factory=list)
     emitted: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class _Watch(_Pass):  # type: ignore[misc]
 
 
 @contextmanager
-def watched() -> Iterator[KernelTable]:
+def watch_kernels() -> Iterator[KernelTable]:
     """Collect the kernels of everything that Inductor compiles inside (not of what it finds in its cache)."""
     table, before = KernelTable(), GraphLowering.save_output_code
 

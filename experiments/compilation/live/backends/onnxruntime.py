@@ -21,7 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clocked, unsupported
+from experiments.compilation.live.backends.base import (
+    CompilationFailed,
+    Compiled,
+    Task,
+    clock_compilation,
+    unsupported_backend,
+)
 from experiments.compilation.live.export import DATA_DECIDE, NoOneGraph
 from experiments.core.errors import BadInput, LabError
 
@@ -43,17 +49,17 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     _check(task)
     level = str(options.get("level", "all"))
     with tempfile.TemporaryDirectory() as folder:
-        with clocked() as clock:
-            own = _uploaded(task)
-            file = own or exported(task, Path(folder) / "model.onnx")
+        with clock_compilation() as clock:
+            own = _uploaded_graph(task)
+            file = own or export_model(task, Path(folder) / "model.onnx")
             session = _session(runtime, file, level)
             call = _caller(session, task)
-            _tried(call, task)
-        levels = {name: _optimized(runtime, file, name, Path(folder)) for name in LEVELS}
+            _try_call(call, task)
+        levels = {name: _count_optimized(runtime, file, name, Path(folder)) for name in LEVELS}
         report = {
             "level": level,
             "graph": "the uploaded file" if own else "exported by torch",
-            "exported": counted(file),
+            "exported": count_nodes(file),
             "levels": levels,
         }
     return Compiled(call, clock.wall, clock.cpu, {"onnx_nodes": levels[level]["nodes"]}, report)
@@ -63,30 +69,30 @@ def _library() -> Any:
     try:
         return importlib.import_module("onnxruntime")
     except ImportError:
-        raise unsupported("the package onnxruntime is not installed", "onnxruntime") from None
+        raise unsupported_backend("the package onnxruntime is not installed", "onnxruntime") from None
 
 
 def _check(task: Task) -> None:
     if task.training:
         raise BadInput("onnxruntime runs forward passes", "knobs.training", "false")
     if task.device != "cpu":
-        raise unsupported(
+        raise unsupported_backend(
             f"this onnxruntime runs on processors, the model is on {task.device}", "onnxruntime"
         )
     for value in (*task.inputs, *task.module.parameters()):
         if value.dtype == torch.bfloat16:
-            raise unsupported("onnxruntime computes nothing in bfloat16 on processors", "onnxruntime")
+            raise unsupported_backend("onnxruntime computes nothing in bfloat16 on processors", "onnxruntime")
 
 
-def _uploaded(task: Task) -> Path | None:
+def _uploaded_graph(task: Task) -> Path | None:
     program = task.source.program if task.source else None
     return task.file if program is not None and program.format == "onnx" else None
 
 
-def exported(task: Task, file: Path) -> Path:
+def export_model(task: Task, file: Path) -> Path:
     """The module as torch's exporter writes it, weights beside the graph. ``NoOneGraph`` where data decide what it does."""
     if importlib.util.find_spec("onnxscript") is None:
-        raise unsupported("torch's exporter needs the package onnxscript", "onnxruntime")
+        raise unsupported_backend("torch's exporter needs the package onnxscript", "onnxruntime")
     try:
         with _quiet():
             program = torch.onnx.export(task.module, task.inputs, dynamo=True, verbose=False)
@@ -150,7 +156,7 @@ def _first_line(error: Exception) -> str:
 def _caller(session: Any, task: Task) -> Callable[..., list[Tensor]]:
     """Tensors in, tensors out; numbers of an uploaded graph have the types that it asks for."""
     wanted = {entry.name: entry.type for entry in session.get_inputs()}
-    program = task.source.program if task.source and _uploaded(task) else None
+    program = task.source.program if task.source and _uploaded_graph(task) else None
     names = [entry.name for entry in program.inputs] if program else list(wanted)
     outputs = [program.output] if program else None
 
@@ -176,14 +182,14 @@ def _as(value: Tensor, kind: str) -> Tensor:
     return value.to(found)
 
 
-def _tried(call: Callable[..., Any], task: Task) -> None:
+def _try_call(call: Callable[..., Any], task: Task) -> None:
     try:
         call(*task.inputs)
     except _errors() as error:
         raise CompilationFailed(f"onnxruntime: {_first_line(error)}") from error
 
 
-def _optimized(runtime: Any, file: Path, level: str, folder: Path) -> dict[str, Any]:
+def _count_optimized(runtime: Any, file: Path, level: str, folder: Path) -> dict[str, Any]:
     """Nodes of the graph as this level leaves it."""
     out = folder / f"{level}.onnx"
 
@@ -194,10 +200,10 @@ def _optimized(runtime: Any, file: Path, level: str, folder: Path) -> dict[str, 
         chosen.add_session_config_entry(prefix + "min_size_in_bytes", INLINE_BYTES)
 
     _session(runtime, file, level, write)
-    return counted(out)
+    return count_nodes(out)
 
 
-def counted(file: Path) -> dict[str, Any]:
+def count_nodes(file: Path) -> dict[str, Any]:
     """Nodes of a graph file, those of its branches and loops among them, and how many of each op."""
     try:
         onnx = importlib.import_module("onnx")

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from experiments.compilation.interface.buckets import powers_of_two, waste
 from experiments.compilation.live.backends import dynamo
-from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clocked
+from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clock_compilation
 from experiments.compilation.live.backends.padding import Bucketed, Masker
 from experiments.compilation.live.backends.sizes import (
     AUTOMATIC,
@@ -47,13 +47,13 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     buckets = tuple(options.get("buckets") or powers_of_two(sizes))
     batch = sampler(task, str(options["axis"]))
     task.progress(0.35, "following the padding through the graph")
-    plan = followed(task, batch)
+    plan = plan_padding(task, batch)
     proof = proven(task, batch, plan, sizes, buckets)
     variants = _others(task, batch, sizes) if options.get("compare", True) else {}
     task.progress(0.5, f"compiling {len(buckets)} buckets")
-    call, grown, clock = _compiled(task, batch, plan, sizes, buckets)
+    call, grown, clock = _compile_sizes(task, batch, plan, sizes, buckets)
     spent = waste(sizes, buckets)
-    counts = dynamo.counted()
+    counts = dynamo.read_counts()
     variants["buckets"] = counts.graphs
     series = {"graphs": Series("graphs", sizes, grown, "entries")}
     if options.get("timed", True):
@@ -75,7 +75,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     return Compiled(call, clock.wall, clock.cpu, figures, report, series, others=others(batch, sizes))
 
 
-def followed(task: Task, batch: Sampler) -> Padding:
+def plan_padding(task: Task, batch: Sampler) -> Padding:
     """What the padding needs, from graphs at two sizes."""
     small, large = (records(export(task.module, batch(size))) for size in (SMALL, LARGE))
     return padding(small, large, (SMALL, LARGE), RULES)
@@ -123,7 +123,7 @@ def _others(task: Task, batch: Sampler, sizes: Sequence[int]) -> dict[str, int]:
     }
 
 
-def _compiled(
+def _compile_sizes(
     task: Task, batch: Sampler, plan: Padding, sizes: Sequence[int], buckets: Sequence[int]
 ) -> tuple[Bucketed, list[int], Any]:
     """Every size called once, in the order given: a bucket is compiled when its first size comes."""
@@ -132,8 +132,8 @@ def _compiled(
     cpu_vec_isa.pick_vec_isa()
     dynamo.reset()
     grown = []
-    with torch.no_grad(), fresh_cache(), clocked() as clock:
+    with torch.no_grad(), fresh_cache(), clock_compilation() as clock:
         for size in sizes:
             call(*batch(size))
-            grown.append(dynamo.counted().graphs)
+            grown.append(dynamo.read_counts().graphs)
     return call, grown, clock

@@ -92,8 +92,8 @@ def graphs_by_size(
     with dynamo.limits(len(sizes) + 1), torch.no_grad():
         for size in sizes:
             call(*batch(size))
-            found.append(dynamo.counted().graphs)
-    counts = dynamo.counted()
+            found.append(dynamo.read_counts().graphs)
+    counts = dynamo.read_counts()
     dynamo.reset()
     return found, counts
 
@@ -112,7 +112,7 @@ def latencies(
         times: dict[str, list[float]] = {name: [] for name in calls}
         for round_number in range(CALLS + 1):
             for name, call in calls.items():
-                seconds = _timed(call, inputs, device)
+                seconds = _call_seconds(call, inputs, device)
                 times[name] += [seconds] if round_number else []
         done.append(size)
         for name, values in times.items():
@@ -121,7 +121,7 @@ def latencies(
 
 
 @torch.no_grad()
-def _timed(call: Callable[..., Any], inputs: Inputs, device: str) -> float:
+def _call_seconds(call: Callable[..., Any], inputs: Inputs, device: str) -> float:
     _wait(device)
     start = time.perf_counter()
     call(*inputs)

@@ -20,8 +20,14 @@ from torch._inductor import config, cpu_vec_isa, list_mode_options, metrics
 from torch._inductor.utils import fresh_cache
 
 from experiments.compilation.live.backends import dynamo
-from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Inputs, Task, clocked
-from experiments.compilation.live.backends.kernels import FALLBACK, LIBRARY, KernelTable, watched
+from experiments.compilation.live.backends.base import (
+    CompilationFailed,
+    Compiled,
+    Inputs,
+    Task,
+    clock_compilation,
+)
+from experiments.compilation.live.backends.kernels import FALLBACK, LIBRARY, KernelTable, watch_kernels
 from experiments.compilation.live.backends.sizes import other_batches
 from experiments.compilation.live.verify import unfriendly
 from experiments.core.errors import BadInput, Infeasible
@@ -39,20 +45,20 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     cases = [*unfriendly(task.inputs, task.seed), *others.items()]
     with ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(task.training))
-        graphs, breaks = _explained(task, options)
+        graphs, breaks = _explain_breaks(task, options)
         cpu_vec_isa.pick_vec_isa()
         stack.enter_context(fresh_cache())
         stack.enter_context(config.patch(freezing=freezing))
-        table = stack.enter_context(watched())
-        with clocked() as cold:
+        table = stack.enter_context(watch_kernels())
+        with clock_compilation() as cold:
             call = _first_call(task, options)
         kernels = int(metrics.generated_kernel_count)
         for _, inputs in cases:
             _run(task, call, inputs)
-        counts = dynamo.counted()
+        counts = dynamo.read_counts()
         seen = KernelTable(list(table.kernels), list(table.emitted), list(table.buffers))
         dynamo.reset()
-        with clocked() as warm:
+        with clock_compilation() as warm:
             call = _first_call(task, options)
         hits = int(counters["inductor"]["fxgraph_cache_hit"])
     figures = {
@@ -82,7 +88,7 @@ def mode_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"mode_options": switched, "without_effect": idle}
 
 
-def _explained(task: Task, options: Mapping[str, Any]) -> tuple[int, tuple[dynamo.Break, ...]]:
+def _explain_breaks(task: Task, options: Mapping[str, Any]) -> tuple[int, tuple[dynamo.Break, ...]]:
     """Where ``fullgraph`` allows no break, the compiler itself says so: ``Infeasible``."""
     if options.get("fullgraph"):
         return 1, ()
@@ -102,8 +108,8 @@ def _first_call(task: Task, options: Mapping[str, Any]) -> Callable[..., Any]:
         _run(task, call, task.inputs)
     except TorchDynamoException as error:
         if options.get("fullgraph") and isinstance(error, Unsupported | UserError):
-            raise Infeasible(f"no whole graph: {dynamo.told(error)}", "inductor") from error
-        raise CompilationFailed(f"inductor: {dynamo.told(error)}") from error
+            raise Infeasible(f"no whole graph: {dynamo.explanation(error)}", "inductor") from error
+        raise CompilationFailed(f"inductor: {dynamo.explanation(error)}") from error
     return call
 
 

@@ -21,8 +21,8 @@ from experiments.compilation.live.backends.base import (
     CompilationFailed,
     Compiled,
     Task,
-    clocked,
-    unsupported,
+    clock_compilation,
+    unsupported_backend,
 )
 from experiments.compilation.live.kept_weights import KeptWeight, float8_sqnr, scheme_sqnr
 from experiments.compilation.planning.numerics.quantization import Scheme
@@ -69,20 +69,20 @@ def configuration(method: str, group: int, device: str) -> Library:
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     if importlib.util.find_spec("torchao") is None:
-        raise unsupported("torchao is not installed (`pip install torchao`)", "torchao")
+        raise unsupported_backend("torchao is not installed (`pip install torchao`)", "torchao")
     scheme = Scheme(**options["scheme"])
     chosen = configuration(options["method"], scheme.group, task.device)
     _refuse(chosen, task)
     module = copy.deepcopy(task.module)
-    with clocked() as clock, torch.no_grad():
+    with clock_compilation() as clock, torch.no_grad():
         _quantize(module, chosen, task)
-    kept = _kept(module, task.module, scheme if options["number"] == "integer" else None)
+    kept = _kept_weights(module, task.module, scheme if options["number"] == "integer" else None)
     metrics = {
         "model_bytes": module_bytes(module),
         "model_bytes_before": module_bytes(task.module),
         "rewrites": float(len(kept)),
     }
-    report = {"config": chosen.name, "refused": _left(module, kept)}
+    report = {"config": chosen.name, "refused": _unquantized(module, kept)}
     return Compiled(module, clock.wall, clock.cpu, metrics, report, kept=tuple(kept))
 
 
@@ -91,12 +91,14 @@ def _refuse(chosen: Library, task: Task) -> None:
     if chosen.capability is not None:
         needs = "{}.{}".format(*chosen.capability)
         if task.device != "cuda":
-            raise unsupported(f"{chosen.name} needs an NVIDIA GPU of capability {needs}", "torchao")
+            raise unsupported_backend(f"{chosen.name} needs an NVIDIA GPU of capability {needs}", "torchao")
         if torch.cuda.get_device_capability() < chosen.capability:
-            raise unsupported(f"{chosen.name} needs capability {needs}", "torchao")
+            raise unsupported_backend(f"{chosen.name} needs capability {needs}", "torchao")
     types = {layer.weight.dtype for layer in task.module.modules() if isinstance(layer, nn.Linear)}
     if chosen.dtype is not None and types - {chosen.dtype}:
-        raise unsupported(f"{chosen.name} takes {chosen.dtype} weights only, these are {types}", "torchao")
+        raise unsupported_backend(
+            f"{chosen.name} takes {chosen.dtype} weights only, these are {types}", "torchao"
+        )
 
 
 def _quantize(module: nn.Module, chosen: Library, task: Task) -> None:
@@ -114,7 +116,7 @@ def _quantize(module: nn.Module, chosen: Library, task: Task) -> None:
         raise CompilationFailed(f"{chosen.name}: {said[0]}") from error
 
 
-def _kept(module: nn.Module, original: nn.Module, scheme: Scheme | None) -> list[KeptWeight]:
+def _kept_weights(module: nn.Module, original: nn.Module, scheme: Scheme | None) -> list[KeptWeight]:
     """Every weight that was quantized, beside its original."""
     found = []
     for path, layer in module.named_modules():
@@ -141,7 +143,7 @@ def _values(weight: Tensor) -> Tensor:
         return F.linear(identity, weight).t()
 
 
-def _left(module: nn.Module, kept: list[KeptWeight]) -> dict[str, str]:
+def _unquantized(module: nn.Module, kept: list[KeptWeight]) -> dict[str, str]:
     """What was not quantized and why: layers, or the whole of a model that is a program of ops."""
     quantized = {weight.path for weight in kept}
     if not any(isinstance(layer, nn.Linear) for layer in module.modules()):

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from experiments.compilation.live.backends.base import Compiled, Task, clocked, unsupported
-from experiments.compilation.live.triton_kernels.interpreter import NoTriton, installed, interpreter
+from experiments.compilation.live.backends.base import Compiled, Task, clock_compilation, unsupported_backend
+from experiments.compilation.live.triton_kernels.interpreter import NoTriton, interpreter, is_installed
 
 Launch = Callable[..., Tensor]
 #: The interpreter reads some ten million weights a second; a verification is half a dozen calls.
@@ -25,14 +25,14 @@ INTERPRETED = "Triton's interpreter carried the kernels out on a CPU: its time s
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     kernels: Mapping[str, str] = options["kernels"]
-    if not installed():
-        raise unsupported("Triton is not installed (CUDA builds of torch bring it)", "triton")
+    if not is_installed():
+        raise unsupported_backend("Triton is not installed (CUDA builds of torch bring it)", "triton")
     interpreted = task.device != "cuda"
     if interpreted:
         _refuse_large(task.origin, kernels)
-    with clocked() as clock:
-        launch = _interpreted if interpreted else _launched
-        module = _replaced(copy.deepcopy(task.origin), kernels, launch, options.get("blocks", {}))
+    with clock_compilation() as clock:
+        launch = _interpreted_kernel if interpreted else _launched_kernel
+        module = _replace_nodes(copy.deepcopy(task.origin), kernels, launch, options.get("blocks", {}))
         _call_once(module, task)
     report = {"kernels": dict(kernels), "refused": dict(options["refused"]), "interpreted": interpreted}
     metrics = {"rewrites": float(len(kernels))}
@@ -46,7 +46,7 @@ def _call_once(module: fx.GraphModule, task: Task) -> None:
         with torch.no_grad():
             module(*task.inputs)
     except NoTriton as error:
-        raise unsupported(str(error), "triton") from error
+        raise unsupported_backend(str(error), "triton") from error
 
 
 def _refuse_large(origin: fx.GraphModule, kernels: Mapping[str, str]) -> None:
@@ -56,7 +56,7 @@ def _refuse_large(origin: fx.GraphModule, kernels: Mapping[str, str]) -> None:
     }
     weights = sum(value.numel() for node in read if isinstance(value := node.meta.get("val"), Tensor))
     if weights > MOST_WEIGHTS:
-        raise unsupported(
+        raise unsupported_backend(
             f"{weights} elements are more than Triton's interpreter gets through ({MOST_WEIGHTS})", "triton"
         )
 
@@ -68,7 +68,7 @@ def _products(node: fx.Node, kernels: Mapping[str, str]) -> list[fx.Node]:
     return node.all_input_nodes if kernels[node.name] in PRODUCTS else []
 
 
-def _replaced(
+def _replace_nodes(
     module: fx.GraphModule,
     kernels: Mapping[str, str],
     launch: Callable[[str], Launch],
@@ -98,19 +98,19 @@ def _replace(node: fx.Node, kernel: str, launch: Callable[[str], Launch], blocks
 def _arguments(node: fx.Node, kernel: str) -> tuple[Any, ...]:
     """What the kernel reads of the op's arguments."""
     if kernel == "layer_norm":
-        x, _, weight, bias, eps = _filled(node.args, (None, None, None, None, 1e-5))
+        x, _, weight, bias, eps = _fill_arguments(node.args, (None, None, None, None, 1e-5))
         return (x, weight, bias, eps)
     if kernel.startswith("tiled"):
-        return tuple(_filled(node.args, (None, None, None)))
+        return tuple(_fill_arguments(node.args, (None, None, None)))
     return node.args[:1] if kernel in ("softmax", "bias_gelu") else node.args
 
 
-def _filled(given: Sequence[Any], defaults: Sequence[Any]) -> list[Any]:
+def _fill_arguments(given: Sequence[Any], defaults: Sequence[Any]) -> list[Any]:
     """The first arguments, defaults where the call has fewer."""
     return [*given, *defaults[len(given) :]][: len(defaults)]
 
 
-def _interpreted(kernel: str) -> Launch:
+def _interpreted_kernel(kernel: str) -> Launch:
     def call(*arguments: Any) -> Tensor:
         return interpreter()(kernel, *arguments)
 
@@ -118,7 +118,7 @@ def _interpreted(kernel: str) -> Launch:
     return call
 
 
-def _launched(kernel: str) -> Launch:
+def _launched_kernel(kernel: str) -> Launch:
     from experiments.compilation.live.triton_kernels import launch, tuning
 
     tuned: Mapping[str, Launch] = {

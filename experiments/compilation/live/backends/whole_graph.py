@@ -22,12 +22,12 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         graphs, found = dynamo.breaks(task.module, task.inputs)
     breaks = [one for one in found if one.where]
     if breaks:
-        raise Infeasible(f"no whole graph but {graphs}: {told(breaks)}", "whole_graph")
+        raise Infeasible(f"no whole graph but {graphs}: {explain_breaks(breaks)}", "whole_graph")
     with config.patch(memory_planning=bool(options.get("planned"))):
         return torch_compile.build(task, {"dynamic": False, "fullgraph": True})
 
 
-def told(breaks: Sequence[dynamo.Break]) -> str:
+def explain_breaks(breaks: Sequence[dynamo.Break]) -> str:
     """Where the graph breaks, at which line of the model, and why."""
     rows = [f"{one.where} `{one.line}`: {one.reason}" for one in breaks[:MOST_BREAKS]]
     more = len(breaks) - len(rows)

@@ -69,13 +69,15 @@ class AheadBranch(nn.Module):
 def split_ahead(side: fx.GraphModule, moved: Sequence[str]) -> tuple[nn.Module, nn.Module]:
     """``side`` in two: the ops called ``moved``, and the rest, which takes their results after its own operands."""
     early, late = copy.deepcopy(side), copy.deepcopy(side)
-    needed = [node.name for node in _named(side, moved) if any(user.name not in moved for user in node.users)]
+    needed = [
+        node.name for node in _nodes_named(side, moved) if any(user.name not in moved for user in node.users)
+    ]
     _keep_only(early, needed)
     _take(late, needed)
     return early, late
 
 
-def _named(module: fx.GraphModule, names: Sequence[str]) -> list[fx.Node]:
+def _nodes_named(module: fx.GraphModule, names: Sequence[str]) -> list[fx.Node]:
     return [node for node in module.graph.nodes if node.name in names]
 
 

@@ -31,10 +31,10 @@ class Seen:
 
 
 @torch.no_grad()
-def observed(module: nn.Module, cases: list[tuple[Tensor, ...]]) -> list[Seen]:
+def observe(module: nn.Module, cases: list[tuple[Tensor, ...]]) -> list[Seen]:
     """Every construct that the cases reach, outer ones first, with the sides that they took."""
     found = [Seen(path, part) for path, part in module.named_modules() if isinstance(part, CONSTRUCTS)]
-    handles = [handle for seen in found for handle in _watched(seen)]
+    handles = [handle for seen in found for handle in _watch(seen)]
     try:
         for case in cases:
             module(*case)
@@ -44,7 +44,7 @@ def observed(module: nn.Module, cases: list[tuple[Tensor, ...]]) -> list[Seen]:
     return [seen for seen in found if seen.arguments]
 
 
-def _watched(seen: Seen) -> list[Any]:
+def _watch(seen: Seen) -> list[Any]:
     def called(module: nn.Module, arguments: tuple[Any, ...]) -> None:
         seen.arguments = seen.arguments or arguments
 

@@ -22,8 +22,14 @@ from experiments.compilation.interface.control import (
     violations,
 )
 from experiments.compilation.live.backends import dynamo
-from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Inputs, Task, clocked
-from experiments.compilation.live.control.program import Seen, in_form, kind_of, observed, program_of
+from experiments.compilation.live.backends.base import (
+    CompilationFailed,
+    Compiled,
+    Inputs,
+    Task,
+    clock_compilation,
+)
+from experiments.compilation.live.control.program import Seen, in_form, kind_of, observe, program_of
 from experiments.compilation.live.timing import compare
 from experiments.compilation.live.verify import unfriendly, verify
 from experiments.core.errors import BadInput, LabError
@@ -55,11 +61,11 @@ def build(policy: ControlPolicy, task: Task) -> Compiled:
     """The variant that the policy chooses. ``CompilationFailed`` where none could be carried out."""
     if task.training:
         raise BadInput("forms of control flow have no backward pass here", "knobs.training", "false")
-    found, others = covered(task)
+    found, others = cover_branches(task)
     program = program_of(found)
     choices = policy.variants(program)
     refuse(violations(choices, program))
-    carry = partial(_carried, policy=policy, task=task, found=found, others=others, limit=policy.limit)
+    carry = partial(_carry_out, policy=policy, task=task, found=found, others=others, limit=policy.limit)
     carried = list(_all(choices.variants, carry, task.progress))
     chosen = policy.choose([entry.trial for entry in carried])
     if chosen is None:
@@ -89,17 +95,17 @@ def _errors(carried: Sequence[Carried]) -> list[str]:
     return [f"{entry.trial.variant}: {entry.trial.error}" for entry in carried]
 
 
-def covered(task: Task) -> tuple[list[Seen], list[Inputs]]:
+def cover_branches(task: Task) -> tuple[list[Seen], list[Inputs]]:
     """The constructs, and inputs beside the unfriendly ones that take sides of branches which those never take."""
     cases = [case for _, case in unfriendly(task.inputs, task.seed)]
     others: list[Inputs] = []
-    found = observed(task.module, cases)
+    found = observe(task.module, cases)
     for draw in range(1, DRAWS + 1):
         missing = _never_taken(found)
         if not missing:
             break
         case = unfriendly(task.inputs, task.seed + draw)[1][1]
-        with_it = observed(task.module, [*cases, *others, case])
+        with_it = observe(task.module, [*cases, *others, case])
         if len(_never_taken(with_it)) < len(missing):
             found, others = with_it, [*others, case]
     return found, others
@@ -109,7 +115,7 @@ def _never_taken(found: Sequence[Seen]) -> list[str]:
     return [f"{seen.path}: {side}" for seen in found for side, count in seen.sides.items() if not count]
 
 
-def _carried(
+def _carry_out(
     variant: Variant,
     policy: ControlPolicy,
     task: Task,
@@ -119,13 +125,13 @@ def _carried(
 ) -> Carried:
     try:
         with time_limit(limit), torch.no_grad(), dynamo.limits(MOST_GRAPHS):
-            return _measured(variant, policy, task, found, others)
+            return _measure(variant, policy, task, found, others)
     except FAILURES as error:
         line = " ".join(str(error).split()) or "no message"
         return Carried(Trial(variant, error=f"{type(error).__name__}: {line:.300}"))
 
 
-def _measured(
+def _measure(
     variant: Variant, policy: ControlPolicy, task: Task, found: list[Seen], others: list[Inputs]
 ) -> Carried:
     """Counted by ``explain``, compiled by its first call, compared with eager in float64, timed in turn with it."""
@@ -133,9 +139,9 @@ def _measured(
     graphs, breaks = dynamo.breaks(module, task.inputs)
     decided = () if breaks else _decided_by_host(found, variant)
     call = torch.compile(module, backend=policy.backend)
-    with clocked() as clock:
+    with clock_compilation() as clock:
         call(*task.inputs)
-        counts = dynamo.counted()
+        counts = dynamo.read_counts()
     trial = Trial(variant, None, graphs=graphs, breaks=max(graphs - 1, len(decided)), ops=counts.calls)
     trial = replace(trial, compile_seconds=clock.wall)
     compiled = Compiled(call, clock.wall, clock.cpu)
@@ -162,7 +168,7 @@ def _decided_by_host(found: Sequence[Seen], variant: Variant) -> tuple[dynamo.Br
         level = variant.of(kind_of(seen.module))
         if level.form in BY_HOST:
             code = type(seen.module).forward.__code__
-            where = dynamo.placed(code.co_filename, code.co_firstlineno)
+            where = dynamo.source_line(code.co_filename, code.co_firstlineno)
             rows.append(dynamo.Break(where, seen.path, f"{level}: Python decides what runs next"))
     return tuple(rows)
 

@@ -59,7 +59,7 @@ def broadcast(all_axes: Sequence[Axes], rank: int) -> Axes:
     return tuple(found)
 
 
-def reshaped(shape: Shape, axes: Axes, into: Shape, entries: int) -> Axes:
+def reshape_axes(shape: Shape, axes: Axes, into: Shape, entries: int) -> Axes:
     """Of a view of the same elements in the same order."""
     found: list[Axis | None] = [None] * len(into)
     for place, axis in enumerate(axes):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.compilation.interface import CONSTANT, INPUT, OUTPUT, Graph, Node, Ref, mapped
+from experiments.compilation.interface import CONSTANT, INPUT, OUTPUT, Graph, Node, Ref, map_refs
 from experiments.compilation.live.padding.axes import Axes, Axis, Leak, Shape, new_axes, plain
 from experiments.core.errors import Infeasible
 
@@ -81,7 +81,7 @@ class Walk:
         if any(chosen):
             self.masks.append(Mask(node.name, argument, chosen, neutral))
 
-    def made(self, node: Node) -> Axes:
+    def fresh_axes(self, node: Node) -> Axes:
         """Axes of a result that is made from its sizes, or from tensors that are not padded."""
         before = self.small.by_name[node.name]
         return new_axes(node.shape, self.entries[1], before.shape, self.entries[0])
@@ -112,17 +112,17 @@ def _step(walk: Walk, node: Node, rules: Mapping[str, Rule]) -> None:
     if node.kind == OUTPUT:
         return
     if node.kind == INPUT:
-        found: tuple[Axes, ...] = (walk.made(node),)
+        found: tuple[Axes, ...] = (walk.fresh_axes(node),)
     elif node.kind == CONSTANT:
         found = (plain(len(node.shape)),)
     else:
-        found = _ruled(walk, node, rules)
+        found = _apply_rule(walk, node, rules)
     for number, axes in enumerate(found):
         walk.axes[Ref(node.name, number)] = axes
     _check_sizes(walk, node, found)
 
 
-def _ruled(walk: Walk, node: Node, rules: Mapping[str, Rule]) -> tuple[Axes, ...]:
+def _apply_rule(walk: Walk, node: Node, rules: Mapping[str, Rule]) -> tuple[Axes, ...]:
     name = node.target.split(".")[1]
     if name in rules:
         return rules[name](walk, node)
@@ -140,7 +140,7 @@ def _same_arguments(walk: Walk, node: Node) -> None:
 
 
 def _numbers(node: Node) -> Any:
-    return mapped((node.arguments, node.keywords), lambda ref: "tensor")
+    return map_refs((node.arguments, node.keywords), lambda ref: "tensor")
 
 
 def _check_sizes(walk: Walk, node: Node, found: tuple[Axes, ...]) -> None:

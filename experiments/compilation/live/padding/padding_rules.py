@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from experiments.compilation.interface import Node, Ref
-from experiments.compilation.live.padding.axes import Axes, Leak, broadcast, new_axes, plain, reshaped
+from experiments.compilation.live.padding.axes import Axes, Leak, broadcast, new_axes, plain, reshape_axes
 from experiments.compilation.live.padding.padding import Rule, Walk
 
 INFINITY = math.inf
@@ -50,14 +50,14 @@ def pointwise(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return tuple(axes if out is not None else () for out in node.outputs)
 
 
-def made(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def creation(walk: Walk, node: Node) -> tuple[Axes, ...]:
     """From sizes: the first entries are the same however many follow."""
-    return (walk.made(node),)
+    return (walk.fresh_axes(node),)
 
 
 def view(walk: Walk, node: Node) -> tuple[Axes, ...]:
     source = node.refs[0]
-    return (reshaped(walk.shape(source), walk.of(source), node.shape, walk.entries[1]),)
+    return (reshape_axes(walk.shape(source), walk.of(source), node.shape, walk.entries[1]),)
 
 
 def expand(walk: Walk, node: Node) -> tuple[Axes, ...]:
@@ -84,7 +84,7 @@ def transpose(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return (tuple(axes),)
 
 
-def turned(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def swap_matrix(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return (tuple(reversed(walk.of(node.refs[0]))),)
 
 
@@ -101,7 +101,7 @@ def squeeze(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return (tuple(axis for place, axis in enumerate(axes) if place not in gone or shape[place] > 1),)
 
 
-def cut(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def slice_axis(walk: Walk, node: Node) -> tuple[Axes, ...]:
     """A slice (start and end): of the whole axis, or of a table's first rows, as many as there are entries."""
     source = node.refs[0]
     axes = walk.of(source)
@@ -112,7 +112,7 @@ def cut(walk: Walk, node: Node) -> tuple[Axes, ...]:
             raise Leak("a part of the padded dimension is taken")
         return (axes,)
     _same_numbers(walk, node, (1, 2, 4))
-    fresh = walk.made(node)[place]
+    fresh = walk.fresh_axes(node)[place]
     return ((*axes[:place], fresh, *axes[place + 1 :]),)
 
 
@@ -141,7 +141,7 @@ def unbind(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return ((*axes[:place], *axes[place + 1 :]),) * len(node.outputs)
 
 
-def joined(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def concatenate(walk: Walk, node: Node) -> tuple[Axes, ...]:
     place = _front(_argument(node, 1, "dim", 0), len(node.shape))
     every = [walk.of(ref) for ref in node.refs]
     if any(axes[place] is not None for axes in every):
@@ -162,7 +162,7 @@ def embedding(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return ((*walk.of(index), None),)
 
 
-def indexed(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def index_tensor(walk: Walk, node: Node) -> tuple[Axes, ...]:
     """``x[i, j]``: fixed indices of the first dimensions after the untouched ones, none of them padded."""
     source = node.refs[0]
     axes, places = walk.of(source), node.arguments[1]
@@ -288,12 +288,12 @@ _POINTWISE = """
 """
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_POINTWISE.split(), pointwise),
-    **dict.fromkeys(("arange", "full", "zeros", "ones", "scalar_tensor", "empty", "eye"), made),
+    **dict.fromkeys(("arange", "full", "zeros", "ones", "scalar_tensor", "empty", "eye"), creation),
     **dict.fromkeys(("view", "reshape", "_unsafe_view", "flatten", "unflatten"), view),
-    **{"expand": expand, "permute": permute, "transpose": transpose, "t": turned, "slice": cut},
-    **{"unsqueeze": unsqueeze, "squeeze": squeeze, "select": select, "unbind": unbind, "cat": joined},
+    **{"expand": expand, "permute": permute, "transpose": transpose, "t": swap_matrix, "slice": slice_axis},
+    **{"unsqueeze": unsqueeze, "squeeze": squeeze, "select": select, "unbind": unbind, "cat": concatenate},
     **{"split": split, "split_with_sizes": split, "chunk": split, "stack": stack},
-    **{"embedding": embedding, "index": indexed, "cumsum": running},
+    **{"embedding": embedding, "index": index_tensor, "cumsum": running},
     **{"sum": reduction(0.0), "mean": reduction(0.0, mean=True), "logsumexp": reduction(-INFINITY)},
     **{"amax": reduction(-INFINITY), "max": reduction(-INFINITY), "argmax": reduction(-INFINITY)},
     **{"amin": reduction(INFINITY), "min": reduction(INFINITY), "argmin": reduction(INFINITY)},

@@ -30,7 +30,7 @@ class NoTriton(LabError):
     """Triton is not installed, or its interpreter ended early."""
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
@@ -38,7 +38,7 @@ class Interpreter:
     """A child process that carries out launches; ``interpreter("softmax", x)`` is ``launch.softmax(x)``."""
 
     def __init__(self) -> None:
-        if not installed():
+        if not is_installed():
             raise NoTriton(
                 "Triton is not installed here: CUDA builds of torch bring it; for others "
                 "`pip install -r requirements-dev.txt` does"

@@ -37,7 +37,7 @@ UNTUNED = Blocks(64, 64, 32)
 WIDE = 256
 
 
-def suited(rows: int, columns: int, inner: int) -> Blocks:
+def default_blocks(rows: int, columns: int, inner: int) -> Blocks:
     """Blocks where none were chosen by timing."""
     if not knobs.runtime.interpret:
         return UNTUNED
@@ -103,7 +103,7 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, blocks: Blocks | No
     (rows, inner), (other, columns) = a.shape, b.shape
     if inner != other:
         raise ValueError(f"inner sizes {inner} and {other} differ")
-    blocks = blocks or suited(rows, columns, inner)
+    blocks = blocks or default_blocks(rows, columns, inner)
     out = _room((rows, columns), a)
     grid = (triton.cdiv(rows, blocks.m) * triton.cdiv(columns, blocks.n),)
     kernels.matmul_kernel[grid](

@@ -16,9 +16,9 @@ from typing import Any, Self
 import torch
 
 from experiments.compilation.interface.tuning import Proposal, Trial, TuningPolicy, TuningTask
-from experiments.compilation.live.backends.base import unsupported
+from experiments.compilation.live.backends.base import unsupported_backend
 from experiments.compilation.live.prepared import prepare
-from experiments.compilation.live.timing import Sample, Timed, in_turns, repeated
+from experiments.compilation.live.timing import Sample, Timed, in_turns, time_repeats
 from experiments.compilation.live.tuning.gpu import GpuBench
 from experiments.compilation.live.tuning.host import LEAST_SECONDS, HostBench
 from experiments.compilation.live.tuning.model_tasks import (
@@ -150,18 +150,18 @@ class Bench:
         clock = time.thread_time if self._alone else time.perf_counter
         calls: dict[str, Timed] = {
             "ours": lambda: self._host.again(best),
-            "torch": lambda: repeated(eager, "cpu", 1, LEAST_SECONDS, clock)[0],
+            "torch": lambda: time_repeats(eager, "cpu", 1, LEAST_SECONDS, clock)[0],
         }
         if self._compiled:
             compiled = torch.compile(eager)
-            calls["compiled"] = lambda: repeated(compiled, "cpu", 1, LEAST_SECONDS, clock)[0]
+            calls["compiled"] = lambda: time_repeats(compiled, "cpu", 1, LEAST_SECONDS, clock)[0]
         return calls
 
 
 def _on_gpu(language: str) -> bool:
     """Whether schedules are Triton's; ``Infeasible`` where that was asked for and there is no GPU."""
     if language == "triton" and not torch.cuda.is_available():
-        raise unsupported("Triton schedules are timed on a GPU", "triton")
+        raise unsupported_backend("Triton schedules are timed on a GPU", "triton")
     return language == "triton" or (language == "auto" and torch.cuda.is_available())
 
 

@@ -32,36 +32,36 @@ def main() -> None:
             answer: dict[str, Any] = {"ready": True}
         else:
             clock = time.thread_time if asked["alone"] else time.perf_counter
-            answer = measured(data, asked["library"], asked["repeats"], asked["least"], clock)
+            answer = measure(data, asked["library"], asked["repeats"], asked["least"], clock)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
-def measured(data: dict[str, Any], file: str, repeats: int, least: float, clock: Clock) -> dict[str, Any]:
+def measure(data: dict[str, Any], file: str, repeats: int, least: float, clock: Clock) -> dict[str, Any]:
     """The seconds of one call, ``repeats`` times over at least ``least`` seconds each; or where it is wrong."""
     library = ctypes.CDLL(file)
     try:
-        return _measured(library.kernel, data, repeats, least, clock)
+        return _measure_kernel(library.kernel, data, repeats, least, clock)
     finally:
         library.release()
 
 
-def _measured(
+def _measure_kernel(
     kernel: Callable[..., Any], data: dict[str, Any], repeats: int, least: float, clock: Clock
 ) -> dict[str, Any]:
     out = np.full(data["reference"].shape, np.nan, dtype=np.float32)
     arguments = [ctypes.c_void_p(array.ctypes.data) for array in (data["in0"], data["in1"], out)]
     seconds = 0.0
     for _ in range(1 + WARM_UP):  # twice: what a first call leaves behind must not change the second
-        seconds = timed(kernel, arguments, 1, clock)
+        seconds = time_calls(kernel, arguments, 1, clock)
     wrong = difference(out, data["reference"], data["bound"])
     if wrong:
         return {"wrong": wrong}
     calls = max(1, int(least / max(seconds, 1e-9)))
-    return {"repeats": [timed(kernel, arguments, calls, clock) for _ in range(repeats)]}
+    return {"repeats": [time_calls(kernel, arguments, calls, clock) for _ in range(repeats)]}
 
 
-def timed(kernel: Callable[..., Any], arguments: list[Any], calls: int, clock: Clock) -> float:
+def time_calls(kernel: Callable[..., Any], arguments: list[Any], calls: int, clock: Clock) -> float:
     started = clock()
     for _ in range(calls):
         kernel(*arguments)

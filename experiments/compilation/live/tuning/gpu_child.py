@@ -16,7 +16,7 @@ import torch
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 
-from experiments.compilation.live.timing import repeated
+from experiments.compilation.live.timing import time_repeats
 from experiments.compilation.live.triton_kernels.launch import Blocks, matmul
 
 #: Half the distance from 1 to the next number of a type.
@@ -56,7 +56,7 @@ class Product:
 def answer(product: Product, asked: dict[str, Any]) -> dict[str, Any]:
     """What one question gives; a schedule that needs more than the GPU has is an answer, not a crash."""
     if asked.get("eager"):
-        return {"repeats": repeated(product.eager, product.device, asked["repeats"], asked["least"])}
+        return {"repeats": time_repeats(product.eager, product.device, asked["repeats"], asked["least"])}
     blocks = Blocks(**asked["blocks"])
 
     def call() -> torch.Tensor:
@@ -70,7 +70,7 @@ def answer(product: Product, asked: dict[str, Any]) -> dict[str, Any]:
         return {"error": "device compiler", "detail": str(error).splitlines()[0]}
     if wrong:
         return {"wrong": wrong}
-    return {"repeats": repeated(call, product.device, asked["repeats"], asked["least"])}
+    return {"repeats": time_repeats(call, product.device, asked["repeats"], asked["least"])}
 
 
 def main() -> None:

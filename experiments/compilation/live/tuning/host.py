@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from experiments.compilation.interface.tuning import Contraction, Proposal, Trial, TuningTask
-from experiments.compilation.live.backends.base import unsupported
+from experiments.compilation.live.backends.base import unsupported_backend
 from experiments.compilation.live.tuning import cpp
 from experiments.compilation.live.tuning.answers import NoAnswer, TimedTasks
 from experiments.compilation.live.tuning.reference import Operands, eager_call, operands_of
@@ -140,4 +140,4 @@ def compiler() -> str:
     try:
         return str(get_cpp_compiler())
     except InvalidCxxCompiler:
-        raise unsupported("no C++ compiler on this host (g++, or CXX set to one)", "c++") from None
+        raise unsupported_backend("no C++ compiler on this host (g++, or CXX set to one)", "c++") from None

@@ -55,10 +55,10 @@ def of_graph(graph: Graph) -> Iterator[Found]:
 
 def of_list(listed: OperatorList) -> Iterator[Found]:
     """Every operator of a list."""
-    return ((_listed(one), one.dtype) for one in listed.operators)
+    return ((_listed_nest(one), one.dtype) for one in listed.operators)
 
 
-def _listed(one: ListedOperator) -> Contraction | None:
+def _listed_nest(one: ListedOperator) -> Contraction | None:
     if one.kind == "matmul":
         return matmul(one.one("m"), one.one("n"), one.one("k"), math.prod(one.sizes.get("batch", ())))
     if one.kind != "conv" or len(one.sizes["x"]) != 4 or one.one("groups") != 1:

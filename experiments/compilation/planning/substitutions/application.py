@@ -15,7 +15,7 @@ from experiments.compilation.interface import IllTyped
 from experiments.compilation.planning.substitutions.canonical import EXPLICIT, SAME, VALID
 from experiments.compilation.planning.substitutions.pattern import Match
 from experiments.compilation.planning.substitutions.terms import RESULT, Terms
-from experiments.compilation.planning.substitutions.testing import EQUAL_GROUPS, UNGROUPED, examined
+from experiments.compilation.planning.substitutions.testing import EQUAL_GROUPS, UNGROUPED, examine
 from experiments.core.errors import BadInput
 from experiments.workloads.substitutions import Operand, Operator, Substitution
 
@@ -75,7 +75,7 @@ class Application:
 
     def _split(self, rule: Substitution, index: int, whole: int, made: dict[Operand, int]) -> None:
         axis = rule.target[index].parameter("axis")
-        first, place = joined(rule.target, rule.target[index].inputs[0], axis)
+        first, place = first_part(rule.target, rule.target[index].inputs[0], axis)
         cut = self.terms.shape(made[first])[place]
         sizes = (cut, self.terms.shape(whole)[axis] - cut)
         parts = self.terms.make("split", (axis, sizes), (whole,))
@@ -108,7 +108,7 @@ class Application:
 
     def _examined(self, match: Match, ranks: Mapping[Operand, int]) -> bool:
         one = match.pattern
-        actual = {stated: _stated(*found) for stated, found in self._convolutions(match).items()}
+        actual = {stated: _window_parameters(*found) for stated, found in self._convolutions(match).items()}
         if all(stated == found for stated, found in actual.items()) and dict(ranks) == dict(one.ranks):
             return True
         if None in actual.values():
@@ -118,10 +118,12 @@ class Application:
             for side in (one.rule.source, one.rule.target)
         )
         changed = replace(one.rule, source=source, target=target)
-        return examined(changed, ranks, guard=one.guard, shapes=SHAPES_OF_A_CLASS).passed
+        return examine(changed, ranks, guard=one.guard, shapes=SHAPES_OF_A_CLASS).passed
 
 
-def _stated(kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[tuple[str, int], ...] | None:
+def _window_parameters(
+    kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> tuple[tuple[str, int], ...] | None:
     """A convolution's parameters as the algebra spells them; None where it has no word for them."""
     if padding[0] != padding[1] or dilation != (1, 1):
         return None
@@ -131,7 +133,7 @@ def _stated(kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[tupl
     return tuple(zip(names, (*kernel, *stride, pad), strict=True))
 
 
-def joined(side: Sequence[Operator], operand: Operand, axis: int) -> tuple[Operand, int]:
+def first_part(side: Sequence[Operator], operand: Operand, axis: int) -> tuple[Operand, int]:
     """The first part of the newest concatenation along ``axis`` of a tensor, and that part's own axis."""
     if operand.is_variable:
         raise BadInput("splits what it does not concatenate", "rule", "a concatenation along the axis")
@@ -142,7 +144,7 @@ def joined(side: Sequence[Operator], operand: Operand, axis: int) -> tuple[Opera
     if operator.kind == "transpose" and axis > -3:
         axis = -3 - axis
     elif operator.kind == "matmul" and axis == -1:
-        return joined(side, inputs[1], axis)
+        return first_part(side, inputs[1], axis)
     elif operator.kind == "conv2d" and axis == -3:
-        return joined(side, inputs[1], -4)
-    return joined(side, inputs[0], axis)
+        return first_part(side, inputs[1], -4)
+    return first_part(side, inputs[0], axis)

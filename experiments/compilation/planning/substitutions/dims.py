@@ -86,7 +86,7 @@ class Dims:
         for a, b in zip(left, right, strict=True):
             self.equal(a, b)
 
-    def implied(self) -> Callable[[int, int], bool]:
+    def equality_test(self) -> Callable[[int, int], bool]:
         """Whether the equalities and sums alone make two unknowns equal (linear algebra; products are left out)."""
         count = len(self.parent)
         rows = [(symbol, self.root(symbol)) for symbol in range(count) if self.root(symbol) != symbol]
@@ -175,7 +175,9 @@ class Dims:
         return positions >= 1 and known.setdefault(out, positions) == positions
 
 
-def typed(side: Sequence[Operator], tensors: Mapping[Operand, Symbols], dims: Dims) -> dict[Operand, Symbols]:
+def infer_symbols(
+    side: Sequence[Operator], tensors: Mapping[Operand, Symbols], dims: Dims
+) -> dict[Operand, Symbols]:
     """The symbols of every tensor of a side; its equations are added to ``dims``."""
     found = dict(tensors)
     for index, operator in enumerate(side):

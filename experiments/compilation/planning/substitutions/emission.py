@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from experiments.compilation.interface import Applied, Draft, Graph, Ref, Types, mapped
+from experiments.compilation.interface import Applied, Draft, Graph, Ref, Types, map_refs
 from experiments.compilation.planning.substitutions.graphs import OUTSIDE, Prices, TermGraph
 from experiments.compilation.planning.substitutions.importing import Imported
 from experiments.compilation.planning.substitutions.terms import LEAF, RESULT, Call
@@ -28,25 +28,25 @@ class Emission:
     def graph(self) -> Graph:
         readers = self.final.readers.__getitem__
         for number in self.final.order:
-            if self.terms[number].kind != RESULT and not self.prices.absorbed(number, readers):
-                self._made[number] = self._emitted(number)
+            if self.terms[number].kind != RESULT and not self.prices.is_absorbed(number, readers):
+                self._made[number] = self._emit(number)
         output = self.source.graph.output
         roots = iter(self.final.roots)
-        self.draft.rewire(output.name, *mapped(output.arguments, lambda _: self._value(next(roots))))
+        self.draft.rewire(output.name, *map_refs(output.arguments, lambda _: self._value(next(roots))))
         for ref, number in self.source.values.items():
             if ref.node in self.source.merged and self._stands(number):
                 self.draft.replace(ref, self._value(number))
-        return self._folded(self.draft.finish())
+        return self._fold_constants(self.draft.finish())
 
-    def _folded(self, made: Graph) -> Graph:
-        """``made`` with the input graph's own ops on constants computed once."""
+    def _fold_constants(self, made: Graph) -> Graph:
+        """Return ``made`` with the input graph's own ops on constants computed once."""
         free = {term.origin for term in self.source.terms if term.free and term.kind != LEAF}
         self.folded = tuple(node.name for node in made.ops if node.name in free and not node.once)
         return Graph(
             tuple(replace(node, once=True) if node.name in self.folded else node for node in made.nodes)
         )
 
-    def applied(self, final: Graph) -> tuple[Applied, ...]:
+    def applied_steps(self, final: Graph) -> tuple[Applied, ...]:
         """The steps by the names of their nodes in the input, and of what is left of their results in ``final``."""
         steps = self.final.steps()
         found = []
@@ -83,12 +83,12 @@ class Emission:
             "",
         )
 
-    def _emitted(self, number: int) -> Ref:
+    def _emit(self, number: int) -> Ref:
         term = self.terms[number]
         if term.origin:
             return Ref(term.origin)
         call = self.prices.call(number, self.prices.inside(number, self.final.readers.__getitem__))
-        arguments, keywords = mapped((call.arguments, call.keywords), self._read)
+        arguments, keywords = map_refs((call.arguments, call.keywords), self._read)
         node = self.source.graph.by_name.get(term.successor)
         if node is not None and node.name not in self._kept and self._same_op(node, call):
             self._kept.add(node.name)
@@ -124,5 +124,5 @@ class Emission:
         term = self.terms[number]
         assert term.free, f"term {number} is read before it is made"
         call = self.terms.call(term.kind, term.data, term.inputs)
-        arguments, keywords = mapped((call.arguments, call.keywords), self._read)
+        arguments, keywords = map_refs((call.arguments, call.keywords), self._read)
         return self.draft.op(call.target, *arguments, once=True, **dict(keywords))

@@ -129,10 +129,10 @@ def _convolution(operator: Operator, x: Value, w: Value) -> Value:
     seen = seen.reshape(n, groups, f.shape[1], h, v, *kernel)
     filters = f.reshape(groups, f.shape[0] // groups, *f.shape[1:])
     result = np.einsum("ngchvij,gocij->ngohv", seen, filters, optimize=True).reshape(n, f.shape[0], h, v)
-    return Value(np.asarray(result), (x.joins[0], w.joins[0], *_kept(operator, x)))
+    return Value(np.asarray(result), (x.joins[0], w.joins[0], *_joins_of_places(operator, x)))
 
 
-def _kept(operator: Operator, x: Value) -> Joins:
+def _joins_of_places(operator: Operator, x: Value) -> Joins:
     """Joins of height and width: kept where positions are."""
     kept = operator.parameter("pad") == SAME
     return tuple(
@@ -164,7 +164,7 @@ def _pool(operator: Operator, x: Value) -> Value:
     else:
         lowest = int(x.array.min()) - 1
         result = windows(operator, x.array - lowest, kernel).max((4, 5)) + lowest
-    return Value(result, (x.joins[0], x.joins[1], *_kept(operator, x)))
+    return Value(result, (x.joins[0], x.joins[1], *_joins_of_places(operator, x)))
 
 
 def _enlarge(operator: Operator, w: Value) -> Value:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from experiments.compilation.planning.substitutions.generator import VOCABULARIES, equal_graphs, vocabulary
 from experiments.compilation.planning.substitutions.pairs import both_ways, candidates, pruned
-from experiments.compilation.planning.substitutions.proof import proved
+from experiments.compilation.planning.substitutions.proof import is_provable
 from experiments.compilation.planning.substitutions.rule_text import parse_rule, rule_text
 from experiments.compilation.planning.substitutions.testing import Tested
 from experiments.compilation.planning.substitutions.verdicts import Verdict, verdicts
@@ -22,14 +22,14 @@ FILE = Path(__file__).parent / "generated.txt"
 DEPTH = 3
 
 
-def generated(name: str, depth: int = DEPTH, progress: Progress = silent) -> list[Substitution]:
+def generate_rules(name: str, depth: int = DEPTH, progress: Progress = silent) -> list[Substitution]:
     """The rules of one vocabulary, not yet judged."""
     words = vocabulary(name)
     found = equal_graphs(words, depth, progress=progress)
     return both_ways(pruned(candidates(found, words.sorts)), name)
 
 
-def judged(
+def judge_rules(
     names: Iterable[str] = VOCABULARIES, depth: int = DEPTH, prove: bool = True, progress: Progress = silent
 ) -> list[Verdict]:
     """The rules of these vocabularies with their verdicts; one that two of them hold stands once."""
@@ -38,12 +38,14 @@ def judged(
     for number, name in enumerate(names):
         ours = part(progress, number / len(names) / 2, (number + 1) / len(names) / 2)
         rules |= {
-            rule_text(rule): rule for rule in generated(name, depth, ours) if rule_text(rule) not in rules
+            rule_text(rule): rule
+            for rule in generate_rules(name, depth, ours)
+            if rule_text(rule) not in rules
         }
-    return list(verdicts(rules.values(), proved if prove else None, part(progress, 0.5, 1.0)))
+    return list(verdicts(rules.values(), is_provable if prove else None, part(progress, 0.5, 1.0)))
 
 
-def written(found: Sequence[Verdict]) -> str:
+def verdict_text(found: Sequence[Verdict]) -> str:
     """The usable rules as a file: name, proof, shapes on which the sides were equal, guard, rule."""
     rows = [
         (one.name, one.proof, str(one.guarded.equal), one.guard, rule_text(one.rule))
@@ -53,7 +55,7 @@ def written(found: Sequence[Verdict]) -> str:
     return "".join("\t".join(row) + "\n" for row in rows)
 
 
-def read(text: str) -> tuple[Verdict, ...]:
+def parse_verdicts(text: str) -> tuple[Verdict, ...]:
     """The rules of a file with the verdicts that they had when it was made."""
     found = []
     for line in text.splitlines():
@@ -65,4 +67,4 @@ def read(text: str) -> tuple[Verdict, ...]:
 
 @functools.cache
 def generated_verdicts() -> tuple[Verdict, ...]:
-    return read(FILE.read_text())
+    return parse_verdicts(FILE.read_text())

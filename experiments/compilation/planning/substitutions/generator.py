@@ -114,7 +114,7 @@ class _Enumeration:
 
     def graphs(self) -> Iterator[Small]:
         for operator in self._candidates():
-            made = self._made(operator)
+            made = self._results_of(operator)
             if made is None:
                 continue
             self.operators.append(operator)
@@ -149,7 +149,7 @@ class _Enumeration:
             return True
         return _place(operator) > _place(self.operators[-1])
 
-    def _made(self, operator: Operator) -> dict[Operand, Value] | None:
+    def _results_of(self, operator: Operator) -> dict[Operand, Value] | None:
         """Its results; None where it refuses its inputs, gives what is there already, or too much."""
         try:
             values = apply(operator, [self.values[operand] for operand in operator.inputs])

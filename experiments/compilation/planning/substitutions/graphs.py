@@ -55,8 +55,10 @@ class Step:
 
 
 class Seen(Protocol):
-    """What a hard-coded rule looks at: terms that are computed, inputs first, and who reads them. ``named`` says by which
-    term ``readers`` knows one.
+    """The graph or e-graph that a hard-coded rule looks at.
+
+    Terms that are computed, inputs first, and their readers; ``representative`` says by which term ``readers`` knows
+    one.
     """
 
     @property
@@ -65,7 +67,7 @@ class Seen(Protocol):
     @property
     def readers(self) -> Readers: ...
 
-    def named(self, number: int) -> int: ...
+    def representative(self, number: int) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +93,7 @@ class TermGraph:
         """Seconds: every live term once."""
         return sum(self.prices.charge(number, self.readers.__getitem__) for number in self.order)
 
-    def named(self, number: int) -> int:
+    def representative(self, number: int) -> int:
         return number
 
     def steps(self) -> list[Step]:
@@ -141,7 +143,7 @@ class Prices:
         term = self.terms[number]
         if term.free or term.kind in (LEAF, RESULT):
             return 0.0
-        if term.kind in INSIDE_OTHERS and self.absorbed(number, readers):
+        if term.kind in INSIDE_OTHERS and self.is_absorbed(number, readers):
             return 0.0
         inside = () if term.origin else self.inside(number, readers)
         known = self._charges.get((number, inside))
@@ -150,7 +152,7 @@ class Prices:
             known = self._charges[number, inside] = own
         return known
 
-    def absorbed(self, number: int, readers: ReadersOf) -> bool:
+    def is_absorbed(self, number: int, readers: ReadersOf) -> bool:
         """Whether everything that reads the term computes it in its own call."""
         own = readers(number)
         if not own:
@@ -257,7 +259,7 @@ def again(terms: Terms, number: int, new: Mapping[int, int]) -> int | None:
     if not any(source in new for source in term.inputs):
         return None
     inputs = tuple(new.get(source, source) for source in term.inputs)
-    made = terms.made(term.kind, term.data, inputs)
+    made = terms.make_or_copy(term.kind, term.data, inputs)
     if not made.origin and not made.successor:
         made.successor = term.origin or term.successor
     return made.number

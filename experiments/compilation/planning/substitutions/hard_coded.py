@@ -142,7 +142,7 @@ def enlarge_merge(terms: Terms, graph: Seen) -> Iterator[Rewrite]:
 def _siblings(terms: Terms, graph: Seen) -> Iterator[tuple[int, int]]:
     for source in graph.readers:
         own = [n for n in graph.readers[source] if n != OUTSIDE and _is_plain(terms, n)]
-        same = [n for n in own if graph.named(terms[n].inputs[0]) == source]
+        same = [n for n in own if graph.representative(terms[n].inputs[0]) == source]
         yield from itertools.permutations(same, 2)  # what reads both in either order may want them so
 
 
@@ -172,8 +172,8 @@ def _with_biases(
         reader = readers[0] if len(readers) == 1 else OUTSIDE
         if reader == OUTSIDE or terms[reader].kind != "ew_add":
             return pair, None
-        own = graph.named(number)
-        other = [source for source in terms[reader].inputs if graph.named(source) != own]
+        own = graph.representative(number)
+        other = [source for source in terms[reader].inputs if graph.representative(source) != own]
         if len(other) != 1 or not _is_bias(terms, other[0]):
             return pair, None
         roots.append(reader)

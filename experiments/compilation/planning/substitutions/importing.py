@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.compilation.interface import CONSTANT, INPUT, OP, Graph, IllTyped, Node, Ref, mapped
+from experiments.compilation.interface import CONSTANT, INPUT, OP, Graph, IllTyped, Node, Ref, map_refs
 from experiments.compilation.planning.substitutions.terms import (
     ATEN,
     CHANNELS,
@@ -34,7 +34,7 @@ class Imported:
     merged: dict[str, str] = field(default_factory=dict)
 
 
-def imported(graph: Graph, terms: Terms) -> Imported:
+def import_graph(graph: Graph, terms: Terms) -> Imported:
     """``graph`` as terms; equal nodes become one (``merged``: the later by the earlier)."""
     found = Imported(terms, graph)
     for node in graph.nodes:
@@ -54,7 +54,7 @@ def _add(node: Node, found: Imported) -> None:
     if not node.anchored and node.target in _READERS and len(node.outputs) == 1:
         number = _in_algebra(node, found)
     if number is None:
-        number = found.terms.made(ATEN, _opaque(node), tuple(inputs)).number
+        number = found.terms.make_or_copy(ATEN, _opaque(node), tuple(inputs)).number
     term = found.terms[number]
     if term.kind == ATEN and term.data.call.target != node.target:
         term.successor = node.name  # a view of what equal ops made simpler: it became a copy
@@ -87,7 +87,7 @@ def _store(node: Node, number: int, found: Imported) -> None:
 
 def _opaque(node: Node) -> Opaque:
     places = iter(range(len(node.refs)))
-    arguments, keywords = mapped((node.arguments, node.keywords), lambda _: Ref(str(next(places))))
+    arguments, keywords = map_refs((node.arguments, node.keywords), lambda _: Ref(str(next(places))))
     return Opaque(Call(node.target, arguments, keywords), node.name if node.anchored else "")
 
 

@@ -9,7 +9,7 @@ from experiments.compilation.interface import Graph, Rewritten, Workbench
 from experiments.compilation.planning.substitutions.emission import Emission
 from experiments.compilation.planning.substitutions.graphs import Prices, TermGraph
 from experiments.compilation.planning.substitutions.hard_coded import NO_FUSED_OP, SPECIALS
-from experiments.compilation.planning.substitutions.importing import imported
+from experiments.compilation.planning.substitutions.importing import import_graph
 from experiments.compilation.planning.substitutions.matcher import Matcher
 from experiments.compilation.planning.substitutions.pattern import Pattern, pattern
 from experiments.compilation.planning.substitutions.search import Limits, Statistics
@@ -45,7 +45,7 @@ def rulebook(verdicts: Sequence[Verdict]) -> Rulebook:
     return Rulebook(tuple(patterns), refused)
 
 
-def optimised(
+def optimise_graph(
     graph: Graph,
     bench: Workbench,
     rules: Rulebook,
@@ -58,7 +58,7 @@ def optimised(
     """
     if graph.mutates:
         return Rewritten(graph, refused={"graph": "writes to its arguments: order and aliases matter"})
-    source = imported(graph, Terms(bench.types))
+    source = import_graph(graph, Terms(bench.types))
     prices = Prices(source.terms, graph, bench)
     space = RewriteSpace(prices, Matcher(rules.patterns, source.terms), SPECIALS)
     start = prices.graph(source.roots)
@@ -70,7 +70,7 @@ def optimised(
     figures = _figures(statistics) | {"terms": len(source.terms), "rules": len(rules.patterns)}
     figures |= {"cost_before": bench.cost(graph), "cost_after": bench.cost(made)}
     ended_at = _bound(limits) if statistics.truncated else ""
-    return Rewritten(made, emission.applied(made), refused, figures, exactness, ended_at=ended_at)
+    return Rewritten(made, emission.applied_steps(made), refused, figures, exactness, ended_at=ended_at)
 
 
 def _bound(limits: Limits) -> str:

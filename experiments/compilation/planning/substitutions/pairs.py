@@ -39,13 +39,13 @@ def candidates(groups: Iterable[Sequence[Small]], sorts: Mapping[Operand, bool])
     """All pairs of equal graphs that pass the tests of their own, smallest first; ``sorts`` of the variables."""
     for group in groups:
         for left, right in itertools.combinations(group, 2):
-            rule = paired(left, right)
+            rule = rule_of_pair(left, right)
             named = in_order(rule.source, sorts) or in_order(rule.target, sorts)
             if named and not (common(rule) or same_end(rule)):
                 yield rule
 
 
-def paired(left: Small, right: Small) -> Substitution:
+def rule_of_pair(left: Small, right: Small) -> Substitution:
     theirs = dict(right.outputs)
     outputs = tuple((operand, theirs[fingerprint]) for fingerprint, operand in left.outputs)
     return Substitution("candidate", left.operators, right.operators, outputs)
@@ -80,9 +80,9 @@ def pruned(rules: Iterable[Substitution]) -> list[Substitution]:
     kept: dict[Shape, list[Substitution]] = defaultdict(list)
     for rule in rules:
         others = kept[_shape(rule)]
-        if any(renamed(other, rule) for other in others):
+        if any(is_renaming(other, rule) for other in others):
             continue
-        others[:] = [other for other in others if not renamed(rule, other)]
+        others[:] = [other for other in others if not is_renaming(rule, other)]
         others.append(rule)
     return [rule for others in kept.values() for rule in others]
 
@@ -93,18 +93,16 @@ def _shape(rule: Substitution) -> Shape:
     return tuple(sorted(sides))
 
 
-def renamed(general: Substitution, special: Substitution) -> bool:
+def is_renaming(general: Substitution, special: Substitution) -> bool:
     """Whether ``special`` is ``general`` with other names, in either direction, its outputs in any order."""
-    for rule in (special, turned(special)):
+    for rule in (special, reverse_rule(special)):
         for outputs in itertools.permutations(rule.outputs):
-            if len(outputs) == len(general.outputs) and _unified(general, rule, outputs):
+            if len(outputs) == len(general.outputs) and _unify(general, rule, outputs):
                 return True
     return False
 
 
-def _unified(
-    general: Substitution, special: Substitution, outputs: Sequence[tuple[Operand, Operand]]
-) -> bool:
+def _unify(general: Substitution, special: Substitution, outputs: Sequence[tuple[Operand, Operand]]) -> bool:
     pairs = []
     for (mine, theirs), (other, others) in zip(general.outputs, outputs, strict=True):
         pairs.append((Tensor(general.source, mine), Tensor(special.source, other)))
@@ -135,7 +133,7 @@ def _renamings(pairs: Sequence[tuple[Tensor, Tensor]], known: Renaming) -> Itera
         yield from _renamings([*zip(one.inputs, inputs, strict=True), *rest], known)
 
 
-def turned(rule: Substitution) -> Substitution:
+def reverse_rule(rule: Substitution) -> Substitution:
     """From target to source."""
     outputs = tuple((theirs, mine) for mine, theirs in rule.outputs)
     return Substitution(rule.name, rule.target, rule.source, outputs)
@@ -145,7 +143,7 @@ def both_ways(rules: Iterable[Substitution], stem: str) -> list[Substitution]:
     """Every rule and its reverse, where its source binds all that its target reads."""
     found: list[Substitution] = []
     for rule in rules:
-        for way in (rule, turned(rule)):
+        for way in (rule, reverse_rule(rule)):
             if set(variables_of(way.target)) <= set(variables_of(way.source)):
                 found.append(replace(way, name=f"{stem}-{len(found)}"))
     return found

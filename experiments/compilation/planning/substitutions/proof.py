@@ -19,7 +19,7 @@ EFFORT = 2_000_000
 PROVED, NOT_PROVED = "proved", "not proved"
 
 
-def proved(rule: Substitution, effort: int = EFFORT) -> bool:
+def is_provable(rule: Substitution, effort: int = EFFORT) -> bool:
     """Whether Z3 finds within ``effort`` steps that the axioms imply ``rule``."""
     try:
         import z3

@@ -100,7 +100,7 @@ class RewriteSpace:
 
     def successors(self, state: TermGraph, below: float) -> Iterator[Successor[TermGraph]]:
         options = self.options(state)
-        own = sorted((o for o in options if self._allowed(state, o.match.took)), key=lambda o: o.added)
+        own = sorted((o for o in options if self._allows(state, o.match.took)), key=lambda o: o.added)
         matched = (Successor(state.cost + o.added, partial(self._matched, state, o, options)) for o in own)
         special = sorted(self._special(state, options), key=lambda successor: successor.cost)
         yield from heapq.merge(matched, special, key=lambda successor: successor.cost)
@@ -108,10 +108,10 @@ class RewriteSpace:
     def _special(self, state: TermGraph, options: list[Option]) -> Iterator[Successor[TermGraph]]:
         for rewrite in self.special_rewrites(state):
             change = self._change(state, rewrite.replaced)
-            if change is not None and self._allowed(state, rewrite.took):
-                yield Successor(change.cost(), partial(self._done, state, rewrite, options))
+            if change is not None and self._allows(state, rewrite.took):
+                yield Successor(change.cost(), partial(self._perform, state, rewrite, options))
 
-    def _allowed(self, state: TermGraph, took: Sequence[int]) -> bool:
+    def _allows(self, state: TermGraph, took: Sequence[int]) -> bool:
         """Whether a rewrite is inside the part that is searched."""
         return self._parts is None or self._parts[state.roots].issuperset(took)
 
@@ -124,16 +124,14 @@ class RewriteSpace:
         origin = self._origins.pop(state, None)
         if origin is None:
             return self._fresh(state, None, set())
-        kept = list(self._inherited(state, origin))
+        kept = list(self._inherited_options(state, origin))
         return kept + self._fresh(state, self._seen_from(state, origin), {option.match for option in kept})
 
     def _fresh(self, state: TermGraph, at: list[int] | None, known: Set[Match]) -> list[Option]:
-        found = (
-            self._priced(state, match) for match in self.matcher.matches(state, at) if match not in known
-        )
+        found = (self._price(state, match) for match in self.matcher.matches(state, at) if match not in known)
         return [option for option in found if option is not None]
 
-    def _inherited(self, state: TermGraph, origin: Origin) -> Iterator[Option]:
+    def _inherited_options(self, state: TermGraph, origin: Origin) -> Iterator[Option]:
         removed, changed, moved = origin.removed, origin.changed, origin.moved
         for option in origin.options:
             if not removed.isdisjoint(option.match.took):
@@ -141,9 +139,9 @@ class RewriteSpace:
             same = moved.keys().isdisjoint(option.touched)
             match = option.match if same else option.match.moved(moved)
             if changed.isdisjoint(option.touched):
-                yield option if same else Option(match, option.added, self._moved(option.touched, moved))
+                yield (option if same else Option(match, option.added, self._moved(option.touched, moved)))
             elif self.matcher.stays_inside(match, state):
-                again = self._priced(state, match)
+                again = self._price(state, match)
                 if again is not None:
                     yield again
 
@@ -160,7 +158,7 @@ class RewriteSpace:
             found |= edge
         return [number for number in state.order if number in found]
 
-    def _priced(self, state: TermGraph, match: Match) -> Option | None:
+    def _price(self, state: TermGraph, match: Match) -> Option | None:
         replaced = self._target(match)
         change = self._change(state, replaced) if replaced else None
         if change is None:
@@ -193,9 +191,9 @@ class RewriteSpace:
             self.refused[name] = "its exact test or guard fails for the shapes matched"
             return None
         replaced = self._target(match)
-        return self._done(state, Rewrite(name, match.took, replaced), options) if replaced else None
+        return self._perform(state, Rewrite(name, match.took, replaced), options) if replaced else None
 
-    def _done(self, state: TermGraph, rewrite: Rewrite, options: list[Option]) -> TermGraph | None:
+    def _perform(self, state: TermGraph, rewrite: Rewrite, options: list[Option]) -> TermGraph | None:
         """The graph after ``rewrite``; None where a reader does not accept it."""
         try:
             change = _Change(self.prices, state, rewrite.replaced)

@@ -44,12 +44,12 @@ class ByFlow:
         self, space: RewriteSpace, start: TermGraph, limits: Limits, progress: Progress
     ) -> tuple[TermGraph, Statistics]:
         progress(0.0, f"dividing {len(start.order)} terms where few matches lie")
-        matches, inputs = held(space, start), edges(start)
+        matches, inputs = rewritten_terms(space, start), edges(start)
         parts = flow_parts(start.order, inputs, capacities(inputs, matches), self.threshold)
         if len(parts) == 1:
             return search(space, start, limits, progress)
         best, statistics = in_turn(space, start, parts, limits, part(progress, 0.0, 0.7))
-        around = [_followed(self._window(start, cut), best) for cut in _cuts(parts, inputs)]
+        around = [_descendants(self._window(start, cut), best) for cut in _cuts(parts, inputs)]
         rest = replace(limits, budget=limits.budget - statistics.explored)
         best, more = in_turn(space, best, around, rest, part(progress, 0.7, 1.0))
         return best, statistics + more
@@ -71,7 +71,7 @@ class ByDominators:
         self, space: RewriteSpace, start: TermGraph, limits: Limits, progress: Progress
     ) -> tuple[TermGraph, Statistics]:
         progress(0.0, f"dividing {len(start.order)} terms where no match crosses")
-        parts = dominated_parts(start.order, edges(start), held(space, start), self.threshold)
+        parts = dominated_parts(start.order, edges(start), rewritten_terms(space, start), self.threshold)
         return in_turn(space, start, parts, limits, progress)
 
 
@@ -82,7 +82,7 @@ def edges(graph: TermGraph) -> dict[int, tuple[int, ...]]:
     return {n: tuple(source for source in terms[n].inputs if source in live) for n in graph.order}
 
 
-def held(space: RewriteSpace, graph: TermGraph) -> list[frozenset[int]]:
+def rewritten_terms(space: RewriteSpace, graph: TermGraph) -> list[frozenset[int]]:
     """The terms of every rewrite that can be made in ``graph``."""
     found = [frozenset(option.match.took) for option in space.options(graph)]
     return found + [frozenset(rewrite.took) for rewrite in space.special_rewrites(graph)]
@@ -96,7 +96,7 @@ def in_turn(
     for number, terms in enumerate(parts):
         share = -(-(limits.budget - total.explored) // (len(parts) - number))
         own = replace(limits, budget=share)
-        space.within(best, _followed(terms, best, start))
+        space.within(best, _descendants(terms, best, start))
         ours = part(progress, number / len(parts), (number + 1) / len(parts))
         ours(0.0, f"part {number + 1} of {len(parts)}, best {best.cost:.3g} s")
         best, statistics = search(space, best, own, ours)
@@ -105,7 +105,7 @@ def in_turn(
     return best, total
 
 
-def _followed(terms: Iterable[int], graph: TermGraph, since: TermGraph | None = None) -> set[int]:
+def _descendants(terms: Iterable[int], graph: TermGraph, since: TermGraph | None = None) -> set[int]:
     """What became of ``terms`` by the rewrites that led from ``since`` (None: the input) to ``graph``, with what was
     made in their place.
     """

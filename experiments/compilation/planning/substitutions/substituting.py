@@ -12,8 +12,13 @@ from typing import ClassVar
 
 from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
 from experiments.compilation.planning.substitutions.generated import generated_verdicts
-from experiments.compilation.planning.substitutions.optimise import Rulebook, Strategy, optimised, rulebook
-from experiments.compilation.planning.substitutions.proof import PROVED, proved
+from experiments.compilation.planning.substitutions.optimise import (
+    Rulebook,
+    Strategy,
+    optimise_graph,
+    rulebook,
+)
+from experiments.compilation.planning.substitutions.proof import PROVED, is_provable
 from experiments.compilation.planning.substitutions.search import Limits
 from experiments.compilation.planning.substitutions.standard import standard_verdicts
 from experiments.compilation.planning.substitutions.strategies import Whole
@@ -46,7 +51,9 @@ class SubstitutionPolicy(RewritePolicy):
             return Rewritten(graph, refused={"graph": reason})
         rules = rules_of(bench.rules, self.verdict == AND_PROVED, part(bench.progress, 0.0, JUDGING))
         limits = Limits(self.alpha, self.budget, builds=self.builds)
-        return optimised(graph, bench, rules, limits, self.strategy(), part(bench.progress, JUDGING, 1.0))
+        return optimise_graph(
+            graph, bench, rules, limits, self.strategy(), part(bench.progress, JUDGING, 1.0)
+        )
 
     def strategy(self) -> Strategy:
         return Whole()
@@ -67,7 +74,7 @@ def rules_of(
     if file is None:
         return _usable(own(prove), prove)
     kept = [rule for rule in file.rules if rule.parallel == "none"]
-    book = _usable(verdicts(kept, proved if prove else None, progress), prove)
+    book = _usable(verdicts(kept, is_provable if prove else None, progress), prove)
     moving = len(file.rules) - len(kept)
     return replace(
         book,

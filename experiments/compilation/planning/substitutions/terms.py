@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.compilation.interface import IllTyped, Ref, Signature, TensorType, Types, mapped
+from experiments.compilation.interface import IllTyped, Ref, Signature, TensorType, Types, map_refs
 
 LEAF, ATEN, RESULT, BROADCAST, COLUMN = "leaf", "aten", "result", "broadcast", "column"
 #: Biases of products are spread along the last axis, those of convolutions along the third from the last.
@@ -120,7 +120,7 @@ class Terms:
     def _read(self, inputs: tuple[int, ...]) -> int:
         return sum(self._bytes(self._terms[number].types) for number in inputs)
 
-    def made(self, kind: str, data: Any, inputs: tuple[int, ...]) -> Term:
+    def make_or_copy(self, kind: str, data: Any, inputs: tuple[int, ...]) -> Term:
         """``make``, where a view that cannot be taken of how its input lies in memory copies instead."""
         try:
             return self._terms[self.make(kind, data, inputs)]
@@ -173,7 +173,7 @@ class Terms:
 
     def signature(self, call: Call) -> Signature:
         """What ``call`` gives; asked for once."""
-        arguments, keywords = mapped((call.arguments, call.keywords), self.result_type)
+        arguments, keywords = map_refs((call.arguments, call.keywords), self.result_type)
         key = (call.target, arguments, keywords, repr((arguments, keywords)) if _ambiguous(arguments) else "")
         known = self._signatures.get(key)
         if known is None:
@@ -198,7 +198,7 @@ class Terms:
         """How the term is computed by itself."""
         if kind == ATEN:
             refs = [self.ref(number) for number in inputs]
-            arguments, keywords = mapped(
+            arguments, keywords = map_refs(
                 (data.call.arguments, data.call.keywords), lambda place: refs[int(place.node)]
             )
             return Call(data.call.target, arguments, keywords)

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from experiments.compilation.planning.substitutions.dims import Dims, IllTyped, typed
+from experiments.compilation.planning.substitutions.dims import Dims, IllTyped, infer_symbols
 from experiments.compilation.planning.substitutions.evaluate import Value, evaluate
 from experiments.workloads.substitutions import Operand, Operator, Substitution
 
@@ -69,7 +69,7 @@ def nominal_ranks(rule: Substitution) -> dict[Operand, int]:
     return dict.fromkeys(rule.variables, rank)
 
 
-def examined(
+def examine(
     rule: Substitution,
     ranks: Ranks | None = None,
     *,
@@ -91,9 +91,9 @@ def examined(
         for both in (False, True):
             dims, symbols = _equations(rule, ranks, guard, both)
             if both:
-                found = replace(found, added=_added(rule, ranks))
+                found = replace(found, added=_added_equalities(rule, ranks))
             for shape in _solutions(dims, symbols, rng, shapes):
-                found = _compared(rule, found, _values(shape, rng))
+                found = _compare(rule, found, _values(shape, rng))
                 if found.counterexample:
                     return found
     except IllTyped as error:
@@ -106,14 +106,14 @@ def _equations(
 ) -> tuple[Dims, dict[Operand, tuple[int, ...]]]:
     dims = Dims()
     symbols = {variable: dims.tensor(ranks[variable]) for variable in rule.variables}
-    source = typed(rule.source, symbols, dims)
+    source = infer_symbols(rule.source, symbols, dims)
     if guard == UNGROUPED:
         for group in dims.groups:
             dims.equal(group, dims.new(1))
     if guard == EQUAL_GROUPS:
         _equal_groups(rule.source, source, dims)
     if both:
-        target = typed(rule.target, symbols, dims)
+        target = infer_symbols(rule.target, symbols, dims)
         for mine, theirs in rule.outputs:
             dims.all_equal(source[mine], target[theirs], "output")
     return dims, symbols
@@ -150,7 +150,7 @@ def _values(shapes: Mapping[Operand, Shape], rng: np.random.Generator) -> dict[O
     return {v: Value.of(rng.integers(-LARGEST, LARGEST + 1, shape)) for v, shape in shapes.items()}
 
 
-def _compared(rule: Substitution, found: Tested, variables: dict[Operand, Value]) -> Tested:
+def _compare(rule: Substitution, found: Tested, variables: dict[Operand, Value]) -> Tested:
     try:
         source = evaluate(rule.source, variables)
     except IllTyped:
@@ -179,7 +179,7 @@ def _groups(side: Sequence[Operator], values: Mapping[Operand, Value]) -> tuple[
     )
 
 
-def _added(rule: Substitution, ranks: Ranks) -> tuple[str, ...]:
+def _added_equalities(rule: Substitution, ranks: Ranks) -> tuple[str, ...]:
     """Equalities between dims of variables that the target needs and the source does not imply."""
     alone, symbols = _equations(rule, ranks, "", both=False)
     both, _ = _equations(rule, ranks, "", both=True)
@@ -188,7 +188,7 @@ def _added(rule: Substitution, ranks: Ranks) -> tuple[str, ...]:
         for variable in reversed(rule.variables)
         for axis, symbol in enumerate(symbols[variable])
     ]
-    implied, needed = alone.implied(), both.implied()
+    implied, needed = alone.equality_test(), both.equality_test()
     found = []
     for place, (symbol, mine) in enumerate(names):
         for other, theirs in names[:place]:

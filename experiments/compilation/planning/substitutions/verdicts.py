@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from experiments.compilation.planning.substitutions.canonical import canonical
-from experiments.compilation.planning.substitutions.proof import NOT_PROVED, PROVED, proved
+from experiments.compilation.planning.substitutions.proof import NOT_PROVED, PROVED, is_provable
 from experiments.compilation.planning.substitutions.rule_text import rule_text
-from experiments.compilation.planning.substitutions.testing import GUARDS, Tested, examined
+from experiments.compilation.planning.substitutions.testing import GUARDS, Tested, examine
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, silent
 from experiments.workloads.substitutions import Substitution
@@ -66,20 +66,20 @@ class Verdict:
         return "".join(parts) + (f" | {rule_text(self.rule)}" if self.rule else "")
 
 
-def verdict(rule: Substitution, prover: Callable[[Substitution], bool] | None = proved) -> Verdict:
+def verdict(rule: Substitution, prover: Callable[[Substitution], bool] | None = is_provable) -> Verdict:
     """Prove (``prover`` None: do not) and test one rule as it stands in a file."""
     try:
         known = canonical(rule)
     except BadInput as error:
         return Verdict(rule.name, None, reason=error.what)
     if known.unbound:
-        return Verdict(rule.name, known, reason=examined(known).reason)
+        return Verdict(rule.name, known, reason=examine(known).reason)
     proof = NOT_TRIED if prover is None else PROVED if prover(known) else NOT_PROVED
-    plain = examined(known)
+    plain = examine(known)
     if plain.counterexample is None:
         return Verdict(rule.name, known, proof, plain, "", plain, plain.reason)
     for guard in GUARDS[1:]:
-        under = examined(known, guard=guard)
+        under = examine(known, guard=guard)
         if under.passed:
             return Verdict(rule.name, known, proof, plain, guard, under)
     return Verdict(rule.name, known, proof, plain)
@@ -87,7 +87,7 @@ def verdict(rule: Substitution, prover: Callable[[Substitution], bool] | None = 
 
 def verdicts(
     rules: Iterable[Substitution],
-    prover: Callable[[Substitution], bool] | None = proved,
+    prover: Callable[[Substitution], bool] | None = is_provable,
     progress: Progress = silent,
 ) -> tuple[Verdict, ...]:
     """One verdict for each rule, in order."""
@@ -99,7 +99,7 @@ def verdicts(
     return tuple(found)
 
 
-def counted(found: Iterable[Verdict]) -> dict[str, int]:
+def count_labels(found: Iterable[Verdict]) -> dict[str, int]:
     """How many rules have each of ``LABELS``."""
     counts = Counter(one.label for one in found)
     return {label: counts[label] for label in LABELS}

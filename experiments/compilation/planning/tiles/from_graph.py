@@ -15,7 +15,7 @@ from experiments.compilation.interface import OP, Graph, Node, Ref
 from experiments.compilation.interface.expressions import Access, Expression
 from experiments.compilation.interface.tile_graph import TileGraph, TileNode
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.from_ops import FORMS, Made, broadcast, copied, dtype_of
+from experiments.compilation.planning.tiles.from_ops import FORMS, Made, broadcast, copy, dtype_of
 
 #: Ops that torch's schemas call copies and that move nothing.
 FREE = frozenset({"aten._unsafe_view.default"})
@@ -68,7 +68,7 @@ class _Reading:
             made = broadcast(node, self.graph)
         if made is None:
             self.copies.add(node.target)
-            made = copied(node, self.graph)
+            made = copy(node, self.graph)
         return replace(made[0], name=node.name), made[1]
 
     def _append(self, name: str, expression: Expression, refs: Sequence[Ref]) -> None:

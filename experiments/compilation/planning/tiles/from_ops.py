@@ -192,7 +192,7 @@ def _broadcasts(shape: Sizes, to: Sizes) -> bool:
     )
 
 
-def copied(node: Node, graph: Graph) -> Made:
+def copy(node: Node, graph: Graph) -> Made:
     """An op of no known form: as many elements read as its operands have together, its result written."""
     out = _result(node)
     shape = out.shape or (1,)

@@ -14,8 +14,8 @@ from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Access, Sizes
 from experiments.compilation.planning.tiles.best_fit import BestFit
 from experiments.compilation.planning.tiles.program import REGISTER_BYTES, tiles
-from experiments.compilation.planning.tiles.propagation import Group, Tiles, computed, propagate
-from experiments.compilation.planning.tiles.traffic import coalesced
+from experiments.compilation.planning.tiles.propagation import Group, Tiles, block_flops, propagate
+from experiments.compilation.planning.tiles.traffic import coalesced_elements
 
 #: How far each operator of a group reduces at once, in its order; () where it reduces nothing.
 Steps = tuple[Sizes, ...]
@@ -79,7 +79,7 @@ def evaluate(
         resident=resident,
         grid=grid,
         waves=-(-grid // (resident * units.count)),
-        flops=computed(group, found),
+        flops=block_flops(group, found),
     )
 
 
@@ -99,7 +99,7 @@ def traffic(
         if index in group.written:
             accesses.append((expression.output, units.write_transaction_bytes, 1))
         for access, size, passes in accesses:
-            count = passes * _transactions(access, expression.touched(access, whole), size)
+            count = passes * _transactions(access, expression.extents_touched(access, whole), size)
             elements, moved = elements + count, moved + count * access.element_bytes
     return elements, moved
 
@@ -127,7 +127,7 @@ def least_seconds(group: Group, architecture: Architecture) -> float:
 
 
 def _transactions(access: Access, box: Sequence[int], size: int) -> float:
-    return coalesced(box, access.shape, max(1, size // access.element_bytes))
+    return coalesced_elements(box, access.shape, max(1, size // access.element_bytes))
 
 
 def footprint(group: Group, found: Tiles, steps: Steps, in_registers: bool = False) -> int:

@@ -36,7 +36,7 @@ def grid(expression: Expression, program: Program) -> int:
     return tiles(expression.domain, program.shared)
 
 
-def staged(expression: Expression) -> tuple[Access, ...]:
+def staged_inputs(expression: Expression) -> tuple[Access, ...]:
     """Inputs that go through shared memory: all of a reduction; what is used once goes straight to registers."""
     return expression.inputs if expression.reduced else ()
 
@@ -54,7 +54,7 @@ def row_padding(expression: Expression, access: Access, sizes: Sizes, units: Com
     """
     if not any(access is column for column in expression.column_reads):
         return 0
-    row = expression.touched(access, sizes)[-1]
+    row = expression.extents_touched(access, sizes)[-1]
     words = max(1, row * access.element_bytes // units.bank_bytes)
     rows = expression.elements(access, sizes) // row
     return int(conflicts(words, rows, units) > 1)
@@ -64,10 +64,10 @@ def shared_bytes(expression: Expression, program: Program, units: ComputeUnits) 
     """Shared memory of a block: its staged inputs over one reduction step, rows padded against bank conflicts."""
     sizes = (*program.shared, *program.step)
     total = 0
-    for access in staged(expression):
+    for access in staged_inputs(expression):
         elements = expression.elements(access, sizes)
         if row_padding(expression, access, sizes, units):
-            elements += elements // expression.touched(access, sizes)[-1]
+            elements += elements // expression.extents_touched(access, sizes)[-1]
         total += elements * access.element_bytes
     return total
 
@@ -98,6 +98,6 @@ def fits(expression: Expression, program: Program, architecture: Architecture) -
     )
 
 
-def aligned(program: Program, units: ComputeUnits) -> bool:
+def is_aligned(program: Program, units: ComputeUnits) -> bool:
     """Whether a block's threads fill whole warps on every scheduler of a unit."""
     return program.threads % (units.warp * units.partitions) == 0

@@ -91,7 +91,7 @@ def propagate(group: Group, tile: Sequence[int]) -> Tiles | None:
         for access, producer in zip(expression.inputs, group.producers[index], strict=True):
             if producer >= 0:
                 maker = group.nodes[producer].expression
-                needed = spatial_of(maker, expression.touched(access, whole))
+                needed = spatial_of(maker, expression.extents_touched(access, whole))
                 known = found[producer] or needed
                 found[producer] = tuple(max(pair) for pair in zip(known, needed, strict=True))
     return tuple(own for own in found if own is not None)
@@ -106,7 +106,7 @@ def _scaled(tile: Sequence[int], domain: Sizes, own: Sizes) -> Sizes | None:
     return tuple(size * mine // whole for size, whole, mine in zip(tile, domain, own, strict=True))
 
 
-def computed(group: Group, tiles: Tiles) -> float:
+def block_flops(group: Group, tiles: Tiles) -> float:
     """FLOPs of one block, halos included."""
     pairs = zip(group.nodes, tiles, strict=True)
     return sum(node.expression.work(node.expression.whole(tile)) for node, tile in pairs)

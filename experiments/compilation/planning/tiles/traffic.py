@@ -16,7 +16,7 @@ def contiguous(tile: Sequence[int], tensor: Sequence[int]) -> int:
     return run
 
 
-def coalesced(tile: Sequence[int], tensor: Sequence[int], transaction: int) -> float:
+def coalesced_elements(tile: Sequence[int], tensor: Sequence[int], transaction: int) -> float:
     """Elements that move for a tile, in transactions of ``transaction`` elements: short runs waste the rest."""
     elements = math.prod(tile)
     return transaction * elements / min(transaction, max(1, contiguous(tile, tensor))) if elements else 0.0

@@ -28,5 +28,5 @@ class RandomTuner:
                 return [Proposal(task, index) for index in drawn]
         return []
 
-    def told(self, trials: Sequence[Trial]) -> None:
+    def learn(self, trials: Sequence[Trial]) -> None:
         """Nothing is learned."""

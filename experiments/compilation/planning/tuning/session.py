@@ -83,17 +83,19 @@ def tune(
         measured = []
         for trial in measure(proposals):
             measured.append(trial)
-            progress((len(done) + len(measured)) / trials, told(trial, len(done) + len(measured), trials))
+            progress(
+                (len(done) + len(measured)) / trials, progress_line(trial, len(done) + len(measured), trials)
+            )
             if time.perf_counter() - started >= seconds:
                 break
         done += measured
         asked = time.perf_counter()
-        tuner.told(measured)
+        tuner.learn(measured)
         thinking += time.perf_counter() - asked
     return History(tuple(tasks), tuple(done), thinking, time.perf_counter() - started)
 
 
-def told(trial: Trial, number: int, trials: int) -> str:
+def progress_line(trial: Trial, number: int, trials: int) -> str:
     """One line of progress: which trial it was and what it gave."""
     result = trial.error or f"{(trial.seconds or 0.0) * 1e6:.4g} us"
     return f"trial {number} of {trials}: {result}"

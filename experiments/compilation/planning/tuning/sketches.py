@@ -38,7 +38,7 @@ class Sketch:
 
     steps: tuple[tuple[str, str], ...]
 
-    def done(self, stage: str) -> str:
+    def action_on(self, stage: str) -> str:
         return dict(self.steps)[stage]
 
     @property

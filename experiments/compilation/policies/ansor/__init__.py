@@ -99,7 +99,7 @@ class _Search:
         known.taken.update(round_)
         return [Proposal(chosen, index) for index in round_]
 
-    def told(self, trials: Sequence[Trial]) -> None:
+    def learn(self, trials: Sequence[Trial]) -> None:
         """Remember, and fit the task's model again when enough is new."""
         if not trials:
             return

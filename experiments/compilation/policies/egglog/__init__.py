@@ -13,7 +13,7 @@ from typing import ClassVar
 from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
 from experiments.compilation.planning.substitutions.standard import standard_verdicts
 from experiments.compilation.planning.substitutions.substituting import rules_of
-from experiments.compilation.policies.egglog.optimise import saturated
+from experiments.compilation.policies.egglog.optimise import saturate_graph
 from experiments.compilation.policies.egglog.saturate import Bounds
 from experiments.core.knobs import knob
 
@@ -32,4 +32,4 @@ class Egglog(RewritePolicy):
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         bounds = Bounds(self.rounds, self.terms, self.matches, self.nodes)
-        return saturated(graph, bench, rules_of(bench.rules, own=standard_verdicts), bounds)
+        return saturate_graph(graph, bench, rules_of(bench.rules, own=standard_verdicts), bounds)

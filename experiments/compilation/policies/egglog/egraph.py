@@ -15,7 +15,7 @@ from typing import Any
 from experiments.compilation.planning.substitutions.matcher import COMMUTATIVE
 from experiments.compilation.planning.substitutions.pattern import Match, Pattern
 from experiments.compilation.planning.substitutions.terms import Term, Terms
-from experiments.compilation.policies.egglog.ordering import exchangeable, wanted
+from experiments.compilation.policies.egglog.ordering import exchangeable, wanted_orders
 from experiments.core.errors import BadInput
 from experiments.workloads.substitutions import Operand, Operator, Substitution
 
@@ -60,7 +60,7 @@ class EGraph:
         self._classes: list[int] = []
         self._nodes: dict[Key, int] = {}
         self._seen: set[tuple[int, tuple[int, ...]]] = set()
-        self._wanted = wanted(terms)
+        self._wanted = wanted_orders(terms)
         #: Classes that are joined in this order because the input graph joins what is made of them in this order.
         self.follow: set[tuple[int, int]] = set()
         self._run(PREAMBLE)

@@ -47,10 +47,10 @@ class Everything:
     def __init__(self, egraph: EGraph, roots: Sequence[int]) -> None:
         self._egraph = egraph
         self._all = egraph.distinct()
-        self.order = [number for number in self._all if not self._joined(number)]
+        self.order = [number for number in self._all if not self._reads_join(number)]
         self.readers = Readers(egraph, self.order, roots)
 
-    def rejoined(self) -> Iterator[Rewrite]:
+    def rejoinings(self) -> Iterator[Rewrite]:
         """Joins of all parts of a split are what was split: known of terms, but not of terms that are equal to parts."""
         terms, of = self._egraph.terms, self._egraph.class_of
         parts: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
@@ -68,10 +68,10 @@ class Everything:
                     if whole and len(took) == len(inputs):
                         yield Rewrite(REJOINED, took, {number: terms[split].inputs[0]})
 
-    def named(self, number: int) -> int:
+    def representative(self, number: int) -> int:
         return self._egraph.class_of(number)
 
-    def _joined(self, number: int) -> bool:
+    def _reads_join(self, number: int) -> bool:
         """Whether the operator reads a tensor that a rule joined."""
         terms, given = self._egraph.terms, self._egraph.given
         return any(terms[source].kind == "concat" and source >= given for source in terms[number].inputs)

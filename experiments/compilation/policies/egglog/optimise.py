@@ -10,7 +10,7 @@ from experiments.compilation.interface import Graph, IllTyped, Rewritten, Workbe
 from experiments.compilation.planning.substitutions.emission import Emission
 from experiments.compilation.planning.substitutions.graphs import Prices, Seen, Step, TermGraph, again
 from experiments.compilation.planning.substitutions.hard_coded import NO_FUSED_OP, SPECIALS
-from experiments.compilation.planning.substitutions.importing import Imported, imported
+from experiments.compilation.planning.substitutions.importing import Imported, import_graph
 from experiments.compilation.planning.substitutions.optimise import Rulebook
 from experiments.compilation.planning.substitutions.space import Rewrite
 from experiments.compilation.planning.substitutions.terms import BROADCAST, LEAF, RESULT, Term, Terms
@@ -33,13 +33,13 @@ class Pick:
     inside: frozenset[int] = frozenset()
 
 
-def saturated(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -> Rewritten:
+def saturate_graph(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -> Rewritten:
     """``graph`` at the lowest cost among all that the e-graph holds; what depends on constants only is computed once, and
     equal ops are one.
     """
     if graph.mutates:
         return Rewritten(graph, refused={"graph": "writes to its arguments: order and aliases matter"})
-    source = imported(graph, Terms(bench.types))
+    source = import_graph(graph, Terms(bench.types))
     prices = Prices(source.terms, graph, bench)
     start, given = prices.graph(source.roots), len(source.terms)
     saturation = Saturation(source.terms, rules.patterns)
@@ -74,7 +74,7 @@ def _grow(saturation: Saturation, source: Imported, bounds: Bounds, progress: Pr
     while True:
         saturation.run(bounds, progress)
         everything = Everything(saturation.egraph, source.roots)
-        news = [*everything.rejoined(), *_hard_coded(source.terms, everything)]
+        news = [*everything.rejoinings(), *_hard_coded(source.terms, everything)]
         if saturation.stopped or not saturation.tell(news):
             return
 
@@ -95,7 +95,7 @@ def _written(
     made = emission.graph()
     figures = {**figures, "cost_before": bench.cost(source.graph), "cost_after": bench.cost(made)}
     exactness = "reassociated" if best.steps() else "exact"
-    return Rewritten(made, emission.applied(made), refused, figures, exactness)
+    return Rewritten(made, emission.applied_steps(made), refused, figures, exactness)
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class _Cheapest:
     def _steps(self, found: Extracted[Pick], built: Mapping[int, int]) -> Step | None:
         """The rewrites that led from the input graph to what was chosen, in the order in which they were told."""
         step: Step | None = None
-        for place in sorted(self._used(found)):
+        for place in sorted(self._used_rewrites(found)):
             rewrite = self.saturation.rewrites[place]
             if rewrite.rule == REJOINED:
                 continue
@@ -228,10 +228,10 @@ class _Cheapest:
             step = Step(rewrite.rule, rewrite.took, made, {}, step)
         return step
 
-    def _used(self, found: Extracted[Pick]) -> set[int]:
+    def _used_rewrites(self, found: Extracted[Pick]) -> set[int]:
         """Places of the rewrites that made what was chosen, or what those took, or that replaced an op by another."""
         picks = [choice.name for choice in found.chosen.values()]
-        chosen = {self._key(number) for pick in picks for number in (pick.node, *self._held(pick.inside))}
+        chosen = {self._key(number) for pick in picks for number in (pick.node, *self._members(pick.inside))}
         given = {self._key(number) for number in range(self.given)}
         first: dict[Key, int] = {}
         used: set[int] = set()
@@ -249,5 +249,5 @@ class _Cheapest:
                 waiting += [key for key in took - given if key in first]
         return used
 
-    def _held(self, numbers: Iterable[int]) -> Iterator[int]:
+    def _members(self, numbers: Iterable[int]) -> Iterator[int]:
         return (number for number in numbers if number < len(self._of))

@@ -3,7 +3,7 @@
 Where a rule matches two operators in either order (products of one input), the targets differ in order alone: the e-graph
 is asked only for those that append one tensor to a join of tensors with lower numbers. So n tensors make 2^n joins; of
 more than ``MOST_SUBSETS`` that can be joined with each other only neighbours in the order of numbers are, n^2 / 2 joins.
-Besides, tensors are joined in the orders that the graph's own concatenations have (``wanted``), which then fall away.
+Besides, tensors are joined in the orders that the graph's own concatenations have (``wanted_orders``), which then fall away.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def exchangeable(rule: Substitution) -> tuple[Operand, Operand] | None:
     roots = sorted({mine.op for mine, _ in rule.outputs})
     if len(roots) != 2 or _written(rule.source, roots) != _written(rule.source, roots[::-1]):
         return None
-    return joined(rule)
+    return first_concatenation(rule)
 
 
-def joined(rule: Substitution) -> tuple[Operand, Operand] | None:
+def first_concatenation(rule: Substitution) -> tuple[Operand, Operand] | None:
     """The variables of the target's first concatenation of two variables."""
     for operator in rule.target:
         if operator.kind == "concat" and all(operand.is_variable for operand in operator.inputs):
@@ -48,7 +48,7 @@ def _written(side: Sequence[Operator], roots: Sequence[int]) -> Any:
     return [written(Operand(root)) for root in roots]
 
 
-def wanted(terms: Terms) -> frozenset[tuple[int, int]]:
+def wanted_orders(terms: Terms) -> frozenset[tuple[int, int]]:
     """Tensors of the input graph in the order in which a concatenation reads them, or what is made of them by the same ops."""
     found: set[tuple[int, int]] = set()
     joins = [_parts(terms, term.number, term.data) for term in terms if term.kind == "concat"]

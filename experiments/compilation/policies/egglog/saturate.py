@@ -15,7 +15,7 @@ from experiments.compilation.planning.substitutions.pattern import Match, Patter
 from experiments.compilation.planning.substitutions.space import Rewrite
 from experiments.compilation.planning.substitutions.terms import Terms
 from experiments.compilation.policies.egglog.egraph import EGraph
-from experiments.compilation.policies.egglog.ordering import Neighbours, exchangeable, joined
+from experiments.compilation.policies.egglog.ordering import Neighbours, exchangeable, first_concatenation
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress
 from experiments.workloads.substitutions import Operand
@@ -46,7 +46,7 @@ class Saturation:
         self._looked_at = 0
         self._application = Application(terms)
         self._neighbours = Neighbours()
-        self._done: set[tuple[str, frozenset[int], tuple[int, ...]]] = set()
+        self._perform: set[tuple[str, frozenset[int], tuple[int, ...]]] = set()
         self.egraph.grow()
 
     def run(self, bounds: Bounds, progress: Progress) -> None:
@@ -94,8 +94,8 @@ class Saturation:
             self._notice(match)
         for match in found:
             key = match.pattern.rule.name, frozenset(match.took), self._joined(match)
-            if key not in self._done and not self._is_free(match) and self._joins_well(match):
-                self._done.add(key)
+            if key not in self._perform and not self._is_free(match) and self._joins_well(match):
+                self._perform.add(key)
                 yield match
 
     def _rewrite(self, match: Match) -> Rewrite | None:
@@ -131,7 +131,7 @@ class Saturation:
 
     def _joins_well(self, match: Match) -> bool:
         """Whether what the target joins has no part in common and, where order is free, follows in order."""
-        pair = joined(match.pattern.rule)
+        pair = first_concatenation(match.pattern.rule)
         if pair is None:
             return True
         left, right = (self._parts(match, operand) for operand in pair)

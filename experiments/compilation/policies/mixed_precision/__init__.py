@@ -27,7 +27,7 @@ from experiments.compilation.interface import (
     Rewritten,
     Symbol,
     Workbench,
-    mapped,
+    map_refs,
 )
 from experiments.compilation.planning.numerics.bounds import half_precision
 from experiments.compilation.policies.mixed_precision.autocast import FULL, LOW, WIDEST, rule
@@ -63,12 +63,12 @@ class MixedPrecision(RewritePolicy):
             bound=half_precision(self.dtype, work.low),
             search={f"ops in {dtype}": count for dtype, count in sorted(work.types.items())},
             approximation=Approximation(
-                casts="" if self._given(graph) else self.dtype,
+                casts="" if self._has_type_already(graph) else self.dtype,
                 training_steps=self.steps if self.training else 0,
             ),
         )
 
-    def _given(self, graph: Graph) -> bool:
+    def _has_type_already(self, graph: Graph) -> bool:
         """Whether the model computes in the type already."""
         return any(kind.dtype == self.dtype for node in graph.nodes for kind in node.outputs if kind)
 
@@ -99,14 +99,14 @@ class _Casting:
 
     def visit(self, node: Node) -> None:
         """Give the node what its list says; an op whose arguments change is made anew."""
-        wanted = node.dtype if node.mutates else self._wanted(node)
+        wanted = node.dtype if node.mutates else self._wanted_type(node)
         before = len(self.draft.made)
 
         def read(ref: Ref) -> Ref:
             current = self._now.get(ref, ref)
             return self._cast(current, wanted) if wanted else current
 
-        arguments = mapped((node.arguments, node.keywords), read)
+        arguments = map_refs((node.arguments, node.keywords), read)
         made = node.name
         if arguments != (node.arguments, node.keywords):
             made = self._remake(node, *arguments)
@@ -123,7 +123,7 @@ class _Casting:
             self._now[Ref(node.name, number)] = Ref(made, number)
         return made
 
-    def _wanted(self, node: Node) -> str:
+    def _wanted_type(self, node: Node) -> str:
         """The type that the node's floating point arguments should have; "" for as they are."""
         kind = rule(node.target, self.policy.lists)
         if kind == WIDEST:

@@ -57,7 +57,7 @@ class Pet(RewritePolicy):
             if isinstance(read, str):
                 refused[node.name] = read
                 continue
-            found = judged(read, self.depth)
+            found = judge_mutants(read, self.depth)
             counts["convolutions"] += 1
             counts["mutants"] += len(found)
             counts["equivalent"] += sum(not verdict.wrong.any() for _, verdict in found)
@@ -84,7 +84,9 @@ class Pet(RewritePolicy):
         options = []
         for mutant, verdict in kept:
             try:
-                options.append((put(graph, node, read, mutant, verdict, bench), _rule(mutant, verdict)))
+                options.append(
+                    (insert_mutant(graph, node, read, mutant, verdict, bench), _rule(mutant, verdict))
+                )
             except IllTyped:
                 continue
         priced = [(bench.cost(option), number) for number, (option, _) in enumerate(options)]
@@ -117,21 +119,21 @@ def _shape(sizes: tuple[int, ...]) -> Shape:
 
 
 @functools.lru_cache(maxsize=4096)
-def judged(original: Convolution, depth: int) -> list[tuple[Mutant, Verdict]]:
+def judge_mutants(original: Convolution, depth: int) -> list[tuple[Mutant, Verdict]]:
     """The convolution's mutants with their verdicts, those that are right at the most positions first."""
     found = [(mutant, compare(original, mutant.program)) for mutant in mutants(original, depth)]
     return sorted(found, key=lambda pair: -pair[1].right_share)
 
 
-def put(
+def insert_mutant(
     graph: Graph, node: Node, read: Convolution, mutant: Mutant, verdict: Verdict, bench: Workbench
 ) -> Graph:
     """The graph with the mutant and its corrections in the place of the convolution."""
     draft = Draft(graph, bench.types)
     bias = node.refs[2] if len(node.refs) > 2 else None
     lowering = Lowering(draft, node.refs[0], node.refs[1], bias)
-    result = lowering.made(mutant.program)
-    draft.replace(Ref(node.name), lowering.corrected(result, read, verdict.rectangles()))
+    result = lowering.lower(mutant.program)
+    draft.replace(Ref(node.name), lowering.correct(result, read, verdict.rectangles()))
     return draft.finish()
 
 

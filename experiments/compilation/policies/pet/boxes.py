@@ -58,7 +58,7 @@ class Verdict:
 
 def compare(original: Expression, mutant: Expression) -> Verdict:
     """Test ``mutant`` against ``original``, which has the same shape, on every box."""
-    grid = [refined(original.cuts(axis), mutant.cuts(axis)) for axis in range(4)]
+    grid = [refine(original.cuts(axis), mutant.cuts(axis)) for axis in range(4)]
     boxes = list(itertools.product(*grid))
     corners = [_corners(box) for box in boxes]
     where = np.array([point for box in corners for point in box], dtype=np.int64)
@@ -74,7 +74,7 @@ def compare(original: Expression, mutant: Expression) -> Verdict:
     return Verdict(len(boxes), wrong)
 
 
-def refined(one: Sequence[range], other: Sequence[range]) -> list[Positions]:
+def refine(one: Sequence[range], other: Sequence[range]) -> list[Positions]:
     """The axis' positions grouped by the ranges of both in which they lie: each group has equal steps."""
     pairs = ((a, set(b)) for a in one for b in other)
     return [group for a, b in pairs if (group := tuple(p for p in a if p in b))]

@@ -30,24 +30,24 @@ class Lowering:
     def __init__(self, draft: Draft, x: Ref, weight: Ref, bias: Ref | None) -> None:
         self._draft, self._x, self._weight, self._bias = draft, x, weight, bias
 
-    def made(self, program: Expression) -> Ref:
+    def lower(self, program: Expression) -> Ref:
         if isinstance(program, Image):
             return self._x
         assert isinstance(program, Convolution | Window | Swap | Fold | Unfold | Scatter | Gather)
-        source = self.made(program.source)
+        source = self.lower(program.source)
         if isinstance(program, Convolution):
-            return self.convolved(source, program, program.padding)
+            return self.convolve(source, program, program.padding)
         if isinstance(program, Window):
             first, stop = program.first, program.first + program.size
             return self.window(source, program.axis, first, stop)
         if isinstance(program, Swap):
             return self._op("aten.transpose.int", source, HEIGHT, WIDTH)
-        return self._rearranged(source, program)
+        return self._rearrange(source, program)
 
     def _op(self, target: str, *arguments: object) -> Ref:
         return self._draft.op(target, *arguments)  # type: ignore[arg-type]
 
-    def convolved(self, source: Ref, program: Convolution, padding: tuple[int, int]) -> Ref:
+    def convolve(self, source: Ref, program: Convolution, padding: tuple[int, int]) -> Ref:
         weight = self._weight
         if program.transposed:
             weight = self._draft.op("aten.transpose.int", weight, HEIGHT, WIDTH, once=True)
@@ -66,7 +66,7 @@ class Lowering:
         pads = (0, 0) * (3 - axis) + (before, behind)
         return self._op("aten.constant_pad_nd.default", source, pads)
 
-    def _rearranged(self, source: Ref, program: Fold | Unfold | Scatter | Gather) -> Ref:
+    def _rearrange(self, source: Ref, program: Fold | Unfold | Scatter | Gather) -> Ref:
         batch, channels, height, width = self._draft.type(source).shape
         parts: tuple[int, ...]
         order: tuple[int, ...]
@@ -84,7 +84,7 @@ class Lowering:
         apart = self._op("aten.reshape.default", source, parts)
         return self._op("aten.reshape.default", self._op("aten.permute.default", apart, order), program.shape)
 
-    def corrected(self, result: Ref, original: Convolution, wrong: Sequence[Rectangle]) -> Ref:
+    def correct(self, result: Ref, original: Convolution, wrong: Sequence[Rectangle]) -> Ref:
         """``result`` with every wrong rectangle computed as the original does, from the rows and columns it needs."""
         for rectangle in wrong:
             result = self._written(result, self._patch(original, rectangle), rectangle)
@@ -98,7 +98,7 @@ class Lowering:
             reach = original.dilation[a] * (original.kernel[a] - 1)
             last = (stop - 1) * original.stride[a] - original.padding[a] + reach
             source = self.window(source, axis, first, last + 1)
-        return self.convolved(source, original, (0, 0))
+        return self.convolve(source, original, (0, 0))
 
     def _written(self, result: Ref, patch: Ref, rectangle: Rectangle) -> Ref:
         """The patch in its place: scattered into the innermost slice, that into the next, and so on."""

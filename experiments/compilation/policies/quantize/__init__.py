@@ -96,7 +96,7 @@ class Quantize(RewritePolicy):
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         chosen, refused = weights(graph, self.embeddings)
-        seen = self._seen(graph, bench, chosen)
+        seen = self._observe_ranges(graph, bench, chosen)
         work = _Work(self, Draft(graph, bench.types), seen.ranges)
         applied = tuple(work.quantize(graph, graph.by_name[name], axis) for name, axis in chosen.items())
         products = len(work.rounded)
@@ -121,7 +121,7 @@ class Quantize(RewritePolicy):
         ranges = {f"{ref.node}:{ref.output}": list(pair) for ref, pair in seen.ranges.items()}
         return {"rule": self.calibration, "batches": list(seen.batches), "ranges": ranges}
 
-    def _seen(self, graph: Graph, bench: Workbench, chosen: Mapping[str, int]) -> Seen:
+    def _observe_ranges(self, graph: Graph, bench: Workbench, chosen: Mapping[str, int]) -> Seen:
         if self.activations != "static":
             return Seen((), {})
         read = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from experiments.compilation.interface import Argument, Draft, Ref, Symbol
 from experiments.compilation.planning.numerics.calibration import Range
-from experiments.compilation.policies.quantize.stored import Stored, unpacked
+from experiments.compilation.policies.quantize.stored import Stored, unpack
 
 HIGHEST = 127
 #: What integer products ask for on a GPU; kept everywhere, so that a plan does not depend on the host.
@@ -71,7 +71,7 @@ def integer_linear(draft: Draft, codes: Codes, stored: Stored, bias: Argument) -
     """A linear layer on integer codes."""
     shape = draft.type(codes.codes).shape
     flat = draft.op("aten.reshape.default", codes.codes, (-1, shape[-1]))
-    weight = unpacked(draft, stored.codes, stored)
+    weight = unpack(draft, stored.codes, stored)
     bytes_ = draft.op("aten._to_copy.default", flat, dtype=Symbol("dtype", "int8"))
     sums = draft.op("aten._int_mm.default", bytes_, draft.op("aten.t.default", weight))
     if codes.zero:

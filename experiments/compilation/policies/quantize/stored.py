@@ -132,7 +132,7 @@ def _laid(draft: Draft, codes: Ref, scheme: Scheme, shape: tuple[int, ...]) -> R
     return _cast(draft, packed, "uint8", once=True)
 
 
-def unpacked(draft: Draft, rows: Ref, stored: Stored) -> Ref:
+def unpack(draft: Draft, rows: Ref, stored: Stored) -> Ref:
     """Codes [n, bytes of a row] as [n, padded width], one to a byte and, where symmetric, counted from zero."""
     scheme, blocking = stored.scheme, stored.blocking
     if not stored.packed:
@@ -164,7 +164,7 @@ def values(draft: Draft, codes: Ref, scales: Ref, zeros: Ref | None, stored: Sto
     wide = "float64" if stored.dtype == "float64" else "float32"
     rows = draft.type(codes).shape[0]
     per_row = draft.type(scales).shape[1]
-    found = _cast(draft, unpacked(draft, codes, stored), wide)
+    found = _cast(draft, unpack(draft, codes, stored), wide)
     found = draft.op("aten.reshape.default", found, (rows, per_row, -1))
     if zeros is not None:
         beside = draft.op("aten.unsqueeze.default", _cast(draft, zeros, wide), -1)

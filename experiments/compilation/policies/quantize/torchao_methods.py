@@ -32,12 +32,12 @@ def method(number: str, scheme: Scheme, activations: str) -> str:
     """The method's name; ``BadInput`` says what there is instead."""
     asked = Asked(number, scheme.bits, scheme.granularity, scheme.symmetric, activations)
     if asked not in METHODS:
-        raise BadInput(_said(asked), "engine torchao", "; ".join(map(_said, METHODS)))
+        raise BadInput(_scheme_text(asked), "engine torchao", "; ".join(map(_scheme_text, METHODS)))
     if scheme.granularity == "group" and scheme.group not in GROUPS:
         raise BadInput(f"groups of {scheme.group}", "engine torchao", f"one of {GROUPS}")
     return METHODS[asked]
 
 
-def _said(asked: Asked) -> str:
+def _scheme_text(asked: Asked) -> str:
     zero = "symmetric" if asked.symmetric else "with zero points"
     return f"{asked.bits}-bit {asked.number} by {asked.granularity}, {zero}, activations {asked.activations}"

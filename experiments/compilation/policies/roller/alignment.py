@@ -25,14 +25,14 @@ def padded(extent: int, size: int) -> int:
     return -(-extent // size) * size
 
 
-def allowed(extent: int, sizes: Iterable[int], slack: float) -> list[int]:
+def allowed_sizes(extent: int, sizes: Iterable[int], slack: float) -> list[int]:
     """The sizes that pad ``extent`` by at most the share ``slack``."""
     return [size for size in sizes if padded(extent, size) <= extent * (1 + slack)]
 
 
 def register_steps(expression: Expression, slack: float) -> list[list[int]]:
     """Sizes of a thread's tile along every spatial axis, ascending."""
-    return [allowed(extent, REGISTER_FACTORS, slack) for extent in expression.domain]
+    return [allowed_sizes(extent, REGISTER_FACTORS, slack) for extent in expression.domain]
 
 
 def transaction(expression: Expression, architecture: Architecture) -> int:
@@ -56,7 +56,7 @@ def shared_steps(
 
 @functools.lru_cache(maxsize=4096)
 def _multiples(extent: int, base: int, slack: float) -> list[int]:
-    return allowed(extent, (base * times for times in range(1, SHARED_MULTIPLES + 1)), slack)
+    return allowed_sizes(extent, (base * times for times in range(1, SHARED_MULTIPLES + 1)), slack)
 
 
 def reduction_steps(expression: Expression, architecture: Architecture) -> list[list[int]]:

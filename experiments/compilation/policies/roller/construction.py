@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Expression, Sizes
-from experiments.compilation.planning.tiles.program import Program, aligned, fits, registers
+from experiments.compilation.planning.tiles.program import Program, fits, is_aligned, registers
 from experiments.compilation.policies.roller.alignment import reduction_steps, register_steps, shared_steps
 from experiments.compilation.policies.roller.shrinking import shrunk, sizes_on_the_way
 
@@ -194,7 +194,7 @@ class _Search:
             self._add_border(last_aligned)
             return
         order, gain = self._gains(program.shared)
-        if aligned(program, self.architecture.units):
+        if is_aligned(program, self.architecture.units):
             last_aligned = program
             bandwidth = self.architecture.dram_bandwidth
             if compute_bound(self.expression, program.shared, self.flops, bandwidth):

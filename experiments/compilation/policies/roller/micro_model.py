@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Access, Expression
-from experiments.compilation.planning.tiles.program import Program, grid, resident, staged, tiles
-from experiments.compilation.planning.tiles.traffic import coalesced
+from experiments.compilation.planning.tiles.program import Program, grid, resident, staged_inputs, tiles
+from experiments.compilation.planning.tiles.traffic import coalesced_elements
 from experiments.compilation.policies.roller.alignment import padded
 from experiments.hardware.parts import ComputeUnits
 
@@ -79,7 +79,7 @@ def _shared_traffic(expression: Expression, program: Program) -> float:
     """Bytes that a block's threads read from shared memory: each its operands over the whole reduction."""
     sizes = expression.whole(program.register)
     return program.threads * sum(
-        expression.elements(access, sizes) * access.element_bytes for access in staged(expression)
+        expression.elements(access, sizes) * access.element_bytes for access in staged_inputs(expression)
     )
 
 
@@ -101,8 +101,8 @@ def _moved(expression: Expression, program: Program, architecture: Architecture,
     whole = expression.whole(clipped)
     elements = expression.elements(access, whole) * expression.gaps(access, whole) / access.repeats
     transaction = max(1, architecture.units.write_transaction_bytes // access.element_bytes)
-    box = expression.touched(access, step)
-    wasted = coalesced(box, access.shape, transaction) / math.prod(box)
+    box = expression.extents_touched(access, step)
+    wasted = coalesced_elements(box, access.shape, transaction) / math.prod(box)
     return elements * _copies(expression, clipped, access) * wasted * access.element_bytes
 
 

@@ -40,7 +40,7 @@ class Welder(TilePolicy):
 
     def tiles(self, graph: TileGraph, architecture: Architecture, progress: Progress) -> TilePlan:
         welding = Welding(graph, architecture, self.candidates, self.visited)
-        kernels = welding.run(part(progress, 0.0, 0.9)) if self.fuse else welding.unfused()
+        kernels = welding.run(part(progress, 0.0, 0.9)) if self.fuse else welding.unfused_kernels()
         order = launch_order(kernels, graph)
         assert order is not None, "a group takes all that it still needs, so none waits for a later one"
         planned = tuple(_planned(kernel, welding, architecture) for kernel in order)

@@ -47,7 +47,7 @@ class Welding:
     examined: int = 0
     _tuned: dict[object, tuple[GroupTile, float] | None] = field(default_factory=dict)
 
-    def unfused(self) -> tuple[Kernel, ...]:
+    def unfused_kernels(self) -> tuple[Kernel, ...]:
         """Every operator as a kernel of its own; ``Infeasible`` names one of which no tile fits."""
         return tuple(self.single(node.name) for node in self.graph.nodes)
 

@@ -99,7 +99,7 @@ def _coalesced_step(expression: Expression, external: Sequence[Access], architec
     def likeness(step: Sizes) -> float:
         return sum(
             similarity(
-                contiguous(expression.touched(access, (*ones, *step)), access.shape),
+                contiguous(expression.extents_touched(access, (*ones, *step)), access.shape),
                 architecture.units.read_transaction_bytes / access.element_bytes,
             )
             for access in external
@@ -184,7 +184,7 @@ def longer_steps(
 
 def _runs(group: Group, index: int, tile: Sizes, step: Sizes) -> int:
     """Contiguous elements of an operator's reads from memory, added up."""
-    touched = group.nodes[index].expression.touched
+    touched = group.nodes[index].expression.extents_touched
     return sum(contiguous(touched(access, (*tile, *step)), access.shape) for access in group.external[index])
 
 

@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 
 from experiments.compilation.interface import INPUT, OP, OUTPUT, Graph, Node, Ref, Symbol, TensorType  # noqa: E402
 from experiments.compilation.interface.launches import obstacles, times  # noqa: E402
-from experiments.compilation.live.backends import Task, compiled  # noqa: E402
+from experiments.compilation.live.backends import Task, compile_task  # noqa: E402
 from experiments.compilation.live.backends.cuda_graph import Replayed  # noqa: E402
 from experiments.compilation.live.export import export, records  # noqa: E402
 from experiments.compilation.policies.cuda_graph import CudaGraph  # noqa: E402
@@ -69,7 +69,7 @@ def test_what_needs_the_host_or_another_device_is_named() -> None:
 def test_without_a_gpu_it_is_unsupported_not_failed() -> None:
     task = Task(nn.Linear(2, 2), (torch.ones(1, 2),), "cpu")
     with pytest.raises(Infeasible, match="unsupported here: CUDA graphs need a GPU"):
-        compiled("cuda_graph", OPTIONS, task)
+        compile_task("cuda_graph", OPTIONS, task)
     found = outcome("measured", "local")
     assert found.status == "infeasible"
     assert "unsupported here" in found.reason

@@ -13,7 +13,7 @@ pytest.importorskip("onnxscript")
 from onnx import TensorProto, helper  # noqa: E402
 from torch import nn  # noqa: E402
 
-from experiments.compilation.live.backends import CompilationFailed, Task, compiled  # noqa: E402
+from experiments.compilation.live.backends import CompilationFailed, Task, compile_task  # noqa: E402
 from experiments.compilation.live.verify import verify  # noqa: E402
 from experiments.core.errors import BadInput, Infeasible  # noqa: E402
 from experiments.core.spec import Workload, WorkloadOptions  # noqa: E402
@@ -27,7 +27,7 @@ def test_a_block_of_convolution_norm_and_relu_ends_as_one_node() -> None:
     """The exporter folds the norm into the convolution; level "extended" fuses the ReLU into it too."""
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval().requires_grad_(False)
     task = Task(module, (torch.randn(1, 3, 8, 8),), "cpu")
-    made = compiled("onnxruntime", {"level": "extended"}, task)
+    made = compile_task("onnxruntime", {"level": "extended"}, task)
     levels = made.report["levels"]
     assert made.report["exported"]["ops"] == {"Conv": 1, "Relu": 1}
     assert [levels[name]["nodes"] for name in ("disable_all", "basic", "extended")] == [2, 2, 1]
@@ -59,7 +59,7 @@ def test_an_uploaded_graph_is_run_as_it_stands_in_the_file(tmp_path: Path) -> No
         helper.make_node("Relu", ["b"], ["y"]),
     ]
     task = uploaded(tmp_path / "model.onnx", nodes)
-    made = compiled("onnxruntime", {"level": "basic"}, task)
+    made = compile_task("onnxruntime", {"level": "basic"}, task)
     assert made.report["graph"] == "the uploaded file"
     assert made.report["levels"]["disable_all"]["ops"] == {"Neg": 1, "Identity": 1, "Relu": 1}
     assert made.report["levels"]["basic"]["ops"] == {"Neg": 1, "Relu": 1}
@@ -72,22 +72,22 @@ def test_a_model_whose_data_decide_has_no_graph_to_run(capfd: pytest.CaptureFixt
             return x + 1 if x.sum() > 0 else x - 1
 
     with pytest.raises(BadInput, match="control flow that its data decide"):
-        compiled("onnxruntime", {}, Task(Chosen(), (torch.randn(2, 2),), "cpu"))
+        compile_task("onnxruntime", {}, Task(Chosen(), (torch.randn(2, 2),), "cpu"))
     assert "def forward" not in "".join(capfd.readouterr())
 
 
 def test_what_it_cannot_do_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     half = nn.Linear(2, 2).to(torch.bfloat16)
     with pytest.raises(Infeasible, match=r"unsupported here.*bfloat16"):
-        compiled("onnxruntime", {}, Task(half, (torch.ones(1, 2, dtype=torch.bfloat16),), "cpu"))
+        compile_task("onnxruntime", {}, Task(half, (torch.ones(1, 2, dtype=torch.bfloat16),), "cpu"))
     with pytest.raises(BadInput, match="forward passes"):
-        compiled("onnxruntime", {}, Task(nn.Linear(2, 2), (torch.ones(1, 2),), "cpu", training=True))
+        compile_task("onnxruntime", {}, Task(nn.Linear(2, 2), (torch.ones(1, 2),), "cpu", training=True))
     inverse = Task(_Inverse(), (torch.eye(2),), "cpu")
     with pytest.raises(CompilationFailed, match="onnx export: "):
-        compiled("onnxruntime", {}, inverse)
+        compile_task("onnxruntime", {}, inverse)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(Infeasible, match="unsupported here: the package onnxruntime is not installed"):
-        compiled("onnxruntime", {}, Task(nn.Linear(2, 2), (torch.ones(1, 2),), "cpu"))
+        compile_task("onnxruntime", {}, Task(nn.Linear(2, 2), (torch.ones(1, 2),), "cpu"))
 
 
 class _Inverse(nn.Module):

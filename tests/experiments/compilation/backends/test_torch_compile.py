@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
 
-from experiments.compilation.live.backends import Compiled, Task, compiled, dynamo  # noqa: E402
+from experiments.compilation.live.backends import Compiled, Task, compile_task, dynamo  # noqa: E402
 from experiments.compilation.live.backends.torch_compile import mode_of  # noqa: E402
 from experiments.core.errors import Infeasible  # noqa: E402
 
@@ -35,7 +35,7 @@ class Branch(nn.Module):
 
 
 def inductor(module: nn.Module, *inputs: Tensor, **options: Any) -> Compiled:
-    return compiled("inductor", options, Task(module.eval(), inputs, "cpu"))
+    return compile_task("inductor", options, Task(module.eval(), inputs, "cpu"))
 
 
 def test_a_chain_that_ends_in_a_sum_is_one_kernel_of_four_ops() -> None:
@@ -83,7 +83,7 @@ def test_in_training_the_backward_passes_products_are_counted_too() -> None:
     module = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Linear(8, 2, bias=False))
     body = Calls(lambda x: module(x).square().sum())
     body.body_module = module
-    made = compiled("inductor", {}, Task(body.train(), (torch.randn(3, 4),), "cpu", training=True))
+    made = compile_task("inductor", {}, Task(body.train(), (torch.randn(3, 4),), "cpu", training=True))
     assert made.metrics["library_calls"] == 5
     assert all(weight.grad is None for weight in module.parameters())
 
@@ -102,7 +102,7 @@ def test_recompiles_name_the_guard_that_failed() -> None:
     call = torch.compile(lambda x: x * 2 + 1, backend="eager")
     for x in (torch.ones(2), torch.ones(3), torch.ones(4), torch.ones(4).double()):
         call(x)
-    counts = dynamo.counted()
+    counts = dynamo.read_counts()
     assert counts.graphs == 3
     assert [row.guard.split(".")[0] for row in counts.recompiles] == [
         "tensor 'x' size mismatch at index 0",

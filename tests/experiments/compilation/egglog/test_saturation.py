@@ -8,13 +8,13 @@ import pytest
 
 from experiments.compilation.interface import Graph
 from experiments.compilation.planning.substitutions.hard_coded import SPECIALS
-from experiments.compilation.planning.substitutions.importing import imported
-from experiments.compilation.planning.substitutions.optimise import optimised, rulebook
+from experiments.compilation.planning.substitutions.importing import import_graph
+from experiments.compilation.planning.substitutions.optimise import optimise_graph, rulebook
 from experiments.compilation.planning.substitutions.search import Limits
 from experiments.compilation.planning.substitutions.standard import standard_verdicts
 from experiments.compilation.planning.substitutions.terms import Terms
 from experiments.compilation.policies.egglog import Egglog
-from experiments.compilation.policies.egglog.optimise import saturated
+from experiments.compilation.policies.egglog.optimise import saturate_graph
 from experiments.compilation.policies.egglog.saturate import Bounds, Saturation
 from experiments.core.progress import silent
 from experiments.hardware import resolve
@@ -67,7 +67,7 @@ def test_three_projections_are_proved_to_be_one_product_and_its_parts() -> None:
     graph, bench = graph_and_bench(Attention(), X)
     rules = rulebook(standard_verdicts())
     terms = Terms(bench.types)
-    source = imported(graph, terms)
+    source = import_graph(graph, terms)
     saturation = Saturation(terms, rules.patterns)
     saturation.run(Bounds(), silent)
     assert not saturation.stopped  # nothing was left to apply
@@ -87,8 +87,8 @@ def test_what_is_selected_is_right_and_never_dearer_than_what_the_search_finds(
 ) -> None:
     graph, bench = graph_and_bench(module, inputs)
     rules = rulebook(standard_verdicts())
-    ours = saturated(graph, bench, rules, Bounds())
-    theirs = optimised(graph, bench, rules, Limits(1.05, budget=30))
+    ours = saturate_graph(graph, bench, rules, Bounds())
+    theirs = optimise_graph(graph, bench, rules, Limits(1.05, budget=30))
     assert ours.search["proved_cheapest"] and ours.search["saturated"]
     assert bench.cost(ours.graph) == pytest.approx(ours.search["cost_after"])
     assert bench.cost(ours.graph) <= bench.cost(theirs.graph) * (1 + 1e-9) < bench.cost(graph)
@@ -98,7 +98,7 @@ def test_what_is_selected_is_right_and_never_dearer_than_what_the_search_finds(
 
 def test_one_product_is_left_of_three() -> None:
     graph, bench = graph_and_bench(Attention(), X)
-    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
+    done = saturate_graph(graph, bench, rulebook(standard_verdicts()), Bounds())
     assert targets(graph).count("aten.linear.default") == 3
     assert targets(done.graph).count("aten.linear.default") == 1
     assert {step.rule for step in done.applied} == {"biased-linear-siblings"}
@@ -118,7 +118,7 @@ class Fan(nn.Module):
 
 def test_many_products_of_one_input_become_one_without_all_their_subsets() -> None:
     graph, bench = graph_and_bench(Fan(), X)
-    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
+    done = saturate_graph(graph, bench, rulebook(standard_verdicts()), Bounds())
     assert targets(done.graph).count("aten.linear.default") == 1
     assert done.search["saturated"] and done.search["terms"] < 1000
     joins = 9 * 8 // 2  # runs of neighbours; by two rules, with and without the biases
@@ -144,7 +144,7 @@ def test_what_is_joined_in_the_order_in_which_it_is_read_is_one_op(
     order: tuple[int, ...], flat: bool
 ) -> None:
     graph, bench = graph_and_bench(Joined(order, flat), X if flat else IMAGE)
-    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
+    done = saturate_graph(graph, bench, rulebook(standard_verdicts()), Bounds())
     left = [
         target for target in targets(done.graph) if "linear" in target or "conv" in target or "cat" in target
     ]
@@ -163,7 +163,7 @@ def test_a_rewrite_that_gains_nothing_alone_is_there_for_the_next() -> None:
             return torch.cat((self.wide(x), self.one(x)), 1)
 
     graph, bench = graph_and_bench(Unlike(), IMAGE)
-    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
+    done = saturate_graph(graph, bench, rulebook(standard_verdicts()), Bounds())
     assert targets(done.graph) == ["aten.conv2d.default"]
     assert [step.rule for step in done.applied if step.took] == ["merge group convs", "enlarge-merge"]
 
@@ -178,7 +178,7 @@ def test_equal_ops_are_one_and_what_is_constant_is_computed_once() -> None:
             return (self.layer(x) * torch.exp(self.scale)).tanh() + torch.sigmoid(self.layer(x))
 
     graph, bench = graph_and_bench(Twice(), X)
-    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
+    done = saturate_graph(graph, bench, rulebook(standard_verdicts()), Bounds())
     assert targets(done.graph).count("aten.linear.default") == 1
     assert "aten.exp.default" not in targets(done.graph) and done.exactness == "exact"
     assert done.search["cost_after"] < done.search["cost_before"]
@@ -186,13 +186,13 @@ def test_equal_ops_are_one_and_what_is_constant_is_computed_once() -> None:
 
 def test_a_graph_without_matches_stays_the_very_graph() -> None:
     graph, bench = graph_and_bench(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), X)
-    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
+    done = saturate_graph(graph, bench, rulebook(standard_verdicts()), Bounds())
     assert done.graph == graph and not done.applied
 
 
 def test_a_bound_on_terms_stops_the_growth_and_is_told() -> None:
     graph, bench = graph_and_bench(Attention(), X)
-    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds(terms=1))
+    done = saturate_graph(graph, bench, rulebook(standard_verdicts()), Bounds(terms=1))
     assert done.graph == graph and not done.search["saturated"]
 
 
@@ -200,7 +200,7 @@ def test_a_stop_stays_told_when_hard_coded_rules_go_on() -> None:
     """What was left when the bound was met is left for good: later rounds without matches do not saturate."""
     graph, bench = graph_and_bench(Tower(), IMAGE)
     rules = rulebook(standard_verdicts())
-    source = imported(graph, Terms(bench.types))
+    source = import_graph(graph, Terms(bench.types))
     saturation = Saturation(source.terms, rules.patterns)
     saturation.run(Bounds(terms=1), silent)
     saturation.run(Bounds(), silent)
@@ -211,7 +211,7 @@ def test_hard_coded_rules_see_what_was_selected() -> None:
     """The norm is folded first; only then its convolution has a bias and can join its sibling."""
     assert len(SPECIALS) == 3
     graph, bench = graph_and_bench(Tower(), IMAGE)
-    done = saturated(graph, bench, rulebook(standard_verdicts()), Bounds())
+    done = saturate_graph(graph, bench, rulebook(standard_verdicts()), Bounds())
     rules = [step.rule for step in done.applied]
     assert rules.index("conv+bn") < rules.index("biased-conv-siblings")
     assert targets(done.graph).count("aten.conv2d.default") <= 2

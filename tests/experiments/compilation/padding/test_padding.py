@@ -26,9 +26,9 @@ from experiments.compilation.interface import (
     Ref,
     TensorType,
     contiguous,
-    mapped,
+    map_refs,
 )
-from experiments.compilation.live.padding.axes import Axes, Axis, Leak, broadcast, new_axes, reshaped
+from experiments.compilation.live.padding.axes import Axes, Axis, Leak, broadcast, new_axes, reshape_axes
 from experiments.compilation.live.padding.padding import Mask, Padding, padding
 from experiments.compilation.live.padding.padding_rules import RULES
 from experiments.core.errors import Infeasible
@@ -83,7 +83,7 @@ class Model:
     ) -> tuple[torch.Tensor, ...]:
         _, op, overload = target.split(".")
         function = getattr(getattr(torch.ops.aten, op), overload)
-        result = function(*mapped(given, lambda ref: values[ref]))
+        result = function(*map_refs(given, lambda ref: values[ref]))
         results = result if isinstance(result, tuple | list) else (result,)
         values.update((Ref(name, number), tensor) for number, tensor in enumerate(results))
         return tuple(results)
@@ -360,19 +360,19 @@ def test_a_view_takes_the_entries_along(a: int, b: int, c: int, n: int, data: st
             [(a * n, b, c), (a, n * b, c), (a, n, b * c), (a * n * b * c,), (a, n * b * c), (a * n * b, c)]
         )
     )
-    found = reshaped(shape, (None, Axis(), None, None), into, n)
+    found = reshape_axes(shape, (None, Axis(), None, None), into, n)
     (place,) = [place for place, axis in enumerate(found) if axis is not None]
     axis = found[place]
     assert axis is not None
     expected = entries(into[place], axis, n).reshape([-1 if i == place else 1 for i in range(len(into))])
     assert (labels.reshape(into) == np.broadcast_to(expected, into)).all()
-    back = reshaped(into, found, shape, n)
+    back = reshape_axes(into, found, shape, n)
     assert back[1] == Axis() or n == 1 or shape.count(1)
 
 
 def test_a_view_across_the_entries_is_refused() -> None:
     with pytest.raises(Leak, match="splits the padded dimension"):
-        reshaped((6, 4), (Axis(), None), (2, 3, 4), 6)
+        reshape_axes((6, 4), (Axis(), None), (2, 3, 4), 6)
 
 
 def test_sizes_tell_where_entries_are() -> None:

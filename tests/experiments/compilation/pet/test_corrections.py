@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis.extra import numpy as arrays
 
 from experiments.compilation.interface import INPUT, OP, OUTPUT, Graph, Node, Ref
-from experiments.compilation.policies.pet import Pet, convolution_of, judged
-from experiments.compilation.policies.pet.boxes import Rectangle, Verdict, compare, refined
+from experiments.compilation.policies.pet import Pet, convolution_of, judge_mutants
+from experiments.compilation.policies.pet.boxes import Rectangle, Verdict, compare, refine
 from experiments.compilation.policies.pet.expressions import HEIGHT, WIDTH, Convolution, Image
 from experiments.compilation.policies.pet.lowering import Lowering
 from experiments.compilation.policies.pet.mutants import Apart, Side, Swapped, mutants
@@ -63,9 +63,9 @@ def test_rectangles_hold_every_wrong_position_once_and_no_right_one(wrong: np.nd
 
 
 def test_boxes_of_two_programs_lie_in_a_range_of_both() -> None:
-    assert refined((range(0, 3), range(3, 6)), (range(0, 6),)) == [(0, 1, 2), (3, 4, 5)]
-    assert refined((range(0, 6),), (range(0, 6, 2), range(1, 6, 2))) == [(0, 2, 4), (1, 3, 5)]
-    assert refined((range(0, 1), range(1, 6)), (range(0, 6, 2), range(1, 6, 2))) == [(0,), (2, 4), (1, 3, 5)]
+    assert refine((range(0, 3), range(3, 6)), (range(0, 6),)) == [(0, 1, 2), (3, 4, 5)]
+    assert refine((range(0, 6),), (range(0, 6, 2), range(1, 6, 2))) == [(0, 2, 4), (1, 3, 5)]
+    assert refine((range(0, 1), range(1, 6)), (range(0, 6, 2), range(1, 6, 2))) == [(0,), (2, 4), (1, 3, 5)]
 
 
 # --- by torch -------------------------------------------------------------------------------------
@@ -112,10 +112,10 @@ def test_every_mutant_of_every_small_convolution_is_exact_once_corrected(batch: 
         for mutant in mutants(of, 1):
             verdict = compare(of, mutant.program)
             lowering = Lowering(AtOnce(), x, weight, bias)  # type: ignore[arg-type]
-            result: Any = lowering.made(mutant.program)
+            result: Any = lowering.lower(mutant.program)
             differs = (result != truth).any(dim=1).numpy()
             assert (differs <= verdict.wrong).all(), f"{of}: {mutant} is wrong where its verdict says right"
-            result = lowering.corrected(result, of, verdict.rectangles())
+            result = lowering.correct(result, of, verdict.rectangles())
             assert torch.equal(result, truth), f"{of}: {mutant}"
             right, corrected = right + (not verdict.wrong.any()), corrected + bool(verdict.wrong.any())
     assert right > 10 and corrected > 10
@@ -181,7 +181,7 @@ def test_the_best_mutants_come_first() -> None:
     """A gap of the padding is exact; without one a column in eight of each image is wrong, 14 of 16 are
     right.
     """
-    shares = [verdict.right_share for _, verdict in judged(conv(), 1)]
+    shares = [verdict.right_share for _, verdict in judge_mutants(conv(), 1)]
     assert shares == [1.0, 1.0, 0.875, 0.875]
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.compilation.planning.substitutions.canonical import EXPLICIT, SAME, VALID, canonical
-from experiments.compilation.planning.substitutions.dims import Dims, IllTyped, Window, typed
+from experiments.compilation.planning.substitutions.dims import Dims, IllTyped, Window, infer_symbols
 from experiments.compilation.planning.substitutions.evaluate import Value, apply, evaluate
 from experiments.compilation.planning.substitutions.rule_text import parse_rule, rule_text
 from experiments.core.errors import BadInput
@@ -279,7 +279,7 @@ def test_shapes_that_are_solved_are_accepted(seed: int) -> None:
     rule = parse_rule("ew_add(matmul(a, concat[axis=-1](b, c)), d) => relu(d)")
     dims = Dims()
     tensors = {variable: dims.tensor(2) for variable in rule.variables}
-    shapes = typed(rule.source, tensors, dims)
+    shapes = infer_symbols(rule.source, tensors, dims)
     solved = dims.solve(np.random.default_rng(seed))
     assert solved is not None
     values = {v: Value.of(whole(*(solved[s] for s in symbols))) for v, symbols in tensors.items()}
@@ -292,6 +292,6 @@ def test_sums_alone_can_make_sizes_equal() -> None:
     dims = Dims()
     a, b, c, d = (dims.new() for _ in range(4))
     dims.sums += [(c, a, b), (c, a, d)]
-    equal = dims.implied()
+    equal = dims.equality_test()
     assert equal(b, d) and not equal(a, b)
     assert not any(equal(x, y) for x, y in itertools.combinations((a, b, c), 2))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from experiments.compilation.planning.substitutions.generated import (
     FILE,
-    generated,
+    generate_rules,
     generated_verdicts,
-    judged,
-    read,
-    written,
+    judge_rules,
+    parse_verdicts,
+    verdict_text,
 )
 from experiments.compilation.planning.substitutions.generator import Vocabulary, equal_graphs
 from experiments.compilation.planning.substitutions.pairs import (
     candidates,
     common,
+    is_renaming,
     pruned,
-    renamed,
+    reverse_rule,
     same_end,
-    turned,
 )
 from experiments.compilation.planning.substitutions.rule_text import parse_rule, rule_text
 from experiments.compilation.planning.substitutions.testing import UNGROUPED
@@ -43,15 +43,15 @@ def test_what_is_dropped() -> None:
     assert not common(law) and not same_end(law)
     other_names = parse_rule("ew_add(matmul(b, c), matmul(b, a)) => matmul(b, ew_add(c, a))")
     special = parse_rule("matmul(a, ew_add(b, a)) => ew_add(matmul(a, b), matmul(a, a))")
-    assert renamed(law, other_names) and renamed(law, turned(law)) and renamed(law, special)
-    assert not renamed(special, law)
+    assert is_renaming(law, other_names) and is_renaming(law, reverse_rule(law)) and is_renaming(law, special)
+    assert not is_renaming(special, law)
     assert pruned([special, law, other_names]) == [law]
 
 
 def test_the_file_is_what_the_generator_makes() -> None:
     file = {one.name: one for one in generated_verdicts()}
-    assert written(list(file.values())) == FILE.read_text()
-    made = {rule.name: rule_text(rule) for rule in generated("convolutions")}
+    assert verdict_text(list(file.values())) == FILE.read_text()
+    made = {rule.name: rule_text(rule) for rule in generate_rules("convolutions")}
     kept = {name: rule_text(one.rule) for name, one in file.items() if one.rule and name in made}
     assert len(kept) >= 15 and kept.items() <= made.items()
     joined = next(one for one in file.values() if one.guard == UNGROUPED and "split" in rule_text(one.rule))
@@ -65,6 +65,6 @@ def test_rules_of_the_file_pass_the_test_again() -> None:
 
 
 def test_rules_are_judged_and_written() -> None:
-    found = judged(["algebra"], depth=2)
+    found = judge_rules(["algebra"], depth=2)
     assert [one.label for one in found].count("proved and tested") == len(found)
-    assert [one.name for one in read(written(found))] == [one.name for one in found]
+    assert [one.name for one in parse_verdicts(verdict_text(found))] == [one.name for one in found]

@@ -13,7 +13,7 @@ from experiments.compilation.live.costs import Bench, Roofline
 from experiments.compilation.live.types import Inference
 from experiments.compilation.planning.substitutions.graphs import Prices, TermGraph
 from experiments.compilation.planning.substitutions.hard_coded import SPECIALS
-from experiments.compilation.planning.substitutions.importing import imported
+from experiments.compilation.planning.substitutions.importing import import_graph
 from experiments.compilation.planning.substitutions.matcher import Matcher
 from experiments.compilation.planning.substitutions.optimise import rulebook
 from experiments.compilation.planning.substitutions.rule_text import parse_rule
@@ -73,7 +73,7 @@ def keys(space: RewriteSpace, state: TermGraph) -> dict[object, float]:
 
 def test_options_inherited_are_the_options_and_predicted_costs_are_the_costs() -> None:
     graph = exported(Inception(), torch.randn(2, 4, 8, 8))
-    source = imported(graph, Terms(bench().types))
+    source = import_graph(graph, Terms(bench().types))
     prices = Prices(source.terms, graph, bench())
     matcher = Matcher(rulebook(standard_verdicts()).patterns, source.terms)
     space = RewriteSpace(prices, matcher, SPECIALS)

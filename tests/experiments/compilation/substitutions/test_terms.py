@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.compilation.interface import IllTyped, Ref, mapped
+from experiments.compilation.interface import IllTyped, Ref, map_refs
 from experiments.compilation.live.types import Inference
 from experiments.compilation.planning.substitutions.terms import CHANNELS, FEATURES, RESULT, Terms
 from tests.experiments.compilation.graphs import kind
@@ -44,7 +44,7 @@ class Played:
             return self.run(term.inputs[0])[term.data]
         call = self.terms.call(term.kind, term.data, term.inputs)
         _, op, overload = call.target.split(".")
-        arguments = mapped(call.arguments, self._read)
+        arguments = map_refs(call.arguments, self._read)
         return getattr(getattr(torch.ops.aten, op), overload)(*arguments, **dict(call.keywords))
 
     def _read(self, ref: Ref) -> torch.Tensor:

@@ -10,10 +10,10 @@ import pytest
 from experiments.compilation.planning.substitutions.axioms import AXIOMS, Setting, instances
 from experiments.compilation.planning.substitutions.dims import Dims, IllTyped
 from experiments.compilation.planning.substitutions.evaluate import Value, apply, evaluate
-from experiments.compilation.planning.substitutions.proof import proved
+from experiments.compilation.planning.substitutions.proof import is_provable
 from experiments.compilation.planning.substitutions.rule_text import parse_rule, rule_text
-from experiments.compilation.planning.substitutions.testing import EQUAL_GROUPS, UNGROUPED, examined
-from experiments.compilation.planning.substitutions.verdicts import counted, verdict, verdicts
+from experiments.compilation.planning.substitutions.testing import EQUAL_GROUPS, UNGROUPED, examine
+from experiments.compilation.planning.substitutions.verdicts import count_labels, verdict, verdicts
 from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions
 from experiments.readers.base import open_file
@@ -61,7 +61,7 @@ def test_shapes_solve_the_sources_equations() -> None:
     dims.equal(total, seven)
     found = [dims.solve(np.random.default_rng(seed)) for seed in range(20)]
     assert {x[a] + x[b] for x in found if x} == {7} and len({x[a] for x in found if x}) > 3
-    assert not dims.implied()(a, b)
+    assert not dims.equality_test()(a, b)
 
 
 def test_every_axiom_holds_in_integers_and_three_need_their_guard() -> None:
@@ -74,9 +74,9 @@ def test_every_axiom_holds_in_integers_and_three_need_their_guard() -> None:
     checked = [(axiom, statement) for axiom in AXIOMS for statement in instances(axiom, setting)]
     assert {axiom for axiom, _ in checked} == set(AXIOMS)
     for axiom, statement in checked:
-        assert examined(statement, guard=axiom.guard, shapes=15).equal >= 15, axiom
+        assert examine(statement, guard=axiom.guard, shapes=15).equal >= 15, axiom
     guarded = [statement for axiom, statement in checked if axiom.guard]
-    assert all(examined(statement).counterexample for statement in guarded) and len(guarded) == 9
+    assert all(examine(statement).counterexample for statement in guarded) and len(guarded) == 9
 
 
 def test_the_axioms_do_not_prove_what_is_wrong() -> None:
@@ -93,7 +93,7 @@ def test_the_axioms_do_not_prove_what_is_wrong() -> None:
 def test_columns_of_weights_joined_are_proved_and_tested() -> None:
     found = verdict(parse_rule(QKV))
     assert (found.label, found.guard, found.usable) == ("proved and tested", "", True)
-    assert proved(
+    assert is_provable(
         parse_rule("matmul(a, b), matmul(c, b) => split[axis=-2](matmul(concat[axis=-2](a, c), b))")
     )
 
@@ -113,10 +113,10 @@ def test_a_grouped_convolution_refutes_what_the_axioms_prove() -> None:
 
 
 def test_what_the_target_needs_beyond_the_source_is_named() -> None:
-    found = examined(parse_rule("relu(a), relu(b) => split[axis=-1](relu(concat[axis=-1](a, b)))"))
+    found = examine(parse_rule("relu(a), relu(b) => split[axis=-1](relu(concat[axis=-1](a, b)))"))
     assert found.passed and found.refused > 0 and found.added == ("t1.0 = t2.0",)
     swapped = "ew_add(concat[axis=-1](a, b), concat[axis=-1](c, d)) => ew_add(concat[axis=-1](c, b), concat[axis=-1](a, d))"
-    assert examined(parse_rule(swapped)).added == ("t1.1 = t3.1", "t2.1 = t4.1")
+    assert examine(parse_rule(swapped)).added == ("t1.1 = t3.1", "t2.1 = t4.1")
 
 
 def test_all_of_tasos_rules_are_proved_and_eleven_need_a_guard(shared_data: Path) -> None:
@@ -125,7 +125,10 @@ def test_all_of_tasos_rules_are_proved_and_eleven_need_a_guard(shared_data: Path
     ).reading.value.rules
     found = verdicts(rules)
     assert all(one.proof == "proved" for one in found)
-    assert counted(found)["proved and tested"] == 122 and counted(found)["right where a guard holds"] == 11
+    assert (
+        count_labels(found)["proved and tested"] == 122
+        and count_labels(found)["right where a guard holds"] == 11
+    )
     guards = {int(one.name.removeprefix("taso-")): one.guard for one in found if one.guard}
     assert {rule for rule, guard in guards.items() if guard == EQUAL_GROUPS} == {99, 100, 130, 131}
     assert {rule for rule, guard in guards.items() if guard == UNGROUPED} == {

@@ -24,7 +24,7 @@ from experiments.compilation.planning.tiles.group_tile import (
     traffic,
 )
 from experiments.compilation.planning.tiles.propagation import (
-    computed,
+    block_flops,
     group_of,
     points,
     propagate,
@@ -74,7 +74,7 @@ def test_two_windows_need_a_halo_of_two_on_each_side() -> None:
     tiles = propagate(group, (1, 1, 2, 2))
     assert tiles == ((1, 1, 6, 6), (1, 1, 4, 4), (1, 1, 2, 2))
     # One operation a point of the picture, 2 x 9 of a window.
-    assert computed(group, tiles) == 36 + 18 * 16 + 18 * 4
+    assert block_flops(group, tiles) == 36 + 18 * 16 + 18 * 4
     assert points(group, tiles) == 36 + 16 + 4
 
 
@@ -103,7 +103,7 @@ def test_a_product_behind_a_product_needs_whole_rows() -> None:
     )
     tiles = propagate(group, (4, 2))
     assert tiles == ((4, 16), (4, 2))
-    assert computed(group, tiles) == 2 * 4 * 16 * 32 + 2 * 4 * 2 * 16
+    assert block_flops(group, tiles) == 2 * 4 * 16 * 32 + 2 * 4 * 2 * 16
 
 
 def test_outputs_of_a_group_share_its_grid_in_proportion() -> None:

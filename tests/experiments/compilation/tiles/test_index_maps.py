@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from experiments.compilation.interface.expressions import Access, Expression
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.traffic import coalesced, contiguous
+from experiments.compilation.planning.tiles.traffic import coalesced_elements, contiguous
 
 pytestmark = pytest.mark.torch
 Array = npt.NDArray[np.float64]
@@ -189,7 +189,7 @@ def test_a_tile_needs_the_elements_that_its_points_touch(name: str, data: st.Dat
         touched = places(expression, access, sizes)
         box = tuple(int(column.max()) + 1 for column in touched.T)
         distinct = len({tuple(place) for place in touched.tolist()})
-        assert expression.touched(access, sizes) == box
+        assert expression.extents_touched(access, sizes) == box
         assert expression.elements(access, sizes) == distinct
         total += 4 * distinct
     assert expression.bytes(sizes) == total
@@ -199,7 +199,7 @@ def test_a_dilated_window_is_counted_within_its_box() -> None:
     """3 taps 2 apart at 2 places next to each other touch 0, 2, 4 and 1, 3, 5: six in a box of six."""
     dilated = operators.convolution(1, 1, (9,), 1, (3,), dilation=(2,))
     image = dilated.inputs[0]
-    assert dilated.touched(image, (1, 1, 2, 3)) == (1, 1, 6)
+    assert dilated.extents_touched(image, (1, 1, 2, 3)) == (1, 1, 6)
     assert dilated.elements(image, (1, 1, 2, 3)) == 6
     assert dilated.elements(image, (1, 1, 1, 3)) == 3, "of one window only every other element"
 
@@ -246,14 +246,14 @@ def test_a_run_is_the_addresses_that_follow_each_other(data: st.DataObject) -> N
 )
 def test_short_rows_waste_the_rest_of_their_transactions(tile: tuple[int, int], elements: float) -> None:
     """Transactions of 8 elements on rows of 64."""
-    assert coalesced(tile, (16, 64), 8) == elements
+    assert coalesced_elements(tile, (16, 64), 8) == elements
 
 
 def test_whole_rows_are_one_run() -> None:
     """Rows of 2 elements, of which a tile takes 4 whole ones: 8 in a run waste nothing."""
     assert contiguous((4, 2), (16, 2)) == 8
-    assert coalesced((4, 2), (16, 2), 8) == 8
-    assert coalesced((4, 2), (16, 3), 8) == 32
+    assert coalesced_elements((4, 2), (16, 2), 8) == 8
+    assert coalesced_elements((4, 2), (16, 3), 8) == 32
 
 
 # What a tile moves is the same however its operator is called.

@@ -27,7 +27,7 @@ from experiments.compilation.planning.tiles.program import (
     tiles,
 )
 from experiments.compilation.policies.roller.alignment import (
-    allowed,
+    allowed_sizes,
     padded,
     reduction_steps,
     register_steps,
@@ -74,9 +74,9 @@ def test_an_axis_is_padded_to_whole_tiles(extent: int, size: int) -> None:
 
 def test_sizes_that_waste_too_much_are_left_out() -> None:
     """12 in tiles of 8 is padded to 16, a third more; in tiles of 5 to 15, a quarter."""
-    assert allowed(12, (1, 4, 5, 6, 8, 12), 0.0) == [1, 4, 6, 12]
-    assert allowed(12, (1, 4, 5, 6, 8, 12), 0.25) == [1, 4, 5, 6, 12]
-    assert allowed(12, (1, 4, 5, 6, 8, 12), 1 / 3) == [1, 4, 5, 6, 8, 12]
+    assert allowed_sizes(12, (1, 4, 5, 6, 8, 12), 0.0) == [1, 4, 6, 12]
+    assert allowed_sizes(12, (1, 4, 5, 6, 8, 12), 0.25) == [1, 4, 5, 6, 12]
+    assert allowed_sizes(12, (1, 4, 5, 6, 8, 12), 1 / 3) == [1, 4, 5, 6, 8, 12]
 
 
 def test_a_threads_tile_doubles_and_a_blocks_is_a_multiple_of_it() -> None:

@@ -13,14 +13,14 @@ from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.planning.tiles import operators
 from experiments.compilation.planning.tiles.program import (
     Program,
-    aligned,
     conflicts,
     fits,
     grid,
+    is_aligned,
     shared_bytes,
     tiles,
 )
-from experiments.compilation.policies.roller.alignment import allowed, shared_steps
+from experiments.compilation.policies.roller.alignment import allowed_sizes, shared_steps
 from experiments.compilation.policies.roller.construction import BUDGET, alignable, compute_bound, construct
 from experiments.compilation.policies.roller.micro_model import bandwidth_share, estimate, utilisation
 from experiments.compilation.policies.roller.rolled import tiled_form
@@ -78,8 +78,8 @@ class TestReuse:
 
 class TestAlignment:
     def test_step_32_on_an_axis_of_100_pads_to_128_and_needs_four_tenths(self) -> None:
-        assert allowed(100, [32], 0.2) == []
-        assert allowed(100, [32], 0.4) == [32]
+        assert allowed_sizes(100, [32], 0.2) == []
+        assert allowed_sizes(100, [32], 0.4) == [32]
 
     def test_the_last_axis_grows_in_transactions_of_32_bytes(self) -> None:
         steps = shared_steps(SQUARE, (4, 4), V100, 0.0)
@@ -132,7 +132,7 @@ class TestConstruction:
         thin = operators.matmul(65536, 1024, 2)
         found = construct(thin, V100)
         assert found.border
-        assert all(aligned(program, UNITS) and fits(thin, program, V100) for program in found.programs)
+        assert all(is_aligned(program, UNITS) and fits(thin, program, V100) for program in found.programs)
         assert min(estimate(thin, program, V100).bound for program in found.programs) == "DRAM"
 
     def test_a_small_output_is_halved_until_every_unit_has_a_block(self) -> None:

@@ -13,7 +13,7 @@ from experiments.compilation.planning.tiles import operators
 from experiments.compilation.planning.tiles.best_fit import ALIGNMENT, BestFit
 from experiments.compilation.planning.tiles.group_tile import evaluate, footprint, traffic
 from experiments.compilation.planning.tiles.propagation import Group, group_of, propagate, spatial_of
-from experiments.compilation.planning.tiles.traffic import coalesced, contiguous
+from experiments.compilation.planning.tiles.traffic import coalesced_elements, contiguous
 from experiments.compilation.policies.welder import Welder
 from experiments.compilation.policies.welder.connection import Welding, launch_order
 from experiments.compilation.policies.welder.tile_search import (
@@ -86,10 +86,10 @@ class TestRanking:
 
 class TestTransactions:
     def test_short_runs_waste_the_rest_of_a_transaction(self) -> None:
-        assert coalesced((32, 8), (N, N), 32) == 1024
-        assert coalesced((32, 64), (N, N), 32) == 2048
+        assert coalesced_elements((32, 8), (N, N), 32) == 1024
+        assert coalesced_elements((32, 64), (N, N), 32) == 2048
         assert contiguous((4, N), (N, N)) == 4 * N
-        assert coalesced((0, 8), (N, N), 32) == 0
+        assert coalesced_elements((0, 8), (N, N), 32) == 0
 
     def test_a_fused_layer_saves_a_write_and_a_read_of_both_intermediates(self) -> None:
         graph = layer()
@@ -137,7 +137,7 @@ class TestPropagation:
     def test_a_transpose_asks_for_the_other_tile(self) -> None:
         turned = operators.transpose((64, 32), (1, 0))
         assert turned.domain == (32, 64)
-        assert turned.touched(turned.inputs[0], (4, 16)) == (16, 4)
+        assert turned.extents_touched(turned.inputs[0], (4, 16)) == (16, 4)
 
     def test_outputs_of_other_shapes_cannot_share_a_grid(self) -> None:
         graph = independent(
@@ -216,7 +216,7 @@ class TestConnection:
         graph = TileGraph(nodes, frozenset({"sum"}))
         kernels = Welding(graph, V100).run()
         assert [sorted(kernel.group.names) for kernel in kernels] == [["a", "b", "sum"]]
-        assert len(launch_order(Welding(graph, V100).unfused(), graph) or ()) == 3
+        assert len(launch_order(Welding(graph, V100).unfused_kernels(), graph) or ()) == 3
 
     def test_equal_groups_are_tuned_once(self) -> None:
         nodes = tuple(TileNode(f"p{i}", PRODUCT, ("", "")) for i in range(5))

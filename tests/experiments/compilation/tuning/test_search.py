@@ -194,7 +194,7 @@ class TestSketches:
             Stage("out", 1024),
         ]
         assert len(derive(stages, 4)) == 9
-        assert {sketch.done("exp") for sketch in derive(stages, 4)} == {"inline"}
+        assert {sketch.action_on("exp") for sketch in derive(stages, 4)} == {"inline"}
 
     def test_convolution_norm_and_activation_are_three(self) -> None:
         stages = [
@@ -205,4 +205,4 @@ class TestSketches:
         ]
         found = derive(stages, 4)
         assert len(found) == 3
-        assert found[0].done("relu") == "skip", "the output is never inlined"
+        assert found[0].action_on("relu") == "skip", "the output is never inlined"

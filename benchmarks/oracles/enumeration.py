@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Expression
-from experiments.compilation.planning.tiles.program import Program, fits
+from experiments.compilation.planning.tiles.program import TileProgram, fits
 from experiments.compilation.policies.roller.alignment import REGISTER_FACTORS, reduction_steps
 from experiments.compilation.policies.roller.micro_model import estimate
 
@@ -20,12 +20,12 @@ MOST_PROGRAMS = 2_000_000
 class Enumerated:
     """The program of least modelled time, and how many were priced."""
 
-    best: Program
+    best: TileProgram
     seconds: float
     priced: int
 
 
-def programs(expression: Expression, architecture: Architecture) -> Iterator[Program]:
+def programs(expression: Expression, architecture: Architecture) -> Iterator[TileProgram]:
     """All programs of a thread's tile of powers of two, a block's of any multiple of it, and a step as constructed ones have.
 
     Neither alignment nor padding is asked for. ``ValueError`` where there are more than ``MOST_PROGRAMS``.
@@ -38,7 +38,7 @@ def programs(expression: Expression, architecture: Architecture) -> Iterator[Pro
     for pairs in itertools.product(*choices):
         register, shared = zip(*pairs, strict=True)
         for step in itertools.product(*steps):
-            yield Program(register, shared, step)
+            yield TileProgram(register, shared, step)
 
 
 def _pairs(extent: int) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.policies.welder.connection import Kernel, Welding, launch_order
+from experiments.compilation.policies.welder.connection import WeldedKernel, Welding, launch_order
 
 #: Nine operators have 21,147 partitions.
 MOST_OPERATORS = 9
@@ -15,7 +15,7 @@ MOST_OPERATORS = 9
 class Best:
     """The fastest kernels, how many partitions there are, and how many of them can be launched."""
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[WeldedKernel, ...]
     partitions: int
     valid: int
 
@@ -41,9 +41,9 @@ def best_partition(welding: Welding) -> Best:
     names = [node.name for node in welding.graph.nodes]
     if len(names) > MOST_OPERATORS:
         raise ValueError(f"{len(names)} operators have too many partitions; at most {MOST_OPERATORS}")
-    known: dict[frozenset[str], Kernel | None] = {}
+    known: dict[frozenset[str], WeldedKernel | None] = {}
 
-    def kernel(group: frozenset[str]) -> Kernel | None:
+    def kernel(group: frozenset[str]) -> WeldedKernel | None:
         if group not in known:
             known[group] = welding.together(group)
         return known[group]

@@ -21,14 +21,14 @@ from experiments.workloads.substitutions import Substitutions
 
 if TYPE_CHECKING:
     from experiments.compilation.live.backends.base import Task
-    from experiments.compilation.live.runner import Trial
+    from experiments.compilation.live.runner import CompiledRun
 
 
 def follow_recipe(spec: RunSpec, policy: RecipePolicy, progress: Progress) -> Result:
     """Compile the model by the policy's recipe."""
 
-    def carry(task: Task) -> Trial:
-        trial: Trial = _live().follow(policy.recipe(task.whole), task, spec.seed, progress)
+    def carry(task: Task) -> CompiledRun:
+        trial: CompiledRun = _live().follow(policy.recipe(task.whole), task, spec.seed, progress)
         return trial
 
     return _on_model(spec, policy, progress, carry)
@@ -37,9 +37,9 @@ def follow_recipe(spec: RunSpec, policy: RecipePolicy, progress: Progress) -> Re
 def run_tiles(spec: RunSpec, policy: TilePolicy, progress: Progress) -> Result:
     """Carry out the model's products with the tiles that the policy plans for this host's GPU."""
 
-    def carry(task: Task) -> Trial:
+    def carry(task: Task) -> CompiledRun:
         recipe = _live().recipe_of(policy, task, part(progress, 0.15, 0.3))
-        trial: Trial = _live().follow(recipe, task, spec.seed, progress)
+        trial: CompiledRun = _live().follow(recipe, task, spec.seed, progress)
         return trial
 
     return _on_model(spec, policy, progress, carry)
@@ -48,8 +48,8 @@ def run_tiles(spec: RunSpec, policy: TilePolicy, progress: Progress) -> Result:
 def choose_levels(spec: RunSpec, policy: ControlPolicy, progress: Progress) -> Result:
     """Carry out the model's control flow at the levels that the policy chooses."""
 
-    def carry(task: Task) -> Trial:
-        trial: Trial = _live().choose_levels(policy, task, spec.seed, progress)
+    def carry(task: Task) -> CompiledRun:
+        trial: CompiledRun = _live().choose_levels(policy, task, spec.seed, progress)
         return trial
 
     return _on_model(spec, policy, progress, carry)
@@ -59,8 +59,8 @@ def run_rewrite(spec: RunSpec, policy: RewritePolicy, progress: Progress) -> Res
     """Run the graph that the policy makes of the model's by costs measured here."""
     rules = _rules(spec, policy)
 
-    def carry(task: Task) -> Trial:
-        trial: Trial = _live().rewrite(policy, task, spec.seed, progress, rules)
+    def carry(task: Task) -> CompiledRun:
+        trial: CompiledRun = _live().rewrite(policy, task, spec.seed, progress, rules)
         return trial
 
     return _on_model(spec, policy, progress, carry)
@@ -70,8 +70,8 @@ def price_rewrite(spec: RunSpec, policy: RewritePolicy, progress: Progress) -> R
     """Verify the graph that the policy makes of the model's by the costs of a named device, and price both there."""
     rules, sheet = _rules(spec, policy), resolve(spec.hardware).device
 
-    def carry(task: Task) -> Trial:
-        trial: Trial = _live().rewrite_priced(policy, task, spec.seed, progress, sheet, rules)
+    def carry(task: Task) -> CompiledRun:
+        trial: CompiledRun = _live().rewrite_priced(policy, task, spec.seed, progress, sheet, rules)
         return trial
 
     return _on_model(spec, policy, progress, carry)
@@ -83,7 +83,7 @@ def _live() -> Any:
 
 
 def _on_model(
-    spec: RunSpec, policy: CompilationPolicy, progress: Progress, carry: Callable[[Task], Trial]
+    spec: RunSpec, policy: CompilationPolicy, progress: Progress, carry: Callable[[Task], CompiledRun]
 ) -> Result:
     """The spec's model built and exported here, and the result of what ``carry`` makes of it."""
     model, loaded = model_of(spec.workload)

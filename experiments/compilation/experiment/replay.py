@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.compilation.interface.tuning import (
-    Proposal,
     ScheduleKnob,
-    Space,
-    Trial,
+    ScheduleSpace,
+    TuningProposal,
     TuningTask,
+    TuningTrial,
 )
 from experiments.workloads.tuning_log import TUNING_ERRORS, LoggedTask, TuningLog, Value
 
@@ -41,7 +41,7 @@ class Replay:
     tasks: tuple[TuningTask, ...]
     tables: tuple[Mapping[int, Recorded], ...]
 
-    def measure(self, proposals: Sequence[Proposal]) -> Iterator[Trial]:
+    def measure(self, proposals: Sequence[TuningProposal]) -> Iterator[TuningTrial]:
         """What was recorded of each proposal."""
         return map(self._trial, proposals)
 
@@ -54,11 +54,11 @@ class Replay:
         ]
         return sum(task.weight * seconds for task, seconds in zip(self.tasks, least, strict=True))
 
-    def _trial(self, proposal: Proposal) -> Trial:
+    def _trial(self, proposal: TuningProposal) -> TuningTrial:
         seconds, error, spent = self.tables[proposal.task][proposal.index]
         if seconds is None:
-            return Trial(proposal, error=error, spent=spent)
-        return Trial(proposal, (seconds,), spent=spent)
+            return TuningTrial(proposal, error=error, spent=spent)
+        return TuningTrial(proposal, (seconds,), spent=spent)
 
 
 def replay_of(log: TuningLog) -> Replay:
@@ -77,9 +77,9 @@ def _task_and_table(task: LoggedTask) -> tuple[TuningTask, dict[int, Recorded]]:
     columns = [np.argsort(places)[task.digits[:, knob]] for knob, places in enumerate(order)]
     digits = np.stack(columns, axis=1) if columns else np.zeros((len(task), 0), dtype=np.int64)
     rows: dict[int, list[int]] = {}
-    for row, index in enumerate(Space(knobs).indices(digits)):
+    for row, index in enumerate(ScheduleSpace(knobs).indices(digits)):
         rows.setdefault(index, []).append(row)
-    tuned = TuningTask(task.name, task.operator, Space(knobs, tuple(rows)), flops=task.flops)
+    tuned = TuningTask(task.name, task.operator, ScheduleSpace(knobs, tuple(rows)), flops=task.flops)
     return tuned, {index: _mean_record(task, found) for index, found in rows.items()}
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from experiments.core.spec import CLOCKS, Result
 
 if TYPE_CHECKING:
-    from experiments.compilation.live.runner import Trial
+    from experiments.compilation.live.runner import CompiledRun
 
 
-def result_of(trial: Trial, sha256: str, live: Any) -> Result:
+def result_of(trial: CompiledRun, sha256: str, live: Any) -> Result:
     """Return the trial's result; a wrong one is ``rejected`` with its counterexample. ``live`` has the reports."""
     check, clocks = trial.verification, _clocks(trial)
     return Result(
@@ -29,14 +29,14 @@ def result_of(trial: Trial, sha256: str, live: Any) -> Result:
     )
 
 
-def _clocks(trial: Trial) -> dict[str, float]:
+def _clocks(trial: CompiledRun) -> dict[str, float]:
     """What compiling or rewriting took here: a measured figure, and provenance where nothing else is measured."""
     if trial.compiled.untimed:
         return {}
     return {"compile_time": trial.compiled.seconds, "compile_cpu_time": trial.compiled.cpu_seconds}
 
 
-def _metrics(trial: Trial, live: Any) -> dict[str, float]:
+def _metrics(trial: CompiledRun, live: Any) -> dict[str, float]:
     """The figures that were counted or measured, without what compiling took."""
     check, timing = trial.verification, trial.timing
     metrics = dict(live.counts(trial)) | dict(trial.compiled.metrics)
@@ -49,7 +49,7 @@ def _metrics(trial: Trial, live: Any) -> dict[str, float]:
     return metrics
 
 
-def _notes(trial: Trial) -> dict[str, Any]:
+def _notes(trial: CompiledRun) -> dict[str, Any]:
     check, timing = trial.verification, trial.timing
     notes: dict[str, Any] = {
         "training": trial.task.training,

@@ -1,7 +1,7 @@
 """Operators as blocks that any unit of a device can run, and the schedules that bind them (Rammer, OSDI 2020, section 3).
 
-The paper's names: an rOperator is an ``Operator`` (independent blocks, its rTasks), the vDevice a ``Machine`` of
-``units`` (vEUs), an rProgram's piece a ``Group``: what one launched kernel runs, blocks bound to units beforehand.
+The paper's names: an rOperator is an ``BlockOperator`` (independent blocks, its rTasks), the vDevice a ``VirtualDevice`` of
+``units`` (vEUs), an rProgram's piece a ``KernelGroup``: what one launched kernel runs, blocks bound to units beforehand.
 Times are seconds from the group's start.
 """
 
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Work:
+class OperatorWork:
     """What an op does, before it is cut into blocks: ``elements`` and ``made`` bytes are its largest output's."""
 
     name: str
@@ -37,7 +37,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelGrid:
     """A grid of ``blocks`` equal blocks, each ``seconds`` long on one unit."""
 
     blocks: int
@@ -54,7 +54,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Operator:
+class BlockOperator:
     """One kernel of a graph: ``fast`` is the shortest alone, ``thrifty`` the one of least area.
 
     ``reads`` are the operators that must be done before. ``divisible`` is false for an operator that is not made of
@@ -62,14 +62,14 @@ class Operator:
     """
 
     name: str
-    fast: Kernel
-    thrifty: Kernel
+    fast: KernelGrid
+    thrifty: KernelGrid
     reads: tuple[str, ...] = ()
     divisible: bool = True
 
 
 @dataclass(frozen=True)
-class Machine:
+class VirtualDevice:
     """``units`` that run blocks side by side; ``sync`` seconds to wait for each other inside a kernel, ``launch``
     seconds from one kernel to the next."""
 
@@ -79,11 +79,11 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Placement:
+class BlockPlacement:
     """Where an operator's blocks run: block k on ``units[k % len(units)]``."""
 
     operator: str
-    kernel: Kernel
+    kernel: KernelGrid
     units: tuple[int, ...]
     start: float
     finish: float
@@ -95,10 +95,10 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Group:
+class KernelGroup:
     """What one launched kernel runs. ``why`` says why a group of one operator was not put in company."""
 
-    placements: tuple[Placement, ...]
+    placements: tuple[BlockPlacement, ...]
     why: str = ""
 
     @property
@@ -112,12 +112,12 @@ def counts_of(blocks: int, units: int) -> Ints:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class BlockSchedule:
     """A whole program: its operators in execution order, and what is launched one after another."""
 
-    machine: Machine
-    operators: tuple[Operator, ...]
-    groups: tuple[Group, ...]
+    machine: VirtualDevice
+    operators: tuple[BlockOperator, ...]
+    groups: tuple[KernelGroup, ...]
 
     @property
     def seconds(self) -> float:
@@ -141,11 +141,11 @@ class SchedulingPolicy(CompilationPolicy):
     occupancy: int = knob(4, "blocks side by side on a multiprocessor", low=1, high=32)
     latency: float = knob(1e-6, "what a block takes however little it does", low=0.0, high=1e-3, unit="s")
 
-    def plan(self, works: Sequence[Work], unit: UnitShare, launch: float) -> Schedule:
+    def plan(self, works: Sequence[OperatorWork], unit: UnitShare, launch: float) -> BlockSchedule:
         raise NotImplementedError
 
 
-def violations(schedule: Schedule) -> list[str]:
+def violations(schedule: BlockSchedule) -> list[str]:
     """What makes a schedule no schedule of its operators, one line each."""
     placed = [entry for group in schedule.groups for entry in group.placements]
     known = {operator.name: operator for operator in schedule.operators}
@@ -159,7 +159,7 @@ def violations(schedule: Schedule) -> list[str]:
     return found
 
 
-def _misordered(placed: Sequence[Placement], operators: Sequence[Operator]) -> Iterator[str]:
+def _misordered(placed: Sequence[BlockPlacement], operators: Sequence[BlockOperator]) -> Iterator[str]:
     order = {entry.operator: number for number, entry in enumerate(placed)}
     for operator in operators:
         if operator.name not in order:
@@ -169,7 +169,9 @@ def _misordered(placed: Sequence[Placement], operators: Sequence[Operator]) -> I
         yield from (f"{operator.name} runs before {name}, which it reads" for name in late)
 
 
-def _misplaced(entry: Placement, operator: Operator | None, machine: Machine) -> Iterator[str]:
+def _misplaced(
+    entry: BlockPlacement, operator: BlockOperator | None, machine: VirtualDevice
+) -> Iterator[str]:
     if operator is not None and entry.kernel not in (operator.fast, operator.thrifty):
         yield f"{entry.operator} runs a kernel that it does not have"
     if len(set(entry.units)) < len(entry.units):
@@ -178,7 +180,7 @@ def _misplaced(entry: Placement, operator: Operator | None, machine: Machine) ->
         yield f"{entry.operator} runs on units that are not there"
 
 
-def omissions(schedule: Schedule, works: Sequence[Work]) -> list[str]:
+def omissions(schedule: BlockSchedule, works: Sequence[OperatorWork]) -> list[str]:
     """What of a step's work no operator of the schedule does: a result that no op reads, or what an operator reads."""
     known = {operator.name for operator in schedule.operators}
     settled = known | {name for work in works for name in work.reads}

@@ -29,7 +29,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Loop:
+class ControlLoop:
     """``trips`` at most; ``conditional`` where the data end it. ``body`` is ``None`` where its own flow is data's."""
 
     path: str
@@ -44,7 +44,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Branch:
+class ControlBranch:
     """Two sides with the same operands and a result of the same type."""
 
     path: str
@@ -58,7 +58,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Recursion:
+class ControlRecursion:
     """Calls itself ``width`` times, independently, down to ``depth`` calls below the first; ``calls`` in all."""
 
     path: str
@@ -73,11 +73,11 @@ class Recursion:
         return (self.combine,)
 
 
-Construct = Loop | Branch | Recursion
+Construct = ControlLoop | ControlBranch | ControlRecursion
 
 
 @dataclass(frozen=True)
-class Program:
+class ControlProgram:
     """The constructs of a model, outer ones before those in their bodies."""
 
     constructs: tuple[Construct, ...]
@@ -91,7 +91,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Level:
+class ControlLevel:
     """One of ``LEVELS`` of its kind; ``factor`` is a number of trips, frames or depths."""
 
     kind: str
@@ -106,17 +106,17 @@ class Level:
 class Variant:
     """One level for each kind of construct."""
 
-    levels: tuple[Level, ...]
+    levels: tuple[ControlLevel, ...]
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.levels)) or "as it is"
 
-    def of(self, kind: str) -> Level:
+    def of(self, kind: str) -> ControlLevel:
         return next(level for level in self.levels if level.kind == kind)
 
 
 @dataclass(frozen=True)
-class Trial:
+class ControlTrial:
     """What a variant gave: seconds of one call (median and quartiles), graphs compiled in the first call, breaks
     between them, ops captured, seconds to compile; or the ``error`` for which it was skipped.
     """
@@ -144,22 +144,22 @@ class ControlPolicy(CompilationPolicy):
     small: int = knob(128, "elements of an operand that may move ahead of a branch", low=0, high=2**20)
     limit: float = knob(60.0, "time limit of a variant", low=0.1, high=3600.0, unit="s")
 
-    def variants(self, program: Program) -> Choices:
+    def variants(self, program: ControlProgram) -> LevelChoices:
         raise NotImplementedError
 
-    def choose(self, trials: Sequence[Trial]) -> Trial | None:
+    def choose(self, trials: Sequence[ControlTrial]) -> ControlTrial | None:
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Choices:
+class LevelChoices:
     """Variants to try, and levels that are refused with the reason."""
 
     variants: tuple[Variant, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def violations(choices: Choices, program: Program) -> list[str]:
+def violations(choices: LevelChoices, program: ControlProgram) -> list[str]:
     """What makes a variant none of the program: not one known level for each kind of construct, one line each."""
     found = []
     for variant in choices.variants:

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from experiments.compilation.interface.graph import OP, Argument, Graph, Node, Ref, map_refs, reachable_from
+from experiments.compilation.interface.graph import (
+    OP,
+    Argument,
+    Graph,
+    GraphNode,
+    Ref,
+    map_refs,
+    reachable_from,
+)
 from experiments.core.errors import LabError
 
 
@@ -17,7 +25,7 @@ class IllTyped(LabError):
 
 
 class Signature(NamedTuple):
-    """What is known of an op on given arguments: the types of its results and how it behaves (see ``Node``)."""
+    """What is known of an op on given arguments: the types of its results and how it behaves (see ``GraphNode``)."""
 
     outputs: tuple[Any, ...]
     random: bool = False
@@ -51,7 +59,7 @@ class Draft:
         """Names of the nodes added so far."""
         return tuple(self._made)
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> GraphNode:
         return self._nodes[name]
 
     def type(self, ref: Ref) -> Any:
@@ -62,7 +70,7 @@ class Draft:
         named = tuple(sorted(keywords.items()))
         known = self._signature(target, arguments, named, self.type)
         name = self._name(target)
-        node = Node(name, OP, target, arguments, named, *known, once=once)
+        node = GraphNode(name, OP, target, arguments, named, *known, once=once)
         self._nodes[name], self._made[name], self._users[name] = node, None, set()
         self._place[name] = max((self._place[source] for source in node.inputs), default=-1.0)
         for source in node.inputs:
@@ -104,7 +112,7 @@ class Draft:
         keywords = tuple((key, map_refs(value, change)) for key, value in node.keywords)
         self._store(node, replace(node, arguments=arguments, keywords=keywords))
 
-    def _store(self, old: Node, new: Node) -> None:
+    def _store(self, old: GraphNode, new: GraphNode) -> None:
         for source in old.inputs:
             self._users[source].discard(old.name)
         for source in new.inputs:
@@ -133,9 +141,9 @@ class Draft:
         kept = reachable_from(ordered, sorted(kept))
         return Graph(tuple(self._retyped([node for node in ordered.nodes if node.name in kept])))
 
-    def _retyped(self, nodes: list[Node]) -> list[Node]:
+    def _retyped(self, nodes: list[GraphNode]) -> list[GraphNode]:
         """The nodes with the types that follow from their arguments' new ones."""
-        made: dict[str, Node] = {}
+        made: dict[str, GraphNode] = {}
         changed: set[str] = set()
         for node in nodes:
             known = self.graph.by_name.get(node.name)

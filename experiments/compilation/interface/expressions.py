@@ -17,7 +17,7 @@ Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Axis:
+class LoopAxis:
     """One loop of ``extent`` points."""
 
     name: str
@@ -36,7 +36,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Access:
+class TensorAccess:
     """A tensor that an expression reads or writes: one ``Index`` for each dimension, the last contiguous in memory.
 
     ``repeats``: how often each element of the stored tensor stands in the (virtual) tensor described, as in the
@@ -67,14 +67,14 @@ class Expression:
 
     name: str
     kind: str
-    spatial: tuple[Axis, ...]
-    reduced: tuple[Axis, ...]
-    inputs: tuple[Access, ...]
-    output: Access
+    spatial: tuple[LoopAxis, ...]
+    reduced: tuple[LoopAxis, ...]
+    inputs: tuple[TensorAccess, ...]
+    output: TensorAccess
     flops: float
 
     @functools.cached_property
-    def axes(self) -> tuple[Axis, ...]:
+    def axes(self) -> tuple[LoopAxis, ...]:
         return self.spatial + self.reduced
 
     @functools.cached_property
@@ -114,7 +114,7 @@ class Expression:
         }
 
     @functools.cached_property
-    def accesses(self) -> tuple[Access, ...]:
+    def accesses(self) -> tuple[TensorAccess, ...]:
         """Inputs, then the output."""
         return (*self.inputs, self.output)
 
@@ -127,7 +127,7 @@ class Expression:
         """Sizes of a spatial tile that runs over the whole reduction."""
         return (*spatial, *self.reduction)
 
-    def extents_touched(self, access: Access, sizes: Sizes) -> Sizes:
+    def extents_touched(self, access: TensorAccess, sizes: Sizes) -> Sizes:
         """Elements along each dimension of ``access`` between the first and the last that a tile touches."""
         found = []
         for extent, terms in self._maps[id(access)]:
@@ -137,11 +137,11 @@ class Expression:
             found.append(box if box < extent else extent)
         return tuple(found)
 
-    def elements(self, access: Access, sizes: Sizes) -> int:
+    def elements(self, access: TensorAccess, sizes: Sizes) -> int:
         """Elements of ``access`` that a tile needs: those in its box, without what strides leave out."""
         return _needed(self._maps[id(access)], sizes)
 
-    def gaps(self, access: Access, sizes: Sizes) -> float:
+    def gaps(self, access: TensorAccess, sizes: Sizes) -> float:
         """Elements passed over for each one needed along the contiguous dimension: what a stride leaves out."""
         if not access.indices:
             return 1.0
@@ -161,12 +161,12 @@ class Expression:
         sizes = self.whole(spatial)
         return self.work(sizes) / self.bytes(sizes)
 
-    def axes_of(self, access: Access) -> frozenset[int]:
+    def axes_of(self, access: TensorAccess) -> frozenset[int]:
         """Positions of the axes that ``access`` is indexed by."""
         return frozenset(axis for _, terms in self._maps[id(access)] for axis, _ in terms)
 
     @functools.cached_property
-    def column_reads(self) -> tuple[Access, ...]:
+    def column_reads(self) -> tuple[TensorAccess, ...]:
         """Inputs whose contiguous dimension is reduced over: the threads of a warp read a column of their tile."""
         spatial = len(self.spatial)
         return tuple(

@@ -78,7 +78,7 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """One input, constant, op or the output.
 
     ``target`` is the ATen overload (``aten.conv2d.default``) of an op, the path of a constant (a parameter or buffer),
@@ -155,45 +155,45 @@ def map_refs(value: Any, change: Callable[[Ref], Any]) -> Any:
 class Graph:
     """Nodes in execution order; the last is the output."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
 
     @functools.cached_property
-    def by_name(self) -> Mapping[str, Node]:
+    def by_name(self) -> Mapping[str, GraphNode]:
         return {node.name: node for node in self.nodes}
 
     @functools.cached_property
-    def users(self) -> Mapping[str, tuple[Node, ...]]:
+    def users(self) -> Mapping[str, tuple[GraphNode, ...]]:
         """For every node the nodes that read it, once each, in execution order."""
-        found: dict[str, list[Node]] = {node.name: [] for node in self.nodes}
+        found: dict[str, list[GraphNode]] = {node.name: [] for node in self.nodes}
         for node in self.nodes:
             for name in node.inputs:
                 found[name].append(node)
         return {name: tuple(nodes) for name, nodes in found.items()}
 
     @functools.cached_property
-    def readers(self) -> Mapping[Ref, tuple[Node, ...]]:
+    def readers(self) -> Mapping[Ref, tuple[GraphNode, ...]]:
         """For every result that is read the nodes that read it, once each."""
-        found: dict[Ref, list[Node]] = {}
+        found: dict[Ref, list[GraphNode]] = {}
         for node in self.nodes:
             for ref in dict.fromkeys(node.refs):
                 found.setdefault(ref, []).append(node)
         return {ref: tuple(nodes) for ref, nodes in found.items()}
 
     @property
-    def ops(self) -> tuple[Node, ...]:
+    def ops(self) -> tuple[GraphNode, ...]:
         return tuple(node for node in self.nodes if node.kind == OP)
 
     @property
-    def computing(self) -> tuple[Node, ...]:
+    def computing(self) -> tuple[GraphNode, ...]:
         """The ops that a call carries out: views cost nothing, and what is computed once is paid before."""
         return tuple(node for node in self.ops if not node.views and not node.once)
 
     @property
-    def inputs(self) -> tuple[Node, ...]:
+    def inputs(self) -> tuple[GraphNode, ...]:
         return tuple(node for node in self.nodes if node.kind == INPUT)
 
     @property
-    def output(self) -> Node:
+    def output(self) -> GraphNode:
         return self.nodes[-1]
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.interface import Graph, Node, RecipePolicy, Symbol
+from experiments.compilation.interface import Graph, GraphNode, RecipePolicy, Symbol
 from experiments.core.knobs import knob
 
 #: Ops that need the host in the middle of a graph, by the reason.
@@ -25,7 +25,7 @@ OBSTACLES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Times:
+class LaunchTimes:
     """Seconds of a model's kernels launched one by one, and replayed as a graph."""
 
     eager: float
@@ -43,10 +43,10 @@ class Times:
         return "launches" if self.launching >= self.eager else "kernels"
 
 
-def times(kernels: Sequence[float], launch: float, replay: float) -> Times:
+def times(kernels: Sequence[float], launch: float, replay: float) -> LaunchTimes:
     """``t_eager = max(n t_launch, sum t_k)`` and ``t_graph = t_replay + sum t_k``, all in seconds."""
     busy, launching = sum(kernels), len(kernels) * launch
-    return Times(max(launching, busy), replay + busy, len(kernels), launching)
+    return LaunchTimes(max(launching, busy), replay + busy, len(kernels), launching)
 
 
 def obstacles(graph: Graph, device: str) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def _obstacles(graph: Graph, device: str) -> Iterator[str]:
             yield f"{node.name} ({node.target}): runs on or copies to {_elsewhere(node, device)}"
 
 
-def _elsewhere(node: Node, device: str) -> str:
+def _elsewhere(node: GraphNode, device: str) -> str:
     """The device that an op names, where that is not the graph's."""
     named = (*node.arguments, *(value for _, value in node.keywords))
     found = [value.name for value in named if isinstance(value, Symbol) and value.kind == "device"]

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from experiments.compilation.interface.draft import Types
-from experiments.compilation.interface.graph import CONSTANT, OUTPUT, Graph, Node, Ref
+from experiments.compilation.interface.graph import CONSTANT, OUTPUT, Graph, GraphNode, Ref
 from experiments.core.errors import ImpossiblePlan
 from experiments.core.knobs import knob
 from experiments.core.policy import MODEL, Policy
@@ -81,7 +81,7 @@ class Approximation:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedRanges:
     """Ranges (lowest, highest) of results over batches seen beforehand, which are named by their seeds."""
 
     batches: tuple[int, ...]
@@ -123,7 +123,7 @@ class Workbench(Protocol):
         """The substitution rules that the workload's side file holds (``options.extra``)."""
         ...
 
-    def seconds(self, node: Node, graph: Graph) -> float:
+    def seconds(self, node: GraphNode, graph: Graph) -> float:
         """One call of ``node``; 0 for what is no op or is computed once."""
         ...
 
@@ -131,7 +131,7 @@ class Workbench(Protocol):
         """The sum over the graph's live nodes, each once however often it is read."""
         ...
 
-    def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> Seen:
+    def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> ObservedRanges:
         """Ranges of results of the original graph over ``batches`` batches, by a rule of ``planning.numerics.calibration``."""
         ...
 
@@ -175,7 +175,7 @@ class RewritePolicy(CompilationPolicy):
 def violations(graph: Graph, original: Graph) -> list[str]:
     """What makes a rewritten graph no graph, or one with another signature; empty when it is sound."""
     found: list[str] = []
-    seen: dict[str, Node] = {}
+    seen: dict[str, GraphNode] = {}
     constants = {node.target for node in original.nodes if node.kind == CONSTANT}
     for node in graph.nodes:
         found += [
@@ -205,7 +205,7 @@ def violations(graph: Graph, original: Graph) -> list[str]:
     return found
 
 
-def _unknown(node: Node, seen: Mapping[str, Node]) -> list[Ref]:
+def _unknown(node: GraphNode, seen: Mapping[str, GraphNode]) -> list[Ref]:
     return [ref for ref in node.refs if ref.node not in seen]
 
 

@@ -17,7 +17,7 @@ from experiments.hardware.parts import ComputeUnits
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelLaunch:
     """``grid`` blocks in ``waves``, each of so many threads with so much shared memory and registers of a thread."""
 
     grid: int
@@ -28,7 +28,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Cost:
+class TileCost:
     """Seconds, and bytes between memory and all blocks."""
 
     seconds: float
@@ -49,12 +49,12 @@ class PlannedKernel:
     domain: Sizes
     tile: Sizes
     levels: Mapping[str, Sizes]
-    launch: Launch
+    launch: KernelLaunch
     flops: float
     bound: str
-    cost: Cost
-    least: Cost
-    apart: Cost
+    cost: TileCost
+    least: TileCost
+    apart: TileCost
 
     def to_json(self) -> dict[str, Any]:
         """One flat row."""

@@ -43,7 +43,7 @@ class ScheduleKnob:
 
 
 @dataclass(frozen=True)
-class Space:
+class ScheduleSpace:
     """All combinations of the knobs' values, or of those only the points ``listed`` (a recorded table)."""
 
     knobs: tuple[ScheduleKnob, ...]
@@ -121,7 +121,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Access:
+class BufferAccess:
     """A buffer as a loop nest reads or writes it: sizes, and for each dimension the coefficients of the axes.
 
     Where ``padding`` is given (entries before each dimension), the buffer is made of one of sizes ``inside`` with zeros
@@ -156,8 +156,8 @@ class Contraction:
     operator: str
     spatial: tuple[tuple[str, int], ...]
     reduce: tuple[tuple[str, int], ...]
-    output: Access
-    inputs: tuple[Access, ...]
+    output: BufferAccess
+    inputs: tuple[BufferAccess, ...]
 
     @property
     def axes(self) -> tuple[tuple[str, int], ...]:
@@ -178,14 +178,14 @@ class TuningTask:
 
     name: str
     operator: str
-    space: Space
+    space: ScheduleSpace
     weight: float = 1.0
     flops: float | None = None
     nest: Contraction | None = None
 
 
 @dataclass(frozen=True)
-class Proposal:
+class TuningProposal:
     """A schedule to try: the point ``index`` of the space of the task at position ``task``."""
 
     task: int
@@ -193,10 +193,10 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TuningTrial:
     """What measuring a proposal gave: seconds of each repeat, or the class of the error; never both."""
 
-    proposal: Proposal
+    proposal: TuningProposal
     repeats: tuple[float, ...] = ()
     error: str = ""
     detail: str = ""
@@ -212,13 +212,13 @@ class Trial:
         return statistics.median(self.repeats) if self.repeats else None
 
 
-class Tuner(Protocol):
+class ScheduleTuner(Protocol):
     """A search under way."""
 
-    def propose(self, count: int) -> list[Proposal]:
+    def propose(self, count: int) -> list[TuningProposal]:
         """Up to ``count`` schedules never proposed before; none when there is nothing left to try."""
 
-    def learn(self, trials: Sequence[Trial]) -> None:
+    def learn(self, trials: Sequence[TuningTrial]) -> None:
         """What measuring the last proposals gave, in the order proposed (fewer where time ran out)."""
 
 
@@ -256,7 +256,7 @@ class TuningPolicy(CompilationPolicy):
         """Trials between two looks at the model: as many as ``wanted``, fewer where the budget has few for each task."""
         return max(1, min(wanted, self.trials // (LEAST_ROUNDS * max(len(tasks), 1))))
 
-    def tuner(self, tasks: Sequence[TuningTask], seed: int) -> Tuner:
+    def tuner(self, tasks: Sequence[TuningTask], seed: int) -> ScheduleTuner:
         """A search over ``tasks``, nothing tried yet."""
         raise NotImplementedError
 
@@ -271,11 +271,14 @@ def require_trials(tasks: Sequence[TuningTask], trials: int) -> Sequence[TuningT
 
 
 def violations(
-    proposals: Sequence[Proposal], tasks: Sequence[TuningTask], count: int, tried: Collection[Proposal]
+    proposals: Sequence[TuningProposal],
+    tasks: Sequence[TuningTask],
+    count: int,
+    tried: Collection[TuningProposal],
 ) -> list[str]:
     """What makes proposals none of at most ``count`` schedules that were not ``tried`` before, one line each."""
     found = [f"{len(proposals)} schedules are proposed where {count} are left"] * (len(proposals) > count)
-    seen = set[Proposal]()
+    seen = set[TuningProposal]()
     for proposal in proposals:
         if not 0 <= proposal.task < len(tasks):
             found.append(f"task {proposal.task} is proposed, of {len(tasks)}")

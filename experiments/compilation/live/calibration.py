@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from experiments.compilation.interface import Ref, Seen
+from experiments.compilation.interface import ObservedRanges, Ref
 from experiments.compilation.live.backends.base import Inputs, Task
 from experiments.compilation.live.batches import Batches
-from experiments.compilation.planning.numerics.calibration import Observer, observer
+from experiments.compilation.planning.numerics.calibration import RangeObserver, observer
 
 #: Batches are known by their seeds: the first of calibration, counted from the task's own.
 FIRST_SEED = 1_000
@@ -24,7 +24,7 @@ class Calibrator:
     def __init__(self, task: Task) -> None:
         self._task = task
 
-    def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> Seen:
+    def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> ObservedRanges:
         observers = {ref: observer(rule, symmetric=symmetric) for ref in refs}
         source = Batches(self._task)
         first = FIRST_SEED + self._task.seed
@@ -33,15 +33,15 @@ class Calibrator:
         for seed in seeds:
             watching.see(source.draw(seed)[: len(self._task.inputs)])
         found = {ref: each.range() for ref, each in observers.items()}
-        return Seen(seeds, {ref: (seen.low, seen.high) for ref, seen in found.items()})
+        return ObservedRanges(seeds, {ref: (seen.low, seen.high) for ref, seen in found.items()})
 
 
 class _Watching(fx.Interpreter):
     """Shows the results that observers ask for to them."""
 
-    def __init__(self, graph_module: fx.GraphModule, observers: Mapping[Ref, Observer]) -> None:
+    def __init__(self, graph_module: fx.GraphModule, observers: Mapping[Ref, RangeObserver]) -> None:
         super().__init__(graph_module)
-        self._asked: dict[str, list[tuple[int, Observer]]] = {}
+        self._asked: dict[str, list[tuple[int, RangeObserver]]] = {}
         for ref, each in observers.items():
             self._asked.setdefault(ref.node, []).append((ref.output, each))
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.compilation.interface import OP, Graph, Node, Ref, Seen, TensorType, map_refs
+from experiments.compilation.interface import OP, Graph, GraphNode, ObservedRanges, Ref, TensorType, map_refs
 from experiments.compilation.live.calibration import Calibrator
 from experiments.compilation.live.types import Inference, constant, function
 from experiments.core import jsonio
@@ -30,7 +30,7 @@ from experiments.workloads.substitutions import Substitutions
 LEAST_SECONDS, MOST_SECONDS, FEWEST_CALLS, MOST_CALLS = 5e-3, 0.25, 3, 100
 
 
-class Work(NamedTuple):
+class NodeWork(NamedTuple):
     """FLOPs (of products only) and bytes read and written by one call of an op; a view does neither."""
 
     flops: int
@@ -40,7 +40,7 @@ class Work(NamedTuple):
 class Prices(Protocol):
     """Seconds of one call of ``node`` on arguments of these types."""
 
-    def seconds(self, node: Node, arguments: Any, keywords: Any, work: Work) -> float: ...
+    def seconds(self, node: GraphNode, arguments: Any, keywords: Any, work: NodeWork) -> float: ...
 
 
 class Bench:
@@ -59,28 +59,28 @@ class Bench:
         self.rules = rules
         self._calibrator = calibrator
         self._prices = prices
-        self._known: dict[Any, tuple[float, Work]] = {}
+        self._known: dict[Any, tuple[float, NodeWork]] = {}
 
-    def seconds(self, node: Node, graph: Graph) -> float:
+    def seconds(self, node: GraphNode, graph: Graph) -> float:
         return self._priced(node, graph)[0]
 
-    def work(self, node: Node, graph: Graph) -> Work:
+    def work(self, node: GraphNode, graph: Graph) -> NodeWork:
         return self._priced(node, graph)[1]
 
-    def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> Seen:
+    def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> ObservedRanges:
         assert self._calibrator is not None, "a bench without a model cannot calibrate"
         return self._calibrator.ranges(refs, rule, batches, symmetric)
 
     def cost(self, graph: Graph) -> float:
         return sum(self.seconds(node, graph) for node in graph.ops if node.name in graph.live)
 
-    def total_work(self, graph: Graph) -> Work:
+    def total_work(self, graph: Graph) -> NodeWork:
         rows = [self.work(node, graph) for node in graph.ops if node.name in graph.live]
-        return Work(sum(row.flops for row in rows), sum(row.bytes for row in rows))
+        return NodeWork(sum(row.flops for row in rows), sum(row.bytes for row in rows))
 
-    def _priced(self, node: Node, graph: Graph) -> tuple[float, Work]:
+    def _priced(self, node: GraphNode, graph: Graph) -> tuple[float, NodeWork]:
         if node.kind != OP or node.once:
-            return 0.0, Work(0, 0)
+            return 0.0, NodeWork(0, 0)
         arguments, keywords = map_refs((node.arguments, node.keywords), graph.type)
         key = (node.target, repr(arguments), repr(keywords))
         if key not in self._known:
@@ -88,13 +88,13 @@ class Bench:
             self._known[key] = self._prices.seconds(node, arguments, keywords, work), work
         return self._known[key]
 
-    def _work(self, node: Node, arguments: Any, keywords: Any) -> Work:
+    def _work(self, node: GraphNode, arguments: Any, keywords: Any) -> NodeWork:
         if node.views or node.effect:
-            return Work(0, 0)
+            return NodeWork(0, 0)
         with FlopCounterMode(display=False) as counter:  # sees the products inside composite ops
             args, kwargs, out = self.types.fake_call(node.target, arguments, keywords)
         op = function(node.target)
-        return Work(
+        return NodeWork(
             flops(op, args, kwargs, out) or counter.get_total_flops(),
             count_bytes_moved(op, args, kwargs, out),
         )
@@ -106,14 +106,14 @@ class Roofline:
     def __init__(self, device: Device) -> None:
         self._device = device
 
-    def seconds(self, node: Node, arguments: Any, keywords: Any, work: Work) -> float:
+    def seconds(self, node: GraphNode, arguments: Any, keywords: Any, work: NodeWork) -> float:
         if node.views or node.effect:
             return 0.0
         dtype = next((t.dtype for t in tensor_types((arguments, keywords))), node.dtype)
         return op_time(self._device, work.flops, work.bytes, dtype) + self._device.kernels.launch
 
 
-class Measured:
+class MeasuredPrices:
     """The least disturbed of some calls on random tensors of the given types, kept on disk for this host, device and
     threads.
     """
@@ -125,7 +125,7 @@ class Measured:
         self._known: dict[str, float] = _load_table(self._path)
         self._fresh = 0
 
-    def seconds(self, node: Node, arguments: Any, keywords: Any, work: Work) -> float:
+    def seconds(self, node: GraphNode, arguments: Any, keywords: Any, work: NodeWork) -> float:
         key = repr((node.target, arguments, keywords))
         if key not in self._known:
             self._known[key] = self._measure(node.target, arguments, keywords)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.compilation.interface import Graph, Node, Ref, TensorType, map_refs
+from experiments.compilation.interface import Graph, GraphNode, Ref, TensorType, map_refs
 from experiments.compilation.interface.graph import reachable_from
 from experiments.compilation.live.lower import call
 
@@ -88,11 +88,11 @@ def _border(graph: Graph, name: str, drawn: Set[str]) -> set[str]:
     return found
 
 
-def _alike(node: Node, other: Node | None) -> bool:
+def _alike(node: GraphNode, other: GraphNode | None) -> bool:
     return other is not None and _skeleton(node) == _skeleton(other)
 
 
-def _skeleton(node: Node) -> Any:
+def _skeleton(node: GraphNode) -> Any:
     return node.kind, node.target, map_refs((node.arguments, node.keywords), lambda ref: None)
 
 

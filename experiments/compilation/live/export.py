@@ -21,7 +21,7 @@ from experiments.compilation.interface import (
     OUTPUT,
     Argument,
     Graph,
-    Node,
+    GraphNode,
     Ref,
     Symbol,
 )
@@ -107,7 +107,7 @@ def _several(node: fx.Node) -> bool:
     return node.op == "call_function" and node.target is not operator.getitem and gives_several(node.target)
 
 
-def _record(node: fx.Node, owner: fx.GraphModule, refs: dict[fx.Node, Ref]) -> Node:
+def _record(node: fx.Node, owner: fx.GraphModule, refs: dict[fx.Node, Ref]) -> GraphNode:
     if node.op not in KINDS:
         raise BadInput(f"is a {node.op}", node.name, "a functional graph of ATen ops")
     value = node.meta.get("val")
@@ -117,7 +117,7 @@ def _record(node: fx.Node, owner: fx.GraphModule, refs: dict[fx.Node, Ref]) -> N
         value = _destination(node, owner)
     known = behaviour(node.target) if node.op == "call_function" else {}
     keywords = sorted(node.kwargs.items())
-    return Node(
+    return GraphNode(
         name=node.name,
         kind=KINDS[node.op],
         target=qualified_name(node.target) if node.op == "call_function" else str(node.target),

@@ -14,7 +14,7 @@ from experiments.compilation.interface import (
     INPUT,
     OUTPUT,
     Graph,
-    Node,
+    GraphNode,
     Ref,
     TensorType,
 )
@@ -67,7 +67,7 @@ class _Lowering:
         self._own: dict[Ref, fx.Node] = {}
         self._nodes: dict[Ref, fx.Node] = {}
 
-    def add(self, node: Node) -> None:
+    def add(self, node: GraphNode) -> None:
         if node.once and self._values:
             self._add_values(node)
         elif node.kind == OUTPUT:
@@ -75,7 +75,7 @@ class _Lowering:
         else:
             self._add_results(node, self._lower_node(node))
 
-    def _lower_node(self, node: Node) -> fx.Node:
+    def _lower_node(self, node: GraphNode) -> fx.Node:
         if node.kind == INPUT:
             return self.graph.create_node("placeholder", node.target, name=node.name)
         if node.kind == CONSTANT:
@@ -86,7 +86,7 @@ class _Lowering:
             "call_function", function(node.target), arguments, keywords, name=node.name
         )
 
-    def _add_results(self, node: Node, made: fx.Node) -> None:
+    def _add_results(self, node: GraphNode, made: fx.Node) -> None:
         several = made.op == "call_function" and gives_several(made.target)
         kinds = [_meta(out) for out in node.outputs]
         made.meta["val"] = tuple(kinds) if several else next(iter(kinds), None)
@@ -98,7 +98,7 @@ class _Lowering:
             picked.meta["val"] = kinds[number]
             self._nodes[Ref(node.name, number)] = picked
 
-    def _add_values(self, node: Node) -> None:
+    def _add_values(self, node: GraphNode) -> None:
         for number, _ in enumerate(node.outputs):
             ref = Ref(node.name, number)
             if ref not in self._values:
@@ -152,13 +152,13 @@ def compute_constants(graph: Graph, origin: fx.GraphModule) -> dict[Ref, Any]:
     return {ref: value for ref, value in values.items() if graph.by_name[ref.node].once}
 
 
-def _done_with(node: Node, graph: Graph) -> list[str]:
+def _done_with(node: GraphNode, graph: Graph) -> list[str]:
     """What only nodes computed once read, ``node`` the last of them."""
     read = {name: graph.users[name] for name in node.inputs}
     return [name for name, users in read.items() if users[-1] is node and all(user.once for user in users)]
 
 
-def call(node: Node, values: dict[Ref, Any]) -> None:
+def call(node: GraphNode, values: dict[Ref, Any]) -> None:
     """Carry out one op on ``values`` and put its results there."""
 
     def filled(value: Any) -> Any:

@@ -12,7 +12,7 @@ from experiments.compilation.live.verify import TOLERANCE
 
 
 @dataclass(frozen=True)
-class Rate:
+class MatmulRate:
     """Median seconds of one product by each, and the largest difference over the largest result."""
 
     triton: float
@@ -30,7 +30,7 @@ class Rate:
         return self.difference <= self.tolerance
 
 
-def beside_cublas(size: int, dtype: str) -> Rate:
+def beside_cublas(size: int, dtype: str) -> MatmulRate:
     """Square matrices of ``size``; ``Infeasible`` where there is no GPU or no Triton. float32 is not cut to TF32."""
     if not torch.cuda.is_available():
         raise unsupported_backend("there is no NVIDIA GPU", "triton matmul")
@@ -49,4 +49,4 @@ def beside_cublas(size: int, dtype: str) -> Rate:
         float(do_bench(call, return_mode="median")) / 1e3
         for call in (lambda: tuning.matmul(a, b), lambda: a @ b)
     ]
-    return Rate(seconds[0], seconds[1], difference, TOLERANCE[kind])
+    return MatmulRate(seconds[0], seconds[1], difference, TOLERANCE[kind])

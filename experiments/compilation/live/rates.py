@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from experiments.compilation.interface import OP, Node, TensorType, contiguous
-from experiments.compilation.live.costs import Bench, Measured, Prices, Work
+from experiments.compilation.interface import OP, GraphNode, TensorType, contiguous
+from experiments.compilation.live.costs import Bench, MeasuredPrices, NodeWork, Prices
 from experiments.compilation.live.prepared import prepare
 from experiments.compilation.live.report import rows
 from experiments.compilation.live.types import Inference
@@ -28,7 +28,7 @@ def calibrate_device(kind: str, prices: Prices | None = None) -> Device:
     """This host's ``cpu`` or ``cuda`` device: the FLOP rate of a square product in each type, the byte rate of a large
     sum (12 bytes an element), and what the smallest sum takes as the time between two ops.
     """
-    host, prices = this_host().device, prices or Measured(kind)
+    host, prices = this_host().device, prices or MeasuredPrices(kind)
     side, elements = PRODUCT[kind], SUM[kind]
     gap = _seconds(prices, "aten.add.Tensor", _tensor(1), _tensor(1))
     peaks = {
@@ -53,14 +53,14 @@ def _tensor(*shape: int, dtype: str = "float32") -> TensorType:
 
 
 def _seconds(prices: Prices, target: str, *types: TensorType) -> float:
-    node = Node("probe", OP, target, outputs=types[:1])
-    return prices.seconds(node, types, (("alpha", 1),) if "add" in target else (), Work(0, 0))
+    node = GraphNode("probe", OP, target, outputs=types[:1])
+    return prices.seconds(node, types, (("alpha", 1),) if "add" in target else (), NodeWork(0, 0))
 
 
 def eager_rows(source: ModelSource) -> list[dict[str, Any]]:
     """The forward pass op by op, as it is, with what each op costs on this host; ``NoOneGraph`` where it has none."""
     task = prepare(source, training=False, seed=0)
-    prices = Measured(task.device)
+    prices = MeasuredPrices(task.device)
     found = rows(task.graph, Bench(Inference(task.device), prices), task.graph)
     prices.keep()
     return found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.compilation.interface import CONSTANT, OP, Graph, Node
+from experiments.compilation.interface import CONSTANT, OP, Graph, GraphNode
 from experiments.compilation.live.costs import Bench
-from experiments.compilation.live.runner import Trial
+from experiments.compilation.live.runner import CompiledRun
 from experiments.core.budget import ENDED_AT
 
 
-def counts(trial: Trial) -> dict[str, float]:
+def counts(trial: CompiledRun) -> dict[str, float]:
     """Ops before or after, rewrites, FLOPs and bytes."""
     if trial.rewritten is None:
         return {"ops": len(trial.task.whole.computing), "rewrites": 0}
@@ -22,20 +22,20 @@ def counts(trial: Trial) -> dict[str, float]:
     return found
 
 
-def predicted_metrics(trial: Trial) -> dict[str, float]:
+def predicted_metrics(trial: CompiledRun) -> dict[str, float]:
     """Latency and speed-up by the prices of the named device."""
     before, after = predict_seconds(trial)
     return {"latency": after, "speedup": before / after if after else 1.0}
 
 
-def predict_seconds(trial: Trial) -> tuple[float, float]:
+def predict_seconds(trial: CompiledRun) -> tuple[float, float]:
     """Seconds of the graph before and after the rewrite by the prices of its bench."""
     assert trial.bench is not None
     assert trial.rewritten is not None
     return trial.bench.cost(trial.task.graph), trial.bench.cost(trial.rewritten.graph)
 
 
-def plan_of(trial: Trial) -> dict[str, Any]:
+def plan_of(trial: CompiledRun) -> dict[str, Any]:
     """The plan as JSON: recipe or rewrites, the backend's report, both graphs with what each op costs."""
     before = trial.task.whole
     plan: dict[str, Any] = {
@@ -63,7 +63,7 @@ def rows(graph: Graph, bench: Bench | None, original: Graph) -> list[dict[str, A
     return [_row(node, graph, bench, original) for node in graph.nodes if node.kind in (OP, CONSTANT)]
 
 
-def _row(node: Node, graph: Graph, bench: Bench | None, original: Graph) -> dict[str, Any]:
+def _row(node: GraphNode, graph: Graph, bench: Bench | None, original: Graph) -> dict[str, Any]:
     row = {
         "name": node.name,
         "kind": node.kind,
@@ -81,7 +81,7 @@ def _row(node: Node, graph: Graph, bench: Bench | None, original: Graph) -> dict
     return row
 
 
-def state(node: Node, original: Graph) -> str:
+def state(node: GraphNode, original: Graph) -> str:
     known = original.by_name.get(node.name)
     if node.once and not (known and known.once):
         return "once"

@@ -22,7 +22,7 @@ from experiments.compilation.interface.control import ControlPolicy
 from experiments.compilation.live import approximation, backends, control
 from experiments.compilation.live.backends.base import Compiled, Task, clock_compilation
 from experiments.compilation.live.calibration import Calibrator
-from experiments.compilation.live.costs import Bench, Measured, Prices, Roofline
+from experiments.compilation.live.costs import Bench, MeasuredPrices, Prices, Roofline
 from experiments.compilation.live.exactness import exact_places
 from experiments.compilation.live.lower import lower, parameters_of
 from experiments.compilation.live.timing import Comparison, compare
@@ -35,7 +35,7 @@ from experiments.workloads.substitutions import Substitutions
 
 
 @dataclass(frozen=True)
-class Trial:
+class CompiledRun:
     """What carrying out an answer gave. ``timing`` is ``None`` when the result was wrong or times are not of this
     host; ``rewritten`` and ``bench`` belong to rewrites, ``recipe`` to recipes. ``priced``: by a named device, not timed.
     """
@@ -50,7 +50,7 @@ class Trial:
     priced: bool = False
 
 
-def follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> Trial:
+def follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> CompiledRun:
     """Compile the model as ``recipe`` says."""
     if recipe.backend not in backends.BACKENDS:
         raise ImpossiblePlan([f"no backend is called {recipe.backend!r}"])
@@ -61,26 +61,26 @@ def follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> Trial:
         checked = verify(task, compiled, seed, recipe.bound)
     else:
         checked, compiled = approximation.verify_recipe(task, compiled, recipe, seed)
-    return Trial(task, compiled, checked, _compare(task, compiled, checked, progress), recipe)
+    return CompiledRun(task, compiled, checked, _compare(task, compiled, checked, progress), recipe)
 
 
-def choose_levels(policy: ControlPolicy, task: Task, seed: int, progress: Progress) -> Trial:
+def choose_levels(policy: ControlPolicy, task: Task, seed: int, progress: Progress) -> CompiledRun:
     """Carry out loops, branches and recursion at the levels that the policy chooses by timing all of them."""
     compiled = control.build(policy, task)
     progress(0.7, "comparing with eager in float64")
     checked = verify(task, compiled, seed)
     recipe = Recipe("control flow", policy.knob_values())
-    return Trial(task, compiled, checked, _compare(task, compiled, checked, progress), recipe)
+    return CompiledRun(task, compiled, checked, _compare(task, compiled, checked, progress), recipe)
 
 
 def rewrite(
     policy: RewritePolicy, task: Task, seed: int, progress: Progress, rules: Substitutions | None = None
-) -> Trial:
+) -> CompiledRun:
     """Rewrite the graph by costs measured here, or follow the library's recipe that the policy names instead."""
     recipe = policy.instead(task.graph)
     if recipe is not None:
         return follow(recipe, task, seed, progress)
-    prices = Measured(task.device)
+    prices = MeasuredPrices(task.device)
     trial = _rewrite(policy, task, _bench(task, prices, progress, rules), seed, progress, timed=True)
     prices.keep()
     return trial
@@ -93,7 +93,7 @@ def rewrite_priced(
     progress: Progress,
     sheet: Device,
     rules: Substitutions | None = None,
-) -> Trial:
+) -> CompiledRun:
     """Rewrite the graph by the costs of ``sheet``'s device, by roofline; nothing is timed."""
     recipe = policy.instead(task.graph)
     if recipe is not None:
@@ -108,7 +108,7 @@ def _bench(task: Task, prices: Prices, progress: Progress, rules: Substitutions 
 
 def _rewrite(
     policy: RewritePolicy, task: Task, bench: Bench, seed: int, progress: Progress, timed: bool
-) -> Trial:
+) -> CompiledRun:
     original = task.graph
     with clock_compilation() as clock:
         rewritten = policy.rewrite(original, bench)
@@ -119,7 +119,7 @@ def _rewrite(
     compiled = Compiled(module, clock.wall, clock.cpu, parameters=parameters)
     checked, compiled = _verify(task, compiled, rewritten, seed, progress)
     timing = _compare(task, compiled, checked, progress) if timed else None
-    return Trial(task, compiled, checked, timing, None, rewritten, bench, priced=not timed)
+    return CompiledRun(task, compiled, checked, timing, None, rewritten, bench, priced=not timed)
 
 
 def _lower(graph: Graph, task: Task) -> fx.GraphModule:

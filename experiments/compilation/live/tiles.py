@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from experiments.compilation.interface import Graph, Node, Recipe, refuse
+from experiments.compilation.interface import Graph, GraphNode, Recipe, refuse
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.tiles import TilePolicy, violations
 from experiments.compilation.live.backends.base import Task, unsupported_backend
@@ -68,7 +68,7 @@ def tile_recipe(policy: TilePolicy, graph: Graph, on: Architecture, progress: Pr
     return Recipe("triton", options)
 
 
-def _obstacle(node: Node, graph: Graph) -> str:
+def _obstacle(node: GraphNode, graph: Graph) -> str:
     """Why the kernel cannot stand for the op; empty when it can."""
     kinds = [graph.type(ref) for ref in node.refs]
     types = sorted({kind.dtype for kind in kinds})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from experiments.compilation.interface import Graph, Node, Symbol, TensorType
+from experiments.compilation.interface import Graph, GraphNode, Symbol, TensorType
 
 
 def widened(graph: Graph, dtype: str) -> Graph:
@@ -13,7 +13,7 @@ def widened(graph: Graph, dtype: str) -> Graph:
     return Graph(tuple(_widened(node, dtype) for node in graph.nodes))
 
 
-def _widened(node: Node, dtype: str) -> Node:
+def _widened(node: GraphNode, dtype: str) -> GraphNode:
     def symbol(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(symbol(entry) for entry in value)

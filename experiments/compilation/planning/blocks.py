@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from experiments.compilation.interface.architecture import UnitShare
-from experiments.compilation.interface.blocks import Kernel, Operator, Work
+from experiments.compilation.interface.blocks import BlockOperator, KernelGrid, OperatorWork
 from experiments.workloads.step import Step
 
 #: Ops that only name memory: nothing is launched for them.
@@ -21,7 +21,7 @@ NO_KERNEL = ("aten.empty", "aten.lift_fresh_copy", "aten.detach")
 TILES = tuple(2**power for power in range(2, 17))
 
 
-def work_of(step: Step) -> list[Work]:
+def work_of(step: Step) -> list[OperatorWork]:
     """The ops that launch something; each reads the last writers of what it touches (what it overwrites too)."""
     writer: dict[int, str] = {}
     readers: dict[int, list[str]] = {}
@@ -37,7 +37,7 @@ def work_of(step: Step) -> list[Work]:
         largest = max(outputs, key=lambda tensor: math.prod(step.tensors.shape[tensor]))
         elements, made = math.prod(step.tensors.shape[largest]), float(step.tensors.bytes[largest])
         flops, traffic = float(step.ops.flops[number]), float(step.ops.bytes_moved[number])
-        found.append(Work(name, target, flops, traffic, max(elements, 1), made, reads))
+        found.append(OperatorWork(name, target, flops, traffic, max(elements, 1), made, reads))
         for tensor in inputs:
             readers.setdefault(tensor, []).append(name)
         for tensor in outputs:
@@ -45,14 +45,14 @@ def work_of(step: Step) -> list[Work]:
     return found
 
 
-def operator_of(work: Work, unit: UnitShare) -> Operator:
+def operator_of(work: OperatorWork, unit: UnitShare) -> BlockOperator:
     """Both kernels of an op, over all tiles."""
     kernels = []
     for tile in TILES:
         blocks = -(-work.elements // tile)
-        kernels.append(Kernel(blocks, unit.seconds(work.flops / blocks, work.bytes / blocks)))
+        kernels.append(KernelGrid(blocks, unit.seconds(work.flops / blocks, work.bytes / blocks)))
         if blocks == 1:
             break
     fast = min(kernels, key=lambda kernel: (kernel.alone(unit.count), kernel.area))
     thrifty = min(kernels, key=lambda kernel: (kernel.area, kernel.seconds))
-    return Operator(work.name, fast, thrifty, work.reads)
+    return BlockOperator(work.name, fast, thrifty, work.reads)

@@ -22,11 +22,11 @@ import numpy as np
 from experiments.compilation.interface.tuning import (
     Digits,
     Floats,
-    Proposal,
-    Trial,
-    Tuner,
+    ScheduleTuner,
     TuningPolicy,
+    TuningProposal,
     TuningTask,
+    TuningTrial,
 )
 from experiments.compilation.planning.tuning import features, trees
 from experiments.compilation.planning.tuning.annealing import Annealing, anneal, diverse
@@ -59,7 +59,7 @@ class AutoTvm(TuningPolicy):
     walkers: int = knob(128, "annealing points", low=1, high=4096)
     steps: int = knob(500, "annealing steps", low=1, high=10_000)
 
-    def tuner(self, tasks: Sequence[TuningTask], seed: int) -> Tuner:
+    def tuner(self, tasks: Sequence[TuningTask], seed: int) -> ScheduleTuner:
         size = self.round_of(self.plan_size, tasks)
         if self.search == "random":
             return RandomTuner(tasks, seed, size)
@@ -97,7 +97,7 @@ class _Search:
         self._told = 0
         self._base: trees.Trees | None = None
 
-    def propose(self, count: int) -> list[Proposal]:
+    def propose(self, count: int) -> list[TuningProposal]:
         """The rest of the current task's plan, or a new plan of it; the next task when this one is done."""
         while self._current < 0 or not self._trials_left(self._tasks[self._current]):
             if self._current + 1 == len(self._tasks):
@@ -107,9 +107,9 @@ class _Search:
         most = min(count, self._policy.plan_size, self._trials_left(now))
         chosen = self._next_planned(now, most)
         now.taken.update(chosen)
-        return [Proposal(self._current, index) for index in chosen]
+        return [TuningProposal(self._current, index) for index in chosen]
 
-    def learn(self, trials: Sequence[Trial]) -> None:
+    def learn(self, trials: Sequence[TuningTrial]) -> None:
         """Remember; after every ``plan_size`` trials of a task its model is fitted and a plan made."""
         for trial in trials:
             now = self._tasks[trial.proposal.task]

@@ -22,14 +22,14 @@ from experiments.compilation.interface.control import (
     LEVELS,
     LOOP,
     RECURSION,
-    Choices,
     Construct,
+    ControlLevel,
+    ControlLoop,
     ControlPolicy,
-    Level,
-    Loop,
-    Program,
-    Recursion,
-    Trial,
+    ControlProgram,
+    ControlRecursion,
+    ControlTrial,
+    LevelChoices,
     Variant,
     frames,
     has_effects,
@@ -42,9 +42,9 @@ UNROLLED = (2, 4, 8)
 DEEPEST_UNROLL = 4
 #: As much as possible in one graph.
 IN_ONE_GRAPH = {
-    LOOP: Level(LOOP, "while_loop"),
-    BRANCH: Level(BRANCH, "cond"),
-    RECURSION: Level(RECURSION, "unroll", DEEPEST_UNROLL),
+    LOOP: ControlLevel(LOOP, "while_loop"),
+    BRANCH: ControlLevel(BRANCH, "cond"),
+    RECURSION: ControlLevel(RECURSION, "unroll", DEEPEST_UNROLL),
 }
 
 
@@ -61,7 +61,7 @@ class Cocktailer(ControlPolicy):
     most_frames: int = knob(512, "frames of all unrolled calls of a stack at most", low=1, high=2**20)
     most_trips: int = knob(128, "trips of a loop that one graph may hold", low=1, high=10_000)
 
-    def variants(self, program: Program) -> Choices:
+    def variants(self, program: ControlProgram) -> LevelChoices:
         refused: dict[str, str] = {}
         columns = []
         for kind in program.kinds:
@@ -73,31 +73,36 @@ class Cocktailer(ControlPolicy):
                 else:
                     kept.append(level)
             columns.append(kept)
-        return Choices(tuple(Variant(levels) for levels in itertools.product(*columns)), refused)
+        return LevelChoices(tuple(Variant(levels) for levels in itertools.product(*columns)), refused)
 
-    def choose(self, trials: Sequence[Trial]) -> Trial | None:
+    def choose(self, trials: Sequence[ControlTrial]) -> ControlTrial | None:
         """The lowest time among those that worked; the first of equals."""
         timed = [trial for trial in trials if not trial.error and trial.seconds is not None]
         return min(timed, key=lambda trial: trial.seconds or 0.0, default=None)
 
-    def _levels(self, kind: str, constructs: Sequence[Construct]) -> list[Level]:
+    def _levels(self, kind: str, constructs: Sequence[Construct]) -> list[ControlLevel]:
         if self.level == "host":
-            return [Level(kind, "host")]
+            return [ControlLevel(kind, "host")]
         if self.level == "graph":
             return [IN_ONE_GRAPH[kind]]
         if kind == BRANCH:
-            return [Level(kind, form) for form in LEVELS[BRANCH]]
+            return [ControlLevel(kind, form) for form in LEVELS[BRANCH]]
         if kind == LOOP:
-            most = max(entry.trips for entry in constructs if isinstance(entry, Loop))
-            parts = [Level(LOOP, "unroll", factor) for factor in UNROLLED if factor < most]
-            return [Level(LOOP, "host"), *parts, Level(LOOP, "full"), Level(LOOP, "while_loop")]
-        deep = [Level(RECURSION, "unroll", depth) for depth in range(2, DEEPEST_UNROLL + 1)]
-        return [Level(RECURSION, "host"), Level(RECURSION, "stack", self.stack), *deep]
+            most = max(entry.trips for entry in constructs if isinstance(entry, ControlLoop))
+            parts = [ControlLevel(LOOP, "unroll", factor) for factor in UNROLLED if factor < most]
+            return [
+                ControlLevel(LOOP, "host"),
+                *parts,
+                ControlLevel(LOOP, "full"),
+                ControlLevel(LOOP, "while_loop"),
+            ]
+        deep = [ControlLevel(RECURSION, "unroll", depth) for depth in range(2, DEEPEST_UNROLL + 1)]
+        return [ControlLevel(RECURSION, "host"), ControlLevel(RECURSION, "stack", self.stack), *deep]
 
-    def _obstacle(self, level: Level, constructs: Sequence[Construct]) -> str:
+    def _obstacle(self, level: ControlLevel, constructs: Sequence[Construct]) -> str:
         """Why a level cannot be applied to all of ``constructs``; empty where it can."""
         if level.form == "full":
-            longest = max(entry.trips for entry in constructs if isinstance(entry, Loop))
+            longest = max(entry.trips for entry in constructs if isinstance(entry, ControlLoop))
             return f"{longest} trips in one graph" if longest > self.most_trips else ""
         if level.form == "both":
             bad = [entry.path for entry in constructs if any(map(has_effects, entry.bodies))]
@@ -112,9 +117,9 @@ class Cocktailer(ControlPolicy):
         graphs = [graph for entry in constructs for graph in entry.bodies]
         return any(graph is not None and small_ops(graph, self.small) for graph in graphs)
 
-    def _too_deep(self, level: Level, constructs: Sequence[Construct]) -> str:
+    def _too_deep(self, level: ControlLevel, constructs: Sequence[Construct]) -> str:
         for entry in constructs:
-            assert isinstance(entry, Recursion)
+            assert isinstance(entry, ControlRecursion)
             if level.form == "stack" and entry.depth >= level.factor:
                 return f"{entry.path} is {entry.depth + 1} calls deep, the stack {level.factor}"
             needed = frames(entry.width, level.factor, self.stack)

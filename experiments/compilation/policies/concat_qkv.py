@@ -17,8 +17,8 @@ from experiments.compilation.interface import (
     Applied,
     Draft,
     Graph,
+    GraphNode,
     IllTyped,
-    Node,
     Ref,
     RewritePolicy,
     Rewritten,
@@ -53,14 +53,14 @@ class ConcatQkv(RewritePolicy):
         return Rewritten(now, tuple(applied), refused)
 
 
-def linears(graph: Graph) -> list[Node]:
+def linears(graph: Graph) -> list[GraphNode]:
     """Linear layers whose input another one reads too."""
     found = [node for node in graph.ops if node.target == LINEAR]
     inputs = [node.refs[0] for node in found]
     return [node for node, ref in zip(found, inputs, strict=True) if inputs.count(ref) > 1]
 
 
-def obstacle(node: Node, graph: Graph) -> str:
+def obstacle(node: GraphNode, graph: Graph) -> str:
     """Why this layer may not be stacked with others; empty when it may."""
     for ref in node.refs[1:]:
         weight = graph.by_name[ref.node]
@@ -82,7 +82,7 @@ def groups(graph: Graph, refused: Sequence[str] | dict[str, str]) -> list[tuple[
     return [tuple(names) for names in by_input.values() if len(names) > 1]
 
 
-def merge(graph: Graph, members: Sequence[Node], bench: Workbench) -> Graph:
+def merge(graph: Graph, members: Sequence[GraphNode], bench: Workbench) -> Graph:
     """``graph`` with the members as one; with copies of the parts if a reader cannot take views."""
     try:
         return _merged(graph, members, bench, copies=False)
@@ -90,7 +90,7 @@ def merge(graph: Graph, members: Sequence[Node], bench: Workbench) -> Graph:
         return _merged(graph, members, bench, copies=True)
 
 
-def _merged(graph: Graph, members: Sequence[Node], bench: Workbench, copies: bool) -> Graph:
+def _merged(graph: Graph, members: Sequence[GraphNode], bench: Workbench, copies: bool) -> Graph:
     draft = Draft(graph, bench.types)
     weight = draft.op("aten.cat.default", tuple(node.refs[1] for node in members), once=True)
     widths = tuple(node.shape[-1] for node in members)
@@ -106,7 +106,7 @@ def _merged(graph: Graph, members: Sequence[Node], bench: Workbench, copies: boo
     return draft.finish()
 
 
-def _bias(draft: Draft, members: Sequence[Node]) -> Ref | None:
+def _bias(draft: Draft, members: Sequence[GraphNode]) -> Ref | None:
     """The biases one after another, zeros where a layer has none; ``None`` if none has."""
     found = [node.refs[2] if len(node.refs) > 2 else None for node in members]
     if not any(found):

@@ -14,7 +14,7 @@ from typing import ClassVar
 from experiments.compilation.interface import (
     Applied,
     Graph,
-    Node,
+    GraphNode,
     RewritePolicy,
     Rewritten,
     Workbench,
@@ -50,7 +50,7 @@ class ConstantFolding(RewritePolicy):
             marked(graph, folded), tuple(Applied("constant", (name,)) for name in sorted(folded)), refused
         )
 
-    def _obstacle(self, node: Node, graph: Graph) -> str:
+    def _obstacle(self, node: GraphNode, graph: Graph) -> str:
         if node.random:
             return "draws random numbers"
         if node.effect:

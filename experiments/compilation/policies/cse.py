@@ -14,7 +14,7 @@ from experiments.compilation.interface import (
     Applied,
     Draft,
     Graph,
-    Node,
+    GraphNode,
     Ref,
     RewritePolicy,
     Rewritten,
@@ -41,7 +41,7 @@ def value_numbers(graph: Graph) -> list[list[str]]:
     return list(classes.values())
 
 
-def _arguments(node: Node, survivor: dict[str, str]) -> tuple[str, str]:
+def _arguments(node: GraphNode, survivor: dict[str, str]) -> tuple[str, str]:
     """The arguments, spelled, with every node replaced by the first of its class."""
     values = map_refs(node.arguments, lambda ref: Ref(survivor.get(ref.node, ref.node), ref.output))
     if node.target in COMMUTATIVE and len(values) == 2 and all(isinstance(v, Ref) for v in values):

@@ -12,7 +12,7 @@ from experiments.compilation.interface import (
     OP,
     Applied,
     Graph,
-    Node,
+    GraphNode,
     RewritePolicy,
     Rewritten,
     Workbench,
@@ -33,7 +33,7 @@ class Dce(RewritePolicy):
         return Rewritten(Graph(tuple(kept)), tuple(Applied("dead", (name,)) for name in dead), refused)
 
 
-def _why(node: Node) -> str:
+def _why(node: GraphNode) -> str:
     if node.mutates:
         return "mutates a tensor"
     return "draws random numbers" if node.random else "is there for its effect"

@@ -16,7 +16,7 @@ from experiments.compilation.interface import (
     Argument,
     Draft,
     Graph,
-    Node,
+    GraphNode,
     Ref,
     RewritePolicy,
     Rewritten,
@@ -53,7 +53,7 @@ class FuseConvBn(RewritePolicy):
         return Rewritten(draft.finish(), tuple(applied), refused, exactness="reassociated")
 
 
-def obstacle(convolution: Node, norm: Node, graph: Graph) -> str:
+def obstacle(convolution: GraphNode, norm: GraphNode, graph: Graph) -> str:
     """Why ``norm`` cannot be folded into ``convolution``; empty when it can."""
     if norm.target != BATCH_NORM:
         return "uses the statistics of the batch"
@@ -71,7 +71,7 @@ def obstacle(convolution: Node, norm: Node, graph: Graph) -> str:
     return ""
 
 
-def fold(draft: Draft, convolution: Node, norm: Node) -> Ref:
+def fold(draft: Draft, convolution: GraphNode, norm: GraphNode) -> Ref:
     """Put one convolution in the place of the pair."""
     weight, bias = convolution.arguments[1], (*convolution.arguments, None, None)[2]
     assert isinstance(weight, Ref)
@@ -104,7 +104,7 @@ def fold(draft: Draft, convolution: Node, norm: Node) -> Ref:
     return made
 
 
-def _scaled(draft: Draft, convolution: Node, weight: Ref, scale: Ref, shape: tuple[int, ...]) -> Ref:
+def _scaled(draft: Draft, convolution: GraphNode, weight: Ref, scale: Ref, shape: tuple[int, ...]) -> Ref:
     """The weight times the scale of its output channel: axis 0, or, transposed, axis 1 inside each group of axis 0."""
     rest = len(shape) - 2
     if convolution.target in CONVOLUTIONS:

@@ -15,7 +15,7 @@ from experiments.compilation.interface import (
     Argument,
     Draft,
     Graph,
-    Node,
+    GraphNode,
     Ref,
     RewritePolicy,
     Rewritten,
@@ -54,7 +54,7 @@ class FuseMatmulAdd(RewritePolicy):
         return Rewritten(draft.finish(), tuple(applied), refused, exactness="reassociated")
 
 
-def products_of(addition: Node, graph: Graph) -> list[tuple[Node, Argument]]:
+def products_of(addition: GraphNode, graph: Graph) -> list[tuple[GraphNode, Argument]]:
     """The products that the addition reads, each with what is added to it."""
     left, right = addition.arguments[:2]
     pairs = [(left, right), (right, left)]
@@ -62,7 +62,7 @@ def products_of(addition: Node, graph: Graph) -> list[tuple[Node, Argument]]:
     return [(node, other) for node, other in found if node.target in PRODUCTS]
 
 
-def obstacle(product: Node, addend: Argument, addition: Node, graph: Graph) -> str:
+def obstacle(product: GraphNode, addend: Argument, addition: GraphNode, graph: Graph) -> str:
     """Why the two cannot be one op; empty when they can."""
     if addition.keyword("alpha", 1) != 1:
         return f"the addend is scaled by {addition.keyword('alpha')}"
@@ -80,7 +80,7 @@ def obstacle(product: Node, addend: Argument, addition: Node, graph: Graph) -> s
     return ""
 
 
-def _fused_target(product: Node, addend: tuple[int, ...], graph: Graph) -> str | None:
+def _fused_target(product: GraphNode, addend: tuple[int, ...], graph: Graph) -> str | None:
     """The op that does both. A product of more than two axes is flattened, which an addend must survive."""
     ranks = [len(graph.type(ref).shape) for ref in product.refs[:2]]
     vector = len(addend) == 1 and addend[0] == product.shape[-1]
@@ -95,7 +95,7 @@ def _fused_target(product: Node, addend: tuple[int, ...], graph: Graph) -> str |
     return "aten.addmm.default" if ranks[1] == 2 and ranks[0] > 2 and flat else None
 
 
-def fuse(draft: Draft, product: Node, addend: Argument) -> Ref:
+def fuse(draft: Draft, product: GraphNode, addend: Argument) -> Ref:
     """One op in the place of product and addition; the result has the product's shape."""
     assert isinstance(addend, Ref)
     left, right = product.refs[:2]

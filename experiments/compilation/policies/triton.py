@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.interface import Graph, Node, Recipe, RecipePolicy
+from experiments.compilation.interface import Graph, GraphNode, Recipe, RecipePolicy
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 
@@ -83,7 +83,7 @@ def _fused(kernels: dict[str, str], graph: Graph) -> dict[str, str]:
     return found
 
 
-def obstacle(node: Node, graph: Graph) -> str:
+def obstacle(node: GraphNode, graph: Graph) -> str:
     """Why the kernel cannot stand for the op; empty when it can."""
     kinds = [graph.type(ref) for ref in node.refs]
     if any(kind.dtype not in TYPES for kind in kinds) or len({kind.dtype for kind in kinds}) > 1:
@@ -104,7 +104,7 @@ def obstacle(node: Node, graph: Graph) -> str:
     return ""
 
 
-def _softmax_obstacle(node: Node, graph: Graph) -> str:
+def _softmax_obstacle(node: GraphNode, graph: Graph) -> str:
     last = len(graph.type(node.refs[0]).shape) - 1
     if node.arguments[1] not in (-1, last):
         return f"is over axis {node.arguments[1]}"

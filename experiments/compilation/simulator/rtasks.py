@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.compilation.interface.blocks import (
-    Group,
-    Kernel,
-    Machine,
-    Schedule,
+    BlockSchedule,
+    KernelGrid,
+    KernelGroup,
+    VirtualDevice,
     counts_of,
 )
 
@@ -24,11 +24,11 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Piece:
+class OperatorRun:
     """An operator's blocks on one launch: busy from ``starts`` to ``finishes`` on each of ``units``."""
 
     operator: str
-    kernel: Kernel
+    kernel: KernelGrid
     units: npt.NDArray[np.int64]
     starts: Floats
     finishes: Floats
@@ -38,8 +38,8 @@ class Piece:
 class Played:
     """What happened; ``launched`` is when each group's kernel began."""
 
-    machine: Machine
-    pieces: tuple[Piece, ...]
+    machine: VirtualDevice
+    pieces: tuple[OperatorRun, ...]
     launched: tuple[float, ...]
     seconds: float
 
@@ -50,10 +50,10 @@ class Played:
         return busy / (self.machine.units * self.seconds) if self.seconds else 0.0
 
 
-def play(schedule: Schedule) -> Played:
+def play(schedule: BlockSchedule) -> Played:
     """The schedule from its first launch to its last block."""
     now = 0.0
-    pieces: list[Piece] = []
+    pieces: list[OperatorRun] = []
     launched = []
     reads = {operator.name: operator.reads for operator in schedule.operators}
     for group in schedule.groups:
@@ -65,7 +65,9 @@ def play(schedule: Schedule) -> Played:
     return Played(schedule.machine, tuple(pieces), tuple(launched), now)
 
 
-def _group(group: Group, machine: Machine, reads: dict[str, tuple[str, ...]], now: float) -> list[Piece]:
+def _group(
+    group: KernelGroup, machine: VirtualDevice, reads: dict[str, tuple[str, ...]], now: float
+) -> list[OperatorRun]:
     ready = np.full(machine.units, now)
     finished: dict[str, float] = {}
     found = []
@@ -76,11 +78,11 @@ def _group(group: Group, machine: Machine, reads: dict[str, tuple[str, ...]], no
         finishes = starts + counts_of(placement.kernel.blocks, len(units)) * placement.kernel.seconds
         ready[units] = finishes
         finished[placement.operator] = float(finishes.max())
-        found.append(Piece(placement.operator, placement.kernel, units, starts, finishes))
+        found.append(OperatorRun(placement.operator, placement.kernel, units, starts, finishes))
     return found
 
 
-def busy_units(pieces: Sequence[Piece]) -> tuple[Floats, npt.NDArray[np.int64]]:
+def busy_units(pieces: Sequence[OperatorRun]) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Times at which the number of busy units changes, and the number from then on."""
     starts = np.concatenate([piece.starts for piece in pieces])
     ends = np.concatenate([piece.finishes for piece in pieces])
@@ -90,7 +92,7 @@ def busy_units(pieces: Sequence[Piece]) -> tuple[Floats, npt.NDArray[np.int64]]:
     return times, np.cumsum(change)
 
 
-def lanes(pieces: Sequence[Piece], most: int) -> list[dict[str, Any]]:
+def lanes(pieces: Sequence[OperatorRun], most: int) -> list[dict[str, Any]]:
     """Who runs what when, drawn: units that do the same are one lane. Only the first pieces, ``most`` events of them."""
     events: dict[int, list[tuple[float, float, str]]] = {}
     drawn = 0

@@ -9,7 +9,13 @@ import numpy as np
 
 from experiments.compilation.interface import refuse
 from experiments.compilation.interface.architecture import Architecture
-from experiments.compilation.interface.blocks import Schedule, SchedulingPolicy, Work, omissions, violations
+from experiments.compilation.interface.blocks import (
+    BlockSchedule,
+    OperatorWork,
+    SchedulingPolicy,
+    omissions,
+    violations,
+)
 from experiments.compilation.planning.blocks import operator_of, work_of
 from experiments.compilation.simulator.rtasks import Played, busy_units, lanes, play
 from experiments.core.progress import Progress, part
@@ -49,7 +55,9 @@ def carry_out(spec: RunSpec, policy: SchedulingPolicy, progress: Progress) -> Re
     )
 
 
-def _metrics(works: Sequence[Work], schedule: Schedule, played: Played, eager: float) -> dict[str, float]:
+def _metrics(
+    works: Sequence[OperatorWork], schedule: BlockSchedule, played: Played, eager: float
+) -> dict[str, float]:
     return {
         "latency": played.seconds,
         "speedup": eager / played.seconds,
@@ -66,7 +74,7 @@ def _busy(played: Played) -> Series:
     return Series("units", times[kept].tolist(), busy[kept].tolist())
 
 
-def _plan(schedule: Schedule, played: Played) -> dict[str, object]:
+def _plan(schedule: BlockSchedule, played: Played) -> dict[str, object]:
     groups = [
         {
             "start": start,

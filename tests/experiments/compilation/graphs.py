@@ -11,11 +11,11 @@ from experiments.compilation.interface import (
     OP,
     OUTPUT,
     Graph,
-    Node,
+    GraphNode,
+    ObservedRanges,
     Ref,
     RewritePolicy,
     Rewritten,
-    Seen,
     Signature,
     TensorType,
     contiguous,
@@ -27,18 +27,18 @@ def kind(*shape: int, dtype: str = "float32") -> TensorType:
     return TensorType(shape, dtype, contiguous(shape))
 
 
-def node(name: str, target: str, *inputs: str, size: int = 1, **flags: Any) -> Node:
+def node(name: str, target: str, *inputs: str, size: int = 1, **flags: Any) -> GraphNode:
     """An op on whole results; a leading ``-`` in ``target`` makes it a constant."""
     refs = tuple(Ref(source) for source in inputs)
     if target.startswith("-"):
-        return Node(name, CONSTANT, target[1:], outputs=(kind(size),))
-    return Node(name, OP, target, refs, outputs=(kind(size),), **flags)
+        return GraphNode(name, CONSTANT, target[1:], outputs=(kind(size),))
+    return GraphNode(name, OP, target, refs, outputs=(kind(size),), **flags)
 
 
-def graph(*nodes: Node, reads: tuple[str, ...]) -> Graph:
+def graph(*nodes: GraphNode, reads: tuple[str, ...]) -> Graph:
     """Input ``x``, the nodes, and an output that reads ``reads``."""
-    x = Node("x", INPUT, "x", outputs=(kind(1),))
-    return Graph((x, *nodes, Node("output", OUTPUT, "output", (tuple(Ref(name) for name in reads),))))
+    x = GraphNode("x", INPUT, "x", outputs=(kind(1),))
+    return Graph((x, *nodes, GraphNode("output", OUTPUT, "output", (tuple(Ref(name) for name in reads),))))
 
 
 class ByHand:
@@ -50,10 +50,10 @@ class ByHand:
     def types(self, target: str, arguments: tuple[Any, ...], keywords: Any) -> Signature:
         return Signature((next(a for a in arguments if isinstance(a, TensorType)),))
 
-    def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> Seen:
-        return Seen(tuple(range(batches)), dict.fromkeys(refs, (-1.0, 1.0)))
+    def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> ObservedRanges:
+        return ObservedRanges(tuple(range(batches)), dict.fromkeys(refs, (-1.0, 1.0)))
 
-    def seconds(self, node: Node, graph: Graph) -> float:
+    def seconds(self, node: GraphNode, graph: Graph) -> float:
         return float(node.kind == OP and not node.once)
 
     def cost(self, graph: Graph) -> float:
@@ -87,13 +87,13 @@ def rewritten(module: Any, policy: RewritePolicy, *inputs: Any) -> tuple[Rewritt
     """What the policy did to the module in evaluation mode (or training, as it says), what it became, and whether
     that is right."""
     from experiments.compilation.live.backends.base import Compiled, Task
-    from experiments.compilation.live.costs import Bench, Measured
+    from experiments.compilation.live.costs import Bench, MeasuredPrices
     from experiments.compilation.live.lower import lower
     from experiments.compilation.live.types import Inference
     from experiments.compilation.live.verify import verify
 
     task = Task(module.train(policy.training), inputs, "cpu", training=policy.training)
-    done = policy.rewrite(task.graph, Bench(Inference(), Measured("cpu")))
+    done = policy.rewrite(task.graph, Bench(Inference(), MeasuredPrices("cpu")))
     lowered = lower(done.graph, task.origin, gradients=policy.training)
     parameters = dict(lowered.named_parameters()) if policy.training else None
     bound = done.bound if done.exactness == "approximate" else 0.0

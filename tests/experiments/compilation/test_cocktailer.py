@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from experiments.compilation.interface import control
 from experiments.compilation.interface.control import (
-    Level,
-    Program,
-    Trial,
+    ControlLevel,
+    ControlProgram,
+    ControlTrial,
     Variant,
     chunks,
     frames,
@@ -106,7 +106,7 @@ def test_a_side_that_returns_its_operand_is_refused_by_torch_and_copied_here() -
         torch.compile(raw, backend="aot_eager")(torch.ones(4))
     found = observe(module, [(torch.ones(4),)])
     assert returns_input(program_of(found).constructs[0].bodies[1])  # type: ignore[arg-type]
-    form = in_form(module, found, Variant((Level("branch", "cond"),)), 128)
+    form = in_form(module, found, Variant((ControlLevel("branch", "cond"),)), 128)
     call = torch.compile(form, backend="aot_eager")
     for x in (torch.ones(4), -torch.ones(4)):
         assert torch.equal(call(x), module(x))
@@ -138,7 +138,9 @@ def test_small_ops_move_ahead_and_large_ones_stay() -> None:
             return self.branch(x.sum() > 0, x, w)
 
     module, inputs = Model(), (torch.ones(1000), torch.rand(4))
-    form = in_form(module, observed_and_read(module, inputs), Variant((Level("branch", "ahead"),)), 128)
+    form = in_form(
+        module, observed_and_read(module, inputs), Variant((ControlLevel("branch", "ahead"),)), 128
+    )
     for x in (inputs[0], -inputs[0]):
         assert torch.equal(form(x, inputs[1]), module(x, inputs[1]))
 
@@ -265,8 +267,8 @@ def test_a_stack_that_is_too_small_is_an_error_and_is_not_tried() -> None:
     for leaves, fits in ((32, True), (33, False)):
         tree = Recursion(nn.Identity(), Calls(torch.add), *chain(leaves))
         features = torch.ones(2 * leaves - 1)
-        record = control.Recursion("tree", None, depth=leaves - 1, calls=2 * leaves - 1)
-        refused = Cocktailer().variants(Program((record,))).refused
+        record = control.ControlRecursion("tree", None, depth=leaves - 1, calls=2 * leaves - 1)
+        refused = Cocktailer().variants(ControlProgram((record,))).refused
         assert ("recursion stack 32" not in refused) == fits
         if fits:
             assert StackRecursion(tree, 32)(0, features).item() == 32
@@ -279,23 +281,23 @@ def test_a_stack_that_is_too_small_is_an_error_and_is_not_tried() -> None:
 def test_unrolled_calls_need_frames() -> None:
     """Two calls, four levels, a stack of 32: 512 frames."""
     assert frames(width=2, depth=4, stack=32) == 512
-    record = control.Recursion("tree", None, depth=3, calls=15)
-    assert Cocktailer(most_frames=511).variants(Program((record,))).refused == {
+    record = control.ControlRecursion("tree", None, depth=3, calls=15)
+    assert Cocktailer(most_frames=511).variants(ControlProgram((record,))).refused == {
         "recursion unroll 4": "512 frames"
     }
-    assert not Cocktailer().variants(Program((record,))).refused
+    assert not Cocktailer().variants(ControlProgram((record,))).refused
 
 
 def test_kinds_are_combined_in_every_way_and_failures_lose() -> None:
-    loop = control.Loop("outer", None, trips=3, conditional=True)
-    branch = control.Branch("outer.body", None, None)
-    choices = Cocktailer().variants(Program((loop, branch)))
+    loop = control.ControlLoop("outer", None, trips=3, conditional=True)
+    branch = control.ControlBranch("outer.body", None, None)
+    choices = Cocktailer().variants(ControlProgram((loop, branch)))
     # Host, by two, full and while_loop; host and cond (what the sides do is not known, so not both of them).
     assert len(choices.variants) == 4 * 2
     slow, fast, broken = (
-        Trial(choices.variants[0], 2.0),
-        Trial(choices.variants[1], 1.0),
-        Trial(choices.variants[2], 0.5, error="TimeoutError: more than 60 s"),
+        ControlTrial(choices.variants[0], 2.0),
+        ControlTrial(choices.variants[1], 1.0),
+        ControlTrial(choices.variants[2], 0.5, error="TimeoutError: more than 60 s"),
     )
     assert Cocktailer().choose([slow, fast, broken]) is fast
     assert Cocktailer().choose([broken]) is None

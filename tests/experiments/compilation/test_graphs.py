@@ -17,8 +17,8 @@ from experiments.compilation.interface import (
     OUTPUT,
     Draft,
     Graph,
+    GraphNode,
     IllTyped,
-    Node,
     Ref,
     Signature,
     Symbol,
@@ -58,7 +58,9 @@ def test_types_know_their_bytes_and_order() -> None:
 
 def test_references_are_found_in_whatever_holds_them() -> None:
     """In tuples of tuples and keywords, once for each place; symbols and numbers are none."""
-    op = Node("n", OP, "aten.cat.default", ((Ref("a"), (Ref("b"), 2)), Ref("a")), (("out", Ref("c", 1)),))
+    op = GraphNode(
+        "n", OP, "aten.cat.default", ((Ref("a"), (Ref("b"), 2)), Ref("a")), (("out", Ref("c", 1)),)
+    )
     assert op.refs == (Ref("a"), Ref("b"), Ref("a"), Ref("c", 1))
     assert op.inputs == ("a", "b", "c")
     assert map_refs(op.arguments, lambda ref: ref.node) == (("a", ("b", 2)), "a")
@@ -194,10 +196,10 @@ class Halving(ByHand):
 
 def test_types_below_a_change_are_inferred_again() -> None:
     """8 rows, 4, 2; with one op more in front 4, 2, 1, and with two the last is refused."""
-    x = Node("x", INPUT, "x", outputs=(kind(8),))
-    a = Node("a", OP, "aten.a.default", (Ref("x"),), outputs=(kind(4),))
-    b = Node("b", OP, "aten.b.default", (Ref("a"),), outputs=(kind(2),))
-    of = Graph((x, a, b, Node("output", OUTPUT, "output", ((Ref("b"),),))))
+    x = GraphNode("x", INPUT, "x", outputs=(kind(8),))
+    a = GraphNode("a", OP, "aten.a.default", (Ref("x"),), outputs=(kind(4),))
+    b = GraphNode("b", OP, "aten.b.default", (Ref("a"),), outputs=(kind(2),))
+    of = Graph((x, a, b, GraphNode("output", OUTPUT, "output", ((Ref("b"),),))))
     change = Draft(of, Halving().types)
     front = change.op("aten.front.default", Ref("x"))
     change.rewire("a", front)
@@ -249,13 +251,13 @@ def test_what_needs_the_host_or_another_device_cannot_be_captured() -> None:
         return (("device", Symbol("device", name)),)
 
     nodes = (
-        Node("n", OP, "aten.nonzero.default", (Ref("x"),)),
-        Node("i", OP, "aten._local_scalar_dense.default", (Ref("x"),)),
-        Node("zeros", OP, "aten.zeros.default", ((2,),), on("cpu")),
-        Node("mine", OP, "aten.zeros.default", ((2,),), on("cuda:1")),
-        Node("w", CONSTANT, "w"),
+        GraphNode("n", OP, "aten.nonzero.default", (Ref("x"),)),
+        GraphNode("i", OP, "aten._local_scalar_dense.default", (Ref("x"),)),
+        GraphNode("zeros", OP, "aten.zeros.default", ((2,),), on("cpu")),
+        GraphNode("mine", OP, "aten.zeros.default", ((2,),), on("cuda:1")),
+        GraphNode("w", CONSTANT, "w"),
     )
-    found = obstacles(Graph((*nodes, Node("output", OUTPUT, "output", ((),)))), "cuda:0")
+    found = obstacles(Graph((*nodes, GraphNode("output", OUTPUT, "output", ((),)))), "cuda:0")
     assert found == (
         "n (aten.nonzero.default): the shape of its result depends on data",
         "i (aten._local_scalar_dense.default): the host waits for its result",

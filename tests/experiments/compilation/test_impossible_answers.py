@@ -16,7 +16,7 @@ from experiments.compilation.interface import (
     OP,
     CompilationPolicy,
     Graph,
-    Node,
+    GraphNode,
     Recipe,
     RecipePolicy,
     Ref,
@@ -27,11 +27,23 @@ from experiments.compilation.interface import (
 )
 from experiments.compilation.interface import control as forms
 from experiments.compilation.interface.architecture import Architecture, UnitShare
-from experiments.compilation.interface.blocks import Schedule, SchedulingPolicy, Work
-from experiments.compilation.interface.control import Choices, ControlPolicy, Level, Program, Variant
+from experiments.compilation.interface.blocks import BlockSchedule, OperatorWork, SchedulingPolicy
+from experiments.compilation.interface.control import (
+    ControlLevel,
+    ControlPolicy,
+    ControlProgram,
+    LevelChoices,
+    Variant,
+)
 from experiments.compilation.interface.tile_graph import TileGraph
 from experiments.compilation.interface.tiles import TilePlan, TilePolicy
-from experiments.compilation.interface.tuning import Proposal, Trial, Tuner, TuningPolicy, TuningTask
+from experiments.compilation.interface.tuning import (
+    ScheduleTuner,
+    TuningPolicy,
+    TuningProposal,
+    TuningTask,
+    TuningTrial,
+)
 from experiments.compilation.policies.rammer import Rammer
 from experiments.compilation.policies.roller import Roller
 from experiments.core.errors import ImpossiblePlan
@@ -81,13 +93,13 @@ class TestTiles:
 class TestBlocks:
     @dataclass(frozen=True)
     class RunsBackwards(SchedulingPolicy):
-        def plan(self, works: Sequence[Work], unit: UnitShare, launch: float) -> Schedule:
+        def plan(self, works: Sequence[OperatorWork], unit: UnitShare, launch: float) -> BlockSchedule:
             made = Rammer(schedule="kernels").plan(works, unit, launch)
             return replace(made, groups=made.groups[::-1])
 
     @dataclass(frozen=True)
     class RunsNothing(SchedulingPolicy):
-        def plan(self, works: Sequence[Work], unit: UnitShare, launch: float) -> Schedule:
+        def plan(self, works: Sequence[OperatorWork], unit: UnitShare, launch: float) -> BlockSchedule:
             return replace(Rammer().plan(works, unit, launch), operators=(), groups=())
 
     def test_a_schedule_in_the_wrong_order(self) -> None:
@@ -101,13 +113,13 @@ class TestTuning:
     class Repeats:
         """Proposes one schedule for ever."""
 
-        def __init__(self, proposal: Proposal) -> None:
+        def __init__(self, proposal: TuningProposal) -> None:
             self.proposal = proposal
 
-        def propose(self, count: int) -> list[Proposal]:
+        def propose(self, count: int) -> list[TuningProposal]:
             return [self.proposal]
 
-        def learn(self, trials: Sequence[Trial]) -> None:
+        def learn(self, trials: Sequence[TuningTrial]) -> None:
             """Nothing is learned."""
 
     @dataclass(frozen=True)
@@ -115,8 +127,8 @@ class TestTuning:
         index: int = 0
         task: int = 0
 
-        def tuner(self, tasks: Sequence[TuningTask], seed: int) -> Tuner:
-            return TestTuning.Repeats(Proposal(self.task, self.index))
+        def tuner(self, tasks: Sequence[TuningTask], seed: int) -> ScheduleTuner:
+            return TestTuning.Repeats(TuningProposal(self.task, self.index))
 
     @pytest.mark.parametrize(
         ("policy", "first"),
@@ -174,9 +186,9 @@ class TestRewrites:
 def test_a_graph_reads_what_the_model_has_and_ends_in_its_output() -> None:
     of = graph(node("w", "-weight"), node("a", "aten.add.Tensor", "x", "w"), reads=("a",))
     assert violations(of, of) == []
-    other = graph(Node("w", CONSTANT, "bias", outputs=(kind(1),)), *of.nodes[2:3], reads=("a",))
+    other = graph(GraphNode("w", CONSTANT, "bias", outputs=(kind(1),)), *of.nodes[2:3], reads=("a",))
     assert violations(other, of) == ["w is the constant bias, which the model does not have"]
-    second = Node("a", OP, "aten.add.Tensor", (Ref("x", 1), Ref("w")), outputs=(kind(1),))
+    second = GraphNode("a", OP, "aten.add.Tensor", (Ref("x", 1), Ref("w")), outputs=(kind(1),))
     assert violations(graph(of.nodes[1], second, reads=("a",)), of) == ["a reads result 1 of x, which has 1"]
     assert violations(Graph(of.nodes[:-1]), of) == ["the last node is not the output"]
 
@@ -200,10 +212,10 @@ class Sideways(ControlPolicy):
 
     level: str = "full"
 
-    def variants(self, program: Program) -> Choices:
-        return Choices((Variant(tuple(Level(name, self.level) for name in program.kinds)),))
+    def variants(self, program: ControlProgram) -> LevelChoices:
+        return LevelChoices((Variant(tuple(ControlLevel(name, self.level) for name in program.kinds)),))
 
-    def choose(self, trials: Sequence[forms.Trial]) -> forms.Trial | None:
+    def choose(self, trials: Sequence[forms.ControlTrial]) -> forms.ControlTrial | None:
         return replace(trials[0])
 
 
@@ -226,8 +238,8 @@ def test_control_flow_at_a_level_that_its_construct_has_not(
 
 
 def test_a_variant_has_one_level_for_each_kind_of_construct() -> None:
-    loop = forms.Loop("loop", None, 4, False)
-    twice: Any = Variant((Level("loop", "host"), Level("loop", "full")))
-    assert forms.violations(Choices((twice,)), Program((loop,))) == [
+    loop = forms.ControlLoop("loop", None, 4, False)
+    twice: Any = Variant((ControlLevel("loop", "host"), ControlLevel("loop", "full")))
+    assert forms.violations(LevelChoices((twice,)), ControlProgram((loop,))) == [
         "loop host, loop full: the program has loop"
     ]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from experiments.compilation.interface import Draft, Ref, Rewritten
 from experiments.compilation.live import approximation
 from experiments.compilation.live.backends.base import Compiled, Task
-from experiments.compilation.live.costs import Bench, Measured
+from experiments.compilation.live.costs import Bench, MeasuredPrices
 from experiments.compilation.live.lower import lower, parameters_of
 from experiments.compilation.live.training_curve import losses
 from experiments.compilation.live.types import Inference
@@ -35,7 +35,7 @@ class Block(nn.Module):
 
 def carried_out(policy: MixedPrecision, x: Tensor) -> tuple[Task, Rewritten, Compiled]:
     task = Task(Block(policy.training), (x,), "cpu", training=policy.training)
-    done = policy.rewrite(task.graph, Bench(Inference(), Measured("cpu")))
+    done = policy.rewrite(task.graph, Bench(Inference(), MeasuredPrices("cpu")))
     return task, done, built(task, done)
 
 
@@ -70,7 +70,7 @@ def test_a_loss_that_torch_divides_into_listed_ops_is_float32(lists: str) -> Non
     inputs = torch.randn(2, 4), torch.randn(3, 4), torch.tensor([0, 2])
     loss = module_of(lambda x, weight, target: F.cross_entropy(F.linear(x, weight), target))
     task = Task(loss, inputs, "cpu")
-    done = MixedPrecision(lists=lists).rewrite(task.graph, Bench(Inference(), Measured("cpu")))
+    done = MixedPrecision(lists=lists).rewrite(task.graph, Bench(Inference(), MeasuredPrices("cpu")))
     types = {node.target.split(".")[1]: node.dtype for node in done.graph.ops if not node.once}
     assert (types["linear"], types["cross_entropy_loss"]) == ("bfloat16", "float32")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.compilation.interface import INPUT, OP, OUTPUT, Graph, Node, Ref, TensorType
+from experiments.compilation.interface import INPUT, OP, OUTPUT, Graph, GraphNode, Ref, TensorType
 from experiments.compilation.live.exactness import exact_places, places
 from tests.experiments.compilation.graphs import kind
 
@@ -20,14 +20,14 @@ Line = tuple[str, str, tuple[Any, ...]]
 
 def of(*lines: Line, reads: str, result: TensorType | None = None) -> Graph:
     """Inputs x and y of 2 x 3, then the ops, all of whose results are 2 x 3 (``result``: of the last)."""
-    inputs = [Node(name, INPUT, name, outputs=(kind(2, 3),)) for name in ("x", "y")]
+    inputs = [GraphNode(name, INPUT, name, outputs=(kind(2, 3),)) for name in ("x", "y")]
     ops = [
-        Node(name, OP, f"aten.{target}", arguments, outputs=(kind(2, 3),))
+        GraphNode(name, OP, f"aten.{target}", arguments, outputs=(kind(2, 3),))
         for name, target, arguments in lines
     ]
     if result is not None:
         ops[-1] = replace(ops[-1], outputs=(result,))
-    output = Node("output", OUTPUT, "output", ((Ref(reads),),))
+    output = GraphNode("output", OUTPUT, "output", ((Ref(reads),),))
     return Graph((*inputs, *ops, output))
 
 

@@ -1,6 +1,6 @@
 """Policies decide on plain records: no torch here."""
 
-from experiments.compilation.interface import Graph, Node, Ref, violations
+from experiments.compilation.interface import Graph, GraphNode, Ref, violations
 from experiments.compilation.policies.constant_folding import ConstantFolding
 from experiments.compilation.policies.cse import Cse
 from experiments.compilation.policies.dce import Dce
@@ -80,7 +80,7 @@ def test_a_constant_is_folded_unless_it_would_be_huge() -> None:
 def conv_bn(shared_weight: bool = False, second_reader: bool = False, norm: str = BATCH_NORM) -> Graph:
     constants = [node(name, f"-{name}") for name in ("w", "g", "b", "m", "v")]
     bn = node("bn", norm, "conv", "g", "b", "m", "v")
-    bn = Node(**{**vars(bn), "arguments": (*bn.arguments, 0.1, 1e-5)})
+    bn = GraphNode(**{**vars(bn), "arguments": (*bn.arguments, 0.1, 1e-5)})
     ops = [node("conv", "aten.conv2d.default", "x", "w"), bn]
     if shared_weight:
         ops.append(node("other", "aten.conv2d.default", "bn", "w"))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from experiments.compilation.interface import Approximation, Recipe, Rewritten
 from experiments.compilation.live import approximation, backends
 from experiments.compilation.live.backends.base import Compiled, Task
-from experiments.compilation.live.costs import Bench, Measured
+from experiments.compilation.live.costs import Bench, MeasuredPrices
 from experiments.compilation.live.kept_weights import KeptWeight, channel_sqnr, weight_sqnr, with_kept
 from experiments.compilation.live.lower import lower
 from experiments.compilation.live.types import Inference
@@ -56,7 +56,7 @@ POLICIES = (
 
 def carried_out(module: nn.Module, policy: Quantize, *inputs: Tensor) -> tuple[Task, Rewritten, Compiled]:
     task = Task(module.eval().requires_grad_(False), inputs, "cpu")
-    done = policy.rewrite(task.graph, Bench(Inference(), Measured("cpu")))
+    done = policy.rewrite(task.graph, Bench(Inference(), MeasuredPrices("cpu")))
     return task, done, Compiled(lower(done.graph, task.origin), 0.0, 0.0)
 
 

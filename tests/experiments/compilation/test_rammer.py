@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from experiments.compilation.interface.architecture import UnitShare
 from experiments.compilation.interface.blocks import (
-    Kernel,
-    Machine,
-    Operator,
-    Schedule,
-    Work,
+    BlockOperator,
+    BlockSchedule,
+    KernelGrid,
+    OperatorWork,
+    VirtualDevice,
     violations,
 )
 from experiments.compilation.planning.blocks import operator_of
@@ -27,17 +27,19 @@ from experiments.compilation.policies.rammer.layout import laid_out, waves
 from experiments.compilation.simulator.rtasks import busy_units, lanes, play
 
 US = 1e-6
-MACHINE = Machine(units=80, sync=1 * US)
+MACHINE = VirtualDevice(units=80, sync=1 * US)
 
 
-def operator(name: str, blocks: int, microseconds: float, *reads: str) -> Operator:
-    kernel = Kernel(blocks, microseconds * US)
-    return Operator(name, kernel, kernel, reads)
+def operator(name: str, blocks: int, microseconds: float, *reads: str) -> BlockOperator:
+    kernel = KernelGrid(blocks, microseconds * US)
+    return BlockOperator(name, kernel, kernel, reads)
 
 
-def scheduled(*operators: Operator, machine: Machine = MACHINE, **choices: object) -> Schedule:
+def scheduled(
+    *operators: BlockOperator, machine: VirtualDevice = MACHINE, **choices: object
+) -> BlockSchedule:
     grouping = Grouping(machine, **choices)  # type: ignore[arg-type]
-    return Schedule(machine, operators, tuple(grouping.groups(operators)))
+    return BlockSchedule(machine, operators, tuple(grouping.groups(operators)))
 
 
 A, B = operator("a", 40, 10), operator("b", 40, 10)
@@ -56,7 +58,7 @@ def test_what_reads_both_waits_and_synchronises() -> None:
     """80 blocks of 5 us after them: 10 + 1 + 5 = 16 us instead of 25."""
     members = [A, B, operator("c", 80, 5, "a", "b")]
     together = laid_out(members, {entry.name: entry.fast for entry in members}, MACHINE)
-    alone = Schedule(MACHINE, tuple(members), (together,))
+    alone = BlockSchedule(MACHINE, tuple(members), (together,))
     assert play(alone).seconds == pytest.approx(16 * US)
     assert alone.serial == pytest.approx(25 * US)
     # A second launch of 4 us costs more than the wait.
@@ -75,9 +77,9 @@ def test_a_chain_of_full_kernels_is_not_grouped() -> None:
 
 
 def test_twice_as_many_blocks_as_units_take_two_waves() -> None:
-    assert Kernel(160, 10 * US).alone(80) == pytest.approx(20 * US)
+    assert KernelGrid(160, 10 * US).alone(80) == pytest.approx(20 * US)
     assert play(scheduled(operator("a", 160, 10))).seconds == pytest.approx(20 * US)
-    assert Kernel(161, 10 * US).alone(80) == pytest.approx(30 * US)
+    assert KernelGrid(161, 10 * US).alone(80) == pytest.approx(30 * US)
 
 
 def test_a_wave_of_full_kernels_is_given_up() -> None:
@@ -105,9 +107,9 @@ def test_waves_are_levels_by_the_longest_way() -> None:
     assert [[entry.name for entry in wave] for wave in waves(graph)] == [["a", "b"], ["c"], ["d"]]
 
 
-def crowd(count: int) -> list[Operator]:
+def crowd(count: int) -> list[BlockOperator]:
     """Fast alone: 64 blocks of 1 us. Thrifty: 4 blocks of 3 us, a fifth of the unit-seconds."""
-    return [Operator(f"m{n}", Kernel(64, 1 * US), Kernel(4, 3 * US)) for n in range(count)]
+    return [BlockOperator(f"m{n}", KernelGrid(64, 1 * US), KernelGrid(4, 3 * US)) for n in range(count)]
 
 
 def test_kernels_in_company_are_the_thrifty_ones_beyond_the_threshold() -> None:
@@ -121,25 +123,25 @@ def test_kernels_in_company_are_the_thrifty_ones_beyond_the_threshold() -> None:
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> list[Operator]:
-    found: list[Operator] = []
+def programs(draw: st.DrawFn) -> list[BlockOperator]:
+    found: list[BlockOperator] = []
     for number in range(draw(st.integers(1, 12))):
         reads = draw(st.lists(st.sampled_from(found), max_size=3)) if found else []
         fast, thrifty = (
-            Kernel(draw(st.integers(1, 20)), draw(st.integers(1, 9)) * US) for _ in ("fast", "thrifty")
+            KernelGrid(draw(st.integers(1, 20)), draw(st.integers(1, 9)) * US) for _ in ("fast", "thrifty")
         )
         names = tuple(dict.fromkeys(entry.name for entry in reads))
         divisible = draw(st.booleans()) or number % 3 > 0
-        found.append(Operator(f"op{number}", fast, thrifty, names, divisible))
+        found.append(BlockOperator(f"op{number}", fast, thrifty, names, divisible))
     return found
 
 
 @settings(max_examples=60)
 @given(programs(), st.integers(1, 9), st.sampled_from([0.0, 4 * US]), st.booleans())
 def test_no_unit_runs_two_blocks_at_once_and_reads_wait(
-    operators: list[Operator], units: int, launch: float, merge: bool
+    operators: list[BlockOperator], units: int, launch: float, merge: bool
 ) -> None:
-    schedule = scheduled(*operators, machine=Machine(units, US, launch), merge=merge)
+    schedule = scheduled(*operators, machine=VirtualDevice(units, US, launch), merge=merge)
     assert violations(schedule) == []
     played = play(schedule)
     finished = {piece.operator: float(piece.finishes.max()) for piece in played.pieces}
@@ -162,8 +164,8 @@ def test_no_unit_runs_two_blocks_at_once_and_reads_wait(
 UNIT = UnitShare(count=80, flops=1e11, bytes=1e10, latency=1 * US)
 
 
-def work(name: str, target: str, elements: int, *reads: str, flops: float = 0.0) -> Work:
-    return Work(name, target, flops, 8.0 * elements, elements, 4.0 * elements, reads)
+def work(name: str, target: str, elements: int, *reads: str, flops: float = 0.0) -> OperatorWork:
+    return OperatorWork(name, target, flops, 8.0 * elements, elements, 4.0 * elements, reads)
 
 
 def test_elementwise_ops_join_what_makes_their_input() -> None:

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from experiments.compilation.interface import Node, RewritePolicy, violations
-from experiments.compilation.live.costs import Bench, Work
+from experiments.compilation.interface import GraphNode, RewritePolicy, violations
+from experiments.compilation.live.costs import Bench, NodeWork
 from experiments.compilation.live.exactness import exact_places
 from experiments.compilation.live.export import export, records
 from experiments.compilation.live.lower import lower
@@ -117,7 +117,7 @@ class Drawn(Parts):
 class Drawing:
     """Prices at random, the same for the same op: what a rewrite gains is not the question here."""
 
-    def seconds(self, node: Node, arguments: Any, keywords: Any, work: Work) -> float:
+    def seconds(self, node: GraphNode, arguments: Any, keywords: Any, work: NodeWork) -> float:
         return random.Random(repr((node.target, arguments))).random()
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, fx, nn
 
 from experiments.compilation.interface import RewritePolicy, Rewritten, violations
 from experiments.compilation.live.backends.base import Task
-from experiments.compilation.live.costs import Bench, Measured
+from experiments.compilation.live.costs import Bench, MeasuredPrices
 from experiments.compilation.live.exactness import exact_places
 from experiments.compilation.live.lower import lower
 from experiments.compilation.live.types import Inference
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.torch
 
 
 def done(policy: RewritePolicy, task: Task) -> tuple[Rewritten, fx.GraphModule]:
-    found = policy.rewrite(task.graph, Bench(Inference(), Measured("cpu")))
+    found = policy.rewrite(task.graph, Bench(Inference(), MeasuredPrices("cpu")))
     return found, lower(found.graph, task.origin)
 
 

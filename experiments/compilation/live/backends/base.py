@@ -90,7 +90,7 @@ class Compiled:
 
 
 @dataclass
-class Clock:
+class CompilationClock:
     """Wall and processor seconds of a ``with`` block, once it has ended; those of ended child processes (a C++
     compiler's) are among the latter.
     """
@@ -100,8 +100,8 @@ class Clock:
 
 
 @contextmanager
-def clock_compilation() -> Iterator[Clock]:
-    clock = Clock()
+def clock_compilation() -> Iterator[CompilationClock]:
+    clock = CompilationClock()
     wall, cpu = time.perf_counter(), _processor()
     try:
         yield clock

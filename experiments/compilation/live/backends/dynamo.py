@@ -48,7 +48,7 @@ class Recompile:
 
 
 @dataclass(frozen=True)
-class Counts:
+class DynamoCounts:
     """``graphs`` compiled, ``calls`` of ops captured in them, ``recompiles`` of functions compiled before."""
 
     graphs: int
@@ -74,7 +74,7 @@ def reset() -> None:
     metrics.reset()
 
 
-def read_counts() -> Counts:
+def read_counts() -> DynamoCounts:
     """What happened since ``reset``."""
     stats, frames = utils.counters["stats"], utils.get_compilation_metrics()
     again = tuple(
@@ -82,7 +82,7 @@ def read_counts() -> Counts:
         for frame in frames
         if (guard := _guard(frame.recompile_reason))
     )
-    return Counts(int(stats["unique_graphs"]), int(stats["calls_captured"]), again, _phases(frames))
+    return DynamoCounts(int(stats["unique_graphs"]), int(stats["calls_captured"]), again, _phases(frames))
 
 
 def _guard(reason: str | None) -> str:

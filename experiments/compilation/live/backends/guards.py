@@ -14,7 +14,7 @@ from torch._inductor import cpu_vec_isa
 from torch._inductor.utils import fresh_cache
 
 from experiments.compilation.live.backends import dynamo
-from experiments.compilation.live.backends.base import Clock, Compiled, Task, clock_compilation
+from experiments.compilation.live.backends.base import CompilationClock, Compiled, Task, clock_compilation
 from experiments.compilation.live.backends.piecewise import pieces
 from experiments.compilation.live.backends.sizes import Sampler, latencies, others, sampler
 from experiments.core.errors import BadInput
@@ -72,7 +72,7 @@ def run_sizes(
     variant: str,
     backend: str,
     limit: int,
-) -> tuple[Call, list[int], Clock, dict[str, Any]]:
+) -> tuple[Call, list[int], CompilationClock, dict[str, Any]]:
     """The compiled model, the graphs after each size, the time it took, and what the variant tells of itself."""
     cpu_vec_isa.pick_vec_isa()
     dynamo.reset()

@@ -31,7 +31,7 @@ _Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", object)
 
 
 @dataclass(frozen=True)
-class Kernel:
+class InductorKernel:
     """One scheduled node: generated loops (or a template filled in), a library's routine, or an op run as it is in
     eager mode because Inductor cannot lower it. ``bytes`` read and written, each buffer once; ``loops`` the nests.
     """
@@ -56,7 +56,7 @@ class Buffers:
 class KernelTable:
     """What was seen while ``watch_kernels`` was open; ``buffers`` of each graph."""
 
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[InductorKernel] = field(default_factory=list)
     emitted: list[str] = field(default_factory=list)
     buffers: list[Buffers] = field(default_factory=list)
 
@@ -116,12 +116,12 @@ def _bytes(shape: str, dtype: str) -> int:
     return math.prod(sizes) * int(getattr(torch, dtype).itemsize)
 
 
-def _row(node: Any) -> Kernel | None:
+def _row(node: Any) -> InductorKernel | None:
     if isinstance(node, NopKernelSchedulerNode) or isinstance(node.node, ir.MultiOutput):
         return None
     inner = [part.node for part in node.get_nodes() if part.node is not None]
     ops = dict.fromkeys(_ops(inner))
-    return Kernel(
+    return InductorKernel(
         node.get_name(), _kind(node), tuple(ops), int(node.get_read_write_buffers_sizes()), len(inner)
     )
 

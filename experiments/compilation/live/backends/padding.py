@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx
 
 from experiments.compilation.interface.buckets import bucket_of
-from experiments.compilation.live.padding.axes import Axes, Axis
+from experiments.compilation.live.padding.axes import Axes, PaddedAxis
 from experiments.compilation.live.padding.padding import Padding
 
 aten = torch.ops.aten
@@ -72,7 +72,7 @@ class Masker:
         assert found is not None
         return found
 
-    def _useful_along(self, axis: Axis, before: tuple[int, ...], rank: int) -> fx.Node:
+    def _useful_along(self, axis: PaddedAxis, before: tuple[int, ...], rank: int) -> fx.Node:
         size = axis.size(self.entries)
         entry = self._op(aten.arange.default, size, device=torch.device(self.device), pin_memory=False)
         if axis.inner > 1:
@@ -90,7 +90,7 @@ class Masker:
             covered = self.graph.call_function(aten.where.ScalarOther, (useful, source, neutral))
         node.args = (*node.args[:argument], covered, *node.args[argument + 1 :])
 
-    def _hide_keys(self, node: fx.Node, axis: Axis) -> None:
+    def _hide_keys(self, node: fx.Node, axis: PaddedAxis) -> None:
         """A mask of keys for the attention; one that is there already must allow the key too."""
         useful = self._useful((None, None, None, axis), 4)
         given = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
@@ -161,7 +161,7 @@ def padded(x: Tensor, axes: Axes, entries: int, fill: float) -> Tensor:
     """``x`` with its padded dimensions (each the axis itself) filled up to ``entries``."""
     for place, axis in enumerate(axes):
         if axis is not None:
-            assert axis == Axis(), "an input's dimension is the axis itself"
+            assert axis == PaddedAxis(), "an input's dimension is the axis itself"
             missing = list(x.shape)
             missing[place] = entries - x.shape[place]
             x = torch.cat([x, x.new_full(missing, fill)], place)

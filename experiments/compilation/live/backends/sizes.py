@@ -82,7 +82,7 @@ def other_batches(task: Task) -> dict[str, Inputs]:
 
 def graphs_by_size(
     module: nn.Module, batch: Sampler, sizes: Sequence[int], dynamic: bool | None
-) -> tuple[list[int], dynamo.Counts]:
+) -> tuple[list[int], dynamo.DynamoCounts]:
     """Graphs captured so far after a call of each size, in order. Dynamo's part of ``torch.compile`` alone: what it
     captures is run as it is, as nothing is gained by generating code that is only counted.
     """

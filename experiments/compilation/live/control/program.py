@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from experiments.compilation.interface import Graph, control
-from experiments.compilation.interface.control import Level, Variant, returns_input, small_ops
+from experiments.compilation.interface.control import ControlLevel, Variant, returns_input, small_ops
 from experiments.compilation.live.control.branches import AheadBranch, BothSides, CondBranch, split_ahead
 from experiments.compilation.live.control.loops import FullLoop, HostLoop, UnrolledLoop, WhileLoop
 from experiments.compilation.live.control.recursions import StackRecursion, UnrolledRecursion
@@ -20,7 +20,7 @@ from experiments.models.control.constructs import CONSTRUCTS, Branch, Loop, Recu
 
 
 @dataclass
-class Seen:
+class ObservedConstruct:
     """A construct and the arguments that it was first called with, and how often each side of a branch ran."""
 
     path: str
@@ -31,9 +31,11 @@ class Seen:
 
 
 @torch.no_grad()
-def observe(module: nn.Module, cases: list[tuple[Tensor, ...]]) -> list[Seen]:
+def observe(module: nn.Module, cases: list[tuple[Tensor, ...]]) -> list[ObservedConstruct]:
     """Every construct that the cases reach, outer ones first, with the sides that they took."""
-    found = [Seen(path, part) for path, part in module.named_modules() if isinstance(part, CONSTRUCTS)]
+    found = [
+        ObservedConstruct(path, part) for path, part in module.named_modules() if isinstance(part, CONSTRUCTS)
+    ]
     handles = [handle for seen in found for handle in _watch(seen)]
     try:
         for case in cases:
@@ -44,7 +46,7 @@ def observe(module: nn.Module, cases: list[tuple[Tensor, ...]]) -> list[Seen]:
     return [seen for seen in found if seen.arguments]
 
 
-def _watch(seen: Seen) -> list[Any]:
+def _watch(seen: ObservedConstruct) -> list[Any]:
     def called(module: nn.Module, arguments: tuple[Any, ...]) -> None:
         seen.arguments = seen.arguments or arguments
 
@@ -63,26 +65,28 @@ def _counter(counts: dict[str, int], name: str) -> Callable[..., None]:
     return count
 
 
-def program_of(found: list[Seen]) -> control.Program:
+def program_of(found: list[ObservedConstruct]) -> control.ControlProgram:
     """The records of what was observed."""
-    return control.Program(tuple(_record(seen) for seen in found))
+    return control.ControlProgram(tuple(_record(seen) for seen in found))
 
 
-def _record(seen: Seen) -> control.Construct:
+def _record(seen: ObservedConstruct) -> control.Construct:
     module = seen.module
     if isinstance(module, Loop):
         invariants, state = seen.arguments
         step = torch.zeros((), dtype=torch.int64, device=(*state, *invariants)[0].device)
         body = _body(seen, "body", (step, *invariants, *state))
-        return control.Loop(seen.path, body, module.count(invariants), module.condition is not None)
+        return control.ControlLoop(seen.path, body, module.count(invariants), module.condition is not None)
     if isinstance(module, Branch):
         operands = seen.arguments[1:]
-        return control.Branch(seen.path, _body(seen, "taken", operands), _body(seen, "otherwise", operands))
+        return control.ControlBranch(
+            seen.path, _body(seen, "taken", operands), _body(seen, "otherwise", operands)
+        )
     assert isinstance(module, Recursion)
     root, features = seen.arguments
     depth, calls = _extent(module, root)
     value = module.leaf(features[root])
-    return control.Recursion(seen.path, _body(seen, "combine", (value, value.clone())), depth, calls)
+    return control.ControlRecursion(seen.path, _body(seen, "combine", (value, value.clone())), depth, calls)
 
 
 def _extent(tree: Recursion, root: int) -> tuple[int, int]:
@@ -97,7 +101,7 @@ def _extent(tree: Recursion, root: int) -> tuple[int, int]:
     return deepest, calls
 
 
-def _body(seen: Seen, name: str, arguments: tuple[Tensor, ...]) -> Graph | None:
+def _body(seen: ObservedConstruct, name: str, arguments: tuple[Tensor, ...]) -> Graph | None:
     """A body's records; its graph is kept for forms that take it apart. ``None``: its own flow depends on data."""
     try:
         graph_module = export(getattr(seen.module, name), arguments)
@@ -108,7 +112,7 @@ def _body(seen: Seen, name: str, arguments: tuple[Tensor, ...]) -> Graph | None:
     return records(graph_module)
 
 
-def in_form(module: nn.Module, found: list[Seen], variant: Variant, small: int) -> nn.Module:
+def in_form(module: nn.Module, found: list[ObservedConstruct], variant: Variant, small: int) -> nn.Module:
     """A copy of ``module``, sharing its tensors, whose constructs are carried out as ``variant`` says."""
     shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     made = copy.deepcopy(module, shared)
@@ -126,7 +130,7 @@ def kind_of(construct: nn.Module) -> str:
     return control.RECURSION if isinstance(construct, Recursion) else control.BRANCH
 
 
-def _as_written(level: Level) -> bool:
+def _as_written(level: ControlLevel) -> bool:
     return level.kind == control.BRANCH and level.form == "host"
 
 
@@ -135,7 +139,7 @@ def _put(module: nn.Module, path: str, form: nn.Module) -> None:
     setattr(module.get_submodule(owner), name, form)
 
 
-def _form(construct: nn.Module, seen: Seen, level: Level, small: int) -> nn.Module:
+def _form(construct: nn.Module, seen: ObservedConstruct, level: ControlLevel, small: int) -> nn.Module:
     if isinstance(construct, Loop):
         forms: Mapping[str, Callable[[], nn.Module]] = {
             "host": lambda: HostLoop(construct, construct.count(seen.arguments[0])),
@@ -160,7 +164,7 @@ def _copies(body: fx.GraphModule | None) -> bool:
     return body is None or returns_input(records(body))
 
 
-def _split(seen: Seen, side: str, small: int) -> tuple[nn.Module, nn.Module]:
+def _split(seen: ObservedConstruct, side: str, small: int) -> tuple[nn.Module, nn.Module]:
     body = seen.bodies[side]
     if body is None:
         return Nothing(), getattr(seen.module, side)

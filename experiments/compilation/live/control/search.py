@@ -14,10 +14,10 @@ import torch
 
 from experiments.compilation.interface import refuse
 from experiments.compilation.interface.control import (
-    Choices,
     Construct,
     ControlPolicy,
-    Trial,
+    ControlTrial,
+    LevelChoices,
     Variant,
     violations,
 )
@@ -29,7 +29,13 @@ from experiments.compilation.live.backends.base import (
     Task,
     clock_compilation,
 )
-from experiments.compilation.live.control.program import Seen, in_form, kind_of, observe, program_of
+from experiments.compilation.live.control.program import (
+    ObservedConstruct,
+    in_form,
+    kind_of,
+    observe,
+    program_of,
+)
 from experiments.compilation.live.timing import compare
 from experiments.compilation.live.verify import unfriendly, verify
 from experiments.core.errors import BadInput, LabError
@@ -51,7 +57,7 @@ FAILURES = (LabError, ArithmeticError, LookupError, RuntimeError, TimeoutError, 
 class Carried:
     """A variant carried out: what it gave, the compiled call, where graphs ended, and processor seconds to compile."""
 
-    trial: Trial
+    trial: ControlTrial
     call: Callable[..., Any] | None = None
     breaks: tuple[dynamo.Break, ...] = ()
     cpu_seconds: float = 0.0
@@ -95,7 +101,7 @@ def _errors(carried: Sequence[Carried]) -> list[str]:
     return [f"{entry.trial.variant}: {entry.trial.error}" for entry in carried]
 
 
-def cover_branches(task: Task) -> tuple[list[Seen], list[Inputs]]:
+def cover_branches(task: Task) -> tuple[list[ObservedConstruct], list[Inputs]]:
     """The constructs, and inputs beside the unfriendly ones that take sides of branches which those never take."""
     cases = [case for _, case in unfriendly(task.inputs, task.seed)]
     others: list[Inputs] = []
@@ -111,7 +117,7 @@ def cover_branches(task: Task) -> tuple[list[Seen], list[Inputs]]:
     return found, others
 
 
-def _never_taken(found: Sequence[Seen]) -> list[str]:
+def _never_taken(found: Sequence[ObservedConstruct]) -> list[str]:
     return [f"{seen.path}: {side}" for seen in found for side, count in seen.sides.items() if not count]
 
 
@@ -119,7 +125,7 @@ def _carry_out(
     variant: Variant,
     policy: ControlPolicy,
     task: Task,
-    found: list[Seen],
+    found: list[ObservedConstruct],
     others: list[Inputs],
     limit: float,
 ) -> Carried:
@@ -128,11 +134,11 @@ def _carry_out(
             return _measure(variant, policy, task, found, others)
     except FAILURES as error:
         line = " ".join(str(error).split()) or "no message"
-        return Carried(Trial(variant, error=f"{type(error).__name__}: {line:.300}"))
+        return Carried(ControlTrial(variant, error=f"{type(error).__name__}: {line:.300}"))
 
 
 def _measure(
-    variant: Variant, policy: ControlPolicy, task: Task, found: list[Seen], others: list[Inputs]
+    variant: Variant, policy: ControlPolicy, task: Task, found: list[ObservedConstruct], others: list[Inputs]
 ) -> Carried:
     """Counted by ``explain``, compiled by its first call, compared with eager in float64, timed in turn with it."""
     module = in_form(task.module, found, variant, policy.small)
@@ -142,7 +148,7 @@ def _measure(
     with clock_compilation() as clock:
         call(*task.inputs)
         counts = dynamo.read_counts()
-    trial = Trial(variant, None, graphs=graphs, breaks=max(graphs - 1, len(decided)), ops=counts.calls)
+    trial = ControlTrial(variant, None, graphs=graphs, breaks=max(graphs - 1, len(decided)), ops=counts.calls)
     trial = replace(trial, compile_seconds=clock.wall)
     compiled = Compiled(call, clock.wall, clock.cpu)
     checks = [verify(replace(task, inputs=case), compiled, task.seed) for case in (task.inputs, *others)]
@@ -161,7 +167,7 @@ def _measure(
     return Carried(trial, call, breaks or decided, clock.cpu)
 
 
-def _decided_by_host(found: Sequence[Seen], variant: Variant) -> tuple[dynamo.Break, ...]:
+def _decided_by_host(found: Sequence[ObservedConstruct], variant: Variant) -> tuple[dynamo.Break, ...]:
     """Where Python decides between graphs. Dynamo names no break where it leaves a whole function to Python."""
     rows = []
     for seen in found:
@@ -198,8 +204,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 def _report(
     constructs: Sequence[Construct],
-    found: Sequence[Seen],
-    choices: Choices,
+    found: Sequence[ObservedConstruct],
+    choices: LevelChoices,
     carried: Sequence[Carried],
     best: Carried,
 ) -> dict[str, Any]:

@@ -16,7 +16,7 @@ class Leak(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class PaddedAxis:
     outer: int = 1
     inner: int = 1
 
@@ -25,7 +25,7 @@ class Axis:
 
 
 #: One entry for each dimension of a tensor; ``None`` where it is not padded.
-Axes = tuple[Axis | None, ...]
+Axes = tuple[PaddedAxis | None, ...]
 Shape = tuple[int, ...]
 
 
@@ -35,12 +35,12 @@ def plain(rank: int) -> Axes:
 
 def new_axes(shape: Shape, entries: int, before: Shape, entries_before: int) -> Axes:
     """Of a tensor made from its sizes alone, by how they change with the number of entries."""
-    found: list[Axis | None] = []
+    found: list[PaddedAxis | None] = []
     for size, other in zip(shape, before, strict=True):
         if size == other:
             found.append(None)
         elif (size, other) == (entries, entries_before):
-            found.append(Axis())
+            found.append(PaddedAxis())
         else:
             raise Leak(f"a size of {size} for {entries} entries and {other} for {entries_before}")
     return tuple(found)
@@ -48,7 +48,7 @@ def new_axes(shape: Shape, entries: int, before: Shape, entries_before: int) -> 
 
 def broadcast(all_axes: Sequence[Axes], rank: int) -> Axes:
     """Of an element-wise op: dimensions are aligned at the end, and each is padded in one way only."""
-    found: list[Axis | None] = [None] * rank
+    found: list[PaddedAxis | None] = [None] * rank
     for axes in all_axes:
         for place, axis in enumerate(axes, start=rank - len(axes)):
             if axis is None:
@@ -61,7 +61,7 @@ def broadcast(all_axes: Sequence[Axes], rank: int) -> Axes:
 
 def reshape_axes(shape: Shape, axes: Axes, into: Shape, entries: int) -> Axes:
     """Of a view of the same elements in the same order."""
-    found: list[Axis | None] = [None] * len(into)
+    found: list[PaddedAxis | None] = [None] * len(into)
     for place, axis in enumerate(axes):
         if axis is None:
             continue
@@ -73,7 +73,7 @@ def reshape_axes(shape: Shape, axes: Axes, into: Shape, entries: int) -> Axes:
     return tuple(found)
 
 
-def _dimension(shape: Shape, step: int, entries: int) -> tuple[int, Axis]:
+def _dimension(shape: Shape, step: int, entries: int) -> tuple[int, PaddedAxis]:
     """The dimension of ``shape`` that holds ``entries`` at distance ``step`` of each other."""
     below = 1
     for place in reversed(range(len(shape))):
@@ -81,6 +81,6 @@ def _dimension(shape: Shape, step: int, entries: int) -> tuple[int, Axis]:
         if below <= step and step * entries <= above and shape[place] > 1:
             if step % below or above % (step * entries):
                 break
-            return place, Axis(above // (step * entries), step // below)
+            return place, PaddedAxis(above // (step * entries), step // below)
         below = above
     raise Leak("a view splits the padded dimension")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.compilation.interface import CONSTANT, INPUT, OUTPUT, Graph, Node, Ref, map_refs
-from experiments.compilation.live.padding.axes import Axes, Axis, Leak, Shape, new_axes, plain
+from experiments.compilation.interface import CONSTANT, INPUT, OUTPUT, Graph, GraphNode, Ref, map_refs
+from experiments.compilation.live.padding.axes import Axes, Leak, PaddedAxis, Shape, new_axes, plain
 from experiments.core.errors import Infeasible
 
 
@@ -40,7 +40,7 @@ class Padding:
     outputs: tuple[Axes, ...]
     masks: tuple[Mask, ...] = ()
     means: Mapping[str, int] = field(default_factory=dict)
-    keys: Mapping[str, Axis] = field(default_factory=dict)
+    keys: Mapping[str, PaddedAxis] = field(default_factory=dict)
     statistics: Mapping[str, Axes] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Padding:
 
 
 @dataclass
-class Walk:
+class PaddingWalk:
     """State of the walk: the axes of every result so far, and what was found to be needed."""
 
     small: Graph
@@ -65,7 +65,7 @@ class Walk:
     axes: dict[Ref, Axes] = field(default_factory=dict)
     masks: list[Mask] = field(default_factory=list)
     means: dict[str, int] = field(default_factory=dict)
-    keys: dict[str, Axis] = field(default_factory=dict)
+    keys: dict[str, PaddedAxis] = field(default_factory=dict)
     statistics: dict[str, Axes] = field(default_factory=dict)
 
     def of(self, argument: Any) -> Axes:
@@ -74,27 +74,27 @@ class Walk:
     def shape(self, ref: Ref) -> Shape:
         return self.large.type(ref).shape
 
-    def mask(self, node: Node, argument: int, dimensions: set[int], neutral: float) -> None:
+    def mask(self, node: GraphNode, argument: int, dimensions: set[int], neutral: float) -> None:
         """Cover the padding of one argument along ``dimensions``."""
         axes = self.of(node.arguments[argument])
         chosen = tuple(axis if place in dimensions else None for place, axis in enumerate(axes))
         if any(chosen):
             self.masks.append(Mask(node.name, argument, chosen, neutral))
 
-    def fresh_axes(self, node: Node) -> Axes:
+    def fresh_axes(self, node: GraphNode) -> Axes:
         """Axes of a result that is made from its sizes, or from tensors that are not padded."""
         before = self.small.by_name[node.name]
         return new_axes(node.shape, self.entries[1], before.shape, self.entries[0])
 
 
-Rule = Callable[[Walk, Node], tuple[Axes, ...]]
+Rule = Callable[[PaddingWalk, GraphNode], tuple[Axes, ...]]
 
 
 def padding(small: Graph, large: Graph, entries: tuple[int, int], rules: Mapping[str, Rule]) -> Padding:
     """What padding of the axis needs. ``entries`` are its sizes in the two graphs, the smaller one first.
     ``Infeasible`` names the op that it would leak through.
     """
-    walk = Walk(small, large, entries)
+    walk = PaddingWalk(small, large, entries)
     names = [node.name for node in small.nodes]
     if names != [node.name for node in large.nodes]:
         raise Infeasible("the graph's ops depend on the size", "padding")
@@ -108,7 +108,7 @@ def padding(small: Graph, large: Graph, entries: tuple[int, int], rules: Mapping
     return Padding(inputs, outputs, tuple(walk.masks), walk.means, walk.keys, walk.statistics)
 
 
-def _step(walk: Walk, node: Node, rules: Mapping[str, Rule]) -> None:
+def _step(walk: PaddingWalk, node: GraphNode, rules: Mapping[str, Rule]) -> None:
     if node.kind == OUTPUT:
         return
     if node.kind == INPUT:
@@ -122,7 +122,7 @@ def _step(walk: Walk, node: Node, rules: Mapping[str, Rule]) -> None:
     _check_sizes(walk, node, found)
 
 
-def _apply_rule(walk: Walk, node: Node, rules: Mapping[str, Rule]) -> tuple[Axes, ...]:
+def _apply_rule(walk: PaddingWalk, node: GraphNode, rules: Mapping[str, Rule]) -> tuple[Axes, ...]:
     name = node.target.split(".")[1]
     if name in rules:
         return rules[name](walk, node)
@@ -132,18 +132,18 @@ def _apply_rule(walk: Walk, node: Node, rules: Mapping[str, Rule]) -> tuple[Axes
     return tuple(plain(0 if out is None else len(out.shape)) for out in node.outputs)
 
 
-def _same_arguments(walk: Walk, node: Node) -> None:
+def _same_arguments(walk: PaddingWalk, node: GraphNode) -> None:
     """A number among the arguments that follows the size counts the padding too."""
     before = walk.small.by_name[node.name]
     if _numbers(before) != _numbers(node):
         raise Leak("an argument of the op depends on the size")
 
 
-def _numbers(node: Node) -> Any:
+def _numbers(node: GraphNode) -> Any:
     return map_refs((node.arguments, node.keywords), lambda ref: "tensor")
 
 
-def _check_sizes(walk: Walk, node: Node, found: tuple[Axes, ...]) -> None:
+def _check_sizes(walk: PaddingWalk, node: GraphNode, found: tuple[Axes, ...]) -> None:
     """The sizes at both numbers of entries are those that the axes give: the walk has understood the op."""
     before = walk.small.by_name[node.name].outputs
     for axes, less, more in zip(found, before, node.outputs, strict=True):

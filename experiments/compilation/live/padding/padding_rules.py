@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from experiments.compilation.interface import Node, Ref
+from experiments.compilation.interface import GraphNode, Ref
 from experiments.compilation.live.padding.axes import Axes, Leak, broadcast, new_axes, plain, reshape_axes
-from experiments.compilation.live.padding.padding import Rule, Walk
+from experiments.compilation.live.padding.padding import PaddingWalk, Rule
 
 INFINITY = math.inf
 
@@ -31,18 +31,18 @@ def _dimensions(given: Any, rank: int) -> set[int]:
     return {_front(entry, rank) for entry in several}
 
 
-def _argument(node: Node, place: int, name: str, default: Any = None) -> Any:
+def _argument(node: GraphNode, place: int, name: str, default: Any = None) -> Any:
     return node.arguments[place] if place < len(node.arguments) else node.keyword(name, default)
 
 
-def _same_numbers(walk: Walk, node: Node, places: Iterable[int]) -> None:
+def _same_numbers(walk: PaddingWalk, node: GraphNode, places: Iterable[int]) -> None:
     before = walk.small.by_name[node.name]
     for place in places:
         if node.arguments[place : place + 1] != before.arguments[place : place + 1]:
             raise Leak("an argument of the op depends on the size")
 
 
-def pointwise(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def pointwise(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     """Each element from the elements at its place; a number among the arguments must not follow the size."""
     numbers = [place for place, value in enumerate(node.arguments) if not isinstance(value, Ref)]
     _same_numbers(walk, node, numbers)
@@ -50,17 +50,17 @@ def pointwise(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return tuple(axes if out is not None else () for out in node.outputs)
 
 
-def creation(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def creation(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     """From sizes: the first entries are the same however many follow."""
     return (walk.fresh_axes(node),)
 
 
-def view(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def view(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     source = node.refs[0]
     return (reshape_axes(walk.shape(source), walk.of(source), node.shape, walk.entries[1]),)
 
 
-def expand(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def expand(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     """Repeats: a dimension that only now has the axis's size has it as copies of one entry."""
     old = walk.of(node.refs[0])
     aligned: Axes = (*plain(len(node.shape) - len(old)), *old)
@@ -70,38 +70,38 @@ def expand(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return (tuple(axis or new for axis, new in zip(aligned, fresh, strict=True)),)
 
 
-def permute(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def permute(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     axes = walk.of(node.refs[0])
     order = node.arguments[1]
     assert isinstance(order, tuple)
     return (tuple(axes[_front(place, len(axes))] for place in order),)
 
 
-def transpose(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def transpose(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     axes = list(walk.of(node.refs[0]))
     first, second = (_front(_argument(node, place, "", place - 1), len(axes)) for place in (1, 2))
     axes[first], axes[second] = axes[second], axes[first]
     return (tuple(axes),)
 
 
-def swap_matrix(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def swap_matrix(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     return (tuple(reversed(walk.of(node.refs[0]))),)
 
 
-def unsqueeze(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def unsqueeze(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     axes = walk.of(node.refs[0])
     place = _front(node.arguments[1], len(axes) + 1)
     return ((*axes[:place], None, *axes[place:]),)
 
 
-def squeeze(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def squeeze(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     source = node.refs[0]
     axes, shape = walk.of(source), walk.shape(source)
     gone = _dimensions(_argument(node, 1, "dim"), len(axes))
     return (tuple(axis for place, axis in enumerate(axes) if place not in gone or shape[place] > 1),)
 
 
-def slice_axis(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def slice_axis(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     """A slice (start and end): of the whole axis, or of a table's first rows, as many as there are entries."""
     source = node.refs[0]
     axes = walk.of(source)
@@ -116,7 +116,7 @@ def slice_axis(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return ((*axes[:place], fresh, *axes[place + 1 :]),)
 
 
-def select(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def select(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     axes = walk.of(node.refs[0])
     place, index = _front(node.arguments[1], len(axes)), node.arguments[2]
     _same_numbers(walk, node, (1, 2))
@@ -125,7 +125,7 @@ def select(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return ((*axes[:place], *axes[place + 1 :]),)
 
 
-def split(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def split(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     axes = walk.of(node.refs[0])
     place = _front(_argument(node, 2, "dim", 0), len(axes))
     if axes[place] is not None:
@@ -133,7 +133,7 @@ def split(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return (axes,) * len(node.outputs)
 
 
-def unbind(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def unbind(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     axes = walk.of(node.refs[0])
     place = _front(_argument(node, 1, "dim", 0), len(axes))
     if axes[place] is not None:
@@ -141,7 +141,7 @@ def unbind(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return ((*axes[:place], *axes[place + 1 :]),) * len(node.outputs)
 
 
-def concatenate(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def concatenate(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     place = _front(_argument(node, 1, "dim", 0), len(node.shape))
     every = [walk.of(ref) for ref in node.refs]
     if any(axes[place] is not None for axes in every):
@@ -149,20 +149,20 @@ def concatenate(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return (broadcast(every, len(node.shape)),)
 
 
-def stack(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def stack(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     place = _front(_argument(node, 1, "dim", 0), len(node.shape))
     axes = broadcast([walk.of(ref) for ref in node.refs], len(node.shape) - 1)
     return ((*axes[:place], None, *axes[place:]),)
 
 
-def embedding(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def embedding(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     table, index = node.refs[:2]
     if any(walk.of(table)):
         raise Leak("a table of padded rows is looked up")
     return ((*walk.of(index), None),)
 
 
-def index_tensor(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def index_tensor(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     """``x[i, j]``: fixed indices of the first dimensions after the untouched ones, none of them padded."""
     source = node.refs[0]
     axes, places = walk.of(source), node.arguments[1]
@@ -176,7 +176,7 @@ def index_tensor(walk: Walk, node: Node) -> tuple[Axes, ...]:
 
 
 def reduction(neutral: float, dims_at: int = 1, keep_at: int = 2, *, mean: bool = False) -> Rule:
-    def rule(walk: Walk, node: Node) -> tuple[Axes, ...]:
+    def rule(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
         if len(node.refs) > 1:  # the greater of two tensors
             return pointwise(walk, node)
         axes = walk.of(node.refs[0])
@@ -194,13 +194,13 @@ def reduction(neutral: float, dims_at: int = 1, keep_at: int = 2, *, mean: bool 
     return rule
 
 
-def softmax(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def softmax(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     axes = walk.of(node.refs[0])
     walk.mask(node, 0, {_front(node.arguments[1], len(axes))}, -INFINITY)
     return (axes,)
 
 
-def running(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def running(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     """A running sum: what comes after an entry does not reach it."""
     return (walk.of(node.refs[0]),)
 
@@ -208,7 +208,7 @@ def running(walk: Walk, node: Node) -> tuple[Axes, ...]:
 def product(first: int, second: int) -> Rule:
     """A matrix product of arguments ``first`` and ``second``: over the padded axis both get zeros."""
 
-    def rule(walk: Walk, node: Node) -> tuple[Axes, ...]:
+    def rule(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
         left, right = walk.of(node.arguments[first]), walk.of(node.arguments[second])
         inner = (len(left) - 1, max(len(right) - 2, 0))
         if left[inner[0]] is not None or right[inner[1]] is not None:
@@ -223,14 +223,14 @@ def product(first: int, second: int) -> Rule:
     return rule
 
 
-def linear(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def linear(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     axes = walk.of(node.refs[0])
     if axes[-1] is not None or any(any(walk.of(ref)) for ref in node.refs[1:]):
         raise Leak("weights are applied along the padded dimension")
     return ((*axes[:-1], None),)
 
 
-def attention(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def attention(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     """Keys and values in the padding become zeros, and unless it is causal nobody looks at them."""
     query, key, value = (walk.of(argument) for argument in node.arguments[:3])
     if query[-1] is not None or key[-1] is not None or value[-1] is not None:
@@ -248,7 +248,7 @@ def attention(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return (broadcast([query, (*key[:-2], None, None), (*value[:-2], None, None)], len(node.shape)),)
 
 
-def normalized_last(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def normalized_last(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     axes = walk.of(node.refs[0])
     sizes = node.arguments[1]
     assert isinstance(sizes, tuple)
@@ -257,7 +257,7 @@ def normalized_last(walk: Walk, node: Node) -> tuple[Axes, ...]:
     return (axes, *(plain(len(out.shape)) for out in node.outputs[1:] if out is not None))
 
 
-def per_sample(walk: Walk, node: Node) -> tuple[Axes, ...]:
+def per_sample(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     """Convolutions, poolings, group normalisations: samples stay apart, neighbours within one do not."""
     axes = walk.of(node.refs[0])
     if any(axes[1:]) or any(any(walk.of(ref)) for ref in node.refs[1:]):
@@ -266,7 +266,7 @@ def per_sample(walk: Walk, node: Node) -> tuple[Axes, ...]:
 
 
 def batch_norm(training_at: int | None) -> Rule:
-    def rule(walk: Walk, node: Node) -> tuple[Axes, ...]:
+    def rule(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
         axes = walk.of(node.refs[0])
         if len(axes) > 1 and axes[1] is not None:
             raise Leak("the channels are padded")

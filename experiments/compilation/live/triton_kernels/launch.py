@@ -20,7 +20,7 @@ LANES = 4096
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockSizes:
     """How a matmul is divided; ``stages`` of loads in flight and ``warps`` to a program."""
 
     m: int
@@ -32,17 +32,17 @@ class Blocks:
 
 
 #: Fits every GPU.
-UNTUNED = Blocks(64, 64, 32)
+UNTUNED = BlockSizes(64, 64, 32)
 #: The sides of the interpreter's blocks: a step of Python is dear there, lanes are not.
 WIDE = 256
 
 
-def default_blocks(rows: int, columns: int, inner: int) -> Blocks:
+def default_blocks(rows: int, columns: int, inner: int) -> BlockSizes:
     """Blocks where none were chosen by timing."""
     if not knobs.runtime.interpret:
         return UNTUNED
     m, n, k = (max(16, min(WIDE, triton.next_power_of_2(size))) for size in (rows, columns, inner))
-    return Blocks(m, n, k)
+    return BlockSizes(m, n, k)
 
 
 def _room(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def layer_norm(
     return out.to(x.dtype)
 
 
-def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, blocks: Blocks | None = None) -> Tensor:
+def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, blocks: BlockSizes | None = None) -> Tensor:
     """``a [M, K] @ b [K, N] + bias [N]`` in a's type; a transposed operand is read through its strides."""
     (rows, inner), (other, columns) = a.shape, b.shape
     if inner != other:
@@ -115,7 +115,7 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, blocks: Blocks | No
     return out.to(a.dtype)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, blocks: Blocks | None = None) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, blocks: BlockSizes | None = None) -> Tensor:
     """``x [..., K]`` times ``weight [N, K]`` transposed."""
     out = matmul(x.reshape(-1, x.shape[-1]), weight.t(), bias, blocks)
     return out.reshape(*x.shape[:-1], weight.shape[0])
@@ -123,14 +123,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, blocks: Blocks
 
 def tiled_matmul(a: Tensor, b: Tensor, bias: Tensor | None, m: int, n: int, k: int, warps: int) -> Tensor:
     """``matmul`` by blocks given as numbers."""
-    return matmul(a, b, bias, Blocks(m, n, k, warps=warps))
+    return matmul(a, b, bias, BlockSizes(m, n, k, warps=warps))
 
 
 def tiled_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, m: int, n: int, k: int, warps: int
 ) -> Tensor:
     """``linear`` by blocks given as numbers."""
-    return linear(x, weight, bias, Blocks(m, n, k, warps=warps))
+    return linear(x, weight, bias, BlockSizes(m, n, k, warps=warps))
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

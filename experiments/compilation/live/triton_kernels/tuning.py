@@ -14,11 +14,11 @@ from triton.runtime.errors import OutOfResources
 from triton.testing import do_bench
 
 from experiments.compilation.live.triton_kernels import launch
-from experiments.compilation.live.triton_kernels.launch import Blocks
+from experiments.compilation.live.triton_kernels.launch import BlockSizes
 
 #: Rows, columns and depth of a block, loads in flight, warps: what suits tall, square and flat products.
 CONFIGURATIONS = tuple(
-    Blocks(m, n, k, stages, warps)
+    BlockSizes(m, n, k, stages, warps)
     for (m, n, warps), k, stages in itertools.product(
         ((128, 256, 8), (256, 128, 8), (128, 128, 8), (128, 128, 4), (128, 64, 4), (64, 128, 4), (64, 64, 4),
          (32, 128, 4), (32, 64, 4), (16, 64, 4)),
@@ -29,7 +29,7 @@ CONFIGURATIONS = tuple(
 
 
 @functools.cache
-def fastest(rows: int, columns: int, inner: int, dtype: torch.dtype, transposed: bool = False) -> Blocks:
+def fastest(rows: int, columns: int, inner: int, dtype: torch.dtype, transposed: bool = False) -> BlockSizes:
     """The blocks of ``CONFIGURATIONS`` with the least median time for ``[rows, inner] @ [inner, columns]``."""
     a = torch.randn(rows, inner, device="cuda", dtype=dtype)
     b = torch.randn(columns, inner, device="cuda", dtype=dtype).t()
@@ -38,7 +38,7 @@ def fastest(rows: int, columns: int, inner: int, dtype: torch.dtype, transposed:
     return min(CONFIGURATIONS, key=lambda blocks: _seconds(a, b, blocks))
 
 
-def _seconds(a: Tensor, b: Tensor, blocks: Blocks) -> float:
+def _seconds(a: Tensor, b: Tensor, blocks: BlockSizes) -> float:
     """Median time of one product; infinite for blocks that do not fit the GPU's shared memory or registers."""
     try:
         return float(do_bench(lambda: launch.matmul(a, b, None, blocks), return_mode="median")) / 1e3

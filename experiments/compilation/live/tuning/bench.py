@@ -15,14 +15,14 @@ from typing import Any, Self
 
 import torch
 
-from experiments.compilation.interface.tuning import Proposal, Trial, TuningPolicy, TuningTask
+from experiments.compilation.interface.tuning import TuningPolicy, TuningProposal, TuningTask, TuningTrial
 from experiments.compilation.live.backends.base import unsupported_backend
 from experiments.compilation.live.prepared import prepare
 from experiments.compilation.live.timing import Sample, Timed, in_turns, time_repeats
 from experiments.compilation.live.tuning.gpu import GpuBench
 from experiments.compilation.live.tuning.host import LEAST_SECONDS, HostBench
 from experiments.compilation.live.tuning.model_tasks import (
-    Operator,
+    ModelOperator,
     heaviest,
     host_task,
     of_graph,
@@ -111,7 +111,7 @@ class Bench:
         """One thread of this host computes: the time it used of a processor is the time that it would take alone."""
         return self._threads == 1 and not self._on_gpu
 
-    def measure(self, proposals: Sequence[Proposal]) -> Iterator[Trial]:
+    def measure(self, proposals: Sequence[TuningProposal]) -> Iterator[TuningTrial]:
         """Each proposal compiled, checked and timed."""
         return (self._gpu if self._on_gpu else self._host).measure(proposals)
 
@@ -142,7 +142,7 @@ class Bench:
             notes["speedup_over_torch_compile"] = rivals[0] / totals[0]
         return Compared(metrics, tuple(rows), notes)
 
-    def calls(self, place: int, best: Proposal) -> dict[str, Timed]:
+    def calls(self, place: int, best: TuningProposal) -> dict[str, Timed]:
         """Each gives the seconds of one call of what it is named after."""
         if self._on_gpu:
             return {"ours": lambda: self._gpu.again(best), "torch": lambda: self._gpu.eager_seconds(place)}
@@ -165,7 +165,7 @@ def _on_gpu(language: str) -> bool:
     return language == "triton" or (language == "auto" and torch.cuda.is_available())
 
 
-def _is_flat(operator: Operator) -> bool:
+def _is_flat(operator: ModelOperator) -> bool:
     return [axis for axis, _ in operator.nest.spatial] == ["m", "n"]
 
 

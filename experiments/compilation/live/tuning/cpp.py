@@ -12,15 +12,15 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from experiments.compilation.interface.tuning import Access, Contraction
+from experiments.compilation.interface.tuning import BufferAccess, Contraction
 from experiments.compilation.live.tuning.cpp_rfactor import MOST_LOCAL_BYTES, lanes_of_sums, partial_sums
 from experiments.compilation.live.tuning.cpp_text import Text, Unschedulable, strides_of
-from experiments.compilation.planning.tuning.schedules import Schedule
+from experiments.compilation.planning.tuning.schedules import LoopSchedule
 
 __all__ = ["Unschedulable", "source"]
 
 
-def source(nest: Contraction, schedule: Schedule) -> str:
+def source(nest: Contraction, schedule: LoopSchedule) -> str:
     """The program; ``Unschedulable`` where a tile or the partial sums would not fit."""
     return _Program(nest, schedule).text()
 
@@ -159,7 +159,7 @@ class _Program(Text):
         over(self._store(f"acc[{number}]", home))
 
     def _inner(
-        self, access: Access, constants: dict[str, int] | None, variables: dict[str, str] | None
+        self, access: BufferAccess, constants: dict[str, int] | None, variables: dict[str, str] | None
     ) -> str:
         terms = [self.offset(access, self._all_outer())]
         if constants is not None:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.interface.tuning import Access, Contraction
-from experiments.compilation.planning.tuning.schedules import Schedule
+from experiments.compilation.interface.tuning import BufferAccess, Contraction
+from experiments.compilation.planning.tuning.schedules import LoopSchedule
 
 
 class Unschedulable(Exception):
@@ -15,7 +15,7 @@ class Unschedulable(Exception):
 
 
 @dataclass(frozen=True)
-class Loop:
+class TextLoop:
     """``variable`` runs over ``extent``; a step moves ``axis`` by ``step``."""
 
     axis: str
@@ -31,14 +31,14 @@ class Loop:
 class Text:
     """The lines of one kernel, and the loops that its schedule cuts the axes into."""
 
-    def __init__(self, nest: Contraction, schedule: Schedule) -> None:
+    def __init__(self, nest: Contraction, schedule: LoopSchedule) -> None:
         self.nest, self.schedule = nest, schedule
         self.spatial = [axis for axis, _ in nest.spatial]
         self.reduce = [axis for axis, _ in nest.reduce]
         self.vector_axis = self.spatial[-1]
         self.lanes = schedule.lanes if self._can_vectorise() else 1
         self.loops = {
-            (axis, level): Loop(axis, level, extent, math.prod(lengths[level + 1 :]))
+            (axis, level): TextLoop(axis, level, extent, math.prod(lengths[level + 1 :]))
             for axis, lengths in schedule.tiles.items()
             for level, extent in enumerate(lengths)
         }
@@ -52,7 +52,7 @@ class Text:
     def emit(self, line: str) -> None:
         self.lines.append("  " * self.depth + line)
 
-    def open(self, loops: Sequence[Loop], pragma: str = "", keep_unit: bool = False) -> int:
+    def open(self, loops: Sequence[TextLoop], pragma: str = "", keep_unit: bool = False) -> int:
         """Begin the loops (those of one step only where kept); how many braces were opened."""
         opened = [loop for loop in loops if loop.extent > 1 or keep_unit]
         if pragma:
@@ -87,7 +87,7 @@ class Text:
             self._copy_inside(access, place)
             self.emit(f"const float* __restrict in{place} = padded{place};")
 
-    def _copy_inside(self, access: Access, place: int) -> None:
+    def _copy_inside(self, access: BufferAccess, place: int) -> None:
         inner = [math.prod(access.inside[dim + 1 :]) for dim in range(len(access.inside))]
         outer = list(zip(access.inside[:-1], access.strides, inner, access.padding, strict=False))
         if self.schedule.parallel:
@@ -99,10 +99,10 @@ class Text:
         target = f"padded{place} + {into} + {access.padding[-1]}"
         self.emit(f"memcpy({target}, in{place}_ + {from_}, {access.inside[-1]} * sizeof(float));")
 
-    def level(self, axes: Sequence[str], level: int) -> list[Loop]:
+    def level(self, axes: Sequence[str], level: int) -> list[TextLoop]:
         return [self.loops[axis, level] for axis in axes]
 
-    def offset(self, access: Access, levels: Mapping[str, Sequence[int]], more: int = 0) -> str:
+    def offset(self, access: BufferAccess, levels: Mapping[str, Sequence[int]], more: int = 0) -> str:
         """The flat index as a sum over the given loop levels of each axis, plus a constant."""
         terms = []
         for axis, chosen in levels.items():

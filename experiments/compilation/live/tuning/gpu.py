@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import experiments
-from experiments.compilation.interface.tuning import Proposal, Trial, TuningTask
+from experiments.compilation.interface.tuning import TuningProposal, TuningTask, TuningTrial
 from experiments.compilation.live.tuning.answers import NoAnswer, TimedTasks
-from experiments.compilation.live.tuning.model_tasks import Operator
+from experiments.compilation.live.tuning.model_tasks import ModelOperator
 
 #: Compiling with many stages can take long; a product takes milliseconds.
 ANSWER_SECONDS = 120.0
@@ -26,7 +26,7 @@ class GpuBench:
     def __init__(
         self,
         tasks: Sequence[TuningTask],
-        operators: Sequence[Operator],
+        operators: Sequence[ModelOperator],
         seed: int,
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -39,7 +39,7 @@ class GpuBench:
         """End the child."""
         self._child.close()
 
-    def measure(self, proposals: Sequence[Proposal]) -> Iterator[Trial]:
+    def measure(self, proposals: Sequence[TuningProposal]) -> Iterator[TuningTrial]:
         """Compile, check and time one schedule after another."""
         for proposal in proposals:
             started = time.perf_counter()
@@ -47,11 +47,11 @@ class GpuBench:
                 repeats = self._timed(proposal, REPEATS)
             except NoAnswer as failure:
                 spent = time.perf_counter() - started
-                yield Trial(proposal, error=failure.error, detail=str(failure), spent=spent)
+                yield TuningTrial(proposal, error=failure.error, detail=str(failure), spent=spent)
             else:
-                yield Trial(proposal, tuple(repeats), spent=time.perf_counter() - started)
+                yield TuningTrial(proposal, tuple(repeats), spent=time.perf_counter() - started)
 
-    def again(self, proposal: Proposal) -> float:
+    def again(self, proposal: TuningProposal) -> float:
         """Seconds of one call of a schedule that was measured before, once more."""
         return self._timed(proposal, 1)[0]
 
@@ -59,7 +59,7 @@ class GpuBench:
         """Seconds of one call of torch's own product."""
         return self._ask(task, {"eager": True}, 1)[0]
 
-    def _timed(self, proposal: Proposal, repeats: int) -> list[float]:
+    def _timed(self, proposal: TuningProposal, repeats: int) -> list[float]:
         blocks = self._tasks[proposal.task].space.config(proposal.index)
         return self._ask(proposal.task, {"blocks": blocks}, repeats)
 

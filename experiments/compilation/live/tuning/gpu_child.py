@@ -17,13 +17,13 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 
 from experiments.compilation.live.timing import time_repeats
-from experiments.compilation.live.triton_kernels.launch import Blocks, matmul
+from experiments.compilation.live.triton_kernels.launch import BlockSizes, matmul
 
 #: Half the distance from 1 to the next number of a type.
 ROUNDING = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-class Product:
+class GpuProduct:
     """The operands of one task on the device and what is right."""
 
     def __init__(self, asked: dict[str, Any]) -> None:
@@ -53,11 +53,11 @@ class Product:
         return f"element [{row}, {column}] is {got:.8g} instead of {right:.8g}"
 
 
-def answer(product: Product, asked: dict[str, Any]) -> dict[str, Any]:
+def answer(product: GpuProduct, asked: dict[str, Any]) -> dict[str, Any]:
     """What one question gives; a schedule that needs more than the GPU has is an answer, not a crash."""
     if asked.get("eager"):
         return {"repeats": time_repeats(product.eager, product.device, asked["repeats"], asked["least"])}
-    blocks = Blocks(**asked["blocks"])
+    blocks = BlockSizes(**asked["blocks"])
 
     def call() -> torch.Tensor:
         return matmul(product.left, product.right, None, blocks)
@@ -74,11 +74,11 @@ def answer(product: Product, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    product: Product | None = None
+    product: GpuProduct | None = None
     for line in sys.stdin:
         asked = json.loads(line)
         if "task" in asked:
-            product, said = Product(asked["task"]), {"ready": True}
+            product, said = GpuProduct(asked["task"]), {"ready": True}
         else:
             assert product is not None, "asked before any task"
             said = answer(product, asked)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.compilation.interface.tuning import Contraction, Proposal, Trial, TuningTask
+from experiments.compilation.interface.tuning import Contraction, TuningProposal, TuningTask, TuningTrial
 from experiments.compilation.live.backends.base import unsupported_backend
 from experiments.compilation.live.tuning import cpp
 from experiments.compilation.live.tuning.answers import NoAnswer, TimedTasks
@@ -42,7 +42,7 @@ class HostBench:
         """End the child."""
         self._child.close()
 
-    def measure(self, proposals: Sequence[Proposal]) -> Iterator[Trial]:
+    def measure(self, proposals: Sequence[TuningProposal]) -> Iterator[TuningTrial]:
         """Check and time one schedule after another; as many as there are cores are compiled before, side by side."""
         cores = os.cpu_count() or 1
         for start in range(0, len(proposals), cores):
@@ -52,7 +52,7 @@ class HostBench:
             for proposal, (library, spent) in zip(some, built, strict=True):
                 yield self._trial(proposal, library, spent)
 
-    def _built(self, proposal: Proposal) -> tuple[Path | NoAnswer, float]:
+    def _built(self, proposal: TuningProposal) -> tuple[Path | NoAnswer, float]:
         """The library or why there is none, and the seconds that it took."""
         started = time.perf_counter()
         try:
@@ -61,7 +61,7 @@ class HostBench:
             library = failure
         return library, time.perf_counter() - started
 
-    def _trial(self, proposal: Proposal, library: Path | NoAnswer, spent: float) -> Trial:
+    def _trial(self, proposal: TuningProposal, library: Path | NoAnswer, spent: float) -> TuningTrial:
         started = time.perf_counter()
         self.compiling += spent
         try:
@@ -70,15 +70,15 @@ class HostBench:
             repeats = self._times(proposal.task, library, REPEATS)
         except NoAnswer as failure:
             spent += time.perf_counter() - started
-            return Trial(proposal, error=failure.error, detail=str(failure), spent=spent)
-        return Trial(proposal, tuple(repeats), spent=spent + time.perf_counter() - started)
+            return TuningTrial(proposal, error=failure.error, detail=str(failure), spent=spent)
+        return TuningTrial(proposal, tuple(repeats), spent=spent + time.perf_counter() - started)
 
     def _times(self, task: int, library: Path, repeats: int) -> list[float]:
         """Seconds of one call, each time; ``NoAnswer`` says why there are none."""
         asked = {"library": str(library), "repeats": repeats, "least": LEAST_SECONDS}
         return self._child.repeats(task, {**asked, "alone": self._threads == 1}, RUN_SECONDS)
 
-    def again(self, proposal: Proposal) -> float:
+    def again(self, proposal: TuningProposal) -> float:
         """Seconds of one call of a schedule that was measured before, once more."""
         return self._times(proposal.task, self.library(proposal), 1)[0]
 
@@ -88,7 +88,7 @@ class HostBench:
         in0, in1 = (torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("in0", "in1"))
         return eager_call(_nest(self._tasks[task]), in0, in1)
 
-    def library(self, proposal: Proposal) -> Path:
+    def library(self, proposal: TuningProposal) -> Path:
         """The compiled schedule; ``NoAnswer`` where it cannot be."""
         task = self._tasks[proposal.task]
         nest = _nest(task)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.interface import Argument, Graph, Node, Ref
-from experiments.compilation.interface.tuning import Contraction, Space, TuningTask
+from experiments.compilation.interface import Argument, Graph, GraphNode, Ref
+from experiments.compilation.interface.tuning import Contraction, ScheduleSpace, TuningTask
 from experiments.compilation.live.tuning.operators import conv2d, matmul, stages_of
 from experiments.compilation.planning.tuning.schedules import sketch_space, template_space
 from experiments.compilation.planning.tuning.sketches import derive
@@ -16,7 +16,7 @@ from experiments.workloads.operator_list import OperatorList
 
 
 @dataclass(frozen=True)
-class Operator:
+class ModelOperator:
     """One operator on one shape; ``calls`` in one run of the model; ``dtype`` of its operands."""
 
     nest: Contraction
@@ -36,14 +36,14 @@ Found = tuple[Contraction | None, str]
 
 def heaviest(
     found: Iterable[Found], count: int, kinds: Sequence[str], dtypes: Sequence[str]
-) -> tuple[Operator, ...]:
+) -> tuple[ModelOperator, ...]:
     """The operators of these kinds and types with the most FLOPs in all, equal shapes together."""
-    calls: dict[tuple[str, str], Operator] = {}
+    calls: dict[tuple[str, str], ModelOperator] = {}
     for nest, dtype in found:
         if nest is None or nest.operator not in kinds or dtype not in dtypes:
             continue
         known = calls.get((repr(nest), dtype))
-        calls[repr(nest), dtype] = Operator(nest, dtype, (known.calls if known else 0) + 1)
+        calls[repr(nest), dtype] = ModelOperator(nest, dtype, (known.calls if known else 0) + 1)
     ordered = sorted(calls.values(), key=lambda operator: -operator.nest.flops * operator.calls)
     return tuple(ordered[:count])
 
@@ -76,7 +76,7 @@ def _two(sides: tuple[int, ...]) -> tuple[int, int]:
     return rows, columns
 
 
-def contraction_of(node: Node, graph: Graph) -> Contraction | None:
+def contraction_of(node: GraphNode, graph: Graph) -> Contraction | None:
     """The loop nest of a product or plain convolution; ``None`` of anything else. Biases are left to the next op."""
     name = node.target.removeprefix("aten.").split(".")[0]
     shapes = [graph.type(argument).shape if isinstance(argument, Ref) else () for argument in node.arguments]
@@ -119,9 +119,9 @@ def _pair(value: Argument) -> tuple[int, int] | None:
     return None
 
 
-def host_task(operator: Operator, from_sketches: bool, cores: int) -> TuningTask:
+def host_task(operator: ModelOperator, from_sketches: bool, cores: int) -> TuningTask:
     """The operator with the C++ schedules that its tuner chooses from."""
     nest = operator.nest
     sketches = derive(stages_of(nest), cores) if from_sketches else ()
-    space: Space = sketch_space(nest, sketches) if from_sketches else template_space(nest)
+    space: ScheduleSpace = sketch_space(nest, sketches) if from_sketches else template_space(nest)
     return TuningTask(operator.title, nest.operator, space, float(operator.calls), nest.flops, nest)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from experiments.compilation.interface.tuning import Access, Contraction
-from experiments.compilation.planning.tuning.sketches import Stage
+from experiments.compilation.interface.tuning import BufferAccess, Contraction
+from experiments.compilation.planning.tuning.sketches import SketchStage
 
 
 def matmul(rows: int, columns: int, depth: int, batch: int = 1) -> Contraction:
@@ -19,7 +19,7 @@ def matmul(rows: int, columns: int, depth: int, batch: int = 1) -> Contraction:
         )  # type: ignore[assignment]
         sizes = (batch, rows, columns), (batch, rows, depth), (batch, depth, columns)
     out, left, right = (
-        Access(name, size, form)
+        BufferAccess(name, size, form)
         for name, size, form in zip(("out", "left", "right"), sizes, forms, strict=True)
     )
     return Contraction("matmul", spatial, (("k", depth),), out, (left, right))
@@ -41,9 +41,9 @@ def conv2d(
     y = (padded[2] - dilation[0] * (r - 1) - 1) // stride[0] + 1
     x = (padded[3] - dilation[1] * (q - 1) - 1) // stride[1] + 1
     rows, columns = {"y": stride[0], "r": dilation[0]}, {"x": stride[1], "q": dilation[1]}
-    image = Access("data", padded, ({"n": 1}, {"c": 1}, rows, columns), *_padding(data, padding))
-    kernel = Access("weight", (c, r, q, f), ({"c": 1}, {"r": 1}, {"q": 1}, {"f": 1}))
-    out = Access("out", (n, f, y, x), ({"n": 1}, {"f": 1}, {"y": 1}, {"x": 1}))
+    image = BufferAccess("data", padded, ({"n": 1}, {"c": 1}, rows, columns), *_padding(data, padding))
+    kernel = BufferAccess("weight", (c, r, q, f), ({"c": 1}, {"r": 1}, {"q": 1}, {"f": 1}))
+    out = BufferAccess("out", (n, f, y, x), ({"n": 1}, {"f": 1}, {"y": 1}, {"x": 1}))
     spatial = (("n", n), ("y", y), ("x", x), ("f", f))
     return Contraction("conv2d", spatial, (("c", c), ("r", r), ("q", q)), out, (image, kernel))
 
@@ -52,15 +52,15 @@ def _padding(data: tuple[int, ...], padding: tuple[int, int]) -> tuple[tuple[int
     return (data, (0, 0, *padding)) if any(padding) else ((), ())
 
 
-def stages_of(nest: Contraction) -> tuple[Stage, ...]:
+def stages_of(nest: Contraction) -> tuple[SketchStage, ...]:
     """The stages from which sketches are derived: the padding, where there is one, and the contraction.
 
     Padding reads through a condition and is therefore not inlined.
     """
-    padded = [Stage(f"padded {access.buffer}", 1) for access in nest.inputs if access.inside]
+    padded = [SketchStage(f"padded {access.buffer}", 1) for access in nest.inputs if access.inside]
     spatial = reduce = 1
     for _, extent in nest.spatial:
         spatial *= extent
     for _, extent in nest.reduce:
         reduce *= extent
-    return (*padded, Stage(nest.operator, spatial, reduce, reuses=True))
+    return (*padded, SketchStage(nest.operator, spatial, reduce, reuses=True))

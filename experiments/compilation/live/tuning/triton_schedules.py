@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from experiments.compilation.interface.tuning import ScheduleKnob, Space, TuningTask
-from experiments.compilation.live.tuning.model_tasks import Operator
+from experiments.compilation.interface.tuning import ScheduleKnob, ScheduleSpace, TuningTask
+from experiments.compilation.live.tuning.model_tasks import ModelOperator
 
 #: ``tl.dot`` takes no side below 16.
-SPACE = Space(
+SPACE = ScheduleSpace(
     (
         ScheduleKnob("m", (16, 32, 64, 128, 256), "tile"),
         ScheduleKnob("n", (16, 32, 64, 128, 256), "tile"),
@@ -18,7 +18,7 @@ SPACE = Space(
 )
 
 
-def gpu_task(operator: Operator) -> TuningTask:
+def gpu_task(operator: ModelOperator) -> TuningTask:
     """The product with Triton's knobs; there is no loop nest of ours, so a model sees the knobs."""
     return TuningTask(
         operator.title, operator.nest.operator, SPACE, float(operator.calls), operator.nest.flops

@@ -28,7 +28,7 @@ CLIPS = np.linspace(0.2, 1.0, 161)
 
 
 @dataclass(frozen=True)
-class Range:
+class ClippingRange:
     """Values from ``low`` to ``high`` are kept, those beyond are clipped. Zero always lies inside."""
 
     low: float
@@ -44,12 +44,12 @@ class Range:
         return step, int(np.clip(lowest - np.rint(self.low / step), lowest, highest))
 
 
-class Observer(Protocol):
+class RangeObserver(Protocol):
     """Sees one batch after another, then says the range."""
 
     def observe(self, values: Floats) -> None: ...
 
-    def range(self) -> Range: ...
+    def range(self) -> ClippingRange: ...
 
 
 @dataclass
@@ -60,8 +60,8 @@ class MinMax:
     def observe(self, values: Floats) -> None:
         self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
 
-    def range(self) -> Range:
-        return Range(self.low, self.high)
+    def range(self) -> ClippingRange:
+        return ClippingRange(self.low, self.high)
 
 
 @dataclass
@@ -73,9 +73,9 @@ class MovingAverage:
         low, high = self.extremes or new
         self.extremes = low + MOMENTUM * (new[0] - low), high + MOMENTUM * (new[1] - high)
 
-    def range(self) -> Range:
+    def range(self) -> ClippingRange:
         low, high = self.extremes or (0.0, 0.0)
-        return Range(min(low, 0.0), max(high, 0.0))
+        return ClippingRange(min(low, 0.0), max(high, 0.0))
 
 
 @dataclass
@@ -104,26 +104,26 @@ class Histogram:
         return np.linspace(-self.limit, self.limit, BINS + 1)
 
     @property
-    def seen(self) -> Range:
+    def seen(self) -> ClippingRange:
         """The bins that hold anything, widened to zero."""
         filled = np.flatnonzero(self.counts)
         if not len(filled):
-            return Range(0.0, 0.0)
+            return ClippingRange(0.0, 0.0)
         edges = self.edges
-        return Range(min(float(edges[filled[0]]), 0.0), max(float(edges[filled[-1] + 1]), 0.0))
+        return ClippingRange(min(float(edges[filled[0]]), 0.0), max(float(edges[filled[-1] + 1]), 0.0))
 
 
 @dataclass
 class Percentile(Histogram):
-    def range(self) -> Range:
+    def range(self) -> ClippingRange:
         if not self.limit:
-            return Range(0.0, 0.0)
+            return ClippingRange(0.0, 0.0)
         share = np.cumsum(self.counts) / self.counts.sum()
         tail = (1 - KEPT) / 2
         edges = self.edges
         low = float(edges[np.searchsorted(share, tail, side="right")])
         high = float(edges[np.searchsorted(share, 1 - tail) + 1])
-        return Range(min(low, 0.0), max(high, 0.0))
+        return ClippingRange(min(low, 0.0), max(high, 0.0))
 
 
 @dataclass
@@ -131,12 +131,12 @@ class LeastSquares(Histogram):
     bits: int = 8
     symmetric: bool = True
 
-    def range(self) -> Range:
+    def range(self) -> ClippingRange:
         seen = self.seen
-        tried = [Range(seen.low * clip, seen.high * clip) for clip in CLIPS]
+        tried = [ClippingRange(seen.low * clip, seen.high * clip) for clip in CLIPS]
         return min(tried, key=self._error)
 
-    def _error(self, clip: Range) -> float:
+    def _error(self, clip: ClippingRange) -> float:
         """Squared error of the bins' middles, weighed by their counts."""
         scale, zero = clip.scale(self.bits, self.symmetric)
         middles = (self.edges[:-1] + self.edges[1:]) / 2
@@ -147,13 +147,13 @@ class LeastSquares(Histogram):
 
 @dataclass
 class Entropy(Histogram):
-    def range(self) -> Range:
+    def range(self) -> ClippingRange:
         """Symmetric around zero, as the divergence is taken over magnitudes."""
         seen = self.seen
         magnitudes = self.counts[BINS // 2 :] + self.counts[: BINS // 2][::-1]
         kept = min(range(LEVELS, len(magnitudes) + 1, 4), key=lambda count: _divergence(magnitudes, count))
         limit = kept * self.limit / (BINS // 2)
-        return Range(max(seen.low, -limit), min(seen.high, limit))
+        return ClippingRange(max(seen.low, -limit), min(seen.high, limit))
 
 
 def _divergence(counts: Floats, kept: int) -> float:
@@ -174,7 +174,7 @@ def _divergence(counts: Floats, kept: int) -> float:
 RULES = ("min_max", "moving_average", "percentile", "mse", "entropy")
 
 
-def observer(rule: str, bits: int = 8, symmetric: bool = True) -> Observer:
+def observer(rule: str, bits: int = 8, symmetric: bool = True) -> RangeObserver:
     """A fresh observer of the rule."""
     if rule == "mse":
         return LeastSquares(bits=bits, symmetric=symmetric)

@@ -31,7 +31,7 @@ class IllTyped(BadInput):
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowDims:
     """``out`` positions of a kernel along ``size``; ``pad`` as the algebra spells it."""
 
     out: int
@@ -54,7 +54,7 @@ class Dims:
     value: list[int | None] = field(default_factory=list)
     sums: list[tuple[int, int, int]] = field(default_factory=list)
     products: list[tuple[int, int, int]] = field(default_factory=list)
-    windows: list[Window] = field(default_factory=list)
+    windows: list[WindowDims] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
     kernels: dict[int, int] = field(default_factory=dict)
 
@@ -167,7 +167,7 @@ class Dims:
                 return remainder == 0 and known[other] >= 1
         return True
 
-    def _window(self, window: Window, known: dict[int, int]) -> bool:
+    def _window(self, window: WindowDims, known: dict[int, int]) -> bool:
         size, out = self.root(window.size), self.root(window.out)
         if size not in known:
             return True
@@ -263,6 +263,6 @@ def _windows(operator: Operator, x: Symbols, dims: Dims) -> Symbols:
             found.append(x[axis])
             continue
         out = dims.new()
-        dims.windows.append(Window(out, x[axis], kernel, stride, pad))
+        dims.windows.append(WindowDims(out, x[axis], kernel, stride, pad))
         found.append(out)
     return tuple(found)

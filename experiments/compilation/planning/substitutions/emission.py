@@ -12,7 +12,7 @@ from typing import Any
 from experiments.compilation.interface import Applied, Draft, Graph, Ref, Types, map_refs
 from experiments.compilation.planning.substitutions.graphs import OUTSIDE, Prices, TermGraph
 from experiments.compilation.planning.substitutions.importing import Imported
-from experiments.compilation.planning.substitutions.terms import LEAF, RESULT, Call
+from experiments.compilation.planning.substitutions.terms import LEAF, RESULT, TermCall
 
 
 class Emission:
@@ -97,7 +97,7 @@ class Emission:
         return self.draft.op(call.target, *arguments, **dict(keywords))
 
     @staticmethod
-    def _same_op(node: Any, call: Call) -> bool:
+    def _same_op(node: Any, call: TermCall) -> bool:
         return bool(node.target == call.target and node.keywords == call.keywords)
 
     def _read(self, ref: Ref) -> Ref:

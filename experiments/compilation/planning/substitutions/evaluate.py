@@ -24,18 +24,20 @@ Joins = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class Value:
+class JoinedTensor:
     """An integer tensor and where each axis was joined."""
 
     array: Integers
     joins: Joins
 
     @staticmethod
-    def of(array: Integers) -> Value:
-        return Value(array, ((),) * array.ndim)
+    def of(array: Integers) -> JoinedTensor:
+        return JoinedTensor(array, ((),) * array.ndim)
 
 
-def evaluate(side: Sequence[Operator], variables: Mapping[Operand, Value]) -> dict[Operand, Value]:
+def evaluate(
+    side: Sequence[Operator], variables: Mapping[Operand, JoinedTensor]
+) -> dict[Operand, JoinedTensor]:
     """Every tensor of one side of a rule; ``IllTyped`` names an operator that refuses its inputs."""
     found = dict(variables)
     for index, operator in enumerate(side):
@@ -44,16 +46,16 @@ def evaluate(side: Sequence[Operator], variables: Mapping[Operand, Value]) -> di
     return found
 
 
-def apply(operator: Operator, inputs: Sequence[Value]) -> list[Value]:
+def apply(operator: Operator, inputs: Sequence[JoinedTensor]) -> list[JoinedTensor]:
     kind, x = operator.kind, inputs[0]
     if kind == "relu":
-        return [Value(np.maximum(x.array, 0), x.joins)]
+        return [JoinedTensor(np.maximum(x.array, 0), x.joins)]
     if kind in ("ew_add", "ew_mul"):
         return [_elementwise(kind, x, inputs[1])]
     if kind == "matmul":
         return [_matmul(x, inputs[1])]
     if kind == "transpose":
-        return [Value(np.swapaxes(x.array, -1, -2), (*x.joins[:-2], x.joins[-1], x.joins[-2]))]
+        return [JoinedTensor(np.swapaxes(x.array, -1, -2), (*x.joins[:-2], x.joins[-1], x.joins[-2]))]
     if kind == "concat":
         return [_concat(x, inputs[1], operator.parameter("axis"))]
     if kind == "split":
@@ -69,22 +71,22 @@ def common_joins(x: Joins, y: Joins) -> Joins:
     return tuple(a if a == b else () for a, b in zip(x, y, strict=True))
 
 
-def _elementwise(kind: str, x: Value, y: Value) -> Value:
+def _elementwise(kind: str, x: JoinedTensor, y: JoinedTensor) -> JoinedTensor:
     if x.array.shape != y.array.shape:
         raise IllTyped(kind, f"{x.array.shape} and {y.array.shape}")
     result = x.array + y.array if kind == "ew_add" else x.array * y.array
-    return Value(result, common_joins(x.joins, y.joins))
+    return JoinedTensor(result, common_joins(x.joins, y.joins))
 
 
-def _matmul(x: Value, y: Value) -> Value:
+def _matmul(x: JoinedTensor, y: JoinedTensor) -> JoinedTensor:
     a, b = x.array, y.array
     batched = b.ndim > 2 and a.shape[:-2] == b.shape[:-2]
     if a.ndim < 2 or not (b.ndim == 2 or batched) or a.shape[-1] != b.shape[-2]:
         raise IllTyped("matmul", f"{a.shape} and {b.shape}")
-    return Value(a @ b, (*x.joins[:-1], y.joins[-1]))
+    return JoinedTensor(a @ b, (*x.joins[:-1], y.joins[-1]))
 
 
-def _concat(x: Value, y: Value, axis: int) -> Value:
+def _concat(x: JoinedTensor, y: JoinedTensor, axis: int) -> JoinedTensor:
     a, b = x.array, y.array
     if (
         a.ndim != b.ndim
@@ -92,7 +94,7 @@ def _concat(x: Value, y: Value, axis: int) -> Value:
         or any(m != n for i, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)) if i != a.ndim + axis)
     ):
         raise IllTyped("concat", f"{a.shape} and {b.shape}, axis {axis}")
-    return Value(np.concatenate([a, b], axis), concat_joins(x.joins, y.joins, axis, a.shape[axis]))
+    return JoinedTensor(np.concatenate([a, b], axis), concat_joins(x.joins, y.joins, axis, a.shape[axis]))
 
 
 def concat_joins(x: Joins, y: Joins, axis: int, offset: int) -> Joins:
@@ -102,7 +104,7 @@ def concat_joins(x: Joins, y: Joins, axis: int, offset: int) -> Joins:
     return tuple(joins)
 
 
-def _split(x: Value, axis: int) -> list[Value]:
+def _split(x: JoinedTensor, axis: int) -> list[JoinedTensor]:
     if x.array.ndim < -axis or not x.joins[axis]:
         raise IllTyped("split", f"nothing was joined along axis {axis} of {x.array.shape}")
     *rest, cut = x.joins[axis]
@@ -111,12 +113,12 @@ def _split(x: Value, axis: int) -> list[Value]:
     parts = np.split(x.array, [cut], axis)
     place = x.array.ndim + axis
     return [
-        Value(part, (*x.joins[:place], tuple(joins), *x.joins[place + 1 :]))
+        JoinedTensor(part, (*x.joins[:place], tuple(joins), *x.joins[place + 1 :]))
         for part, joins in zip(parts, (first, second), strict=True)
     ]
 
 
-def _convolution(operator: Operator, x: Value, w: Value) -> Value:
+def _convolution(operator: Operator, x: JoinedTensor, w: JoinedTensor) -> JoinedTensor:
     a, f = x.array, w.array
     if a.ndim != 4 or f.ndim != 4 or f.shape[1] == 0 or a.shape[1] % f.shape[1]:
         raise IllTyped("conv2d", f"{a.shape} and filters {f.shape}")
@@ -129,10 +131,10 @@ def _convolution(operator: Operator, x: Value, w: Value) -> Value:
     seen = seen.reshape(n, groups, f.shape[1], h, v, *kernel)
     filters = f.reshape(groups, f.shape[0] // groups, *f.shape[1:])
     result = np.einsum("ngchvij,gocij->ngohv", seen, filters, optimize=True).reshape(n, f.shape[0], h, v)
-    return Value(np.asarray(result), (x.joins[0], w.joins[0], *_joins_of_places(operator, x)))
+    return JoinedTensor(np.asarray(result), (x.joins[0], w.joins[0], *_joins_of_places(operator, x)))
 
 
-def _joins_of_places(operator: Operator, x: Value) -> Joins:
+def _joins_of_places(operator: Operator, x: JoinedTensor) -> Joins:
     """Joins of height and width: kept where positions are."""
     kept = operator.parameter("pad") == SAME
     return tuple(
@@ -157,17 +159,17 @@ def windows(operator: Operator, a: Integers, kernel: tuple[int, int]) -> Integer
     return np.asarray(seen[:, :, :: strides[0], :: strides[1]])
 
 
-def _pool(operator: Operator, x: Value) -> Value:
+def _pool(operator: Operator, x: JoinedTensor) -> JoinedTensor:
     kernel = (operator.parameter("kernel_h"), operator.parameter("kernel_w"))
     if operator.kind == "pool2d_avg":
         result = windows(operator, x.array, kernel).sum((4, 5))
     else:
         lowest = int(x.array.min()) - 1
         result = windows(operator, x.array - lowest, kernel).max((4, 5)) + lowest
-    return Value(result, (x.joins[0], x.joins[1], *_joins_of_places(operator, x)))
+    return JoinedTensor(result, (x.joins[0], x.joins[1], *_joins_of_places(operator, x)))
 
 
-def _enlarge(operator: Operator, w: Value) -> Value:
+def _enlarge(operator: Operator, w: JoinedTensor) -> JoinedTensor:
     """Filters padded with zeros to a larger odd kernel."""
     kernel = (operator.parameter("kernel_h"), operator.parameter("kernel_w"))
     around = [(0, 0), (0, 0)]
@@ -175,4 +177,4 @@ def _enlarge(operator: Operator, w: Value) -> Value:
         if size > wanted or (wanted - size) % 2:
             raise IllTyped("enlarge", f"filters {w.array.shape} to {kernel}")
         around.append(((wanted - size) // 2,) * 2)
-    return Value(np.pad(w.array, around), (w.joins[0], w.joins[1], (), ()))
+    return JoinedTensor(np.pad(w.array, around), (w.joins[0], w.joins[1], (), ()))

@@ -14,7 +14,7 @@ from experiments.compilation.planning.substitutions.pairs import both_ways, cand
 from experiments.compilation.planning.substitutions.proof import is_provable
 from experiments.compilation.planning.substitutions.rule_text import parse_rule, rule_text
 from experiments.compilation.planning.substitutions.testing import Tested
-from experiments.compilation.planning.substitutions.verdicts import Verdict, verdicts
+from experiments.compilation.planning.substitutions.verdicts import RuleVerdict, verdicts
 from experiments.core.progress import Progress, part, silent
 from experiments.workloads.substitutions import Substitution
 
@@ -31,7 +31,7 @@ def generate_rules(name: str, depth: int = DEPTH, progress: Progress = silent) -
 
 def judge_rules(
     names: Iterable[str] = VOCABULARIES, depth: int = DEPTH, prove: bool = True, progress: Progress = silent
-) -> list[Verdict]:
+) -> list[RuleVerdict]:
     """The rules of these vocabularies with their verdicts; one that two of them hold stands once."""
     names = tuple(names)
     rules: dict[str, Substitution] = {}
@@ -45,7 +45,7 @@ def judge_rules(
     return list(verdicts(rules.values(), is_provable if prove else None, part(progress, 0.5, 1.0)))
 
 
-def verdict_text(found: Sequence[Verdict]) -> str:
+def verdict_text(found: Sequence[RuleVerdict]) -> str:
     """The usable rules as a file: name, proof, shapes on which the sides were equal, guard, rule."""
     rows = [
         (one.name, one.proof, str(one.guarded.equal), one.guard, rule_text(one.rule))
@@ -55,16 +55,16 @@ def verdict_text(found: Sequence[Verdict]) -> str:
     return "".join("\t".join(row) + "\n" for row in rows)
 
 
-def parse_verdicts(text: str) -> tuple[Verdict, ...]:
+def parse_verdicts(text: str) -> tuple[RuleVerdict, ...]:
     """The rules of a file with the verdicts that they had when it was made."""
     found = []
     for line in text.splitlines():
         name, proof, equal, guard, rule = line.split("\t")
         tested = Tested(equal=int(equal))
-        found.append(Verdict(name, parse_rule(rule, name), proof, tested, guard, tested))
+        found.append(RuleVerdict(name, parse_rule(rule, name), proof, tested, guard, tested))
     return tuple(found)
 
 
 @functools.cache
-def generated_verdicts() -> tuple[Verdict, ...]:
+def generated_verdicts() -> tuple[RuleVerdict, ...]:
     return parse_verdicts(FILE.read_text())

@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.compilation.planning.substitutions.canonical import ALGEBRA, SAME
 from experiments.compilation.planning.substitutions.dims import IllTyped
-from experiments.compilation.planning.substitutions.evaluate import Value, apply
+from experiments.compilation.planning.substitutions.evaluate import JoinedTensor, apply
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, silent
 from experiments.workloads.substitutions import Operand, Operator
@@ -104,7 +104,7 @@ class _Enumeration:
         self.words, self.depth = words, depth
         rng = np.random.default_rng(seed)
         self.values = {
-            Operand(-1 - i): Value.of(rng.integers(-LARGEST, LARGEST + 1, shape))
+            Operand(-1 - i): JoinedTensor.of(rng.integers(-LARGEST, LARGEST + 1, shape))
             for i, shape in enumerate(words.tensors)
         }
         self.prints = {operand: _print(value) for operand, value in self.values.items()}
@@ -149,7 +149,7 @@ class _Enumeration:
             return True
         return _place(operator) > _place(self.operators[-1])
 
-    def _results_of(self, operator: Operator) -> dict[Operand, Value] | None:
+    def _results_of(self, operator: Operator) -> dict[Operand, JoinedTensor] | None:
         """Its results; None where it refuses its inputs, gives what is there already, or too much."""
         try:
             values = apply(operator, [self.values[operand] for operand in operator.inputs])
@@ -170,5 +170,5 @@ def _place(operator: Operator) -> tuple[str, Parameters, tuple[tuple[bool, int, 
     return operator.kind, operator.parameters, inputs
 
 
-def _print(value: Value) -> Print:
+def _print(value: JoinedTensor) -> Print:
     return hash((value.array.shape, value.joins, value.array.tobytes()))

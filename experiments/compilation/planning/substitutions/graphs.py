@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from experiments.compilation.interface import INPUT, OP, Graph, Node, Workbench
+from experiments.compilation.interface import INPUT, OP, Graph, GraphNode, Workbench
 from experiments.compilation.planning.substitutions.terms import (
     BROADCAST,
     CHANNELS,
     FEATURES,
     LEAF,
     RESULT,
-    Call,
+    TermCall,
     Terms,
 )
 
@@ -32,7 +32,7 @@ INSIDE_OTHERS = ("matmul", "conv2d", "concat", "ew_add")
 
 
 @dataclass(frozen=True)
-class Step:
+class RewriteStep:
     """One change on the way to a graph: the rule, the terms it took and those that it put in their place; ``moved``
     says what became of every term that it changed, those above included; ``added`` are all terms made for it.
     """
@@ -41,20 +41,20 @@ class Step:
     took: tuple[int, ...]
     made: tuple[int, ...]
     moved: Mapping[int, int]
-    before: Step | None = None
+    before: RewriteStep | None = None
     added: Set[int] = frozenset()
 
-    def all(self) -> list[Step]:
+    def all(self) -> list[RewriteStep]:
         """The steps in the order done."""
-        found: list[Step] = []
-        step: Step | None = self
+        found: list[RewriteStep] = []
+        step: RewriteStep | None = self
         while step is not None:
             found.append(step)
             step = step.before
         return found[::-1]
 
 
-class Seen(Protocol):
+class GraphView(Protocol):
     """The graph or e-graph that a hard-coded rule looks at.
 
     Terms that are computed, inputs first, and their readers; ``representative`` says by which term ``readers`` knows
@@ -76,7 +76,7 @@ class TermGraph:
 
     roots: tuple[int, ...]
     prices: Prices
-    step: Step | None = None
+    step: RewriteStep | None = None
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ class TermGraph:
     def representative(self, number: int) -> int:
         return number
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[RewriteStep]:
         return self.step.all() if self.step else []
 
 
@@ -105,12 +105,12 @@ class Prices:
 
     def __init__(self, terms: Terms, graph: Graph, bench: Workbench) -> None:
         self.terms, self._graph, self._bench = terms, graph, bench
-        self._calls: dict[Call, float] = {}
+        self._calls: dict[TermCall, float] = {}
         self._nodes: dict[str, float] = {}
         self._charges: dict[tuple[int, tuple[int, ...]], float] = {}
         self._products: dict[int, int] = {}
 
-    def graph(self, roots: tuple[int, ...], step: Step | None = None) -> TermGraph:
+    def graph(self, roots: tuple[int, ...], step: RewriteStep | None = None) -> TermGraph:
         return TermGraph(roots, self, step)
 
     def readers(self, order: Sequence[int], roots: Sequence[int]) -> Readers:
@@ -199,21 +199,21 @@ class Prices:
             return self.terms.call(term.kind, term.data, term.inputs).target == "aten.linear.default"
         return term.kind == "conv2d" and bool(spread.data[0] == CHANNELS)
 
-    def call(self, number: int, inside: tuple[int, ...]) -> Call:
+    def call(self, number: int, inside: tuple[int, ...]) -> TermCall:
         """The ATen call that computes the term and what is ``inside`` it."""
         term, terms = self.terms[number], self.terms
         plain = terms.call(term.kind, term.data, term.inputs)
         if not inside:
             return plain
         if term.kind == "concat":
-            return Call(
+            return TermCall(
                 plain.target, (tuple(terms.ref(n) for n in self._parts(number, inside)), plain.arguments[1])
             )
         (product,) = inside
         (bias,) = (source for source in term.inputs if source != product)
         base = terms.call(terms[product].kind, terms[product].data, terms[product].inputs)
         vector = terms.ref(terms.bias(bias))
-        return Call(base.target, (*base.arguments[:2], vector, *base.arguments[3:]))
+        return TermCall(base.target, (*base.arguments[:2], vector, *base.arguments[3:]))
 
     def _parts(self, number: int, inside: tuple[int, ...]) -> list[int]:
         """What a concatenation joins when those inside it are taken apart."""
@@ -222,18 +222,18 @@ class Prices:
             found += self._parts(source, inside) if source in inside else [source]
         return found
 
-    def call_seconds(self, call: Call) -> float:
+    def call_seconds(self, call: TermCall) -> float:
         known = self._calls.get(call)
         if known is None:
             node, around = self._alone(call)
             known = self._calls[call] = self._bench.seconds(node, around)
         return known
 
-    def _alone(self, call: Call) -> tuple[Node, Graph]:
+    def _alone(self, call: TermCall) -> tuple[GraphNode, Graph]:
         """The call as a node among inputs of the right types."""
         known = self.terms.signature(call)
-        node = Node("call", OP, call.target, call.arguments, call.keywords, *known)
-        sources = [Node(name, INPUT, name, outputs=self.terms[int(name)].types) for name in node.inputs]
+        node = GraphNode("call", OP, call.target, call.arguments, call.keywords, *known)
+        sources = [GraphNode(name, INPUT, name, outputs=self.terms[int(name)].types) for name in node.inputs]
         return node, Graph((*sources, node))
 
     def _node(self, name: str) -> float:

@@ -11,16 +11,16 @@ import itertools
 from collections.abc import Iterator
 
 from experiments.compilation.interface import Ref, Symbol
-from experiments.compilation.planning.substitutions.graphs import OUTSIDE, Seen
+from experiments.compilation.planning.substitutions.graphs import OUTSIDE, GraphView
 from experiments.compilation.planning.substitutions.space import Rewrite
 from experiments.compilation.planning.substitutions.terms import (
     ATEN,
     BROADCAST,
     CHANNELS,
     RESULT,
-    Call,
     Opaque,
     Term,
+    TermCall,
     Terms,
 )
 
@@ -41,7 +41,7 @@ def aten(terms: Terms, target: str, *arguments: object, **keywords: object) -> i
         return Ref(str(len(inputs) - 1))
 
     placed = tuple(place(value) for value in arguments)
-    call = Call(target, placed, tuple(sorted(keywords.items())))
+    call = TermCall(target, placed, tuple(sorted(keywords.items())))
     return terms.make(ATEN, Opaque(call), inputs)
 
 
@@ -49,7 +49,7 @@ def term(number: int) -> Ref:
     return Ref(str(number))
 
 
-def conv_batch_norm(terms: Terms, graph: Seen) -> Iterator[Rewrite]:
+def conv_batch_norm(terms: Terms, graph: GraphView) -> Iterator[Rewrite]:
     """``W' = W s``, ``b' = (b - mean) s + beta``, ``s = gamma / sqrt(var + eps)``, in float64, rounded once."""
     for number in graph.order:
         norm = terms[number]
@@ -65,7 +65,7 @@ def conv_batch_norm(terms: Terms, graph: Seen) -> Iterator[Rewrite]:
         yield Rewrite("conv+bn", took, {results[0]: new})
 
 
-def _convolution_before(terms: Terms, graph: Seen, norm: Term) -> tuple[int, int | None] | None:
+def _convolution_before(terms: Terms, graph: GraphView, norm: Term) -> tuple[int, int | None] | None:
     """The convolution that only the norm reads, and the bias between them."""
     before = norm.inputs[0]
     if len(graph.readers[before]) > 1 or not all(terms[n].free for n in norm.inputs[1:]):
@@ -116,7 +116,7 @@ def _folded(terms: Terms, norm: Term, convolution: Term, bias: int | None) -> in
     return terms.make("ew_add", None, (new, terms.broadcast(copy(shift, dtype), CHANNELS, terms.shape(new))))
 
 
-def enlarge_merge(terms: Terms, graph: Seen) -> Iterator[Rewrite]:
+def enlarge_merge(terms: Terms, graph: GraphView) -> Iterator[Rewrite]:
     """Two convolutions of one input with odd kernels at stride 1 and the same size become one and a split."""
     for first, second in _siblings(terms, graph):
         kernels = [terms.shape(terms[n].inputs[1])[2:] for n in (first, second)]
@@ -139,7 +139,7 @@ def enlarge_merge(terms: Terms, graph: Seen) -> Iterator[Rewrite]:
         yield Rewrite("enlarge-merge", tuple(dict.fromkeys((first, second, *roots))), replaced)
 
 
-def _siblings(terms: Terms, graph: Seen) -> Iterator[tuple[int, int]]:
+def _siblings(terms: Terms, graph: GraphView) -> Iterator[tuple[int, int]]:
     for source in graph.readers:
         own = [n for n in graph.readers[source] if n != OUTSIDE and _is_plain(terms, n)]
         same = [n for n in own if graph.representative(terms[n].inputs[0]) == source]
@@ -163,7 +163,7 @@ def _enlarged(terms: Terms, weight: int, kernel: tuple[int, int]) -> int:
 
 
 def _with_biases(
-    terms: Terms, graph: Seen, pair: tuple[int, int]
+    terms: Terms, graph: GraphView, pair: tuple[int, int]
 ) -> tuple[tuple[int, ...], list[int] | None]:
     """The sums with biases that alone read the two, and these biases; or the two themselves and None."""
     roots, biases = [], []
@@ -181,7 +181,7 @@ def _with_biases(
     return tuple(roots), biases
 
 
-def merge_groups(terms: Terms, graph: Seen) -> Iterator[Rewrite]:
+def merge_groups(terms: Terms, graph: GraphView) -> Iterator[Rewrite]:
     """A convolution of g groups as one of g/2: group q reads channel block q mod 2, the other block has zeros."""
     for number in graph.order:
         here = terms[number]

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.compilation.interface import CONSTANT, INPUT, OP, Graph, IllTyped, Node, Ref, map_refs
+from experiments.compilation.interface import CONSTANT, INPUT, OP, Graph, GraphNode, IllTyped, Ref, map_refs
 from experiments.compilation.planning.substitutions.terms import (
     ATEN,
     CHANNELS,
     FEATURES,
     RESULT,
-    Call,
     Opaque,
+    TermCall,
     Terms,
 )
 
@@ -48,7 +48,7 @@ def import_graph(graph: Graph, terms: Terms) -> Imported:
     return found
 
 
-def _add(node: Node, found: Imported) -> None:
+def _add(node: GraphNode, found: Imported) -> None:
     inputs = [found.values[ref] for ref in node.refs]
     number = None
     if not node.anchored and node.target in _READERS and len(node.outputs) == 1:
@@ -76,7 +76,7 @@ def _between(terms: Terms, number: int, inputs: set[int]) -> tuple[int, ...]:
     return tuple(sorted(inside))
 
 
-def _store(node: Node, number: int, found: Imported) -> None:
+def _store(node: GraphNode, number: int, found: Imported) -> None:
     several = found.terms[number].kind == ATEN and len(node.outputs) > 1
     for output, kind in enumerate(node.outputs):
         if kind is not None:
@@ -85,13 +85,13 @@ def _store(node: Node, number: int, found: Imported) -> None:
     found.values.setdefault(Ref(node.name), number)
 
 
-def _opaque(node: Node) -> Opaque:
+def _opaque(node: GraphNode) -> Opaque:
     places = iter(range(len(node.refs)))
     arguments, keywords = map_refs((node.arguments, node.keywords), lambda _: Ref(str(next(places))))
-    return Opaque(Call(node.target, arguments, keywords), node.name if node.anchored else "")
+    return Opaque(TermCall(node.target, arguments, keywords), node.name if node.anchored else "")
 
 
-def _in_algebra(node: Node, found: Imported) -> int | None:
+def _in_algebra(node: GraphNode, found: Imported) -> int | None:
     """The node's term, or None where its arguments are not those that the algebra knows."""
     try:
         number = _READERS[node.target](node, found)
@@ -102,17 +102,17 @@ def _in_algebra(node: Node, found: Imported) -> int | None:
     return number if found.terms.type(number).dtype == node.dtype else None
 
 
-def _values(node: Node, found: Imported) -> list[Any]:
+def _values(node: GraphNode, found: Imported) -> list[Any]:
     return [found.values[a] if isinstance(a, Ref) else a for a in node.arguments]
 
 
-def _linear(node: Node, found: Imported) -> int | None:
+def _linear(node: GraphNode, found: Imported) -> int | None:
     x, w, bias = (*_values(node, found), None)[:3]
     product = found.terms.make("matmul", None, (x, found.terms.make("transpose", None, (w,))))
     return _biased(found.terms, product, bias, FEATURES)
 
 
-def _addmm(node: Node, found: Imported) -> int | None:
+def _addmm(node: GraphNode, found: Imported) -> int | None:
     bias, x, w = _values(node, found)
     if node.keywords or not isinstance(bias, int):
         return None
@@ -127,7 +127,7 @@ def _biased(terms: Terms, product: int, bias: int | None, axis: int) -> int | No
     return terms.make("ew_add", None, (product, terms.broadcast(bias, axis, terms.shape(product))))
 
 
-def _convolution(node: Node, found: Imported) -> int | None:
+def _convolution(node: GraphNode, found: Imported) -> int | None:
     defaults = (None, None, None, (1, 1), (0, 0), (1, 1), 1)
     given = [*_values(node, found), *defaults[len(node.arguments) :]]
     x, w, bias, stride, padding, dilation, groups = given
@@ -138,13 +138,13 @@ def _convolution(node: Node, found: Imported) -> int | None:
     return _biased(found.terms, plain, bias, CHANNELS)
 
 
-def _product(node: Node, found: Imported) -> int | None:
+def _product(node: GraphNode, found: Imported) -> int | None:
     x, y = _values(node, found)
     return found.terms.make("matmul", None, (x, y))
 
 
-def _elementwise(kind: str) -> Callable[[Node, Imported], int | None]:
-    def read(node: Node, found: Imported) -> int | None:
+def _elementwise(kind: str) -> Callable[[GraphNode, Imported], int | None]:
+    def read(node: GraphNode, found: Imported) -> int | None:
         x, y = _values(node, found)
         if node.keywords or not (isinstance(node.arguments[0], Ref) and isinstance(node.arguments[1], Ref)):
             return None
@@ -153,11 +153,11 @@ def _elementwise(kind: str) -> Callable[[Node, Imported], int | None]:
     return read
 
 
-def _relu(node: Node, found: Imported) -> int | None:
+def _relu(node: GraphNode, found: Imported) -> int | None:
     return found.terms.make("relu", None, _values(node, found))
 
 
-def _concatenation(node: Node, found: Imported) -> int | None:
+def _concatenation(node: GraphNode, found: Imported) -> int | None:
     """``cat`` of many: pairs from the left."""
     parts, axis = (*node.arguments, 0)[:2]
     assert isinstance(parts, tuple) and isinstance(axis, int)
@@ -169,7 +169,7 @@ def _concatenation(node: Node, found: Imported) -> int | None:
     return whole if len(numbers) > 1 else None
 
 
-def _transpose(node: Node, found: Imported) -> int | None:
+def _transpose(node: GraphNode, found: Imported) -> int | None:
     x = found.values[node.refs[0]]
     rank = len(found.terms.shape(x))
     axes = (-1, -2) if len(node.arguments) == 1 else node.arguments[1:]
@@ -178,7 +178,7 @@ def _transpose(node: Node, found: Imported) -> int | None:
     return found.terms.make("transpose", None, (x,))
 
 
-_READERS: dict[str, Callable[[Node, Imported], int | None]] = {
+_READERS: dict[str, Callable[[GraphNode, Imported], int | None]] = {
     "aten.linear.default": _linear,
     "aten.addmm.default": _addmm,
     "aten.conv2d.default": _convolution,

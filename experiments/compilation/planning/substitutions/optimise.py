@@ -12,15 +12,15 @@ from experiments.compilation.planning.substitutions.hard_coded import NO_FUSED_O
 from experiments.compilation.planning.substitutions.importing import import_graph
 from experiments.compilation.planning.substitutions.matcher import Matcher
 from experiments.compilation.planning.substitutions.pattern import Pattern, pattern
-from experiments.compilation.planning.substitutions.search import Limits, Statistics
+from experiments.compilation.planning.substitutions.search import SearchLimits, Statistics
 from experiments.compilation.planning.substitutions.space import RewriteSpace
 from experiments.compilation.planning.substitutions.strategies import Whole
 from experiments.compilation.planning.substitutions.terms import Terms
-from experiments.compilation.planning.substitutions.verdicts import Verdict
+from experiments.compilation.planning.substitutions.verdicts import RuleVerdict
 from experiments.core.progress import Progress, silent
 
 #: From a space and its start to the best graph found: a whole search, or one in parts.
-Strategy = Callable[[RewriteSpace, TermGraph, Limits, Progress], tuple[TermGraph, Statistics]]
+Strategy = Callable[[RewriteSpace, TermGraph, SearchLimits, Progress], tuple[TermGraph, Statistics]]
 
 
 WHOLE = Whole()
@@ -34,7 +34,7 @@ class Rulebook:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def rulebook(verdicts: Sequence[Verdict]) -> Rulebook:
+def rulebook(verdicts: Sequence[RuleVerdict]) -> Rulebook:
     patterns, refused = [], {}
     for verdict in verdicts:
         found = pattern(verdict)
@@ -49,7 +49,7 @@ def optimise_graph(
     graph: Graph,
     bench: Workbench,
     rules: Rulebook,
-    limits: Limits,
+    limits: SearchLimits,
     strategy: Strategy = WHOLE,
     progress: Progress = silent,
 ) -> Rewritten:
@@ -73,7 +73,7 @@ def optimise_graph(
     return Rewritten(made, emission.applied_steps(made), refused, figures, exactness, ended_at=ended_at)
 
 
-def _bound(limits: Limits) -> str:
+def _bound(limits: SearchLimits) -> str:
     return (
         f"the search ended at its bound of {limits.budget} graphs expanded (knob budget) or {limits.builds} built "
         "(knob builds) with the best so far"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.compilation.planning.substitutions.testing import nominal_ranks
-from experiments.compilation.planning.substitutions.verdicts import Verdict
+from experiments.compilation.planning.substitutions.verdicts import RuleVerdict
 from experiments.workloads.substitutions import Operand, Operator, Substitution
 
 Bound = Mapping[Operand, int]
@@ -50,7 +50,7 @@ class Match:
         return Match(self.pattern, bound)
 
 
-def pattern(verdict: Verdict) -> Pattern | str:
+def pattern(verdict: RuleVerdict) -> Pattern | str:
     """The rule as a pattern, or why it cannot be matched."""
     rule = verdict.rule
     if rule is None or not verdict.usable:

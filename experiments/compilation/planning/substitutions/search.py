@@ -28,7 +28,7 @@ class Successor(Generic[State]):
     build: Callable[[], State | None]
 
 
-class Space(Protocol[State]):
+class SearchSpace(Protocol[State]):
     """What is searched."""
 
     def cost(self, state: State) -> float: ...
@@ -62,7 +62,7 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """``budget`` expansions and ``builds`` of graphs; nodes fewer than ``growth`` times the start's."""
 
     alpha: float = 1.0
@@ -100,7 +100,7 @@ class _Queue(Generic[State]):
 
 
 def search(
-    space: Space[State], start: State, limits: Limits, progress: Progress = silent
+    space: SearchSpace[State], start: State, limits: SearchLimits, progress: Progress = silent
 ) -> tuple[State, Statistics]:
     """The cheapest state found, ``start`` if none is cheaper."""
     statistics = Statistics()
@@ -157,7 +157,7 @@ def _below(
 
 
 def _cheapest(
-    space: Space[State],
+    space: SearchSpace[State],
     start: State,
     queue: _Queue[State],
     too_dear: Callable[[float], bool],

@@ -19,9 +19,9 @@ from experiments.compilation.planning.substitutions.canonical import ALGEBRA
 from experiments.compilation.planning.substitutions.graphs import (
     INSIDE_OTHERS,
     OUTSIDE,
+    GraphView,
     Prices,
-    Seen,
-    Step,
+    RewriteStep,
     TermGraph,
     again,
     rebuilt,
@@ -43,7 +43,7 @@ class Rewrite:
 
 
 #: A hard-coded rule: all its rewrites of a graph.
-Special = Callable[[Terms, Seen], Iterator[Rewrite]]
+Special = Callable[[Terms, GraphView], Iterator[Rewrite]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class RewriteSpace:
             return None
         roots = tuple(moved.get(number, number) for number in state.roots)
         made_of = tuple(rewrite.replaced.values())
-        step = Step(rewrite.rule, rewrite.took, made_of, moved, state.step, change.inside)
+        step = RewriteStep(rewrite.rule, rewrite.took, made_of, moved, state.step, change.inside)
         made = self.prices.graph(roots, step)
         self._origins[made] = Origin(options, moved, change.removed, change.touched, change.seen)
         if self._parts is not None:

@@ -10,7 +10,7 @@ import functools
 
 from experiments.compilation.planning.substitutions.proof import PROVED
 from experiments.compilation.planning.substitutions.rule_text import parse_rule
-from experiments.compilation.planning.substitutions.verdicts import Verdict, verdict
+from experiments.compilation.planning.substitutions.verdicts import RuleVerdict, verdict
 
 _CONV = "conv2d[kernel_h=3,kernel_w=3,stride_h=1,stride_w=1,pad=0]"
 _JOINED_CONV = f"ew_add({_CONV}(a, concat[axis=-4](b, c)), concat[axis=-3](d, e))"
@@ -32,7 +32,7 @@ STANDARD = {
 
 
 @functools.cache
-def standard_verdicts(prove: bool = False) -> tuple[Verdict, ...]:
+def standard_verdicts(prove: bool = False) -> tuple[RuleVerdict, ...]:
     """The rules tested, and with ``prove`` proved too."""
     found = [parse_rule(text, name) for name, text in STANDARD.items()]
     judged = tuple(verdict(rule) if prove else verdict(rule, None) for rule in found)

@@ -16,7 +16,7 @@ from experiments.compilation.planning.substitutions.parts import (
     flow_parts,
     window,
 )
-from experiments.compilation.planning.substitutions.search import Limits, Statistics, search
+from experiments.compilation.planning.substitutions.search import SearchLimits, Statistics, search
 from experiments.compilation.planning.substitutions.space import RewriteSpace
 from experiments.core.progress import Progress, part
 
@@ -26,7 +26,7 @@ class Whole:
     """One search over the whole graph (TASO, SOSP'19, section 6)."""
 
     def __call__(
-        self, space: RewriteSpace, start: TermGraph, limits: Limits, progress: Progress
+        self, space: RewriteSpace, start: TermGraph, limits: SearchLimits, progress: Progress
     ) -> tuple[TermGraph, Statistics]:
         return search(space, start, limits, progress)
 
@@ -41,7 +41,7 @@ class ByFlow:
     hops: int = 2
 
     def __call__(
-        self, space: RewriteSpace, start: TermGraph, limits: Limits, progress: Progress
+        self, space: RewriteSpace, start: TermGraph, limits: SearchLimits, progress: Progress
     ) -> tuple[TermGraph, Statistics]:
         progress(0.0, f"dividing {len(start.order)} terms where few matches lie")
         matches, inputs = rewritten_terms(space, start), edges(start)
@@ -68,7 +68,7 @@ class ByDominators:
     threshold: int
 
     def __call__(
-        self, space: RewriteSpace, start: TermGraph, limits: Limits, progress: Progress
+        self, space: RewriteSpace, start: TermGraph, limits: SearchLimits, progress: Progress
     ) -> tuple[TermGraph, Statistics]:
         progress(0.0, f"dividing {len(start.order)} terms where no match crosses")
         parts = dominated_parts(start.order, edges(start), rewritten_terms(space, start), self.threshold)
@@ -89,7 +89,11 @@ def rewritten_terms(space: RewriteSpace, graph: TermGraph) -> list[frozenset[int
 
 
 def in_turn(
-    space: RewriteSpace, start: TermGraph, parts: Sequence[Iterable[int]], limits: Limits, progress: Progress
+    space: RewriteSpace,
+    start: TermGraph,
+    parts: Sequence[Iterable[int]],
+    limits: SearchLimits,
+    progress: Progress,
 ) -> tuple[TermGraph, Statistics]:
     """One search within each part; what one leaves of the budget goes to those after it."""
     best, total = start, Statistics()

@@ -19,10 +19,10 @@ from experiments.compilation.planning.substitutions.optimise import (
     rulebook,
 )
 from experiments.compilation.planning.substitutions.proof import PROVED, is_provable
-from experiments.compilation.planning.substitutions.search import Limits
+from experiments.compilation.planning.substitutions.search import SearchLimits
 from experiments.compilation.planning.substitutions.standard import standard_verdicts
 from experiments.compilation.planning.substitutions.strategies import Whole
-from experiments.compilation.planning.substitutions.verdicts import Verdict, verdicts
+from experiments.compilation.planning.substitutions.verdicts import RuleVerdict, verdicts
 from experiments.core.knobs import knob
 from experiments.core.progress import Progress, part, silent
 from experiments.workloads.substitutions import Substitutions
@@ -50,7 +50,7 @@ class SubstitutionPolicy(RewritePolicy):
             reason = "the weights change in every step: nothing of them can be computed once"
             return Rewritten(graph, refused={"graph": reason})
         rules = rules_of(bench.rules, self.verdict == AND_PROVED, part(bench.progress, 0.0, JUDGING))
-        limits = Limits(self.alpha, self.budget, builds=self.builds)
+        limits = SearchLimits(self.alpha, self.budget, builds=self.builds)
         return optimise_graph(
             graph, bench, rules, limits, self.strategy(), part(bench.progress, JUDGING, 1.0)
         )
@@ -59,7 +59,7 @@ class SubstitutionPolicy(RewritePolicy):
         return Whole()
 
 
-def own_verdicts(prove: bool = False) -> tuple[Verdict, ...]:
+def own_verdicts(prove: bool = False) -> tuple[RuleVerdict, ...]:
     """The rules that come with the lab: those generated, and those with biases, which are too large to be generated."""
     return (*standard_verdicts(prove), *generated_verdicts())
 
@@ -68,7 +68,7 @@ def rules_of(
     file: Substitutions | None,
     prove: bool = False,
     progress: Progress = silent,
-    own: Callable[[bool], Sequence[Verdict]] = own_verdicts,
+    own: Callable[[bool], Sequence[RuleVerdict]] = own_verdicts,
 ) -> Rulebook:
     """The rules of ``file``, else the ``own``, that may be applied: tested, and with ``prove`` proved too."""
     if file is None:
@@ -82,7 +82,7 @@ def rules_of(
     )
 
 
-def _usable(found: Sequence[Verdict], prove: bool) -> Rulebook:
+def _usable(found: Sequence[RuleVerdict], prove: bool) -> Rulebook:
     book = rulebook(found)
     without = {one.name: "not proved" for one in found if prove and one.proof != PROVED}
     kept = tuple(one for one in book.patterns if one.rule.name not in without)

@@ -29,7 +29,7 @@ ADDITION = {"ew_add": "aten.add.Tensor", "ew_mul": "aten.mul.Tensor"}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TermCall:
     """One ATen call; a ``Ref`` holds a term's number as its node."""
 
     target: str
@@ -43,7 +43,7 @@ class Opaque:
     other (it draws random numbers or has an effect).
     """
 
-    call: Call
+    call: TermCall
     own: str = ""
 
 
@@ -127,7 +127,7 @@ class Terms:
         except IllTyped:
             if kind != ATEN or data.call.target not in VIEWS:
                 raise
-        call = Call(RESHAPE, data.call.arguments, data.call.keywords)
+        call = TermCall(RESHAPE, data.call.arguments, data.call.keywords)
         return self._terms[self.make(ATEN, Opaque(call, data.own), inputs)]
 
     def _add(
@@ -171,7 +171,7 @@ class Terms:
     def _axis(kind: str, data: Any) -> int:
         return int(data[0] if kind == "split" else data)
 
-    def signature(self, call: Call) -> Signature:
+    def signature(self, call: TermCall) -> Signature:
         """What ``call`` gives; asked for once."""
         arguments, keywords = map_refs((call.arguments, call.keywords), self.result_type)
         key = (call.target, arguments, keywords, repr((arguments, keywords)) if _ambiguous(arguments) else "")
@@ -194,46 +194,46 @@ class Terms:
         term = self._terms[number]
         return Ref(str(term.inputs[0]), term.data) if term.kind == RESULT else Ref(str(number))
 
-    def call(self, kind: str, data: Any, inputs: tuple[int, ...]) -> Call:
+    def call(self, kind: str, data: Any, inputs: tuple[int, ...]) -> TermCall:
         """How the term is computed by itself."""
         if kind == ATEN:
             refs = [self.ref(number) for number in inputs]
             arguments, keywords = map_refs(
                 (data.call.arguments, data.call.keywords), lambda place: refs[int(place.node)]
             )
-            return Call(data.call.target, arguments, keywords)
+            return TermCall(data.call.target, arguments, keywords)
         x = self.ref(inputs[0])
         if kind == "matmul":
             return self._product(inputs)
         if kind in ADDITION:
-            return Call(ADDITION[kind], tuple(self.ref(self._narrow(number)) for number in inputs))
+            return TermCall(ADDITION[kind], tuple(self.ref(self._narrow(number)) for number in inputs))
         if kind == "relu":
-            return Call("aten.relu.default", (x,))
+            return TermCall("aten.relu.default", (x,))
         if kind == "concat":
             dim = len(self.shape(inputs[0])) + data
-            return Call("aten.cat.default", (tuple(self.ref(number) for number in inputs), dim))
+            return TermCall("aten.cat.default", (tuple(self.ref(number) for number in inputs), dim))
         if kind == "split":
             axis, sizes = data
-            return Call("aten.split_with_sizes.default", (x, sizes, len(self.shape(inputs[0])) + axis))
+            return TermCall("aten.split_with_sizes.default", (x, sizes, len(self.shape(inputs[0])) + axis))
         if kind == "conv2d":
-            return Call("aten.conv2d.default", (x, self.ref(inputs[1]), None, *data))
+            return TermCall("aten.conv2d.default", (x, self.ref(inputs[1]), None, *data))
         if kind == "enlarge":
-            return Call("aten.constant_pad_nd.default", (x, data))
+            return TermCall("aten.constant_pad_nd.default", (x, data))
         rank = len(self.shape(inputs[0]))
         if kind == "transpose":
-            return Call("aten.transpose.int", (x, rank - 2, rank - 1))
+            return TermCall("aten.transpose.int", (x, rank - 2, rank - 1))
         if kind == COLUMN:
-            return Call("aten.view.default", (x, (self.shape(inputs[0])[0], *(1,) * data)))
+            return TermCall("aten.view.default", (x, (self.shape(inputs[0])[0], *(1,) * data)))
         assert kind == BROADCAST, kind
-        return Call("aten.expand.default", (x, data[1]))
+        return TermCall("aten.expand.default", (x, data[1]))
 
-    def _product(self, inputs: tuple[int, ...]) -> Call:
+    def _product(self, inputs: tuple[int, ...]) -> TermCall:
         x, y = (self.ref(number) for number in inputs)
         ranks = [len(self.shape(number)) for number in inputs]
         if self._terms[inputs[1]].free and ranks[1] == 2:
-            return Call("aten.linear.default", (x, self.ref(self.make("transpose", None, inputs[1:]))))
+            return TermCall("aten.linear.default", (x, self.ref(self.make("transpose", None, inputs[1:]))))
         target = {(2, 2): "aten.mm.default", (3, 3): "aten.bmm.default"}.get((ranks[0], ranks[1]))
-        return Call(target or "aten.matmul.default", (x, y))
+        return TermCall(target or "aten.matmul.default", (x, y))
 
     def _narrow(self, number: int) -> int:
         """A bias as the op reads it: not spread."""

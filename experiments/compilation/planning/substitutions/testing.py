@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from experiments.compilation.planning.substitutions.dims import Dims, IllTyped, infer_symbols
-from experiments.compilation.planning.substitutions.evaluate import Value, evaluate
+from experiments.compilation.planning.substitutions.evaluate import JoinedTensor, evaluate
 from experiments.workloads.substitutions import Operand, Operator, Substitution
 
 SHAPES = 30
@@ -146,11 +146,11 @@ def _solutions(
             return
 
 
-def _values(shapes: Mapping[Operand, Shape], rng: np.random.Generator) -> dict[Operand, Value]:
-    return {v: Value.of(rng.integers(-LARGEST, LARGEST + 1, shape)) for v, shape in shapes.items()}
+def _values(shapes: Mapping[Operand, Shape], rng: np.random.Generator) -> dict[Operand, JoinedTensor]:
+    return {v: JoinedTensor.of(rng.integers(-LARGEST, LARGEST + 1, shape)) for v, shape in shapes.items()}
 
 
-def _compare(rule: Substitution, found: Tested, variables: dict[Operand, Value]) -> Tested:
+def _compare(rule: Substitution, found: Tested, variables: dict[Operand, JoinedTensor]) -> Tested:
     try:
         source = evaluate(rule.source, variables)
     except IllTyped:
@@ -171,7 +171,7 @@ def _compare(rule: Substitution, found: Tested, variables: dict[Operand, Value])
     )
 
 
-def _groups(side: Sequence[Operator], values: Mapping[Operand, Value]) -> tuple[int, ...]:
+def _groups(side: Sequence[Operator], values: Mapping[Operand, JoinedTensor]) -> tuple[int, ...]:
     return tuple(
         values[op.inputs[0]].array.shape[1] // values[op.inputs[1]].array.shape[1]
         for op in side

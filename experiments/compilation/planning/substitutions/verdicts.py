@@ -24,7 +24,7 @@ LABELS = ("proved and tested", "tested only", "right where a guard holds", "coun
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RuleVerdict:
     """``rule`` in the algebra (None: it is outside, ``reason`` says why); ``test`` is the one without any guard.
 
     ``guarded`` is the test under ``guard``, the first of ``GUARDS`` under which none of its shapes differ.
@@ -66,30 +66,30 @@ class Verdict:
         return "".join(parts) + (f" | {rule_text(self.rule)}" if self.rule else "")
 
 
-def verdict(rule: Substitution, prover: Callable[[Substitution], bool] | None = is_provable) -> Verdict:
+def verdict(rule: Substitution, prover: Callable[[Substitution], bool] | None = is_provable) -> RuleVerdict:
     """Prove (``prover`` None: do not) and test one rule as it stands in a file."""
     try:
         known = canonical(rule)
     except BadInput as error:
-        return Verdict(rule.name, None, reason=error.what)
+        return RuleVerdict(rule.name, None, reason=error.what)
     if known.unbound:
-        return Verdict(rule.name, known, reason=examine(known).reason)
+        return RuleVerdict(rule.name, known, reason=examine(known).reason)
     proof = NOT_TRIED if prover is None else PROVED if prover(known) else NOT_PROVED
     plain = examine(known)
     if plain.counterexample is None:
-        return Verdict(rule.name, known, proof, plain, "", plain, plain.reason)
+        return RuleVerdict(rule.name, known, proof, plain, "", plain, plain.reason)
     for guard in GUARDS[1:]:
         under = examine(known, guard=guard)
         if under.passed:
-            return Verdict(rule.name, known, proof, plain, guard, under)
-    return Verdict(rule.name, known, proof, plain)
+            return RuleVerdict(rule.name, known, proof, plain, guard, under)
+    return RuleVerdict(rule.name, known, proof, plain)
 
 
 def verdicts(
     rules: Iterable[Substitution],
     prover: Callable[[Substitution], bool] | None = is_provable,
     progress: Progress = silent,
-) -> tuple[Verdict, ...]:
+) -> tuple[RuleVerdict, ...]:
     """One verdict for each rule, in order."""
     rules = tuple(rules)
     found = []
@@ -99,7 +99,7 @@ def verdicts(
     return tuple(found)
 
 
-def count_labels(found: Iterable[Verdict]) -> dict[str, int]:
+def count_labels(found: Iterable[RuleVerdict]) -> dict[str, int]:
     """How many rules have each of ``LABELS``."""
     counts = Counter(one.label for one in found)
     return {label: counts[label] for label in LABELS}

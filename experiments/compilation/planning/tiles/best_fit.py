@@ -8,7 +8,7 @@ ALIGNMENT = 32
 
 
 @dataclass
-class BestFit:
+class BestFitMemory:
     """Holes as [start, end) in bytes; ``limit`` is how far memory was ever needed."""
 
     limit: int = 0

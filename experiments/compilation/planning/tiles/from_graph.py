@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from experiments.compilation.interface import OP, Graph, Node, Ref
-from experiments.compilation.interface.expressions import Access, Expression
+from experiments.compilation.interface import OP, Graph, GraphNode, Ref
+from experiments.compilation.interface.expressions import Expression, TensorAccess
 from experiments.compilation.interface.tile_graph import TileGraph, TileNode
 from experiments.compilation.planning.tiles import operators
 from experiments.compilation.planning.tiles.from_ops import FORMS, Made, broadcast, copy, dtype_of
@@ -51,7 +51,7 @@ class _Reading:
         self.made: dict[Ref, str] = {}
         self.copies: set[str] = set()
 
-    def add(self, node: Node) -> None:
+    def add(self, node: GraphNode) -> None:
         if not any(out is not None and out.elements for out in node.outputs):
             return
         if node.target == "aten.scaled_dot_product_attention.default":
@@ -61,7 +61,7 @@ class _Reading:
             self._append(node.name, expression, refs)
         self.made.update({Ref(node.name, output): node.name for output in range(len(node.outputs))})
 
-    def _expression(self, node: Node) -> Made:
+    def _expression(self, node: GraphNode) -> Made:
         form = FORMS.get(node.target.split(".")[1])
         made = form(node, self.graph) if form else None
         if made is None:
@@ -85,7 +85,7 @@ class _Reading:
                 after.append(maker)
         self._put(TileNode(name, expression, tuple(sources), tuple(dict.fromkeys(after))))
 
-    def _as_made(self, access: Access, maker: str) -> bool:
+    def _as_made(self, access: TensorAccess, maker: str) -> bool:
         """Whether ``access`` is the maker's tensor, dimension by dimension; a convolution sees it with its padding."""
         made = self.by_name[maker].expression.output.shape
         same = len(made) == len(access.shape)
@@ -103,7 +103,7 @@ class _Reading:
             node = self.graph.by_name[ref.node]
         return ref
 
-    def _attention(self, node: Node) -> None:
+    def _attention(self, node: GraphNode) -> None:
         """Scores, softmax over whole rows, and the weighted sum of values."""
         query, key, value = (argument for argument in node.arguments[:3] if isinstance(argument, Ref))
         first, second, last = (self.graph.type(ref) for ref in (query, key, value))

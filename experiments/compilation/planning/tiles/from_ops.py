@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from experiments.compilation.interface import Argument, Graph, Node, Ref, TensorType
+from experiments.compilation.interface import Argument, Graph, GraphNode, Ref, TensorType
 from experiments.compilation.interface.expressions import Expression, Sizes
 from experiments.compilation.planning.tiles import operators
 from experiments.core.units import DTYPE_BYTES
@@ -24,11 +24,11 @@ def dtype_of(kind: TensorType) -> str:
     return kind.dtype if kind.dtype in DTYPE_BYTES else "float8"
 
 
-def _tensors(node: Node, graph: Graph) -> list[tuple[Ref, TensorType]]:
+def _tensors(node: GraphNode, graph: Graph) -> list[tuple[Ref, TensorType]]:
     return [(ref, graph.type(ref)) for ref in dict.fromkeys(node.refs)]
 
 
-def _result(node: Node) -> TensorType:
+def _result(node: GraphNode) -> TensorType:
     return next(out for out in node.outputs if out is not None)
 
 
@@ -40,7 +40,7 @@ def _sizes(value: Argument, count: int, default: int) -> Sizes:
     return numbers * count if len(numbers) == 1 else numbers
 
 
-def _argument(node: Node, place: int, default: Argument = None) -> Argument:
+def _argument(node: GraphNode, place: int, default: Argument = None) -> Argument:
     return node.arguments[place] if place < len(node.arguments) else default
 
 
@@ -50,7 +50,7 @@ def _dimensions(value: Argument, rank: int) -> tuple[int, ...]:
     return wanted or tuple(range(rank))
 
 
-def _linear(node: Node, graph: Graph) -> Made:
+def _linear(node: GraphNode, graph: Graph) -> Made:
     refs = node.refs
     given, weight = graph.type(refs[0]), graph.type(refs[1])
     *lead, inputs = given.shape
@@ -58,7 +58,7 @@ def _linear(node: Node, graph: Graph) -> Made:
     return (operators.with_bias(made, -1) if len(refs) > 2 else made), refs
 
 
-def _product(node: Node, graph: Graph) -> Made | None:
+def _product(node: GraphNode, graph: Graph) -> Made | None:
     """mm, bmm and matmul of equal batches; addmm reads its bias last."""
     refs = node.refs
     if node.target.startswith(("aten.addmm", "aten.baddbmm")):
@@ -73,7 +73,7 @@ def _product(node: Node, graph: Graph) -> Made | None:
     return made, refs
 
 
-def _convolution(node: Node, graph: Graph) -> Made | None:
+def _convolution(node: GraphNode, graph: Graph) -> Made | None:
     given, weight = (graph.type(ref) for ref in node.refs[:2])
     rank = len(weight.shape) - 2
     if len(given.shape) != rank + 2 or isinstance(_argument(node, 4), str) or _argument(node, 6) is True:
@@ -97,7 +97,7 @@ def _convolution(node: Node, graph: Graph) -> Made | None:
     return (operators.with_bias(made, 1) if len(node.refs) > 2 else made), node.refs
 
 
-def _pool(node: Node, graph: Graph) -> Made | None:
+def _pool(node: GraphNode, graph: Graph) -> Made | None:
     given = graph.type(node.refs[0])
     rank = len(_result(node).shape) - 2
     kernel = _sizes(_argument(node, 1), rank, 1)
@@ -114,7 +114,7 @@ def _pool(node: Node, graph: Graph) -> Made | None:
     return (made, node.refs[:1]) if made.output.shape == _result(node).shape else None
 
 
-def _adaptive_pool(node: Node, graph: Graph) -> Made | None:
+def _adaptive_pool(node: GraphNode, graph: Graph) -> Made | None:
     """Windows of one size where the output divides the input; one window: a reduction."""
     given, out = graph.type(node.refs[0]), _result(node).shape
     rank = len(out) - 2
@@ -130,7 +130,7 @@ def _adaptive_pool(node: Node, graph: Graph) -> Made | None:
     ]
 
 
-def _reduction(node: Node, graph: Graph) -> Made | None:
+def _reduction(node: GraphNode, graph: Graph) -> Made | None:
     given, out = graph.type(node.refs[0]), _result(node).shape
     if not given.shape:
         return None
@@ -139,13 +139,13 @@ def _reduction(node: Node, graph: Graph) -> Made | None:
     return operators.reduction(given.shape, over, dtype_of(given), keep=keep), node.refs[:1]
 
 
-def _softmax(node: Node, graph: Graph) -> Made:
+def _softmax(node: GraphNode, graph: Graph) -> Made:
     given = graph.type(node.refs[0])
     over = _dimensions(_argument(node, 1, -1), len(given.shape))
     return operators.rowwise(given.shape, over, dtype_of(given)), node.refs[:1]
 
 
-def _layer_norm(node: Node, graph: Graph) -> Made:
+def _layer_norm(node: GraphNode, graph: Graph) -> Made:
     given = graph.type(node.refs[0])
     normalised = _argument(node, 1)
     count = len(normalised) if isinstance(normalised, tuple) else 1
@@ -160,7 +160,7 @@ def _layer_norm(node: Node, graph: Graph) -> Made:
     return made, node.refs
 
 
-def _batch_norm(node: Node, graph: Graph) -> Made:
+def _batch_norm(node: GraphNode, graph: Graph) -> Made:
     """In evaluation: a scale and a shift of every channel from four vectors."""
     given = graph.type(node.refs[0])
     channel = (given.shape[1], *(1,) * (len(given.shape) - 2))
@@ -168,7 +168,7 @@ def _batch_norm(node: Node, graph: Graph) -> Made:
     return operators.elementwise(given.shape, operands, dtype_of(given), flops=4.0), node.refs
 
 
-def _embedding(node: Node, graph: Graph) -> Made:
+def _embedding(node: GraphNode, graph: Graph) -> Made:
     """One row of the table for every index."""
     out, (table, indices) = _result(node), node.refs[:2]
     given = graph.type(indices).shape
@@ -176,7 +176,7 @@ def _embedding(node: Node, graph: Graph) -> Made:
     return made, (table, indices)
 
 
-def broadcast(node: Node, graph: Graph) -> Made | None:
+def broadcast(node: GraphNode, graph: Graph) -> Made | None:
     """An op whose operands all broadcast to its result, as an element-wise operator."""
     out, pairs = _result(node), _tensors(node, graph)
     shape = out.shape or (1,)
@@ -192,7 +192,7 @@ def _broadcasts(shape: Sizes, to: Sizes) -> bool:
     )
 
 
-def copy(node: Node, graph: Graph) -> Made:
+def copy(node: GraphNode, graph: Graph) -> Made:
     """An op of no known form: as many elements read as its operands have together, its result written."""
     out = _result(node)
     shape = out.shape or (1,)
@@ -202,7 +202,7 @@ def copy(node: Node, graph: Graph) -> Made:
     return replace(made, inputs=(source,)), node.refs
 
 
-FORMS: Mapping[str, Callable[[Node, Graph], Made | None]] = {
+FORMS: Mapping[str, Callable[[GraphNode, Graph], Made | None]] = {
     "linear": _linear,
     **dict.fromkeys(("mm", "bmm", "matmul", "addmm", "baddbmm"), _product),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), _convolution),

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.compilation.interface.architecture import Architecture
-from experiments.compilation.interface.expressions import Access, Sizes
-from experiments.compilation.planning.tiles.best_fit import BestFit
+from experiments.compilation.interface.expressions import Sizes, TensorAccess
+from experiments.compilation.planning.tiles.best_fit import BestFitMemory
 from experiments.compilation.planning.tiles.program import REGISTER_BYTES, tiles
-from experiments.compilation.planning.tiles.propagation import Group, Tiles, block_flops, propagate
+from experiments.compilation.planning.tiles.propagation import FusedGroup, Tiles, block_flops, propagate
 from experiments.compilation.planning.tiles.traffic import coalesced_elements
 
 #: How far each operator of a group reduces at once, in its order; () where it reduces nothing.
@@ -47,7 +47,7 @@ class GroupTile:
 
 
 def evaluate(
-    group: Group, tile: Sizes, steps: Steps, architecture: Architecture, in_registers: bool = False
+    group: FusedGroup, tile: Sizes, steps: Steps, architecture: Architecture, in_registers: bool = False
 ) -> GroupTile | None:
     """The kernel for ``tile``, or ``None`` where it does not fit a unit or outputs cannot share a grid.
 
@@ -84,7 +84,7 @@ def evaluate(
 
 
 def traffic(
-    group: Group, found: Tiles, architecture: Architecture, steps: Steps | None = None
+    group: FusedGroup, found: Tiles, architecture: Architecture, steps: Steps | None = None
 ) -> tuple[float, float]:
     """Elements and bytes that a block reads in read transactions and writes in write transactions.
 
@@ -104,7 +104,7 @@ def traffic(
     return elements, moved
 
 
-def least_bytes(group: Group) -> float:
+def least_bytes(group: FusedGroup) -> float:
     """Bytes of what the group reads from memory and writes there, each element once."""
     total = 0.0
     for index, node in enumerate(group.nodes):
@@ -116,7 +116,7 @@ def least_bytes(group: Group) -> float:
     return total
 
 
-def least_seconds(group: Group, architecture: Architecture) -> float:
+def least_seconds(group: FusedGroup, architecture: Architecture) -> float:
     """No tiles make the group faster: each element moved once, each result computed once, every unit busy."""
     computing = sum(
         node.expression.work(node.expression.extents) / architecture.flops(node.expression.dtype)
@@ -126,13 +126,13 @@ def least_seconds(group: Group, architecture: Architecture) -> float:
     return architecture.launch + max(computing, moving)
 
 
-def _transactions(access: Access, box: Sequence[int], size: int) -> float:
+def _transactions(access: TensorAccess, box: Sequence[int], size: int) -> float:
     return coalesced_elements(box, access.shape, max(1, size // access.element_bytes))
 
 
-def footprint(group: Group, found: Tiles, steps: Steps, in_registers: bool = False) -> int:
+def footprint(group: FusedGroup, found: Tiles, steps: Steps, in_registers: bool = False) -> int:
     """Bytes of shared memory: inputs of the running operator over one step, and results until their last reader."""
-    memory, blocks = BestFit(), dict[int, tuple[int, int]]()
+    memory, blocks = BestFitMemory(), dict[int, tuple[int, int]]()
     last = {source: index for index, own in enumerate(group.producers) for source in own if source >= 0}
     for index, (node, tile) in enumerate(zip(group.nodes, found, strict=True)):
         expression, sizes = node.expression, (*tile, *steps[index])
@@ -149,18 +149,18 @@ def footprint(group: Group, found: Tiles, steps: Steps, in_registers: bool = Fal
     return memory.limit
 
 
-def seconds(group: Group, of: GroupTile, architecture: Architecture) -> float:
+def seconds(group: FusedGroup, of: GroupTile, architecture: Architecture) -> float:
     """Modelled time of a launched kernel: the longer of moving its blocks' bytes and computing, after the launch."""
     return architecture.launch + max(_levels(group, of, architecture).values())
 
 
-def bound(group: Group, of: GroupTile, architecture: Architecture) -> str:
+def bound(group: FusedGroup, of: GroupTile, architecture: Architecture) -> str:
     """What the kernel waits for."""
     levels = _levels(group, of, architecture)
     return max(levels, key=lambda level: levels[level])
 
 
-def _levels(group: Group, of: GroupTile, architecture: Architecture) -> dict[str, float]:
+def _levels(group: FusedGroup, of: GroupTile, architecture: Architecture) -> dict[str, float]:
     """Seconds of computing, at the rate that the last wave leaves busy, and of moving."""
     busy = of.grid / (of.waves * of.resident * architecture.units.count)
     pairs = zip(group.nodes, of.tiles, strict=True)

@@ -7,7 +7,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import replace
 
-from experiments.compilation.interface.expressions import Access, Axis, Expression, Index, Sizes
+from experiments.compilation.interface.expressions import Expression, Index, LoopAxis, Sizes, TensorAccess
 
 #: A softmax row: subtract the maximum, exponentiate, add up, divide; with the maximum five operations a point.
 SOFTMAX_FLOPS = 5.0
@@ -18,7 +18,9 @@ NORMALISATION_FLOPS = 8.0
 def with_bias(expression: Expression, dimension: int) -> Expression:
     """``expression`` reading one more tensor along ``dimension`` of its output, once a result."""
     index = expression.output.indices[dimension]
-    return replace(expression, inputs=(*expression.inputs, Access("bias", (index,), expression.output.dtype)))
+    return replace(
+        expression, inputs=(*expression.inputs, TensorAccess("bias", (index,), expression.output.dtype))
+    )
 
 
 def _plain(extents: Sequence[int], names: Sequence[str]) -> tuple[Index, ...]:
@@ -36,19 +38,19 @@ def matmul(
     name: str = "matmul",
 ) -> Expression:
     """``C[b.., m, n] = sum over k of A[b.., m, k] * B[b.., k, n]``; ``transposed``: B lies as ``[b.., n, k]``."""
-    lead = tuple(Axis(f"b{i}", extent) for i, extent in enumerate(batch))
+    lead = tuple(LoopAxis(f"b{i}", extent) for i, extent in enumerate(batch))
     indices = _plain([axis.extent for axis in lead], [axis.name for axis in lead])
     rows, columns, depth = Index(m, (("m", 1),)), Index(n, (("n", 1),)), Index(k, (("k", 1),))
     return Expression(
         name,
         "batch_matmul" if batch else "matmul",
-        (*lead, Axis("m", m), Axis("n", n)),
-        (Axis("k", k),),
+        (*lead, LoopAxis("m", m), LoopAxis("n", n)),
+        (LoopAxis("k", k),),
         (
-            Access("a", (*indices, rows, depth), dtype),
-            Access("b", (*indices, *((columns, depth) if transposed else (depth, columns))), dtype),
+            TensorAccess("a", (*indices, rows, depth), dtype),
+            TensorAccess("b", (*indices, *((columns, depth) if transposed else (depth, columns))), dtype),
         ),
-        Access("c", (*indices, rows, columns), dtype),
+        TensorAccess("c", (*indices, rows, columns), dtype),
         flops=2.0,
     )
 
@@ -63,10 +65,10 @@ def linear(
     return Expression(
         name,
         "linear",
-        (*(Axis(axis, extent) for axis, extent in zip(names, lead, strict=True)), Axis("n", outputs)),
-        (Axis("k", inputs),),
-        (Access("x", (*rows, depth), dtype), Access("w", (columns, depth), dtype)),
-        Access("y", (*rows, columns), dtype),
+        (*(LoopAxis(axis, extent) for axis, extent in zip(names, lead, strict=True)), LoopAxis("n", outputs)),
+        (LoopAxis("k", inputs),),
+        (TensorAccess("x", (*rows, depth), dtype), TensorAccess("w", (columns, depth), dtype)),
+        TensorAccess("y", (*rows, columns), dtype),
         flops=2.0,
     )
 
@@ -120,9 +122,9 @@ def convolution(
     slides, outputs, kernels = _slide(padded, stride, dilation)
     each, deep = filters // groups, channels // groups
     grouped = groups > 1
-    group = (Axis("g", groups),) if grouped else ()
-    filter_axis = () if grouped and each == 1 else (Axis("f", each),)
-    depth_axis = () if deep == 1 else (Axis("c", deep),)
+    group = (LoopAxis("g", groups),) if grouped else ()
+    filter_axis = () if grouped and each == 1 else (LoopAxis("f", each),)
+    depth_axis = () if deep == 1 else (LoopAxis("c", deep),)
     in_terms = (*((("g", deep),) if grouped else ()), *((("c", 1),) if depth_axis else ()))
     out_terms = (*((("g", each),) if grouped else ()), *((("f", 1),) if filter_axis else ()))
     taps = _plain(kernel, kernels)
@@ -130,17 +132,19 @@ def convolution(
         name,
         "depthwise" if grouped and deep == 1 else "convolution",
         (
-            Axis("n", batch),
+            LoopAxis("n", batch),
             *group,
             *filter_axis,
-            *(Axis(axis, extent) for axis, extent in zip(outputs, out, strict=True)),
+            *(LoopAxis(axis, extent) for axis, extent in zip(outputs, out, strict=True)),
         ),
-        (*depth_axis, *(Axis(axis, extent) for axis, extent in zip(kernels, kernel, strict=True))),
+        (*depth_axis, *(LoopAxis(axis, extent) for axis, extent in zip(kernels, kernel, strict=True))),
         (
-            Access("x", (Index(batch, (("n", 1),)), Index(channels, in_terms), *slides), dtype),
-            Access("w", (Index(filters, out_terms), Index(deep, in_terms[grouped:]), *taps), dtype),
+            TensorAccess("x", (Index(batch, (("n", 1),)), Index(channels, in_terms), *slides), dtype),
+            TensorAccess("w", (Index(filters, out_terms), Index(deep, in_terms[grouped:]), *taps), dtype),
         ),
-        Access("y", (Index(batch, (("n", 1),)), Index(filters, out_terms), *_plain(out, outputs)), dtype),
+        TensorAccess(
+            "y", (Index(batch, (("n", 1),)), Index(filters, out_terms), *_plain(out, outputs)), dtype
+        ),
         flops=2.0,
     )
 
@@ -163,14 +167,14 @@ def implicit_gemm(convolved: Expression) -> Expression:
     return Expression(
         convolved.name,
         convolved.kind,
-        (Axis("f", filters), Axis("p", pixels)),
-        (Axis("k", depth),),
+        (LoopAxis("f", filters), LoopAxis("p", pixels)),
+        (LoopAxis("k", depth),),
         (
-            Access("w", (rows, reduced), weights.dtype),
-            Access("x", (reduced, columns), image.dtype, repeats),
-            *(Access("bias", (rows,), access.dtype) for access in bias),
+            TensorAccess("w", (rows, reduced), weights.dtype),
+            TensorAccess("x", (reduced, columns), image.dtype, repeats),
+            *(TensorAccess("bias", (rows,), access.dtype) for access in bias),
         ),
-        Access("y", (rows, columns), convolved.output.dtype),
+        TensorAccess("y", (rows, columns), convolved.output.dtype),
         flops=convolved.flops,
     )
 
@@ -198,13 +202,13 @@ def pooling(
         name,
         "pooling",
         (
-            Axis("n", batch),
-            Axis("c", channels),
-            *(Axis(a, extent) for a, extent in zip(outputs, out, strict=True)),
+            LoopAxis("n", batch),
+            LoopAxis("c", channels),
+            *(LoopAxis(a, extent) for a, extent in zip(outputs, out, strict=True)),
         ),
-        tuple(Axis(a, extent) for a, extent in zip(kernels, kernel, strict=True)),
-        (Access("x", (*planes, *slides), dtype),),
-        Access("y", (*planes, *_plain(out, outputs)), dtype),
+        tuple(LoopAxis(a, extent) for a, extent in zip(kernels, kernel, strict=True)),
+        (TensorAccess("x", (*planes, *slides), dtype),),
+        TensorAccess("y", (*planes, *_plain(out, outputs)), dtype),
         flops=1.0,
     )
 
@@ -220,9 +224,9 @@ def elementwise(
     """One output point from one point of every operand; operands broadcast by numpy's rule (default: one, as large)."""
     names = [f"i{i}" for i in range(len(shape))]
 
-    def access(tensor: str, own: Sequence[int]) -> Access:
+    def access(tensor: str, own: Sequence[int]) -> TensorAccess:
         lead = len(shape) - len(own)
-        return Access(
+        return TensorAccess(
             tensor,
             tuple(
                 Index(extent, ((axis, 1),) if extent > 1 or whole == 1 else ())
@@ -235,7 +239,7 @@ def elementwise(
     return Expression(
         name,
         "elementwise",
-        tuple(Axis(axis, extent) for axis, extent in zip(names, shape, strict=True)),
+        tuple(LoopAxis(axis, extent) for axis, extent in zip(names, shape, strict=True)),
         (),
         tuple(access(f"x{i}", own) for i, own in enumerate(read)),
         access("y", shape),
@@ -253,15 +257,15 @@ def reduction(
 ) -> Expression:
     """A sum, mean or maximum over the dimensions ``over``; ``keep``: they stay in the result with one element."""
     names = [f"i{i}" for i in range(len(shape))]
-    axes = [Axis(axis, extent) for axis, extent in zip(names, shape, strict=True)]
+    axes = [LoopAxis(axis, extent) for axis, extent in zip(names, shape, strict=True)]
     kept = [i for i in range(len(shape)) if i not in over]
     return Expression(
         name,
         "reduction",
         tuple(axes[i] for i in kept),
         tuple(axes[i] for i in sorted(over)),
-        (Access("x", _plain(shape, names), dtype),),
-        Access(
+        (TensorAccess("x", _plain(shape, names), dtype),),
+        TensorAccess(
             "y",
             tuple(
                 Index(1) if i in over else Index(shape[i], ((names[i], 1),))
@@ -285,7 +289,7 @@ def rowwise(
 ) -> Expression:
     """Softmax and normalisations: whole rows along ``over`` in, whole rows out, ``parameters`` vectors over the rows."""
     names = [f"i{i}" for i in range(len(shape))]
-    axes = [Axis(axis, extent) for axis, extent in zip(names, shape, strict=True)]
+    axes = [LoopAxis(axis, extent) for axis, extent in zip(names, shape, strict=True)]
     row = _plain([shape[i] for i in sorted(over)], [names[i] for i in sorted(over)])
     return Expression(
         name,
@@ -293,10 +297,10 @@ def rowwise(
         tuple(axes[i] for i in range(len(shape)) if i not in over),
         tuple(axes[i] for i in sorted(over)),
         (
-            Access("x", _plain(shape, names), dtype),
-            *(Access(f"p{i}", row, dtype) for i in range(parameters)),
+            TensorAccess("x", _plain(shape, names), dtype),
+            *(TensorAccess(f"p{i}", row, dtype) for i in range(parameters)),
         ),
-        Access("y", _plain(shape, names), dtype),
+        TensorAccess("y", _plain(shape, names), dtype),
         flops=flops,
     )
 
@@ -309,9 +313,9 @@ def transpose(shape: Sequence[int], order: Sequence[int], dtype: str = "float32"
     return Expression(
         "transpose",
         "elementwise",
-        tuple(Axis(axis, extent) for axis, extent in zip(names, moved, strict=True)),
+        tuple(LoopAxis(axis, extent) for axis, extent in zip(names, moved, strict=True)),
         (),
-        (Access("x", _plain(shape, [inverse[i] for i in range(len(shape))]), dtype),),
-        Access("y", _plain(moved, names), dtype),
+        (TensorAccess("x", _plain(shape, [inverse[i] for i in range(len(shape))]), dtype),),
+        TensorAccess("y", _plain(moved, names), dtype),
         flops=0.0,
     )

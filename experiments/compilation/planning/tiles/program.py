@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.compilation.interface.architecture import Architecture
-from experiments.compilation.interface.expressions import Access, Expression, Sizes
+from experiments.compilation.interface.expressions import Expression, Sizes, TensorAccess
 from experiments.hardware.parts import ComputeUnits
 
 REGISTER_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Program:
+class TileProgram:
     """Spatial sizes of a thread's tile and of a block's, and how far the block goes along each reduced axis at once."""
 
     register: Sizes
@@ -31,12 +31,12 @@ def tiles(extents: Sequence[int], tile: Sequence[int]) -> int:
     return math.prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
 
 
-def grid(expression: Expression, program: Program) -> int:
+def grid(expression: Expression, program: TileProgram) -> int:
     """Blocks of the whole operator."""
     return tiles(expression.domain, program.shared)
 
 
-def staged_inputs(expression: Expression) -> tuple[Access, ...]:
+def staged_inputs(expression: Expression) -> tuple[TensorAccess, ...]:
     """Inputs that go through shared memory: all of a reduction; what is used once goes straight to registers."""
     return expression.inputs if expression.reduced else ()
 
@@ -47,7 +47,7 @@ def conflicts(stride: int, rows: int, units: ComputeUnits) -> int:
     return -(-min(rows, units.warp) // lanes)
 
 
-def row_padding(expression: Expression, access: Access, sizes: Sizes, units: ComputeUnits) -> int:
+def row_padding(expression: Expression, access: TensorAccess, sizes: Sizes, units: ComputeUnits) -> int:
     """Elements added to each row of a staged tile so that threads on different rows meet different banks (0 or 1).
 
     Threads stand on rows where the contiguous dimension is reduced over: all of a warp then read one column.
@@ -60,7 +60,7 @@ def row_padding(expression: Expression, access: Access, sizes: Sizes, units: Com
     return int(conflicts(words, rows, units) > 1)
 
 
-def shared_bytes(expression: Expression, program: Program, units: ComputeUnits) -> int:
+def shared_bytes(expression: Expression, program: TileProgram, units: ComputeUnits) -> int:
     """Shared memory of a block: its staged inputs over one reduction step, rows padded against bank conflicts."""
     sizes = (*program.shared, *program.step)
     total = 0
@@ -80,7 +80,7 @@ def registers(expression: Expression, register: Sizes) -> int:
     return -(-(held + results) // REGISTER_BYTES)
 
 
-def resident(expression: Expression, program: Program, architecture: Architecture) -> int:
+def resident(expression: Expression, program: TileProgram, architecture: Architecture) -> int:
     """Blocks that a unit holds at once: by shared memory, threads, registers and its own limit."""
     units, held = architecture.units, shared_bytes(expression, program, architecture.units)
     by_shared = units.shared_bytes // held if held else units.blocks
@@ -88,7 +88,7 @@ def resident(expression: Expression, program: Program, architecture: Architectur
     return max(1, min(by_shared, units.threads // program.threads, by_registers, units.blocks))
 
 
-def fits(expression: Expression, program: Program, architecture: Architecture) -> bool:
+def fits(expression: Expression, program: TileProgram, architecture: Architecture) -> bool:
     """Whether a block keeps to the caps of threads, registers and shared memory."""
     units, threads = architecture.units, program.threads
     return (
@@ -98,6 +98,6 @@ def fits(expression: Expression, program: Program, architecture: Architecture) -
     )
 
 
-def is_aligned(program: Program, units: ComputeUnits) -> bool:
+def is_aligned(program: TileProgram, units: ComputeUnits) -> bool:
     """Whether a block's threads fill whole warps on every scheduler of a unit."""
     return program.threads % (units.warp * units.partitions) == 0

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.interface.expressions import Access, Expression, Sizes
+from experiments.compilation.interface.expressions import Expression, Sizes, TensorAccess
 from experiments.compilation.interface.tile_graph import TileGraph, TileNode
 
 #: A spatial tile for every operator of a group, in its order.
@@ -19,7 +19,7 @@ Tiles = tuple[Sizes, ...]
 
 
 @dataclass(frozen=True)
-class Group:
+class FusedGroup:
     """Operators of one kernel in execution order, and which of their results go to memory."""
 
     nodes: tuple[TileNode, ...]
@@ -41,7 +41,7 @@ class Group:
         return tuple(index for index, node in enumerate(self.nodes) if node in self.outputs)
 
     @functools.cached_property
-    def external(self) -> tuple[tuple[Access, ...], ...]:
+    def external(self) -> tuple[tuple[TensorAccess, ...], ...]:
         """For every operator the inputs that come from memory."""
         return tuple(
             tuple(access for access, source in zip(node.expression.inputs, own, strict=True) if source < 0)
@@ -54,11 +54,11 @@ class Group:
         return self.outputs[0].expression.domain
 
 
-def group_of(graph: TileGraph, names: Sequence[str]) -> Group:
+def group_of(graph: TileGraph, names: Sequence[str]) -> FusedGroup:
     """The operators ``names`` of ``graph`` as a group."""
     inside = frozenset(names)
     nodes = tuple(graph.by_name[name] for name in sorted(inside, key=lambda name: graph.place[name]))
-    return Group(nodes, tuple(node for node in nodes if graph.leaves(node.name, inside)))
+    return FusedGroup(nodes, tuple(node for node in nodes if graph.leaves(node.name, inside)))
 
 
 def spatial_of(expression: Expression, box: Sequence[int]) -> Sizes:
@@ -77,7 +77,7 @@ def spatial_of(expression: Expression, box: Sequence[int]) -> Sizes:
     return tuple(sizes.values())
 
 
-def propagate(group: Group, tile: Sequence[int]) -> Tiles | None:
+def propagate(group: FusedGroup, tile: Sequence[int]) -> Tiles | None:
     """The spatial tile of every operator for a ``tile`` of the first output; ``None`` where outputs cannot share a grid."""
     found: list[Sizes | None] = [None] * len(group.nodes)
     for index in group.written:
@@ -106,13 +106,13 @@ def _scaled(tile: Sequence[int], domain: Sizes, own: Sizes) -> Sizes | None:
     return tuple(size * mine // whole for size, whole, mine in zip(tile, domain, own, strict=True))
 
 
-def block_flops(group: Group, tiles: Tiles) -> float:
+def block_flops(group: FusedGroup, tiles: Tiles) -> float:
     """FLOPs of one block, halos included."""
     pairs = zip(group.nodes, tiles, strict=True)
     return sum(node.expression.work(node.expression.whole(tile)) for node, tile in pairs)
 
 
-def points(group: Group, tiles: Tiles) -> int:
+def points(group: FusedGroup, tiles: Tiles) -> int:
     """Result points that a block makes in all operators; whole rows where an operator writes them."""
     total = 0
     for node, tile in zip(group.nodes, tiles, strict=True):

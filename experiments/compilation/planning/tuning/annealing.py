@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.compilation.interface.tuning import Digits, Floats, Space
+from experiments.compilation.interface.tuning import Digits, Floats, ScheduleSpace
 
 Score = Callable[[Digits], Floats]
 LOWEST_TEMPERATURE = 1e-12
@@ -38,7 +38,7 @@ def temperature(step: int, steps: int) -> float:
 
 
 def anneal(
-    space: Space,
+    space: ScheduleSpace,
     score: Score,
     count: int,
     taken: Collection[int],
@@ -72,7 +72,7 @@ def anneal(
     return heap.best(), digits
 
 
-def best_of(space: Space, score: Score, count: int, taken: Collection[int]) -> list[int]:
+def best_of(space: ScheduleSpace, score: Score, count: int, taken: Collection[int]) -> list[int]:
     """The best points of a small space that are not ``taken``, by looking at all of them."""
     left = [point for point in space.points() if point not in taken]
     if not left:
@@ -81,7 +81,7 @@ def best_of(space: Space, score: Score, count: int, taken: Collection[int]) -> l
     return [left[i] for i in order.tolist()]
 
 
-def _moved(space: Space, digits: Digits, rng: np.random.Generator) -> Digits:
+def _moved(space: ScheduleSpace, digits: Digits, rng: np.random.Generator) -> Digits:
     """Each row with one knob, of those that have a choice, at another value."""
     free = np.flatnonzero(space.radices > 1)
     rows = np.arange(len(digits))

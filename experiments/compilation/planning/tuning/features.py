@@ -6,13 +6,13 @@ import functools
 
 import numpy as np
 
-from experiments.compilation.interface.tuning import Digits, Floats, ScheduleKnob, Space, TuningTask
+from experiments.compilation.interface.tuning import Digits, Floats, ScheduleKnob, ScheduleSpace, TuningTask
 from experiments.compilation.planning.tuning.loop_features import curve, itervar
 from experiments.compilation.planning.tuning.nests import nests_of
 from experiments.workloads.tuning_log import Value
 
 
-def knob_features(space: Space, digits: Digits) -> Floats:
+def knob_features(space: ScheduleSpace, digits: Digits) -> Floats:
     """Raw values, one column for each number of a knob; a name stands as its place among the knob's values."""
     columns = [_table(knob)[digits[:, place]] for place, knob in enumerate(space.knobs)]
     return np.concatenate(columns, axis=1) if columns else np.zeros((len(digits), 1))

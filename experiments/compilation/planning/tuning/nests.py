@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from experiments.compilation.interface.tuning import Access, Contraction, Digits, Floats, Space
+from experiments.compilation.interface.tuning import BufferAccess, Contraction, Digits, Floats, ScheduleSpace
 from experiments.compilation.planning.tuning.schedules import LANES, STRUCTURE
 
 FLOAT_BYTES, LINE_BYTES = 4, 64
@@ -55,7 +55,7 @@ class Nests:
         return np.arange(self.extent.shape[1])[None] < self.parallel[:, None]
 
 
-def nests_of(nest: Contraction, space: Space, digits: Digits) -> Nests:
+def nests_of(nest: Contraction, space: ScheduleSpace, digits: Digits) -> Nests:
     """The loop nests of rows of digits."""
     spatial = len(nest.spatial)
     loops = [
@@ -115,7 +115,7 @@ def _lanes(wanted: Floats, widest: Floats) -> Floats:
     return found
 
 
-def _keeps(space: Space, columns: dict[str, int], digits: Digits) -> tuple[Floats, Floats]:
+def _keeps(space: ScheduleSpace, columns: dict[str, int], digits: Digits) -> tuple[Floats, Floats]:
     """The fusion level and the kind of rfactor (1 outer, 2 inner); a space without sketches fuses at level 2."""
     if "sketch" not in columns:
         return np.full(len(digits), 2.0), np.zeros(len(digits))
@@ -127,7 +127,7 @@ def _keeps(space: Space, columns: dict[str, int], digits: Digits) -> tuple[Float
 
 
 def _strides(
-    access: Access, names: list[str], axis_of: npt.NDArray[np.int64], tile: Floats, extent: Floats
+    access: BufferAccess, names: list[str], axis_of: npt.NDArray[np.int64], tile: Floats, extent: Floats
 ) -> Floats:
     """A step of a loop moves its axis by the product of the axis's loops inside it."""
     coefficient = np.array([access.coefficient(name) for name in names], dtype=np.float64)
@@ -136,7 +136,7 @@ def _strides(
     return found
 
 
-def _footprint(access: Access, names: list[str], tile: Floats) -> Floats:
+def _footprint(access: BufferAccess, names: list[str], tile: Floats) -> Floats:
     """Different elements: in each dimension the reach of its linear form over the axes' tiles."""
     found = np.ones(tile.shape[1:])
     for form in access.forms:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.compilation.interface.tuning import Proposal, Trial, TuningTask
+from experiments.compilation.interface.tuning import TuningProposal, TuningTask, TuningTrial
 
 
 class RandomTuner:
@@ -18,15 +18,15 @@ class RandomTuner:
         self._taken: list[set[int]] = [set() for _ in tasks]
         self._next = 0
 
-    def propose(self, count: int) -> list[Proposal]:
+    def propose(self, count: int) -> list[TuningProposal]:
         """A batch of the next task in turn."""
         for _ in self._tasks:
             task, self._next = self._next, (self._next + 1) % len(self._tasks)
             drawn = self._tasks[task].space.fresh(min(count, self._batch), self._taken[task], self._rng)
             if drawn:
                 self._taken[task].update(drawn)
-                return [Proposal(task, index) for index in drawn]
+                return [TuningProposal(task, index) for index in drawn]
         return []
 
-    def learn(self, trials: Sequence[Trial]) -> None:
+    def learn(self, trials: Sequence[TuningTrial]) -> None:
         """Nothing is learned."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.interface.tuning import Contraction, ScheduleKnob, Space
+from experiments.compilation.interface.tuning import Contraction, ScheduleKnob, ScheduleSpace
 from experiments.compilation.planning.tuning.sketches import Sketch
 from experiments.workloads.tuning_log import Value
 
@@ -26,7 +26,7 @@ MOST_SPLITS = 2000
 
 
 @dataclass(frozen=True)
-class Schedule:
+class LoopSchedule:
     """One point of a space, spelled out. ``tiles`` has the lengths of each axis's loops, outermost first;
 
     ``sketch`` says where the sums are kept ("tile", "fused-1", "fused-2", "rfactor-outer", "rfactor-inner"); ``order``
@@ -71,22 +71,22 @@ def _splits(extent: int, parts: int) -> tuple[tuple[int, ...], ...]:
     return found[::step]
 
 
-def sketch_space(nest: Contraction, sketches: Sequence[Sketch]) -> Space:
+def sketch_space(nest: Contraction, sketches: Sequence[Sketch]) -> ScheduleSpace:
     """Ansor's: every sketch with every cut; the innermost loop is vectorised as far as it goes (16 at most)."""
     knobs = [ScheduleKnob("sketch", tuple(sketch.keeps for sketch in sketches), "sketch")]
     knobs += [_tile(axis, _splits(extent, 4)) for axis, extent in nest.spatial]
     knobs += [_tile(axis, _splits(extent, 2)) for axis, extent in nest.reduce]
-    return Space((*knobs, *_annotations(nest, (16,))))
+    return ScheduleSpace((*knobs, *_annotations(nest, (16,))))
 
 
-def template_space(nest: Contraction) -> Space:
+def template_space(nest: Contraction) -> ScheduleSpace:
     """AutoTVM's: a template written by hand: one sketch, three levels of tiles, and the order of the outer loops."""
     outer = tuple(axis for axis, extent in nest.spatial if extent > 1) or (nest.spatial[0][0],)
     knobs = [
         _tile(axis, tuple((a, 1, b, c) for a, b, c in _splits(extent, 3))) for axis, extent in nest.spatial
     ]
     knobs += [_tile(axis, _splits(extent, 2)) for axis, extent in nest.reduce]
-    return Space((*knobs, ScheduleKnob("order", outer), *_annotations(nest, LANES)))
+    return ScheduleSpace((*knobs, ScheduleKnob("order", outer), *_annotations(nest, LANES)))
 
 
 def _tile(axis: str, values: tuple[Value, ...]) -> ScheduleKnob:
@@ -101,14 +101,14 @@ def _annotations(nest: Contraction, lanes: tuple[int, ...]) -> list[ScheduleKnob
     ]
 
 
-def schedule_of(nest: Contraction, config: Mapping[str, Value]) -> Schedule:
+def schedule_of(nest: Contraction, config: Mapping[str, Value]) -> LoopSchedule:
     """What the knobs of either space stand for."""
     tiles = {axis: _lengths(config[f"tile_{axis}"]) for axis, _ in nest.axes}
     first = config.get("order", nest.spatial[0][0])
     lanes, unroll, parallel = (_number(config[name]) for name in ("vectorize", "unroll", "parallel"))
     widest = tiles[nest.spatial[-1][0]][-1]
     lanes = max(width for width in LANES if width <= lanes and widest % width == 0)
-    return Schedule(tiles, str(config.get("sketch", "fused-2")), str(first), lanes, unroll, parallel)
+    return LoopSchedule(tiles, str(config.get("sketch", "fused-2")), str(first), lanes, unroll, parallel)
 
 
 def _lengths(value: Value) -> tuple[int, ...]:

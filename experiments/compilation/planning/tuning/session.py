@@ -12,16 +12,16 @@ import numpy as np
 from experiments.compilation.interface import refuse
 from experiments.compilation.interface.tuning import (
     Floats,
-    Proposal,
-    Trial,
-    Tuner,
+    ScheduleTuner,
+    TuningProposal,
     TuningTask,
+    TuningTrial,
     violations,
 )
 from experiments.core.progress import Progress
 
 #: Trials one by one, in the order proposed, so that each can be shown and a search stopped between two.
-Measure = Callable[[Sequence[Proposal]], Iterable[Trial]]
+Measure = Callable[[Sequence[TuningProposal]], Iterable[TuningTrial]]
 #: Shares of the best throughput that a search is timed by.
 SHARES = {"90": 0.90, "95": 0.95, "99": 0.99, "best": 1.0}
 
@@ -31,7 +31,7 @@ class History:
     """Every trial in the order measured. ``thinking`` is what the tuner itself took, ``seconds`` the whole run."""
 
     tasks: tuple[TuningTask, ...]
-    trials: tuple[Trial, ...]
+    trials: tuple[TuningTrial, ...]
     thinking: float
     seconds: float
 
@@ -40,7 +40,7 @@ class History:
         """Failed trials by the class of the error."""
         return dict(sorted(Counter(trial.error for trial in self.trials if trial.error).items()))
 
-    def best(self, task: int) -> Trial | None:
+    def best(self, task: int) -> TuningTrial | None:
         """The fastest trial of a task, the first of equal ones."""
         valid = [trial for trial in self.trials if trial.proposal.task == task and trial.seconds is not None]
         return min(valid, key=lambda trial: trial.seconds or np.inf, default=None)
@@ -58,7 +58,7 @@ class History:
 
 
 def tune(
-    tuner: Tuner,
+    tuner: ScheduleTuner,
     tasks: Sequence[TuningTask],
     measure: Measure,
     trials: int,
@@ -69,8 +69,8 @@ def tune(
 
     ``ImpossiblePlan`` for proposals that are no schedules or were made before.
     """
-    done: list[Trial] = []
-    proposed: set[Proposal] = set()
+    done: list[TuningTrial] = []
+    proposed: set[TuningProposal] = set()
     thinking, started = 0.0, time.perf_counter()
     while len(done) < trials and time.perf_counter() - started < seconds:
         asked = time.perf_counter()
@@ -95,7 +95,7 @@ def tune(
     return History(tuple(tasks), tuple(done), thinking, time.perf_counter() - started)
 
 
-def progress_line(trial: Trial, number: int, trials: int) -> str:
+def progress_line(trial: TuningTrial, number: int, trials: int) -> str:
     """One line of progress: which trial it was and what it gave."""
     result = trial.error or f"{(trial.seconds or 0.0) * 1e6:.4g} us"
     return f"trial {number} of {trials}: {result}"

@@ -18,7 +18,7 @@ FUSION_LEVELS = (1, 2)
 
 
 @dataclass(frozen=True)
-class Stage:
+class SketchStage:
     """One step of a computation: points of its output, and terms of each sum.
 
     ``reuses``: reads the same input for several outputs (a product, a convolution), so tiles pay. ``inlinable``: each
@@ -47,7 +47,7 @@ class Sketch:
         return next(done for _, done in self.steps if done not in ("inline", "skip"))
 
 
-def derive(stages: Sequence[Stage], cores: int) -> tuple[Sketch, ...]:
+def derive(stages: Sequence[SketchStage], cores: int) -> tuple[Sketch, ...]:
     """All sketches of ``stages`` (producers first)."""
     found: list[tuple[tuple[str, str], ...]] = [()]
     for place in reversed(range(len(stages))):
@@ -57,7 +57,7 @@ def derive(stages: Sequence[Stage], cores: int) -> tuple[Sketch, ...]:
     return tuple(Sketch(steps) for steps in found)
 
 
-def ways_of(stage: Stage, cores: int, is_output: bool) -> tuple[str, ...]:
+def ways_of(stage: SketchStage, cores: int, is_output: bool) -> tuple[str, ...]:
     """What the rules make of one stage."""
     if stage.inlinable and not is_output and stage.reduce == 1:
         return ("inline",)
@@ -69,7 +69,7 @@ def ways_of(stage: Stage, cores: int, is_output: bool) -> tuple[str, ...]:
     return (*ways, *fused, "tile")
 
 
-def needs_rfactor(stage: Stage, cores: int) -> bool:
+def needs_rfactor(stage: SketchStage, cores: int) -> bool:
     """Too few outputs for the cores, and long sums."""
     if stage.reuses:
         return stage.spatial <= stage.reduce and stage.spatial <= cores * JOBS_PER_CORE

@@ -20,11 +20,11 @@ import numpy as np
 from experiments.compilation.interface.tuning import (
     Digits,
     Floats,
-    Proposal,
-    Trial,
-    Tuner,
+    ScheduleTuner,
     TuningPolicy,
+    TuningProposal,
     TuningTask,
+    TuningTrial,
 )
 from experiments.compilation.planning.tuning import trees
 from experiments.compilation.policies.ansor.evolution import Evolution, evolve
@@ -48,7 +48,7 @@ class Ansor(TuningPolicy):
     population: int = knob(2048, "programs of one generation", low=16, high=65_536)
     generations: int = knob(4, "generations of one round", low=1, high=64)
 
-    def tuner(self, tasks: Sequence[TuningTask], seed: int) -> Tuner:
+    def tuner(self, tasks: Sequence[TuningTask], seed: int) -> ScheduleTuner:
         return _Search(self, tasks, seed)
 
 
@@ -89,7 +89,7 @@ class _Search:
         self._evolution = Evolution(policy.population, policy.generations)
         self._per_round = policy.round_of(policy.per_round, tasks)
 
-    def propose(self, count: int) -> list[Proposal]:
+    def propose(self, count: int) -> list[TuningProposal]:
         """A round of the task that the scheduler chooses; none when all spaces are exhausted."""
         chosen = next_task([known.standing() for known in self._known], self._rng)
         if chosen is None:
@@ -97,9 +97,9 @@ class _Search:
         known = self._known[chosen]
         round_ = self._round(known, min(count, self._per_round))
         known.taken.update(round_)
-        return [Proposal(chosen, index) for index in round_]
+        return [TuningProposal(chosen, index) for index in round_]
 
-    def learn(self, trials: Sequence[Trial]) -> None:
+    def learn(self, trials: Sequence[TuningTrial]) -> None:
         """Remember, and fit the task's model again when enough is new."""
         if not trials:
             return

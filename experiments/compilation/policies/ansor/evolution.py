@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.compilation.interface.tuning import Digits, Floats, ScheduleKnob, Space
+from experiments.compilation.interface.tuning import Digits, Floats, ScheduleKnob, ScheduleSpace
 from experiments.compilation.planning.tuning.annealing import Score, best_of
 from experiments.compilation.planning.tuning.schedules import divisors
 from experiments.workloads.tuning_log import Value
@@ -36,7 +36,7 @@ class Evolution:
 
 
 def evolve(
-    space: Space,
+    space: ScheduleSpace,
     score: Score,
     count: int,
     taken: Collection[int],
@@ -61,7 +61,9 @@ def evolve(
     return list(kept)[:count]
 
 
-def first_population(space: Space, measured: Sequence[int], rng: np.random.Generator, size: int) -> Digits:
+def first_population(
+    space: ScheduleSpace, measured: Sequence[int], rng: np.random.Generator, size: int
+) -> Digits:
     """Programs at random, and up to a fifth of the best measured."""
     old = list(measured[: int(MEASURED_SHARE * size)])
     drawn = space.random_digits(size - len(old), rng)
@@ -75,7 +77,9 @@ def chances(scores: Floats) -> Floats:
     return shifted / total if total > 0 else np.full(len(scores), 1.0 / len(scores))
 
 
-def mutated(space: Space, parents: Digits, rng: np.random.Generator, rules: dict[str, float]) -> Digits:
+def mutated(
+    space: ScheduleSpace, parents: Digits, rng: np.random.Generator, rules: dict[str, float]
+) -> Digits:
     """Children of the parents, each changed by one rule with probability 0.85."""
     places = {kind: _places(space, kind) for kind in rules}
     kinds = [kind for kind in rules if places[kind]]
@@ -92,7 +96,7 @@ def mutated(space: Space, parents: Digits, rng: np.random.Generator, rules: dict
     return children
 
 
-def _places(space: Space, kind: str) -> list[int]:
+def _places(space: ScheduleSpace, kind: str) -> list[int]:
     return [i for i, knob in enumerate(space.knobs) if knob.kind == kind and len(knob.values) > 1]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.compilation.interface.tuning import Contraction, Digits, Floats, Space
+from experiments.compilation.interface.tuning import Contraction, Digits, Floats, ScheduleSpace
 from experiments.compilation.planning.tuning.features import knob_features
 from experiments.compilation.planning.tuning.nests import FLOAT_BYTES, LINE_BYTES, Nests, nests_of
 
@@ -17,7 +17,7 @@ INTENSITY_POINTS = 10
 
 
 def statement_rows(
-    nest: Contraction | None, space: Space, digits: Digits
+    nest: Contraction | None, space: ScheduleSpace, digits: Digits
 ) -> tuple[Floats, np.ndarray[tuple[int], np.dtype[np.int64]]]:
     """Rows of all programs' statements, and whose each row is. Without a loop nest a program is one row of its knobs."""
     programs = np.arange(len(digits))

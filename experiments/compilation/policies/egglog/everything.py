@@ -41,7 +41,7 @@ class Readers(Mapping[int, Sequence[int]]):
         return len(self._held)
 
 
-class Everything:
+class EGraphView:
     """The view of ``egraph``, whose graph ends in ``roots``."""
 
     def __init__(self, egraph: EGraph, roots: Sequence[int]) -> None:

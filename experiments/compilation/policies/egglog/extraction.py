@@ -24,7 +24,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Choice(Generic[Name]):
+class TermChoice(Generic[Name]):
     """A call that computes a class: what it ``reads``, its ``cost`` in seconds, and who it is."""
 
     name: Name
@@ -36,13 +36,13 @@ class Choice(Generic[Name]):
 class Extracted(Generic[Name]):
     """The choice of every class that is needed, inputs first; ``proved`` if no cheaper selection exists."""
 
-    chosen: Mapping[int, Choice[Name]]
+    chosen: Mapping[int, TermChoice[Name]]
     cost: float
     proved: bool
 
 
 def extract(
-    choices: Mapping[int, Sequence[Choice[Name]]],
+    choices: Mapping[int, Sequence[TermChoice[Name]]],
     roots: Sequence[int],
     nodes: int = 10_000,
     progress: Progress = silent,
@@ -52,7 +52,7 @@ def extract(
     picked = run_reporting(lambda: program.solve(nodes), lambda: progress(0.0, ""))
     if picked is None:
         return None
-    active: dict[int, Choice[Name]] = {}
+    active: dict[int, TermChoice[Name]] = {}
     for place in np.flatnonzero(picked.x[: len(program.flat)] > 0.5):
         owner, choice = program.flat[place]
         if owner not in active or choice.cost < active[owner].cost:
@@ -61,8 +61,10 @@ def extract(
     return Extracted(ordered, sum(choice.cost for choice in ordered.values()), picked.status == 0)
 
 
-def _inputs_first(active: Mapping[int, Choice[Name]], roots: Sequence[int]) -> dict[int, Choice[Name]]:
-    found: dict[int, Choice[Name]] = {}
+def _inputs_first(
+    active: Mapping[int, TermChoice[Name]], roots: Sequence[int]
+) -> dict[int, TermChoice[Name]]:
+    found: dict[int, TermChoice[Name]] = {}
     waiting = [(root, False) for root in reversed(roots)]
     while waiting:
         owner, ready = waiting.pop()
@@ -77,7 +79,7 @@ def _inputs_first(active: Mapping[int, Choice[Name]], roots: Sequence[int]) -> d
 class _Program(Generic[Name]):
     """Columns: a binary for each choice, then a rank for each class that lies on a cycle."""
 
-    def __init__(self, choices: Mapping[int, Sequence[Choice[Name]]], roots: Sequence[int]) -> None:
+    def __init__(self, choices: Mapping[int, Sequence[TermChoice[Name]]], roots: Sequence[int]) -> None:
         needed = _reachable(choices, roots)
         self.flat = [(owner, choice) for owner in needed for choice in choices[owner]]
         self.of: dict[int, list[int]] = defaultdict(list)
@@ -150,7 +152,7 @@ class _Result:
     status: int
 
 
-def _reachable(choices: Mapping[int, Sequence[Choice[Name]]], roots: Sequence[int]) -> list[int]:
+def _reachable(choices: Mapping[int, Sequence[TermChoice[Name]]], roots: Sequence[int]) -> list[int]:
     found = dict.fromkeys(roots)
     waiting = list(found)
     while waiting:

@@ -8,15 +8,21 @@ from dataclasses import dataclass, replace
 
 from experiments.compilation.interface import Graph, IllTyped, Rewritten, Workbench
 from experiments.compilation.planning.substitutions.emission import Emission
-from experiments.compilation.planning.substitutions.graphs import Prices, Seen, Step, TermGraph, again
+from experiments.compilation.planning.substitutions.graphs import (
+    GraphView,
+    Prices,
+    RewriteStep,
+    TermGraph,
+    again,
+)
 from experiments.compilation.planning.substitutions.hard_coded import NO_FUSED_OP, SPECIALS
 from experiments.compilation.planning.substitutions.importing import Imported, import_graph
 from experiments.compilation.planning.substitutions.optimise import Rulebook
 from experiments.compilation.planning.substitutions.space import Rewrite
 from experiments.compilation.planning.substitutions.terms import BROADCAST, LEAF, RESULT, Term, Terms
 from experiments.compilation.policies.egglog.egraph import Key
-from experiments.compilation.policies.egglog.everything import REJOINED, Everything
-from experiments.compilation.policies.egglog.extraction import Choice, Extracted, extract
+from experiments.compilation.policies.egglog.everything import REJOINED, EGraphView
+from experiments.compilation.policies.egglog.extraction import Extracted, TermChoice, extract
 from experiments.compilation.policies.egglog.saturate import Bounds, Saturation
 from experiments.core.progress import Progress
 
@@ -73,13 +79,13 @@ def _grow(saturation: Saturation, source: Imported, bounds: Bounds, progress: Pr
     """Rules, then hard-coded rules on all that the e-graph holds, until these say nothing new or a bound is met."""
     while True:
         saturation.run(bounds, progress)
-        everything = Everything(saturation.egraph, source.roots)
+        everything = EGraphView(saturation.egraph, source.roots)
         news = [*everything.rejoinings(), *_hard_coded(source.terms, everything)]
         if saturation.stopped or not saturation.tell(news):
             return
 
 
-def _hard_coded(terms: Terms, graph: Seen) -> list[Rewrite]:
+def _hard_coded(terms: Terms, graph: GraphView) -> list[Rewrite]:
     return [rewrite for special in SPECIALS for rewrite in special(terms, graph)]
 
 
@@ -139,15 +145,15 @@ class _Cheapest:
         step = self._steps(found, built)
         return _Found(self.prices.graph(tuple(built[root] for root in roots), step), found.proved)
 
-    def _choices(self, owner: int) -> Iterator[Choice[Pick]]:
+    def _choices(self, owner: int) -> Iterator[TermChoice[Pick]]:
         """The calls that compute a class; one without any cost where it depends on constants alone."""
         free = next((term for term in self._nodes[owner] if term.free), None)
         if free is not None:
-            yield Choice(Pick(free.number, free.number), (), 0.0)
+            yield TermChoice(Pick(free.number, free.number), (), 0.0)
             return
         for term in self._nodes[owner]:
             if term.kind == LEAF:
-                yield Choice(Pick(term.number, term.number), (), 0.0)
+                yield TermChoice(Pick(term.number, term.number), (), 0.0)
                 continue
             if term.origin:
                 yield self._choice(term, frozenset(term.covers))
@@ -155,10 +161,10 @@ class _Cheapest:
                 yield self._choice(term, frozenset())
             yield from self._with_bias(term)
 
-    def _choice(self, term: Term, inside: frozenset[int]) -> Choice[Pick]:
+    def _choice(self, term: Term, inside: frozenset[int]) -> TermChoice[Pick]:
         pick = Pick(term.number, term.number, inside)
         reads = tuple(dict.fromkeys(self._of[number] for number in self._boundary(term.number, inside)))
-        return Choice(pick, reads, self._seconds(term, inside))
+        return TermChoice(pick, reads, self._seconds(term, inside))
 
     def _boundary(self, number: int, inside: frozenset[int]) -> Iterator[int]:
         for source in self.terms[number].inputs:
@@ -174,7 +180,7 @@ class _Cheapest:
             return self.prices.charge(term.number, lambda _: ())
         return self.prices.call_seconds(self.terms.call(term.kind, term.data, term.inputs))
 
-    def _with_bias(self, term: Term) -> Iterator[Choice[Pick]]:
+    def _with_bias(self, term: Term) -> Iterator[TermChoice[Pick]]:
         """An addition of a bias to a product that no one else needs: one call."""
         if term.kind != "ew_add":
             return
@@ -187,13 +193,13 @@ class _Cheapest:
                     whole = self.terms.make("ew_add", None, (inner.number, spread.number))
                     yield from self._fused(term, whole, inner)
 
-    def _fused(self, term: Term, whole: int, inner: Term) -> Iterator[Choice[Pick]]:
+    def _fused(self, term: Term, whole: int, inner: Term) -> Iterator[TermChoice[Pick]]:
         alone = {inner.number: (whole,)}
         inside = self.prices.inside(whole, lambda number: alone.get(number, ()))
         if inside and not (self.terms[whole].origin and inner.number in self.terms[whole].covers):
             cost = self.prices.call_seconds(self.prices.call(whole, inside))
             reads = tuple(dict.fromkeys(self._of[number] for number in inner.inputs))
-            yield Choice(Pick(term.number, whole, frozenset(inside)), reads, cost)
+            yield TermChoice(Pick(term.number, whole, frozenset(inside)), reads, cost)
 
     def _built(self, found: Extracted[Pick]) -> dict[int, int]:
         """The term of every chosen class, on its chosen inputs."""
@@ -217,15 +223,15 @@ class _Cheapest:
         """What stands for an input; what is free may be the term itself."""
         return number if self.terms[number].free else built[self._of[number]]
 
-    def _steps(self, found: Extracted[Pick], built: Mapping[int, int]) -> Step | None:
+    def _steps(self, found: Extracted[Pick], built: Mapping[int, int]) -> RewriteStep | None:
         """The rewrites that led from the input graph to what was chosen, in the order in which they were told."""
-        step: Step | None = None
+        step: RewriteStep | None = None
         for place in sorted(self._used_rewrites(found)):
             rewrite = self.saturation.rewrites[place]
             if rewrite.rule == REJOINED:
                 continue
             made = tuple(built.get(self._of[new], new) for new in rewrite.replaced.values())
-            step = Step(rewrite.rule, rewrite.took, made, {}, step)
+            step = RewriteStep(rewrite.rule, rewrite.took, made, {}, step)
         return step
 
     def _used_rewrites(self, found: Extracted[Pick]) -> set[int]:

@@ -21,7 +21,7 @@ from experiments.compilation.interface import (
     Approximation,
     Draft,
     Graph,
-    Node,
+    GraphNode,
     Ref,
     RewritePolicy,
     Rewritten,
@@ -97,7 +97,7 @@ class _Casting:
     _remade: list[str] = field(default_factory=list)
     _casts: dict[tuple[Ref, str], Ref] = field(default_factory=dict)
 
-    def visit(self, node: Node) -> None:
+    def visit(self, node: GraphNode) -> None:
         """Give the node what its list says; an op whose arguments change is made anew."""
         wanted = node.dtype if node.mutates else self._wanted_type(node)
         before = len(self.draft.made)
@@ -115,7 +115,7 @@ class _Casting:
         self.low += self.draft.node(made).dtype == self.policy.dtype
 
     def _remake(
-        self, node: Node, arguments: tuple[object, ...], keywords: tuple[tuple[str, object], ...]
+        self, node: GraphNode, arguments: tuple[object, ...], keywords: tuple[tuple[str, object], ...]
     ) -> str:
         made = self.draft.op(node.target, *arguments, **dict(keywords)).node  # type: ignore[arg-type]
         self._remade.append(node.name)
@@ -123,7 +123,7 @@ class _Casting:
             self._now[Ref(node.name, number)] = Ref(made, number)
         return made
 
-    def _wanted_type(self, node: Node) -> str:
+    def _wanted_type(self, node: GraphNode) -> str:
         """The type that the node's floating point arguments should have; "" for as they are."""
         kind = rule(node.target, self.policy.lists)
         if kind == WIDEST:

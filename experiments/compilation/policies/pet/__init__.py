@@ -17,14 +17,14 @@ from experiments.compilation.interface import (
     Applied,
     Draft,
     Graph,
+    GraphNode,
     IllTyped,
-    Node,
     Ref,
     RewritePolicy,
     Rewritten,
     Workbench,
 )
-from experiments.compilation.policies.pet.boxes import Verdict, compare
+from experiments.compilation.policies.pet.boxes import MutantVerdict, compare
 from experiments.compilation.policies.pet.expressions import Convolution, Image, Shape
 from experiments.compilation.policies.pet.lowering import CONVOLUTION, Lowering
 from experiments.compilation.policies.pet.mutants import Mutant, mutants
@@ -75,9 +75,9 @@ class Pet(RewritePolicy):
     def _best(
         self,
         graph: Graph,
-        node: Node,
+        node: GraphNode,
         read: Convolution,
-        kept: list[tuple[Mutant, Verdict]],
+        kept: list[tuple[Mutant, MutantVerdict]],
         bench: Workbench,
     ) -> tuple[Graph, str] | None:
         """The cheapest graph with one of the mutants in the node's place, and what was done."""
@@ -95,7 +95,7 @@ class Pet(RewritePolicy):
         return options[min(priced)[1]]
 
 
-def convolution_of(node: Node, graph: Graph) -> Convolution | str:
+def convolution_of(node: GraphNode, graph: Graph) -> Convolution | str:
     """The node as an expression, or why it is none."""
     x, weight = (graph.type(ref) for ref in node.refs[:2])
     options: tuple[Any, ...] = (*node.arguments[3:], *DEFAULTS[len(node.arguments[3:]) :])
@@ -119,14 +119,14 @@ def _shape(sizes: tuple[int, ...]) -> Shape:
 
 
 @functools.lru_cache(maxsize=4096)
-def judge_mutants(original: Convolution, depth: int) -> list[tuple[Mutant, Verdict]]:
+def judge_mutants(original: Convolution, depth: int) -> list[tuple[Mutant, MutantVerdict]]:
     """The convolution's mutants with their verdicts, those that are right at the most positions first."""
     found = [(mutant, compare(original, mutant.program)) for mutant in mutants(original, depth)]
     return sorted(found, key=lambda pair: -pair[1].right_share)
 
 
 def insert_mutant(
-    graph: Graph, node: Node, read: Convolution, mutant: Mutant, verdict: Verdict, bench: Workbench
+    graph: Graph, node: GraphNode, read: Convolution, mutant: Mutant, verdict: MutantVerdict, bench: Workbench
 ) -> Graph:
     """The graph with the mutant and its corrections in the place of the convolution."""
     draft = Draft(graph, bench.types)
@@ -137,6 +137,6 @@ def insert_mutant(
     return draft.finish()
 
 
-def _rule(mutant: Mutant, verdict: Verdict) -> str:
+def _rule(mutant: Mutant, verdict: MutantVerdict) -> str:
     wrong = 1.0 - verdict.right_share
     return f"{mutant}; {wrong:.2%} corrected" if wrong else f"{mutant}; equivalent"

@@ -36,7 +36,7 @@ class Rectangle:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MutantVerdict:
     """``wrong`` [batch, height, width] marks the positions that a mutant gets wrong in some channel."""
 
     boxes: int
@@ -56,7 +56,7 @@ class Verdict:
         return found
 
 
-def compare(original: Expression, mutant: Expression) -> Verdict:
+def compare(original: Expression, mutant: Expression) -> MutantVerdict:
     """Test ``mutant`` against ``original``, which has the same shape, on every box."""
     grid = [refine(original.cuts(axis), mutant.cuts(axis)) for axis in range(4)]
     boxes = list(itertools.product(*grid))
@@ -71,7 +71,7 @@ def compare(original: Expression, mutant: Expression) -> Verdict:
         if differs[first : first + len(points)].any():
             wrong[np.ix_(box[BATCH], box[HEIGHT], box[WIDTH])] = True
         first += len(points)
-    return Verdict(len(boxes), wrong)
+    return MutantVerdict(len(boxes), wrong)
 
 
 def refine(one: Sequence[range], other: Sequence[range]) -> list[Positions]:

@@ -161,7 +161,7 @@ class Swap:
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowAxes:
     """The source from position ``first`` of an axis on, ``size`` long; zeros where it reaches over the source."""
 
     source: Expression

@@ -18,7 +18,7 @@ from experiments.compilation.policies.pet.expressions import (
     Scatter,
     Swap,
     Unfold,
-    Window,
+    WindowAxes,
 )
 
 CONVOLUTION = "aten.conv2d.default"
@@ -33,11 +33,11 @@ class Lowering:
     def lower(self, program: Expression) -> Ref:
         if isinstance(program, Image):
             return self._x
-        assert isinstance(program, Convolution | Window | Swap | Fold | Unfold | Scatter | Gather)
+        assert isinstance(program, Convolution | WindowAxes | Swap | Fold | Unfold | Scatter | Gather)
         source = self.lower(program.source)
         if isinstance(program, Convolution):
             return self.convolve(source, program, program.padding)
-        if isinstance(program, Window):
+        if isinstance(program, WindowAxes):
             first, stop = program.first, program.first + program.size
             return self.window(source, program.axis, first, stop)
         if isinstance(program, Swap):

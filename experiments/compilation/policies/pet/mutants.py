@@ -25,7 +25,7 @@ from experiments.compilation.policies.pet.expressions import (
     Shape,
     Swap,
     Unfold,
-    Window,
+    WindowAxes,
 )
 
 
@@ -126,10 +126,10 @@ def _laid(source: Expression, change: Change) -> Expression:
     if isinstance(change, Apart):
         for axis in (HEIGHT, WIDTH):
             size = -(-source.shape[axis] // change.step) * change.step
-            source = source if size == source.shape[axis] else Window(source, axis, 0, size)
+            source = source if size == source.shape[axis] else WindowAxes(source, axis, 0, size)
         return Scatter(source, change.step)
     if change.gap:
-        source = Window(source, change.axis, 0, source.shape[change.axis] + change.gap)
+        source = WindowAxes(source, change.axis, 0, source.shape[change.axis] + change.gap)
     return Fold(source, change.axis, change.count)
 
 
@@ -154,7 +154,7 @@ def _back(result: Expression, change: Change, original: Convolution) -> Expressi
 
 def _cut(source: Expression, axis: int, first: int, size: int) -> Expression:
     whole = not first and source.shape[axis] <= size
-    return source if whole else Window(source, axis, first, min(size, source.shape[axis] - first))
+    return source if whole else WindowAxes(source, axis, first, min(size, source.shape[axis] - first))
 
 
 def mutant(original: Convolution, changes: tuple[Change, ...]) -> Expression | None:

@@ -21,16 +21,16 @@ from experiments.compilation.interface import (
     Approximation,
     Draft,
     Graph,
-    Node,
+    GraphNode,
+    ObservedRanges,
     Recipe,
     Ref,
     RewritePolicy,
     Rewritten,
-    Seen,
     Workbench,
 )
 from experiments.compilation.planning.numerics.bounds import rounded_activations
-from experiments.compilation.planning.numerics.calibration import RULES, Range
+from experiments.compilation.planning.numerics.calibration import RULES, ClippingRange
 from experiments.compilation.planning.numerics.quantization import Scheme
 from experiments.compilation.policies.quantize.activations import (
     Codes,
@@ -40,7 +40,7 @@ from experiments.compilation.policies.quantize.activations import (
     integer_product_fits,
     static,
 )
-from experiments.compilation.policies.quantize.stored import Stored, looked_up, store, whole
+from experiments.compilation.policies.quantize.stored import StoredWeight, looked_up, store, whole
 from experiments.compilation.policies.quantize.torchao_methods import method
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
@@ -115,15 +115,15 @@ class Quantize(RewritePolicy):
             ),
         )
 
-    def _calibration(self, seen: Seen) -> dict[str, Any]:
+    def _calibration(self, seen: ObservedRanges) -> dict[str, Any]:
         if not seen.batches:
             return {}
         ranges = {f"{ref.node}:{ref.output}": list(pair) for ref, pair in seen.ranges.items()}
         return {"rule": self.calibration, "batches": list(seen.batches), "ranges": ranges}
 
-    def _observe_ranges(self, graph: Graph, bench: Workbench, chosen: Mapping[str, int]) -> Seen:
+    def _observe_ranges(self, graph: Graph, bench: Workbench, chosen: Mapping[str, int]) -> ObservedRanges:
         if self.activations != "static":
-            return Seen((), {})
+            return ObservedRanges((), {})
         read = [
             activation
             for name in chosen
@@ -165,7 +165,7 @@ def weights(graph: Graph, embeddings: bool) -> tuple[dict[str, int], dict[str, s
     return chosen, refused
 
 
-def _place(user: Node, constant: str) -> int | None:
+def _place(user: GraphNode, constant: str) -> int | None:
     """The axis of channels if ``user`` reads the constant as its weight and as nothing else."""
     if user.target not in PLACES:
         return None
@@ -175,7 +175,9 @@ def _place(user: Node, constant: str) -> int | None:
     return axis if alone and isinstance(weight, Ref) and weight.node == constant else None
 
 
-def _obstacle(constant: Node, users: tuple[Node, ...], places: set[int | None], embeddings: bool) -> str:
+def _obstacle(
+    constant: GraphNode, users: tuple[GraphNode, ...], places: set[int | None], embeddings: bool
+) -> str:
     if len(constant.shape) < 2 or constant.dtype not in ("float64", "float32", "bfloat16", "float16"):
         return f"is {constant.dtype} of shape {constant.shape}, not a matrix of floating point numbers"
     if None in places:
@@ -188,7 +190,7 @@ def _obstacle(constant: Node, users: tuple[Node, ...], places: set[int | None], 
     return ""
 
 
-def _activation(user: Node) -> Ref | None:
+def _activation(user: GraphNode) -> Ref | None:
     found = user.arguments[ACTIVATION.get(user.target, 0)]
     return found if isinstance(found, Ref) else None
 
@@ -205,7 +207,7 @@ class _Work:
         self.rounded: list[str] = []
         self._codes: dict[Ref, Codes] = {}
 
-    def quantize(self, graph: Graph, constant: Node, axis: int) -> Applied:
+    def quantize(self, graph: Graph, constant: GraphNode, axis: int) -> Applied:
         """Let everything that reads the constant work with its codes."""
         before = len(self.draft.made)
         stored = store(self.draft, Ref(constant.name), self.policy.scheme, axis)
@@ -223,7 +225,7 @@ class _Work:
         took = (constant.name, *(user.name for user in users))
         return Applied(title, took, self.draft.made[before:])
 
-    def _special(self, user: Node, stored: Stored) -> Ref | None:
+    def _special(self, user: GraphNode, stored: StoredWeight) -> Ref | None:
         """An op that works on codes themselves, where there is one."""
         if user.target == EMBEDDING:
             indices = user.arguments[1]
@@ -239,7 +241,7 @@ class _Work:
         bias = self._argument(user, 2)
         return integer_linear(self.draft, self._rounded(user, x), stored, bias)
 
-    def _plain(self, user: Node, weight: Ref) -> Ref:
+    def _plain(self, user: GraphNode, weight: Ref) -> Ref:
         """The op itself on the weight turned back, and on rounded activations where asked."""
         node = self.draft.node(user.name)
         arguments = list(node.arguments)
@@ -250,25 +252,25 @@ class _Work:
             self.rounded.append(user.name)
         return self.draft.op(node.target, *arguments, **dict(node.keywords))  # type: ignore[arg-type]
 
-    def _argument(self, user: Node, position: int) -> Any:
+    def _argument(self, user: GraphNode, position: int) -> Any:
         arguments = self.draft.node(user.name).arguments
         return arguments[position] if len(arguments) > position else None
 
-    def _now(self, user: Node, x: Ref) -> Ref:
+    def _now(self, user: GraphNode, x: Ref) -> Ref:
         """What ``user`` reads in the graph as it is now."""
         found = _activation(self.draft.node(user.name))
         return x if found is None else found
 
-    def _rounded(self, user: Node, x: Ref) -> Codes:
+    def _rounded(self, user: GraphNode, x: Ref) -> Codes:
         """Codes of an activation; readers of one share them."""
         if x not in self._codes:
             self._codes[x] = self._round(user, x)
         return self._codes[x]
 
-    def _round(self, user: Node, x: Ref) -> Codes:
+    def _round(self, user: GraphNode, x: Ref) -> Codes:
         rank = len(self.draft.type(x).shape)
         if self.policy.activations == "static":
-            seen = Range(*self.ranges[_activation(user)])  # type: ignore[index]
+            seen = ClippingRange(*self.ranges[_activation(user)])  # type: ignore[index]
             return static(self.draft, x, seen, self.policy.activations_symmetric)
         per_token = "conv" not in user.target
         return dynamic(self.draft, x, (rank - 1,) if per_token else tuple(range(1, rank)))

@@ -1,7 +1,7 @@
 """Activations in 8 bits on graph records: what a product reads is rounded to codes in every call.
 
 ``dynamic``: each token (row of the last axis; each sample of an image) has its own scale, found at run time, and no
-zero point. ``static``: one scale and zero point for all, from calibration (``calibration.Range``). Where the weight
+zero point. ``static``: one scale and zero point for all, from calibration (``calibration.ClippingRange``). Where the weight
 too is a symmetric byte with one scale a channel, the product is one of integers with 32-bit sums:
 ``y = s_a s_w (sum q_a q_w - z_a sum q_w) + b``; otherwise codes are turned back before they are multiplied.
 """
@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.compilation.interface import Argument, Draft, Ref, Symbol
-from experiments.compilation.planning.numerics.calibration import Range
-from experiments.compilation.policies.quantize.stored import Stored, unpack
+from experiments.compilation.planning.numerics.calibration import ClippingRange
+from experiments.compilation.policies.quantize.stored import StoredWeight, unpack
 
 HIGHEST = 127
 #: What integer products ask for on a GPU; kept everywhere, so that a plan does not depend on the host.
@@ -37,7 +37,7 @@ def dynamic(draft: Draft, x: Ref, axes: tuple[int, ...]) -> Codes:
     return Codes(draft.op("aten.clamp.default", rounded, -HIGHEST, HIGHEST), scale)
 
 
-def static(draft: Draft, x: Ref, seen: Range, symmetric: bool) -> Codes:
+def static(draft: Draft, x: Ref, seen: ClippingRange, symmetric: bool) -> Codes:
     """The scale and zero point of what was seen; values beyond are clipped."""
     scale, zero = seen.scale(8, symmetric)
     rounded = draft.op("aten.round.default", draft.op("aten.div.Scalar", x, scale))
@@ -57,7 +57,7 @@ def _scaled(draft: Draft, x: Ref, scale: Ref | float) -> Ref:
     return draft.op("aten.mul.Tensor" if isinstance(scale, Ref) else "aten.mul.Scalar", x, scale)
 
 
-def integer_product_fits(draft: Draft, x: Ref, stored: Stored) -> bool:
+def integer_product_fits(draft: Draft, x: Ref, stored: StoredWeight) -> bool:
     """Whether ``integer_linear`` may stand for the product."""
     shape, scheme = draft.type(x).shape, stored.scheme
     rows = draft.type(x).elements // shape[-1]
@@ -67,7 +67,7 @@ def integer_product_fits(draft: Draft, x: Ref, stored: Stored) -> bool:
     )
 
 
-def integer_linear(draft: Draft, codes: Codes, stored: Stored, bias: Argument) -> Ref:
+def integer_linear(draft: Draft, codes: Codes, stored: StoredWeight, bias: Argument) -> Ref:
     """A linear layer on integer codes."""
     shape = draft.type(codes.codes).shape
     flat = draft.op("aten.reshape.default", codes.codes, (-1, shape[-1]))

@@ -17,7 +17,7 @@ FLOAT32 = Symbol("dtype", "float32")
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredWeight:
     """``codes`` [channels, bytes of a row], ``scales`` and, where affine, ``zeros`` [channels or 1, blocks of a row].
 
     ``shape`` is the weight's with the axis of channels first, ``order`` the permutation that puts it there.
@@ -44,7 +44,7 @@ class Stored:
         return self.scheme.stored_bits < 8
 
 
-def store(draft: Draft, weight: Ref, scheme: Scheme, axis: int) -> Stored:
+def store(draft: Draft, weight: Ref, scheme: Scheme, axis: int) -> StoredWeight:
     """Nodes, all computed once, that quantize a constant."""
     kind = draft.type(weight)
     order = (axis, *(number for number in range(len(kind.shape)) if number != axis))
@@ -61,7 +61,7 @@ def store(draft: Draft, weight: Ref, scheme: Scheme, axis: int) -> Stored:
     scales = _once(draft, "reshape.default", scales, (-1, per_row))
     if zeros is not None:
         zeros = _once(draft, "reshape.default", _cast(draft, zeros, "uint8", once=True), (-1, per_row))
-    return Stored(scheme, codes, scales, zeros, shape, order, kind.dtype)
+    return StoredWeight(scheme, codes, scales, zeros, shape, order, kind.dtype)
 
 
 def _once(draft: Draft, op: str, *arguments: object) -> Ref:
@@ -132,7 +132,7 @@ def _laid(draft: Draft, codes: Ref, scheme: Scheme, shape: tuple[int, ...]) -> R
     return _cast(draft, packed, "uint8", once=True)
 
 
-def unpack(draft: Draft, rows: Ref, stored: Stored) -> Ref:
+def unpack(draft: Draft, rows: Ref, stored: StoredWeight) -> Ref:
     """Codes [n, bytes of a row] as [n, padded width], one to a byte and, where symmetric, counted from zero."""
     scheme, blocking = stored.scheme, stored.blocking
     if not stored.packed:
@@ -159,7 +159,7 @@ def unpack(draft: Draft, rows: Ref, stored: Stored) -> Ref:
     return codes
 
 
-def values(draft: Draft, codes: Ref, scales: Ref, zeros: Ref | None, stored: Stored) -> Ref:
+def values(draft: Draft, codes: Ref, scales: Ref, zeros: Ref | None, stored: StoredWeight) -> Ref:
     """``scales (codes - zeros)`` of some rows [n, bytes of a row] as [n, width] in the weight's type."""
     wide = "float64" if stored.dtype == "float64" else "float32"
     rows = draft.type(codes).shape[0]
@@ -176,7 +176,7 @@ def values(draft: Draft, codes: Ref, scales: Ref, zeros: Ref | None, stored: Sto
     return _cast(draft, found, stored.dtype)
 
 
-def whole(draft: Draft, stored: Stored) -> Ref:
+def whole(draft: Draft, stored: StoredWeight) -> Ref:
     """The weight that the codes stand for, in its own shape."""
     found = values(draft, stored.codes, stored.scales, stored.zeros, stored)
     found = draft.op("aten.reshape.default", found, stored.shape)
@@ -184,7 +184,7 @@ def whole(draft: Draft, stored: Stored) -> Ref:
     return found if back == tuple(range(len(back))) else draft.op("aten.permute.default", found, back)
 
 
-def looked_up(draft: Draft, stored: Stored, indices: Ref) -> Ref:
+def looked_up(draft: Draft, stored: StoredWeight, indices: Ref) -> Ref:
     """Rows of an embedding table: codes and scales are looked up, only what was found is turned back."""
 
     def rows(table: Ref) -> Ref:

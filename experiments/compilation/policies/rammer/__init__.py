@@ -18,7 +18,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.compilation.interface.architecture import UnitShare
-from experiments.compilation.interface.blocks import Machine, Schedule, SchedulingPolicy, Work
+from experiments.compilation.interface.blocks import (
+    BlockSchedule,
+    OperatorWork,
+    SchedulingPolicy,
+    VirtualDevice,
+)
 from experiments.compilation.planning.blocks import operator_of
 from experiments.compilation.policies.rammer.fusion import fused
 from experiments.compilation.policies.rammer.grouping import SHORTER, THRESHOLD, Grouping
@@ -47,13 +52,13 @@ class Rammer(SchedulingPolicy):
     merge: bool = knob(True, "join consecutive groups where that is shorter")
     sync: float = knob(1e-6, "a wait for other units inside a kernel", low=0.0, high=1e-3, unit="s")
 
-    def plan(self, works: Sequence[Work], unit: UnitShare, launch: float) -> Schedule:
+    def plan(self, works: Sequence[OperatorWork], unit: UnitShare, launch: float) -> BlockSchedule:
         """What is launched, in order, and where each block runs."""
         kernels = works if self.schedule == KERNELS else fused(works)
         operators = tuple(operator_of(work, unit) for work in kernels)
-        machine = Machine(unit.count, self.sync, launch)
+        machine = VirtualDevice(unit.count, self.sync, launch)
         if self.schedule == RTASKS:
             groups = Grouping(machine, self.choice, self.merge).groups(operators)
         else:
             groups = [alone(operator, machine) for wave in waves(operators) for operator in wave]
-        return Schedule(machine, operators, tuple(groups))
+        return BlockSchedule(machine, operators, tuple(groups))

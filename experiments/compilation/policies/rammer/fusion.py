@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from experiments.compilation.interface.blocks import Work
+from experiments.compilation.interface.blocks import OperatorWork
 
 #: Ops that compute each output element from the inputs' elements at its place (or a broadcast one).
 _ELEMENTWISE = """
@@ -16,18 +16,18 @@ maximum minimum where abs _to_copy clone native_batch_norm _native_batch_norm_le
 ELEMENTWISE = frozenset(f"aten.{name}{place}" for name in _ELEMENTWISE.split() for place in ("", "_"))
 
 
-def is_elementwise(work: Work) -> bool:
+def is_elementwise(work: OperatorWork) -> bool:
     return work.target.rsplit(".", 1)[0] in ELEMENTWISE
 
 
-def fused(works: Sequence[Work]) -> list[Work]:
+def fused(works: Sequence[OperatorWork]) -> list[OperatorWork]:
     """Element-wise ops computed by the kernel that makes their input, where nothing else reads it.
 
     A kernel holds at most one op that is not element-wise. What passes between two fused ops is neither written nor
     read. A maker moves to its only reader, so the graph stays free of cycles and in execution order.
     """
     readers = Counter(name for work in works for name in work.reads)
-    kernels: dict[str, Work] = {}
+    kernels: dict[str, OperatorWork] = {}
     moved: dict[str, str] = {}
     for work in works:
         kernel = work
@@ -49,13 +49,13 @@ def _now(name: str, moved: Mapping[str, str]) -> str:
     return name
 
 
-def _fits(maker: Work, reader: Work) -> bool:
+def _fits(maker: OperatorWork, reader: OperatorWork) -> bool:
     return maker.elements == reader.elements and (is_elementwise(maker) or is_elementwise(reader))
 
 
-def _joined(maker: Work, reader: Work) -> Work:
+def _joined(maker: OperatorWork, reader: OperatorWork) -> OperatorWork:
     """One kernel of both; ``target`` is the one that is not element-wise, where there is one."""
-    return Work(
+    return OperatorWork(
         reader.name,
         reader.target if is_elementwise(maker) else maker.target,
         maker.flops + reader.flops,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.compilation.interface.blocks import Group, Kernel, Machine, Operator
+from experiments.compilation.interface.blocks import BlockOperator, KernelGrid, KernelGroup, VirtualDevice
 from experiments.compilation.policies.rammer.layout import LARGEST_GROUP, alone, laid_out, waves
 
 #: How members get their kernels: the artifact's threshold on blocks, or the shorter of both plans (the paper).
@@ -23,27 +23,27 @@ CROWDED = 4 * 80
 class Grouping:
     """``merge`` consecutive groups; ``choice`` of kernels is one of the two above."""
 
-    machine: Machine
+    machine: VirtualDevice
     choice: str = SHORTER
     merge: bool = True
     crowded: int = CROWDED
 
-    def groups(self, operators: Sequence[Operator]) -> list[Group]:
+    def groups(self, operators: Sequence[BlockOperator]) -> list[KernelGroup]:
         """The whole program, in order of launching."""
         pieces = [piece for wave in waves(operators) for piece in self._pieces(wave)]
         merged = self._merged(pieces) if self.merge else pieces
         return [group for piece in merged for group in self._settled(piece)]
 
     @staticmethod
-    def _pieces(wave: Sequence[Operator]) -> list[list[Operator]]:
+    def _pieces(wave: Sequence[BlockOperator]) -> list[list[BlockOperator]]:
         """A wave in parts of one group's size; what is not made of blocks is a part of its own, first."""
         whole = [[operator] for operator in wave if not operator.divisible]
         rest = [operator for operator in wave if operator.divisible]
         return whole + [rest[at : at + LARGEST_GROUP] for at in range(0, len(rest), LARGEST_GROUP)]
 
-    def _merged(self, pieces: Sequence[list[Operator]]) -> list[list[Operator]]:
+    def _merged(self, pieces: Sequence[list[BlockOperator]]) -> list[list[BlockOperator]]:
         """Each piece joined to the one before where the joint plan is shorter than the two."""
-        found: list[list[Operator]] = []
+        found: list[list[BlockOperator]] = []
         for piece in pieces:
             joint = found[-1] + piece if found else piece
             if found and self._may_join(joint) and self._saves(found[-1], piece):
@@ -53,18 +53,18 @@ class Grouping:
         return found
 
     @staticmethod
-    def _may_join(joint: Sequence[Operator]) -> bool:
+    def _may_join(joint: Sequence[BlockOperator]) -> bool:
         return len(joint) <= LARGEST_GROUP and all(operator.divisible for operator in joint)
 
-    def _saves(self, before: Sequence[Operator], piece: Sequence[Operator]) -> bool:
+    def _saves(self, before: Sequence[BlockOperator], piece: Sequence[BlockOperator]) -> bool:
         separate = sum(self.cost(group) for part in (before, piece) for group in self._settled(part))
         return self.cost(self.plan([*before, *piece])) < separate
 
-    def cost(self, group: Group) -> float:
+    def cost(self, group: KernelGroup) -> float:
         """Seconds of one group with its launch."""
         return self.machine.launch + group.seconds
 
-    def plan(self, members: Sequence[Operator]) -> Group:
+    def plan(self, members: Sequence[BlockOperator]) -> KernelGroup:
         """The members in company, with the kernels that the choice gives them."""
         fast = laid_out(members, {member.name: member.fast for member in members}, self.machine)
         blocks = sum(member.fast.blocks for member in members)
@@ -75,7 +75,7 @@ class Grouping:
             return thrifty
         return min(fast, thrifty, key=lambda group: group.seconds)
 
-    def _settled(self, members: Sequence[Operator]) -> list[Group]:
+    def _settled(self, members: Sequence[BlockOperator]) -> list[KernelGroup]:
         """The members' group, or each alone where a skip rule holds."""
         single = [alone(member, self.machine) for member in members]
         if len(members) == 1:
@@ -88,9 +88,9 @@ class Grouping:
         return [planned]
 
 
-def _fills(kernel: Kernel, machine: Machine) -> bool:
+def _fills(kernel: KernelGrid, machine: VirtualDevice) -> bool:
     return kernel.blocks >= machine.units
 
 
-def _given_up(members: Sequence[Operator], machine: Machine, why: str) -> list[Group]:
+def _given_up(members: Sequence[BlockOperator], machine: VirtualDevice, why: str) -> list[KernelGroup]:
     return [alone(member, machine, why) for member in members]

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from experiments.compilation.interface.blocks import Group, Kernel, Machine, Operator, Placement, counts_of
+from experiments.compilation.interface.blocks import (
+    BlockOperator,
+    BlockPlacement,
+    KernelGrid,
+    KernelGroup,
+    VirtualDevice,
+    counts_of,
+)
 
 #: Most operators of one group (NNFusion's limit on the code of one kernel).
 LARGEST_GROUP = 128
@@ -18,10 +25,10 @@ LARGEST_GROUP = 128
 Floats = npt.NDArray[np.float64]
 
 
-def waves(operators: Sequence[Operator]) -> list[list[Operator]]:
+def waves(operators: Sequence[BlockOperator]) -> list[list[BlockOperator]]:
     """Operators by breadth-first level: none reads one of its own level or a later one. Given in execution order."""
     level: dict[str, int] = {}
-    found: list[list[Operator]] = []
+    found: list[list[BlockOperator]] = []
     for operator in operators:
         depth = 1 + max((level[name] for name in operator.reads if name in level), default=-1)
         level[operator.name] = depth
@@ -31,15 +38,15 @@ def waves(operators: Sequence[Operator]) -> list[list[Operator]]:
     return found
 
 
-class Lanes:
+class UnitLanes:
     """The units of a machine while a group is laid out on them."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: VirtualDevice) -> None:
         self.machine = machine
         self.ready: Floats = np.zeros(machine.units)
         self.finished: dict[str, float] = {}
 
-    def place(self, operator: Operator, kernel: Kernel) -> Placement:
+    def place(self, operator: BlockOperator, kernel: KernelGrid) -> BlockPlacement:
         """Deal the blocks to the units that are free first; what the group has made is waited for, and a sync."""
         count = min(kernel.blocks, self.machine.units)
         chosen = np.argsort(self.ready, kind="stable")[:count]
@@ -49,17 +56,19 @@ class Lanes:
         self.ready[chosen] = start + counts_of(kernel.blocks, count) * kernel.seconds
         finish = float(self.ready[chosen].max())
         self.finished[operator.name] = finish
-        return Placement(operator.name, kernel, tuple(chosen.tolist()), float(start.min()), finish)
+        return BlockPlacement(operator.name, kernel, tuple(chosen.tolist()), float(start.min()), finish)
 
 
-def laid_out(operators: Sequence[Operator], kernels: Mapping[str, Kernel], machine: Machine) -> Group:
+def laid_out(
+    operators: Sequence[BlockOperator], kernels: Mapping[str, KernelGrid], machine: VirtualDevice
+) -> KernelGroup:
     """One group of ``operators``, in order, each with its chosen kernel."""
-    lanes = Lanes(machine)
-    return Group(tuple(lanes.place(operator, kernels[operator.name]) for operator in operators))
+    lanes = UnitLanes(machine)
+    return KernelGroup(tuple(lanes.place(operator, kernels[operator.name]) for operator in operators))
 
 
-def alone(operator: Operator, machine: Machine, why: str = "") -> Group:
+def alone(operator: BlockOperator, machine: VirtualDevice, why: str = "") -> KernelGroup:
     """The operator as a kernel of its own, the fast one."""
     kernel = operator.fast
     units = tuple(range(min(kernel.blocks, machine.units)))
-    return Group((Placement(operator.name, kernel, units, 0.0, kernel.alone(machine.units)),), why)
+    return KernelGroup((BlockPlacement(operator.name, kernel, units, 0.0, kernel.alone(machine.units)),), why)

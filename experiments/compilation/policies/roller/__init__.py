@@ -19,10 +19,22 @@ from typing import ClassVar
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.interface.tile_graph import TileGraph
-from experiments.compilation.interface.tiles import Cost, Launch, PlannedKernel, TilePlan, TilePolicy
+from experiments.compilation.interface.tiles import (
+    KernelLaunch,
+    PlannedKernel,
+    TileCost,
+    TilePlan,
+    TilePolicy,
+)
 from experiments.compilation.planning.tiles.group_tile import least_bytes, least_seconds
-from experiments.compilation.planning.tiles.program import Program, grid, registers, resident, shared_bytes
-from experiments.compilation.planning.tiles.propagation import Group, group_of
+from experiments.compilation.planning.tiles.program import (
+    TileProgram,
+    grid,
+    registers,
+    resident,
+    shared_bytes,
+)
+from experiments.compilation.planning.tiles.propagation import FusedGroup, group_of
 from experiments.compilation.policies.roller.construction import construct
 from experiments.compilation.policies.roller.micro_model import estimate
 from experiments.compilation.policies.roller.rolled import tiled_form
@@ -62,11 +74,11 @@ class Roller(TilePolicy):
             kernels.append(_named(known[key][0], node.name))
         return TilePlan(tuple(kernels), examined)
 
-    def _planned(self, form: Expression, architecture: Architecture, alone: Group) -> Planned:
+    def _planned(self, form: Expression, architecture: Architecture, alone: FusedGroup) -> Planned:
         found = construct(form, architecture, self.programs, self.padding, self.shrink)
         priced = [(estimate(form, program, architecture), program) for program in found.programs]
         best, program = min(priced, key=lambda pair: pair[0].seconds)
-        cost = Cost(best.seconds + architecture.launch, best.dram_bytes)
+        cost = TileCost(best.seconds + architecture.launch, best.dram_bytes)
         kernel = PlannedKernel(
             operators=("",),
             kinds=(form.kind,),
@@ -77,7 +89,7 @@ class Roller(TilePolicy):
             flops=form.work(form.extents),
             bound=best.bound,
             cost=cost,
-            least=Cost(least_seconds(alone, architecture), least_bytes(alone)),
+            least=TileCost(least_seconds(alone, architecture), least_bytes(alone)),
             apart=cost,
         )
         return kernel, found.examined
@@ -87,9 +99,9 @@ def _named(kernel: PlannedKernel, name: str) -> PlannedKernel:
     return replace(kernel, operators=(name,))
 
 
-def _launch(form: Expression, program: Program, architecture: Architecture) -> Launch:
+def _launch(form: Expression, program: TileProgram, architecture: Architecture) -> KernelLaunch:
     blocks, units = grid(form, program), architecture.units
-    return Launch(
+    return KernelLaunch(
         grid=blocks,
         waves=-(-blocks // (resident(form, program, architecture) * units.count)),
         threads=program.threads,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Expression, Sizes
-from experiments.compilation.planning.tiles.program import Program, fits, is_aligned, registers
+from experiments.compilation.planning.tiles.program import TileProgram, fits, is_aligned, registers
 from experiments.compilation.policies.roller.alignment import reduction_steps, register_steps, shared_steps
 from experiments.compilation.policies.roller.shrinking import shrunk, sizes_on_the_way
 
@@ -33,7 +33,7 @@ GAIN = 1.0 + 1e-9
 class Constructed:
     """Programs in the order found, how many tiles were looked at, and whether they are border tiles only."""
 
-    programs: tuple[Program, ...]
+    programs: tuple[TileProgram, ...]
     examined: int
     slack: float
     border: bool
@@ -50,8 +50,8 @@ def construct(
 
     With ``shrink="priced"`` each program comes in every size on the way to one block for each scheduler.
     """
-    saturated: dict[Program, None] = {}
-    border: dict[Program, None] = {}
+    saturated: dict[TileProgram, None] = {}
+    border: dict[TileProgram, None] = {}
     examined, reached = 0, 0.0
     for reached in (share for share in SLACKS if share <= slack + 1e-9):
         search = _Search(expression, architecture, wanted, reached, min(ROUND, BUDGET - examined))
@@ -71,14 +71,14 @@ def construct(
 
 
 def _sizes(
-    expression: Expression, program: Program, architecture: Architecture, shrink: str
-) -> tuple[Program, ...]:
+    expression: Expression, program: TileProgram, architecture: Architecture, shrink: str
+) -> tuple[TileProgram, ...]:
     if shrink == "priced":
         return sizes_on_the_way(expression, program, architecture)
     return (shrunk(expression, program, architecture, shrink),)
 
 
-def smallest(expression: Expression, architecture: Architecture) -> Program:
+def smallest(expression: Expression, architecture: Architecture) -> TileProgram:
     """At most a warp's worth of points along the last axes, so many as fit: what is left where nothing aligned fits.
 
     Of a row-wise expression whole rows, where shared memory holds them.
@@ -91,7 +91,7 @@ def smallest(expression: Expression, architecture: Architecture) -> Program:
         for extent in reversed(expression.domain):
             shared.append(min(extent, left))
             left = max(1, left // shared[-1])
-        program = Program((1,) * len(expression.domain), tuple(reversed(shared)), steps)
+        program = TileProgram((1,) * len(expression.domain), tuple(reversed(shared)), steps)
         if points == 1 or fits(expression, program, architecture):
             return program
         points //= 2
@@ -112,8 +112,8 @@ class _Search:
     wanted: int
     slack: float
     budget: int
-    saturated: list[Program] = field(default_factory=list)
-    border: list[Program] = field(default_factory=list)
+    saturated: list[TileProgram] = field(default_factory=list)
+    border: list[TileProgram] = field(default_factory=list)
     examined: int = 0
     seen: set[object] = field(default_factory=set)
 
@@ -179,7 +179,7 @@ class _Search:
         steps: list[list[int]],
         counts: list[list[frozenset[int]]],
         position: Sizes,
-        last_aligned: Program | None,
+        last_aligned: TileProgram | None,
     ) -> None:
         if (register, position) in self.seen or self.done:
             return
@@ -189,7 +189,7 @@ class _Search:
             return
         self.examined += 1
         sizes, spatial = _at(steps, position), len(register)
-        program = Program(register, sizes[:spatial], sizes[spatial:])
+        program = TileProgram(register, sizes[:spatial], sizes[spatial:])
         if not fits(self.expression, program, self.architecture):
             self._add_border(last_aligned)
             return
@@ -207,7 +207,7 @@ class _Search:
         if not grown:
             self._add_border(last_aligned)
 
-    def _add_border(self, program: Program | None) -> None:
+    def _add_border(self, program: TileProgram | None) -> None:
         if program is not None and program not in self.border:
             self.border.append(program)
 

@@ -11,15 +11,15 @@ import math
 from dataclasses import dataclass
 
 from experiments.compilation.interface.architecture import Architecture
-from experiments.compilation.interface.expressions import Access, Expression
-from experiments.compilation.planning.tiles.program import Program, grid, resident, staged_inputs, tiles
+from experiments.compilation.interface.expressions import Expression, TensorAccess
+from experiments.compilation.planning.tiles.program import TileProgram, grid, resident, staged_inputs, tiles
 from experiments.compilation.planning.tiles.traffic import coalesced_elements
 from experiments.compilation.policies.roller.alignment import padded
 from experiments.hardware.parts import ComputeUnits
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TileEstimate:
     """Seconds by level; ``dram_bytes`` move with DRAM; ``utilisation`` is the share of the schedulers that work."""
 
     compute: float
@@ -57,7 +57,7 @@ def bandwidth_share(blocks: int, warps: int, active: int, units: ComputeUnits) -
     return 1 - math.exp(-in_flight / (units.bandwidth_warps * units.count))
 
 
-def estimate(expression: Expression, program: Program, architecture: Architecture) -> Estimate:
+def estimate(expression: Expression, program: TileProgram, architecture: Architecture) -> TileEstimate:
     """Seconds of ``program``, tiles at the border counted as whole ones where they compute."""
     units, blocks = architecture.units, grid(expression, program)
     warps, active = -(-program.threads // units.warp), resident(expression, program, architecture)
@@ -66,7 +66,7 @@ def estimate(expression: Expression, program: Program, architecture: Architectur
     points = blocks * math.prod(program.shared) * math.prod(depth)
     lanes = program.threads / (warps * units.warp)
     moved = dram_bytes(expression, program, architecture)
-    return Estimate(
+    return TileEstimate(
         compute=expression.flops * points / (architecture.flops(expression.dtype) * busy * lanes),
         shared=_shared_traffic(expression, program) * blocks / (architecture.shared_bandwidth * busy * lanes),
         dram=moved / (architecture.dram_bandwidth * bandwidth_share(blocks, warps, active, units)),
@@ -75,7 +75,7 @@ def estimate(expression: Expression, program: Program, architecture: Architectur
     )
 
 
-def _shared_traffic(expression: Expression, program: Program) -> float:
+def _shared_traffic(expression: Expression, program: TileProgram) -> float:
     """Bytes that a block's threads read from shared memory: each its operands over the whole reduction."""
     sizes = expression.whole(program.register)
     return program.threads * sum(
@@ -83,7 +83,7 @@ def _shared_traffic(expression: Expression, program: Program) -> float:
     )
 
 
-def dram_bytes(expression: Expression, program: Program, architecture: Architecture) -> float:
+def dram_bytes(expression: Expression, program: TileProgram, architecture: Architecture) -> float:
     """Bytes between DRAM and all blocks in whole transactions; what lies outside a tensor is not moved.
 
     A row-wise expression whose rows do not stay in shared memory reads its inputs twice.
@@ -95,7 +95,9 @@ def dram_bytes(expression: Expression, program: Program, architecture: Architect
     )
 
 
-def _moved(expression: Expression, program: Program, architecture: Architecture, access: Access) -> float:
+def _moved(
+    expression: Expression, program: TileProgram, architecture: Architecture, access: TensorAccess
+) -> float:
     clipped = tuple(min(size, extent) for size, extent in zip(program.shared, expression.domain, strict=True))
     step = (*clipped, *program.step)
     whole = expression.whole(clipped)
@@ -106,7 +108,7 @@ def _moved(expression: Expression, program: Program, architecture: Architecture,
     return elements * _copies(expression, clipped, access) * wasted * access.element_bytes
 
 
-def _copies(expression: Expression, spatial: tuple[int, ...], access: Access) -> float:
+def _copies(expression: Expression, spatial: tuple[int, ...], access: TensorAccess) -> float:
     """How many whole tiles' worth of ``access`` all blocks move: along its own axes only what the tensor has."""
     own, count = expression.axes_of(access), 1.0
     for axis, (extent, size) in enumerate(zip(expression.domain, spatial, strict=True)):

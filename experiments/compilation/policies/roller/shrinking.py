@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Expression, Sizes
-from experiments.compilation.planning.tiles.program import Program, grid
+from experiments.compilation.planning.tiles.program import TileProgram, grid
 
 WAYS = ("one", "all", "none", "priced")
 
 
-def shrunk(expression: Expression, program: Program, architecture: Architecture, way: str = "one") -> Program:
+def shrunk(
+    expression: Expression, program: TileProgram, architecture: Architecture, way: str = "one"
+) -> TileProgram:
     """``program`` with its spatial tiles halved (rounded up, at both levels) while the grid is smaller than the device.
 
     ``one`` axis at a time, that which loses least reuse; ``all`` axes at once, as the published artifact does; ``none``.
@@ -19,8 +21,8 @@ def shrunk(expression: Expression, program: Program, architecture: Architecture,
 
 
 def sizes_on_the_way(
-    expression: Expression, program: Program, architecture: Architecture
-) -> tuple[Program, ...]:
+    expression: Expression, program: TileProgram, architecture: Architecture
+) -> tuple[TileProgram, ...]:
     """``program`` at every size while one axis at a time is halved until each scheduler has a block.
 
     Ours, for ``priced``: fewer blocks of more threads may be faster than a block for every unit; the model is asked.
@@ -29,7 +31,7 @@ def sizes_on_the_way(
     return tuple(_path(expression, program, units.count * units.partitions, "one"))
 
 
-def _path(expression: Expression, program: Program, blocks: int, way: str) -> list[Program]:
+def _path(expression: Expression, program: TileProgram, blocks: int, way: str) -> list[TileProgram]:
     """The program and what it is halved to until there are so many ``blocks``."""
     found = [program]
     while way != "none" and grid(expression, program) < blocks:
@@ -44,8 +46,8 @@ def _path(expression: Expression, program: Program, blocks: int, way: str) -> li
     return found
 
 
-def _halved(program: Program, axes: Sizes) -> Program:
+def _halved(program: TileProgram, axes: Sizes) -> TileProgram:
     def half(sizes: Sizes) -> Sizes:
         return tuple(-(-size // 2) if axis in axes else size for axis, size in enumerate(sizes))
 
-    return Program(half(program.register), half(program.shared), program.step)
+    return TileProgram(half(program.register), half(program.shared), program.step)

@@ -17,9 +17,15 @@ from typing import ClassVar
 
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.tile_graph import TileGraph
-from experiments.compilation.interface.tiles import Cost, Launch, PlannedKernel, TilePlan, TilePolicy
+from experiments.compilation.interface.tiles import (
+    KernelLaunch,
+    PlannedKernel,
+    TileCost,
+    TilePlan,
+    TilePolicy,
+)
 from experiments.compilation.planning.tiles.group_tile import bound, least_bytes, least_seconds
-from experiments.compilation.policies.welder.connection import Kernel, Welding, launch_order
+from experiments.compilation.policies.welder.connection import WeldedKernel, Welding, launch_order
 from experiments.compilation.policies.welder.tile_search import block_size
 from experiments.core.knobs import knob
 from experiments.core.progress import Progress, part
@@ -47,7 +53,7 @@ class Welder(TilePolicy):
         return TilePlan(planned, welding.examined)
 
 
-def _planned(kernel: Kernel, welding: Welding, architecture: Architecture) -> PlannedKernel:
+def _planned(kernel: WeldedKernel, welding: Welding, architecture: Architecture) -> PlannedKernel:
     group, made = kernel.group, kernel.tile
     inner = {f"tile of {node.name}": own for node, own in zip(group.nodes, made.tiles, strict=True)}
     steps = {f"step of {node.name}": own for node, own in zip(group.nodes, made.steps, strict=True) if own}
@@ -57,7 +63,7 @@ def _planned(kernel: Kernel, welding: Welding, architecture: Architecture) -> Pl
         domain=group.domain,
         tile=made.tile,
         levels={**inner, **steps},
-        launch=Launch(
+        launch=KernelLaunch(
             made.grid,
             made.waves,
             block_size(group, made, architecture),
@@ -66,7 +72,7 @@ def _planned(kernel: Kernel, welding: Welding, architecture: Architecture) -> Pl
         ),
         flops=made.flops * made.grid,
         bound=bound(group, made, architecture),
-        cost=Cost(kernel.seconds, kernel.moved),
-        least=Cost(least_seconds(group, architecture), least_bytes(group)),
-        apart=Cost(kernel.apart, sum(welding.single(node.name).moved for node in group.nodes)),
+        cost=TileCost(kernel.seconds, kernel.moved),
+        least=TileCost(least_seconds(group, architecture), least_bytes(group)),
+        apart=TileCost(kernel.apart, sum(welding.single(node.name).moved for node in group.nodes)),
     )

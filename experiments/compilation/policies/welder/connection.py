@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.tile_graph import TileGraph
 from experiments.compilation.planning.tiles.group_tile import GroupTile, seconds
-from experiments.compilation.planning.tiles.propagation import Group, group_of
+from experiments.compilation.planning.tiles.propagation import FusedGroup, group_of
 from experiments.compilation.policies.welder.tile_search import search
 from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress, silent
@@ -21,10 +21,10 @@ MOST_ADDED = 10
 
 
 @dataclass(frozen=True)
-class Kernel:
+class WeldedKernel:
     """A group with its tile, its modelled seconds, and those of its operators by themselves."""
 
-    group: Group
+    group: FusedGroup
     tile: GroupTile
     seconds: float
     apart: float
@@ -47,11 +47,11 @@ class Welding:
     examined: int = 0
     _tuned: dict[object, tuple[GroupTile, float] | None] = field(default_factory=dict)
 
-    def unfused_kernels(self) -> tuple[Kernel, ...]:
+    def unfused_kernels(self) -> tuple[WeldedKernel, ...]:
         """Every operator as a kernel of its own; ``Infeasible`` names one of which no tile fits."""
         return tuple(self.single(node.name) for node in self.graph.nodes)
 
-    def run(self, progress: Progress = silent) -> tuple[Kernel, ...]:
+    def run(self, progress: Progress = silent) -> tuple[WeldedKernel, ...]:
         """Kernels in execution order of their first operator."""
         taken: set[str] = set()
         kernels = []
@@ -63,14 +63,14 @@ class Welding:
                 kernels.append(kernel)
         return tuple(kernels)
 
-    def single(self, name: str) -> Kernel:
+    def single(self, name: str) -> WeldedKernel:
         group = group_of(self.graph, [name])
         found = self._tune(group, False)
         if found is None:
             raise Infeasible(f"no tile fits a unit of {self.architecture.name}", name)
-        return Kernel(group, found[0], found[1], found[1])
+        return WeldedKernel(group, found[0], found[1], found[1])
 
-    def _grown(self, first: str, taken: set[str]) -> Kernel:
+    def _grown(self, first: str, taken: set[str]) -> WeldedKernel:
         best, gain = self.single(first), 0.0
         waiting = [first]
         while waiting:
@@ -96,7 +96,7 @@ class Welding:
             waiting += self.graph.by_name[current].reads
         return frozenset(added) if 0 < len(added) <= MOST_ADDED else None
 
-    def together(self, names: frozenset[str]) -> Kernel | None:
+    def together(self, names: frozenset[str]) -> WeldedKernel | None:
         """``names`` as one kernel; ``None`` where a result is needed in it and in memory, or no tile fits."""
         if any(self._both(name, names) for name in names):
             return None
@@ -108,14 +108,14 @@ class Welding:
         if chosen is None:
             return None
         apart = sum(self.single(node.name).seconds for node in group.nodes)
-        return Kernel(group, chosen[0], chosen[1], apart, in_registers)
+        return WeldedKernel(group, chosen[0], chosen[1], apart, in_registers)
 
     def _both(self, name: str, names: frozenset[str]) -> bool:
         """Whether a result would be needed inside the kernel and in memory: there it is not complete in time."""
         inside = any(reader.name in names for reader in self.graph.readers[name])
         return inside and self.graph.leaves(name, names)
 
-    def _tune(self, group: Group, in_registers: bool) -> tuple[GroupTile, float] | None:
+    def _tune(self, group: FusedGroup, in_registers: bool) -> tuple[GroupTile, float] | None:
         key = (_signature(group), in_registers)
         if key not in self._tuned:
             found = search(group, self.architecture, self.wanted, self.budget, in_registers)
@@ -126,7 +126,7 @@ class Welding:
         return self._tuned[key]
 
 
-def _local(group: Group) -> bool:
+def _local(group: FusedGroup) -> bool:
     """Whether a reduction meets one element-wise reader: their connection may stay in registers."""
     if len(group.nodes) != 2:
         return False
@@ -134,7 +134,7 @@ def _local(group: Group) -> bool:
     return bool(first.expression.reduced) and not second.expression.reduced
 
 
-def launch_order(kernels: Sequence[Kernel], graph: TileGraph) -> tuple[Kernel, ...] | None:
+def launch_order(kernels: Sequence[WeldedKernel], graph: TileGraph) -> tuple[WeldedKernel, ...] | None:
     """Kernels so that each comes after those whose results it reads, of several ready ones the first given.
 
     ``None`` where two wait for one another.
@@ -150,12 +150,12 @@ def launch_order(kernels: Sequence[Kernel], graph: TileGraph) -> tuple[Kernel, .
     return tuple(order)
 
 
-def _needs(kernel: Kernel, graph: TileGraph) -> set[str]:
+def _needs(kernel: WeldedKernel, graph: TileGraph) -> set[str]:
     names = kernel.group.names
     return {source for name in names for source in graph.by_name[name].reads} - names
 
 
-def _signature(group: Group) -> object:
+def _signature(group: FusedGroup) -> object:
     """What the search depends on: expressions without their names, and who reads whom by position."""
     place = {node.name: index for index, node in enumerate(group.nodes)}
     outputs = tuple(place[node.name] for node in group.outputs)

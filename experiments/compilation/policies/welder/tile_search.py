@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.compilation.interface.architecture import Architecture
-from experiments.compilation.interface.expressions import Access, Expression, Sizes
+from experiments.compilation.interface.expressions import Expression, Sizes, TensorAccess
 from experiments.compilation.planning.tiles.group_tile import GroupTile, Steps, evaluate
-from experiments.compilation.planning.tiles.propagation import Group, points, propagate
+from experiments.compilation.planning.tiles.propagation import FusedGroup, points, propagate
 from experiments.compilation.planning.tiles.traffic import contiguous
 
 SMALL = (2, 4, 8, 16, 32)
@@ -25,7 +25,7 @@ LONG_PRIME = 64
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundTiles:
     """The best tiles of a group, best first, and how many were looked at."""
 
     tiles: tuple[GroupTile, ...]
@@ -44,7 +44,7 @@ def axis_sizes(extent: int, base: int) -> tuple[int, ...]:
     return tuple(sorted({*whole, *(size for size in SMALL if whole[0] < size < whole[-1])}))
 
 
-def base_tile(group: Group) -> Sizes | None:
+def base_tile(group: FusedGroup) -> Sizes | None:
     """One point of the output, with those axes whole that spare its producers repeated work."""
     tile = (1,) * len(group.domain)
     best = _work_per_point(group, tile)
@@ -58,7 +58,7 @@ def base_tile(group: Group) -> Sizes | None:
     return tile
 
 
-def _work_per_point(group: Group, tile: Sizes) -> float | None:
+def _work_per_point(group: FusedGroup, tile: Sizes) -> float | None:
     """Points computed in all operators for a point of the output."""
     found = propagate(group, tile)
     return None if found is None else points(group, found) / math.prod(tile)
@@ -77,7 +77,7 @@ def step_choices(extent: int) -> tuple[int, ...]:
     return choices
 
 
-def first_steps(group: Group, architecture: Architecture) -> Steps:
+def first_steps(group: FusedGroup, architecture: Architecture) -> Steps:
     """For every operator the step whose reads from memory are most like one transaction.
 
     Rows are taken whole where half of a block's shared memory holds one.
@@ -92,7 +92,9 @@ def first_steps(group: Group, architecture: Architecture) -> Steps:
     return tuple(found)
 
 
-def _coalesced_step(expression: Expression, external: Sequence[Access], architecture: Architecture) -> Sizes:
+def _coalesced_step(
+    expression: Expression, external: Sequence[TensorAccess], architecture: Architecture
+) -> Sizes:
     ones = (1,) * len(expression.spatial)
     choices = [step_choices(extent) for extent in expression.reduction]
 
@@ -124,16 +126,16 @@ def _larger(step: Sizes, choices: Sequence[Sequence[int]]) -> list[Sizes]:
 
 
 def search(
-    group: Group,
+    group: FusedGroup,
     architecture: Architecture,
     wanted: int = 10,
     budget: int = 2000,
     in_registers: bool = False,
-) -> Found:
+) -> FoundTiles:
     """The ``wanted`` best tiles of ``group``; none where no tile fits."""
     start = base_tile(group)
     if start is None:
-        return Found((), 0)
+        return FoundTiles((), 0)
     steps = first_steps(group, architecture)
     choices = [axis_sizes(extent, size) for extent, size in zip(group.domain, start, strict=True)]
     order = itertools.count()
@@ -156,11 +158,11 @@ def search(
         (made for made in seen.values() if made is not None), key=lambda made: (made.priority, made.tile)
     )
     kept = tuple(longer_steps(group, made, architecture, in_registers) for made in valid[:wanted])
-    return Found(kept, len(seen))
+    return FoundTiles(kept, len(seen))
 
 
 def longer_steps(
-    group: Group, made: GroupTile, architecture: Architecture, in_registers: bool = False
+    group: FusedGroup, made: GroupTile, architecture: Architecture, in_registers: bool = False
 ) -> GroupTile:
     """``made`` with every reduction's step grown while as many blocks still fit a unit."""
     units = architecture.units
@@ -182,13 +184,13 @@ def longer_steps(
     return made
 
 
-def _runs(group: Group, index: int, tile: Sizes, step: Sizes) -> int:
+def _runs(group: FusedGroup, index: int, tile: Sizes, step: Sizes) -> int:
     """Contiguous elements of an operator's reads from memory, added up."""
     touched = group.nodes[index].expression.extents_touched
     return sum(contiguous(touched(access, (*tile, *step)), access.shape) for access in group.external[index])
 
 
-def block_size(group: Group, made: GroupTile, architecture: Architecture) -> int:
+def block_size(group: FusedGroup, made: GroupTile, architecture: Architecture) -> int:
     """Threads of a block: a divisor of every operator's tile, closest to a warp for each scheduler, then least idle.
 
     Where tiles are smaller than that, threads share reductions: reduced steps count as points too.

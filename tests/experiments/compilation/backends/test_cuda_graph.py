@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from experiments.compilation.interface import INPUT, OP, OUTPUT, Graph, Node, Ref, Symbol, TensorType  # noqa: E402
+from experiments.compilation.interface import INPUT, OP, OUTPUT, Graph, GraphNode, Ref, Symbol, TensorType  # noqa: E402
 from experiments.compilation.interface.launches import obstacles, times  # noqa: E402
 from experiments.compilation.live.backends import Task, compile_task  # noqa: E402
 from experiments.compilation.live.backends.cuda_graph import Replayed  # noqa: E402
@@ -52,11 +52,11 @@ def test_a_named_device_replays_the_five_kernels_of_a_perceptron() -> None:
 
 
 def test_what_needs_the_host_or_another_device_is_named() -> None:
-    x = Node("x", INPUT, "x", outputs=(TensorType((4,), "float32", (1,)),))
-    picked = Node("picked", OP, "aten.masked_select.default", (Ref("x"), Ref("x")))
-    read = Node("read", OP, "aten._local_scalar_dense.default", (Ref("x"),))
-    made = Node("made", OP, "aten.ones.default", ((1,),), (("device", Symbol("device", "cpu")),))
-    out = Node("out", OUTPUT, "output", (Ref("x"),))
+    x = GraphNode("x", INPUT, "x", outputs=(TensorType((4,), "float32", (1,)),))
+    picked = GraphNode("picked", OP, "aten.masked_select.default", (Ref("x"), Ref("x")))
+    read = GraphNode("read", OP, "aten._local_scalar_dense.default", (Ref("x"),))
+    made = GraphNode("made", OP, "aten.ones.default", ((1,),), (("device", Symbol("device", "cpu")),))
+    out = GraphNode("out", OUTPUT, "output", (Ref("x"),))
     assert obstacles(Graph((x, picked, read, made, out)), "cuda:0") == (
         "picked (aten.masked_select.default): the shape of its result depends on data",
         "read (aten._local_scalar_dense.default): the host waits for its result",

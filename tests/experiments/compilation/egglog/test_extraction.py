@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.compilation.policies.egglog.extraction import Choice, extract
+from experiments.compilation.policies.egglog.extraction import TermChoice, extract
 
-Choices = Mapping[int, Sequence[Choice[str]]]
+Choices = Mapping[int, Sequence[TermChoice[str]]]
 
 
-def cost_of(picked: Mapping[int, Choice[str]], root: int) -> float:
+def cost_of(picked: Mapping[int, TermChoice[str]], root: int) -> float:
     """What ``picked`` costs from ``root`` on; infinite where it runs in a circle."""
     paid: dict[int, float] = {}
 
@@ -38,7 +38,7 @@ def graphs(draw: st.DrawFn) -> Choices:
     """Up to 6 classes of up to 3 calls, which may read any class (cycles included)."""
     size = draw(st.integers(1, 6))
     reads = st.lists(st.integers(0, size - 1), max_size=2).map(tuple)
-    call = st.builds(Choice, st.just("call"), reads, st.integers(0, 5).map(float))
+    call = st.builds(TermChoice, st.just("call"), reads, st.integers(0, 5).map(float))
     return {owner: draw(st.lists(call, min_size=1, max_size=3)) for owner in range(size)}
 
 
@@ -57,10 +57,10 @@ def test_no_selection_is_cheaper(choices: Choices) -> None:
 def test_what_two_readers_share_is_paid_once() -> None:
     """As a tree, two own calls of 3 beat a shared one of 4 read twice; as a graph the shared one wins."""
     choices: Choices = {
-        0: [Choice("root", (1, 2), 0.0)],
-        1: [Choice("own", (), 3.0), Choice("part", (3,), 0.0)],
-        2: [Choice("own", (), 3.0), Choice("part", (3,), 0.0)],
-        3: [Choice("shared", (), 4.0)],
+        0: [TermChoice("root", (1, 2), 0.0)],
+        1: [TermChoice("own", (), 3.0), TermChoice("part", (3,), 0.0)],
+        2: [TermChoice("own", (), 3.0), TermChoice("part", (3,), 0.0)],
+        3: [TermChoice("shared", (), 4.0)],
     }
     found = extract(choices, [0])
     assert found is not None and found.cost == 4.0

@@ -10,7 +10,7 @@ from experiments.compilation.interface import Graph
 from experiments.compilation.planning.substitutions.hard_coded import SPECIALS
 from experiments.compilation.planning.substitutions.importing import import_graph
 from experiments.compilation.planning.substitutions.optimise import optimise_graph, rulebook
-from experiments.compilation.planning.substitutions.search import Limits
+from experiments.compilation.planning.substitutions.search import SearchLimits
 from experiments.compilation.planning.substitutions.standard import standard_verdicts
 from experiments.compilation.planning.substitutions.terms import Terms
 from experiments.compilation.policies.egglog import Egglog
@@ -88,7 +88,7 @@ def test_what_is_selected_is_right_and_never_dearer_than_what_the_search_finds(
     graph, bench = graph_and_bench(module, inputs)
     rules = rulebook(standard_verdicts())
     ours = saturate_graph(graph, bench, rules, Bounds())
-    theirs = optimise_graph(graph, bench, rules, Limits(1.05, budget=30))
+    theirs = optimise_graph(graph, bench, rules, SearchLimits(1.05, budget=30))
     assert ours.search["proved_cheapest"] and ours.search["saturated"]
     assert bench.cost(ours.graph) == pytest.approx(ours.search["cost_after"])
     assert bench.cost(ours.graph) <= bench.cost(theirs.graph) * (1 + 1e-9) < bench.cost(graph)

@@ -5,35 +5,35 @@ import pytest
 
 from experiments.compilation.planning.numerics.calibration import (
     RULES,
+    ClippingRange,
     Entropy,
     Histogram,
     LeastSquares,
     MovingAverage,
-    Range,
     observer,
 )
 from experiments.core.errors import BadInput
 
 
 def test_codes_of_a_range() -> None:
-    assert Range(-1.0, 2.0).scale(8, symmetric=False) == (pytest.approx(3 / 255), 85 - 128)
-    assert Range(-6.35, 2.0).scale(8, symmetric=True) == (pytest.approx(0.05), 0)
-    assert Range(0.0, 0.0).scale(8, symmetric=True) == (1.0, 0)
+    assert ClippingRange(-1.0, 2.0).scale(8, symmetric=False) == (pytest.approx(3 / 255), 85 - 128)
+    assert ClippingRange(-6.35, 2.0).scale(8, symmetric=True) == (pytest.approx(0.05), 0)
+    assert ClippingRange(0.0, 0.0).scale(8, symmetric=True) == (1.0, 0)
 
 
 def test_extremes_include_zero_and_every_batch() -> None:
     seen = observer("min_max")
     seen.observe(np.array([2.0, 3.0]))
-    assert seen.range() == Range(0.0, 3.0)
+    assert seen.range() == ClippingRange(0.0, 3.0)
     seen.observe(np.array([-1.0, 5.0]))
-    assert seen.range() == Range(-1.0, 5.0)
+    assert seen.range() == ClippingRange(-1.0, 5.0)
 
 
 def test_a_moving_average_takes_a_hundredth_of_the_news() -> None:
     seen = MovingAverage()
     seen.observe(np.array([-1.0, 1.0]))
     seen.observe(np.array([-1.0, 101.0]))
-    assert seen.range() == Range(-1.0, pytest.approx(2.0))
+    assert seen.range() == ClippingRange(-1.0, pytest.approx(2.0))
 
 
 def test_a_histogram_loses_nothing_when_it_widens() -> None:
@@ -76,7 +76,7 @@ def test_least_squares_clips_what_pays_and_nothing_else() -> None:
 def test_entropy_keeps_all_of_an_even_spread() -> None:
     seen = Entropy()
     seen.observe(np.linspace(0, 1, 100_001))
-    assert seen.range() == Range(0.0, pytest.approx(1.0, abs=0.01))
+    assert seen.range() == ClippingRange(0.0, pytest.approx(1.0, abs=0.01))
 
 
 def test_an_unknown_rule_is_named() -> None:

@@ -22,13 +22,20 @@ from experiments.compilation.interface import (
     OP,
     OUTPUT,
     Graph,
-    Node,
+    GraphNode,
     Ref,
     TensorType,
     contiguous,
     map_refs,
 )
-from experiments.compilation.live.padding.axes import Axes, Axis, Leak, broadcast, new_axes, reshape_axes
+from experiments.compilation.live.padding.axes import (
+    Axes,
+    Leak,
+    PaddedAxis,
+    broadcast,
+    new_axes,
+    reshape_axes,
+)
 from experiments.compilation.live.padding.padding import Mask, Padding, padding
 from experiments.compilation.live.padding.padding_rules import RULES
 from experiments.core.errors import Infeasible
@@ -51,15 +58,17 @@ class Model:
 
     def graph(self, n: int) -> Graph:
         nodes = [
-            Node(name, INPUT, name, outputs=(_type(torch.zeros(shape(n))),))
+            GraphNode(name, INPUT, name, outputs=(_type(torch.zeros(shape(n))),))
             for name, shape in self.inputs.items()
         ]
         values = {Ref(name): torch.ones(shape(n)) for name, shape in self.inputs.items()}
         for name, target, arguments in self.ops:
             given = tuple(argument(n) if callable(argument) else argument for argument in arguments)
             results = self._carried_out(target, given, values, name)
-            nodes.append(Node(name, OP, target, given, outputs=tuple(_type(result) for result in results)))
-        output = Node("output", OUTPUT, "output", ((Ref(self.ops[-1][0]),),))
+            nodes.append(
+                GraphNode(name, OP, target, given, outputs=tuple(_type(result) for result in results))
+            )
+        output = GraphNode("output", OUTPUT, "output", ((Ref(self.ops[-1][0]),),))
         return Graph((*nodes, output))
 
     def run(self, n: int, inputs: Mapping[str, torch.Tensor], found: Padding | None = None) -> torch.Tensor:
@@ -95,7 +104,7 @@ def _type(tensor: torch.Tensor) -> TensorType:
     )
 
 
-def entries(size: int, axis: Axis, n: int) -> np.ndarray[Any, Any]:
+def entries(size: int, axis: PaddedAxis, n: int) -> np.ndarray[Any, Any]:
     """Whose entry each place of a dimension belongs to."""
     return np.arange(size) // axis.inner % n
 
@@ -171,7 +180,7 @@ def test_what_mixes_entries_has_a_neutral_element_in_their_place(
 ) -> None:
     found = keeps(one(target, *arguments))
     assert [(mask.argument, mask.neutral) for mask in found.masks] == [(0, neutral)]
-    assert found.masks[0].axes == (Axis(), None)
+    assert found.masks[0].axes == (PaddedAxis(), None)
 
 
 def test_a_mean_over_the_padding_is_known_to_count_it() -> None:
@@ -184,22 +193,25 @@ def test_a_mean_over_the_padding_is_known_to_count_it() -> None:
 def test_sums_along_other_dimensions_need_nothing() -> None:
     for target, arguments in (("aten.sum.dim_IntList", ((1,),)), ("aten.softmax.int", (-1,))):
         found = keeps(one(target, *arguments))
-        assert found.masks == () and found.outputs[0][0] == Axis()
+        assert found.masks == () and found.outputs[0][0] == PaddedAxis()
 
 
 def test_a_product_over_the_padding_has_zeros_on_both_sides() -> None:
     """x' y over n entries: junk times junk would be added."""
     model = Model({"x": lambda n: (4, n), "y": lambda n: (n, 2)}, [("op", "aten.mm.default", (X, Y))])
     found = keeps(model)
-    assert [(mask.argument, mask.axes) for mask in found.masks] == [(0, (None, Axis())), (1, (Axis(), None))]
+    assert [(mask.argument, mask.axes) for mask in found.masks] == [
+        (0, (None, PaddedAxis())),
+        (1, (PaddedAxis(), None)),
+    ]
     assert found.outputs == ((None, None),)
 
 
 def test_a_product_of_padded_rows_has_padded_rows() -> None:
     rows = Model({"x": lambda n: (n, 4), "y": lambda n: (4, 2)}, [("op", "aten.mm.default", (X, Y))])
-    assert keeps(rows).outputs == ((Axis(), None),) and keeps(rows).masks == ()
+    assert keeps(rows).outputs == ((PaddedAxis(), None),) and keeps(rows).masks == ()
     both = Model({"x": lambda n: (2, n, 4), "y": lambda n: (2, 4, n)}, [("op", "aten.bmm.default", (X, Y))])
-    assert keeps(both).outputs == ((None, Axis(), Axis()),)
+    assert keeps(both).outputs == ((None, PaddedAxis(), PaddedAxis()),)
 
 
 def test_attention_by_hand_masks_scores_once() -> None:
@@ -217,7 +229,7 @@ def test_attention_by_hand_masks_scores_once() -> None:
     )
     found = keeps(model)
     assert [(mask.node, mask.argument) for mask in found.masks] == [("weights", 0), ("out", 0), ("out", 1)]
-    assert found.masks[0].axes == (None, Axis()), "rows of the padding are never read, columns are"
+    assert found.masks[0].axes == (None, PaddedAxis()), "rows of the padding are never read, columns are"
 
 
 def test_a_running_sum_passes_nothing_back() -> None:
@@ -239,7 +251,7 @@ def test_rows_of_samples_and_tokens_are_followed_through_views() -> None:
         ],
     )
     found = keeps(model)
-    assert found.masks[0].axes == (Axis(outer=2), None)
+    assert found.masks[0].axes == (PaddedAxis(outer=2), None)
 
 
 def test_entries_of_several_values_are_followed_through_views() -> None:
@@ -250,21 +262,21 @@ def test_entries_of_several_values_are_followed_through_views() -> None:
             ("best", "aten.amax.default", (Ref("flat"), (1,))),
         ],
     )
-    assert keeps(model).masks[0].axes == (None, Axis(inner=4))
+    assert keeps(model).masks[0].axes == (None, PaddedAxis(inner=4))
 
 
 @pytest.mark.parametrize(
     ("target", "arguments", "axes"),
     [
-        ("aten.permute.default", ((2, 0, 1),), (None, None, Axis())),
-        ("aten.transpose.int", (0, -2), (Axis(), None, None)),
-        ("aten.unsqueeze.default", (-1,), (None, Axis(), None, None)),
-        ("aten.unsqueeze.default", (0,), (None, None, Axis(), None)),
-        ("aten.slice.Tensor", (0, 1, 2), (None, Axis(), None)),
+        ("aten.permute.default", ((2, 0, 1),), (None, None, PaddedAxis())),
+        ("aten.transpose.int", (0, -2), (PaddedAxis(), None, None)),
+        ("aten.unsqueeze.default", (-1,), (None, PaddedAxis(), None, None)),
+        ("aten.unsqueeze.default", (0,), (None, None, PaddedAxis(), None)),
+        ("aten.slice.Tensor", (0, 1, 2), (None, PaddedAxis(), None)),
         ("aten.select.int", (1, 0), (None, None)),
-        ("aten.select.int", (0, 1), (Axis(), None)),
-        ("aten.relu.default", (), (None, Axis(), None)),
-        ("aten.layer_norm.default", ((4,),), (None, Axis(), None)),
+        ("aten.select.int", (0, 1), (PaddedAxis(), None)),
+        ("aten.relu.default", (), (None, PaddedAxis(), None)),
+        ("aten.layer_norm.default", ((4,),), (None, PaddedAxis(), None)),
     ],
 )
 def test_where_the_entries_are_afterwards(target: str, arguments: Arguments, axes: Axes) -> None:
@@ -274,16 +286,16 @@ def test_where_the_entries_are_afterwards(target: str, arguments: Arguments, axe
 
 def test_tensors_are_put_together_beside_the_entries() -> None:
     pair = {"x": lambda n: (n, 4), "y": lambda n: (n, 2)}
-    assert keeps(Model(pair, [("op", "aten.cat.default", ((X, Y), 1))])).outputs == ((Axis(), None),)
+    assert keeps(Model(pair, [("op", "aten.cat.default", ((X, Y), 1))])).outputs == ((PaddedAxis(), None),)
     stacked = Model(
         {"x": lambda n: (n, 4), "y": lambda n: (n, 4)}, [("op", "aten.stack.default", ((X, Y), 1))]
     )
-    assert keeps(stacked).outputs == ((Axis(), None, None),)
+    assert keeps(stacked).outputs == ((PaddedAxis(), None, None),)
 
 
 def test_a_row_for_all_entries_is_added_to_each() -> None:
     added = Model({"x": lambda n: (2, n, 4), "y": lambda n: (n, 1)}, [("op", "aten.add.Tensor", (X, Y))])
-    assert keeps(added).outputs == ((None, Axis(), None),)
+    assert keeps(added).outputs == ((None, PaddedAxis(), None),)
 
 
 def test_a_table_has_a_row_for_each_entry() -> None:
@@ -295,9 +307,9 @@ def test_a_table_has_a_row_for_each_entry() -> None:
             ("op", "aten.add.Tensor", (X, Ref("rows"))),
         ],
     )
-    rows = Node("rows", OP, "aten.slice.Tensor", (Y, 0, 0, 3), outputs=())
+    rows = GraphNode("rows", OP, "aten.slice.Tensor", (Y, 0, 0, 3), outputs=())
     assert model.graph(3).by_name["rows"].arguments == rows.arguments
-    assert walk_of(model).outputs == ((Axis(), None),)
+    assert walk_of(model).outputs == ((PaddedAxis(), None),)
 
 
 # --- what would leak ----------------------------------------------------------------------------------
@@ -339,7 +351,10 @@ def test_weights_along_the_entries_are_refused() -> None:
 def test_graphs_whose_ops_depend_on_the_size_are_refused() -> None:
     small, large = one("aten.relu.default").graph(3), one("aten.abs.default").graph(5)
     renamed = Graph(
-        (*large.nodes[:1], *(Node("other", OP, "aten.abs.default", (X,), outputs=large.nodes[1].outputs),))
+        (
+            *large.nodes[:1],
+            *(GraphNode("other", OP, "aten.abs.default", (X,), outputs=large.nodes[1].outputs),),
+        )
     )
     with pytest.raises(Infeasible, match="ops depend on the size"):
         padding(small, renamed, (3, 5), RULES)
@@ -360,28 +375,28 @@ def test_a_view_takes_the_entries_along(a: int, b: int, c: int, n: int, data: st
             [(a * n, b, c), (a, n * b, c), (a, n, b * c), (a * n * b * c,), (a, n * b * c), (a * n * b, c)]
         )
     )
-    found = reshape_axes(shape, (None, Axis(), None, None), into, n)
+    found = reshape_axes(shape, (None, PaddedAxis(), None, None), into, n)
     (place,) = [place for place, axis in enumerate(found) if axis is not None]
     axis = found[place]
     assert axis is not None
     expected = entries(into[place], axis, n).reshape([-1 if i == place else 1 for i in range(len(into))])
     assert (labels.reshape(into) == np.broadcast_to(expected, into)).all()
     back = reshape_axes(into, found, shape, n)
-    assert back[1] == Axis() or n == 1 or shape.count(1)
+    assert back[1] == PaddedAxis() or n == 1 or shape.count(1)
 
 
 def test_a_view_across_the_entries_is_refused() -> None:
     with pytest.raises(Leak, match="splits the padded dimension"):
-        reshape_axes((6, 4), (Axis(), None), (2, 3, 4), 6)
+        reshape_axes((6, 4), (PaddedAxis(), None), (2, 3, 4), 6)
 
 
 def test_sizes_tell_where_entries_are() -> None:
-    assert new_axes((5, 4), 5, (3, 4), 3) == (Axis(), None)
+    assert new_axes((5, 4), 5, (3, 4), 3) == (PaddedAxis(), None)
     with pytest.raises(Leak, match="a size of 10 for 5 entries and 6 for 3"):
         new_axes((10, 4), 5, (6, 4), 3)
 
 
 def test_one_dimension_is_padded_in_one_way() -> None:
-    assert broadcast([(Axis(), None), (None,), ()], 3) == (None, Axis(), None)
+    assert broadcast([(PaddedAxis(), None), (None,), ()], 3) == (None, PaddedAxis(), None)
     with pytest.raises(Leak, match="different places of one dimension"):
-        broadcast([(Axis(2),), (Axis(1, 2),)], 1)
+        broadcast([(PaddedAxis(2),), (PaddedAxis(1, 2),)], 1)

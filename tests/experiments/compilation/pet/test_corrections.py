@@ -12,9 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis.extra import numpy as arrays
 
-from experiments.compilation.interface import INPUT, OP, OUTPUT, Graph, Node, Ref
+from experiments.compilation.interface import INPUT, OP, OUTPUT, Graph, GraphNode, Ref
 from experiments.compilation.policies.pet import Pet, convolution_of, judge_mutants
-from experiments.compilation.policies.pet.boxes import Rectangle, Verdict, compare, refine
+from experiments.compilation.policies.pet.boxes import MutantVerdict, Rectangle, compare, refine
 from experiments.compilation.policies.pet.expressions import HEIGHT, WIDTH, Convolution, Image
 from experiments.compilation.policies.pet.lowering import Lowering
 from experiments.compilation.policies.pet.mutants import Apart, Side, Swapped, mutants
@@ -26,23 +26,23 @@ pytestmark = pytest.mark.torch
 # --- rectangles -----------------------------------------------------------------------------------
 
 
-def marks(*rows: str) -> Verdict:
+def marks(*rows: str) -> MutantVerdict:
     """One image; ``x`` is wrong."""
-    return Verdict(0, np.array([[[letter == "x" for letter in row] for row in rows]]))
+    return MutantVerdict(0, np.array([[[letter == "x" for letter in row] for row in rows]]))
 
 
 def test_a_seam_is_one_rectangle_in_both_images() -> None:
     """The last column of every image: one patch for the two of them."""
     wrong = np.zeros((2, 3, 4), bool)
     wrong[:, :, 3] = True
-    assert Verdict(1, wrong).rectangles() == [Rectangle((0, 2), (0, 3), (3, 4))]
-    assert Verdict(1, wrong).right_share == 0.75
+    assert MutantVerdict(1, wrong).rectangles() == [Rectangle((0, 2), (0, 3), (3, 4))]
+    assert MutantVerdict(1, wrong).right_share == 0.75
 
 
 def test_images_that_do_not_follow_each_other_have_patches_of_their_own() -> None:
     wrong = np.zeros((3, 2, 2), bool)
     wrong[[0, 2], 0] = True
-    assert Verdict(1, wrong).rectangles() == [
+    assert MutantVerdict(1, wrong).rectangles() == [
         Rectangle((0, 1), (0, 1), (0, 2)),
         Rectangle((2, 3), (0, 1), (0, 2)),
     ]
@@ -57,7 +57,7 @@ def test_a_cross_is_its_column_and_what_is_left_of_its_row() -> None:
 @given(arrays.arrays(np.bool_, (2, 4, 5)))
 def test_rectangles_hold_every_wrong_position_once_and_no_right_one(wrong: np.ndarray[Any, Any]) -> None:
     count = np.zeros(wrong.shape, int)
-    for r in Verdict(0, wrong).rectangles():
+    for r in MutantVerdict(0, wrong).rectangles():
         count[slice(*r.images), slice(*r.rows), slice(*r.columns)] += 1
     assert (count == wrong).all()
 
@@ -190,9 +190,14 @@ def test_the_best_mutants_come_first() -> None:
 
 def graph_of(shape: tuple[int, ...], weight: tuple[int, ...], *options: Any) -> Graph:
     """An input, a weight and their convolution with the options after the bias."""
-    x, w = Node("x", INPUT, "x", outputs=(kind(*shape),)), Node("w", INPUT, "w", outputs=(kind(*weight),))
-    op = Node("conv", OP, "aten.conv2d.default", (Ref("x"), Ref("w"), None, *options), outputs=(kind(1),))
-    return Graph((x, w, op, Node("output", OUTPUT, "output", ((Ref("conv"),),))))
+    x, w = (
+        GraphNode("x", INPUT, "x", outputs=(kind(*shape),)),
+        GraphNode("w", INPUT, "w", outputs=(kind(*weight),)),
+    )
+    op = GraphNode(
+        "conv", OP, "aten.conv2d.default", (Ref("x"), Ref("w"), None, *options), outputs=(kind(1),)
+    )
+    return Graph((x, w, op, GraphNode("output", OUTPUT, "output", ((Ref("conv"),),))))
 
 
 def read(*options: Any, shape: tuple[int, ...] = (2, 4, 6, 6)) -> Convolution | str:

@@ -24,7 +24,7 @@ from experiments.compilation.policies.pet.expressions import (
     Scatter,
     Swap,
     Unfold,
-    Window,
+    WindowAxes,
     noise,
     split_at,
     starts,
@@ -99,12 +99,12 @@ LAYOUTS: dict[str, tuple[Callable[[Image], Expression], Callable[[Array], Array]
         lambda i: Scatter(i, 2),
         lambda x: np.stack([image[:, r::2, c::2] for image in x for r in (0, 1) for c in (0, 1)]),
     ),
-    "cut": (lambda i: Window(i, HEIGHT, 1, 2), lambda x: x[:, :, 1:3]),
+    "cut": (lambda i: WindowAxes(i, HEIGHT, 1, 2), lambda x: x[:, :, 1:3]),
     "zeros before and behind": (
-        lambda i: Window(i, WIDTH, -2, 11),
+        lambda i: WindowAxes(i, WIDTH, -2, 11),
         lambda x: np.pad(x, ((0, 0), (0, 0), (0, 0), (2, 3))),
     ),
-    "images and their halves": (lambda i: Window(i, 0, 1, 2), lambda x: x[1:3]),
+    "images and their halves": (lambda i: WindowAxes(i, 0, 1, 2), lambda x: x[1:3]),
 }
 
 
@@ -213,14 +213,14 @@ def test_images_side_by_side_are_cut_at_their_seams() -> None:
 
 EXPRESSIONS: list[Callable[[Image], Expression]] = [
     Swap,
-    lambda i: Window(i, WIDTH, -1, 9),
+    lambda i: WindowAxes(i, WIDTH, -1, 9),
     lambda i: Fold(i, HEIGHT, 2),
     lambda i: Unfold(Fold(i, WIDTH, 2), WIDTH, 2),
     lambda i: Gather(Scatter(i, 2), 2),
     lambda i: Convolution(Fold(i, WIDTH, 2), (1, 1, 3, 3), padding=(1, 1)),
     lambda i: Unfold(Convolution(Fold(i, WIDTH, 2), (1, 1, 3, 3), padding=(1, 1)), WIDTH, 2),
     lambda i: Gather(Convolution(Scatter(i, 2), (1, 1, 3, 3), padding=(1, 1)), 2),
-    lambda i: Window(Convolution(i, (1, 1, 2, 2), (2, 2)), HEIGHT, 1, 2),
+    lambda i: WindowAxes(Convolution(i, (1, 1, 2, 2), (2, 2)), HEIGHT, 1, 2),
 ]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from experiments.compilation.policies.pet import Pet
-from experiments.compilation.policies.pet.boxes import Verdict, compare
+from experiments.compilation.policies.pet.boxes import MutantVerdict, compare
 from experiments.compilation.policies.pet.expressions import WIDTH, Convolution, Image
 from experiments.compilation.policies.pet.mutants import Apart, Change, Side, mutant, mutants
 from tests.experiments.compilation.graphs import rewritten
@@ -25,14 +25,14 @@ def conv(
     return Convolution(image, weight, (stride, stride), (padding, padding), (dilation, dilation))
 
 
-def verdict(original: Convolution, *changes: Change) -> Verdict:
+def verdict(original: Convolution, *changes: Change) -> MutantVerdict:
     program = mutant(original, changes)
     assert program is not None
     assert program.shape == original.shape
     return compare(original, program)
 
 
-def wrong_columns(found: Verdict) -> list[list[int]]:
+def wrong_columns(found: MutantVerdict) -> list[list[int]]:
     """Of each image, and every row is wrong there."""
     assert (found.wrong.all(axis=1) == found.wrong.any(axis=1)).all()
     return [np.flatnonzero(image.any(axis=0)).tolist() for image in found.wrong]

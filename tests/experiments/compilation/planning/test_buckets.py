@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.compilation.interface.buckets import bucket_of, powers_of_two, sizes_from, waste
-from experiments.compilation.live.padding.axes import Axis, Leak, reshape_axes
+from experiments.compilation.live.padding.axes import Leak, PaddedAxis, reshape_axes
 from experiments.core.errors import BadInput
 
 
@@ -47,10 +47,10 @@ def test_sizes_are_read_from_words() -> None:
 
 def test_a_view_carries_the_axis_along() -> None:
     """[2, 5, 4] with the 5 padded, merged to [10, 4]: two runs of 5. Back again, and split where it cannot be."""
-    axes = (None, Axis(), None)
+    axes = (None, PaddedAxis(), None)
     merged = reshape_axes((2, 5, 4), axes, (10, 4), 5)
-    assert merged == (Axis(outer=2), None)
-    assert reshape_axes((10, 4), merged, (2, 5, 2, 2), 5) == (None, Axis(), None, None)
-    assert reshape_axes((2, 5, 4), axes, (2, 20), 5) == (None, Axis(inner=4))
+    assert merged == (PaddedAxis(outer=2), None)
+    assert reshape_axes((10, 4), merged, (2, 5, 2, 2), 5) == (None, PaddedAxis(), None, None)
+    assert reshape_axes((2, 5, 4), axes, (2, 20), 5) == (None, PaddedAxis(inner=4))
     with pytest.raises(Leak, match="splits"):
         reshape_axes((2, 5, 4), axes, (4, 10), 5)

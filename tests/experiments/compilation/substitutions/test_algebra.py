@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.compilation.planning.substitutions.canonical import EXPLICIT, SAME, VALID, canonical
-from experiments.compilation.planning.substitutions.dims import Dims, IllTyped, Window, infer_symbols
-from experiments.compilation.planning.substitutions.evaluate import Value, apply, evaluate
+from experiments.compilation.planning.substitutions.dims import Dims, IllTyped, WindowDims, infer_symbols
+from experiments.compilation.planning.substitutions.evaluate import JoinedTensor, apply, evaluate
 from experiments.compilation.planning.substitutions.rule_text import parse_rule, rule_text
 from experiments.core.errors import BadInput
 from experiments.workloads.substitutions import Operand, Operator, Substitution
@@ -32,7 +32,7 @@ def whole(*shape: int, seed: int = 0) -> Integers:
 def by(kind: str, *arrays: Integers, **parameters: int) -> Integers:
     """The only result of an operator."""
     operator = Operator(kind, (A, B)[: len(arrays)], tuple(parameters.items()))
-    (found,) = apply(operator, [Value.of(array) for array in arrays])
+    (found,) = apply(operator, [JoinedTensor.of(array) for array in arrays])
     return found.array
 
 
@@ -139,7 +139,7 @@ def test_operators_refuse_shapes_that_numpy_would_stretch(
 @given(st.lists(st.integers(1, 3), min_size=2, max_size=4))
 def test_splits_undo_joins_the_newest_first(sizes: list[int]) -> None:
     """((a b) c) d comes apart as ((a b) c) and d, then (a b) and c, then a and b."""
-    parts = [Value.of(whole(2, size, seed=number)) for number, size in enumerate(sizes)]
+    parts = [JoinedTensor.of(whole(2, size, seed=number)) for number, size in enumerate(sizes)]
     join, cut = Operator("concat", (A, B), (("axis", -1),)), Operator("split", (A,), (("axis", -1),))
     joined = parts[0]
     for part in parts[1:]:
@@ -152,7 +152,9 @@ def test_splits_undo_joins_the_newest_first(sizes: list[int]) -> None:
 
 def test_a_product_of_joined_columns_splits_into_products() -> None:
     side = parse_rule("matmul(a, b), matmul(a, c) => split[axis=-1](matmul(a, concat[axis=-1](b, c)))")
-    values = {v: Value.of(a) for v, a in zip((A, B, C), (whole(2, 3), whole(3, 4), whole(3, 1)), strict=True)}
+    values = {
+        v: JoinedTensor.of(a) for v, a in zip((A, B, C), (whole(2, 3), whole(3, 4), whole(3, 1)), strict=True)
+    }
     source, target = (evaluate(ops, values) for ops in (side.source, side.target))
     for mine, theirs in side.outputs:
         assert (source[mine].array == target[theirs].array).all()
@@ -261,7 +263,7 @@ def test_sizes_that_are_equal_are_one() -> None:
 
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 3), st.sampled_from([SAME, VALID, EXPLICIT + 1]))
 def test_positions_of_a_window_by_counting(size: int, kernel: int, stride: int, pad: int) -> None:
-    window = Window(0, 0, kernel, stride, pad)
+    window = WindowDims(0, 0, kernel, stride, pad)
     if pad == SAME:
         assert window.positions(size) == len(range(0, size, stride))
     else:
@@ -282,7 +284,7 @@ def test_shapes_that_are_solved_are_accepted(seed: int) -> None:
     shapes = infer_symbols(rule.source, tensors, dims)
     solved = dims.solve(np.random.default_rng(seed))
     assert solved is not None
-    values = {v: Value.of(whole(*(solved[s] for s in symbols))) for v, symbols in tensors.items()}
+    values = {v: JoinedTensor.of(whole(*(solved[s] for s in symbols))) for v, symbols in tensors.items()}
     for operand, value in evaluate(rule.source, values).items():
         assert value.array.shape == tuple(solved[symbol] for symbol in shapes[operand])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from experiments.compilation.planning.substitutions.search import Limits, Statistics, Successor, search
+from experiments.compilation.planning.substitutions.search import SearchLimits, Statistics, Successor, search
 
 
 @dataclass
@@ -40,31 +40,31 @@ STEPS = {"G0": "G1 G3", "G1": "G2 G0", "G3": "G0"}
 
 @pytest.mark.parametrize(("alpha", "cost"), [(1.0, 9.8), (1.05, 6.0)])
 def test_a_dearer_graph_on_the_way_needs_alpha(alpha: float, cost: float) -> None:
-    best, statistics = search(Named(TOY, STEPS), "G0", Limits(alpha))
+    best, statistics = search(Named(TOY, STEPS), "G0", SearchLimits(alpha))
     assert TOY[best] == cost and statistics.explored >= 2
 
 
 def test_the_budget_counts_expansions_and_none_returns_the_start() -> None:
     space = Named(TOY, STEPS)
-    assert search(space, "G0", Limits(1.05, budget=0)) == ("G0", Statistics())
-    best, statistics = search(space, "G0", Limits(1.05, budget=2))
+    assert search(space, "G0", SearchLimits(1.05, budget=0)) == ("G0", Statistics())
+    best, statistics = search(space, "G0", SearchLimits(1.05, budget=2))
     assert (space.expanded, best, statistics.explored) == (["G0", "G3"], "G3", 2)
 
 
 def test_what_waited_while_the_best_fell_is_dropped_only_on_request() -> None:
     """G1 (10.4) was good enough while the best cost 10; beside 9.8 (times 1.05 is 10.29) it is not."""
     space = Named(TOY, STEPS)
-    best, statistics = search(space, "G0", Limits(1.05, recheck=True))
+    best, statistics = search(space, "G0", SearchLimits(1.05, recheck=True))
     assert (space.expanded, best, statistics.pruned) == (["G0", "G3"], "G3", 1)
 
 
 def test_steps_that_change_nothing_are_stopped_by_the_set_of_seen_states() -> None:
     space = Named({"A": 1.0, "B": 1.0}, {"A": "B", "B": "A"})
-    best, statistics = search(space, "A", Limits(1.05))
+    best, statistics = search(space, "A", SearchLimits(1.05))
     assert (best, statistics.explored, statistics.duplicate) == ("A", 2, 1)
 
 
 def test_graphs_of_twice_the_nodes_are_not_expanded() -> None:
     space = Named({"A": 2.0, "B": 1.0, "C": 1.0}, {"A": "B C"}, {"A": 3, "B": 6, "C": 5})
-    best, statistics = search(space, "A", Limits())
+    best, statistics = search(space, "A", SearchLimits())
     assert (best, statistics.pruned) == ("C", 1)

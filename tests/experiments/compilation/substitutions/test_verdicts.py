@@ -9,7 +9,7 @@ import pytest
 
 from experiments.compilation.planning.substitutions.axioms import AXIOMS, Setting, instances
 from experiments.compilation.planning.substitutions.dims import Dims, IllTyped
-from experiments.compilation.planning.substitutions.evaluate import Value, apply, evaluate
+from experiments.compilation.planning.substitutions.evaluate import JoinedTensor, apply, evaluate
 from experiments.compilation.planning.substitutions.proof import is_provable
 from experiments.compilation.planning.substitutions.rule_text import parse_rule, rule_text
 from experiments.compilation.planning.substitutions.testing import EQUAL_GROUPS, UNGROUPED, examine
@@ -42,7 +42,7 @@ def test_text_and_rule_are_one() -> None:
 def test_a_split_cuts_at_the_newest_join_and_one_without_a_join_is_refused() -> None:
     rule = parse_rule("matmul(a, concat[axis=-1](concat[axis=-1](b, c), d)) => relu(a)")
     ones = {
-        Operand(-1 - i): Value.of(np.ones(shape, np.int64))
+        Operand(-1 - i): JoinedTensor.of(np.ones(shape, np.int64))
         for i, shape in enumerate([(2, 3), (3, 1), (3, 2), (3, 4)])
     }
     product = evaluate(rule.source, ones)[rule.outputs[0][0]]

@@ -15,7 +15,7 @@ from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.interface.tile_graph import TileGraph, TileNode, independent
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.best_fit import ALIGNMENT, BestFit
+from experiments.compilation.planning.tiles.best_fit import ALIGNMENT, BestFitMemory
 from experiments.compilation.planning.tiles.group_tile import (
     evaluate,
     footprint,
@@ -282,7 +282,7 @@ def test_operators_of_the_examples_read_what_the_ones_before_make(name: str) -> 
 
 
 def test_the_smallest_hole_that_fits_is_filled() -> None:
-    memory = BestFit()
+    memory = BestFitMemory()
     a, b, c, d, e = (memory.take(size) for size in (96, 32, 64, 32, 32))
     assert memory.limit == 256
     memory.give(a)
@@ -298,7 +298,7 @@ def test_the_smallest_hole_that_fits_is_filled() -> None:
 
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=12), st.data())
 def test_blocks_never_overlap_and_all_holes_come_back(sizes: list[int], data: st.DataObject) -> None:
-    memory, taken = BestFit(), list[tuple[int, int]]()
+    memory, taken = BestFitMemory(), list[tuple[int, int]]()
     for size in sizes:
         start, end = memory.take(size)
         assert end - start >= size and start % ALIGNMENT == end % ALIGNMENT == 0 and end <= memory.limit

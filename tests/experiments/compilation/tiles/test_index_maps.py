@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.compilation.interface.expressions import Access, Expression
+from experiments.compilation.interface.expressions import Expression, TensorAccess
 from experiments.compilation.planning.tiles import operators
 from experiments.compilation.planning.tiles.traffic import coalesced_elements, contiguous
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.torch
 Array = npt.NDArray[np.float64]
 
 
-def places(expression: Expression, access: Access, sizes: Sequence[int]) -> npt.NDArray[np.int64]:
+def places(expression: Expression, access: TensorAccess, sizes: Sequence[int]) -> npt.NDArray[np.int64]:
     """The element of ``access`` that every point of a tile at the origin touches: [points, dimensions]."""
     points = np.array(list(np.ndindex(*sizes))).reshape(math.prod(sizes), len(sizes))
     column = {axis.name: points[:, number] for number, axis in enumerate(expression.axes)}

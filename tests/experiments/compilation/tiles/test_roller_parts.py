@@ -17,7 +17,7 @@ from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.planning.tiles import operators
 from experiments.compilation.planning.tiles.program import (
-    Program,
+    TileProgram,
     conflicts,
     grid,
     registers,
@@ -125,8 +125,8 @@ def test_rows_read_by_columns_are_padded_where_they_meet_in_a_bank() -> None:
 def test_shared_memory_of_a_block() -> None:
     """a: 8 rows of 4 and one word more each, b: 4 rows of 8; what is used once is not staged at all."""
     product = operators.matmul(8, 8, 64)
-    assert shared_bytes(product, Program((2, 2), (8, 8), (4,)), SMALL.units) == 4 * (8 * 5 + 4 * 8)
-    assert shared_bytes(operators.elementwise((8, 8)), Program((1, 1), (8, 8), ()), SMALL.units) == 0
+    assert shared_bytes(product, TileProgram((2, 2), (8, 8), (4,)), SMALL.units) == 4 * (8 * 5 + 4 * 8)
+    assert shared_bytes(operators.elementwise((8, 8)), TileProgram((1, 1), (8, 8), ()), SMALL.units) == 0
 
 
 def test_registers_hold_operands_of_one_term_and_all_results() -> None:
@@ -137,16 +137,16 @@ def test_registers_hold_operands_of_one_term_and_all_results() -> None:
 
 def test_a_unit_holds_as_many_blocks_as_its_scarcest_share_allows() -> None:
     product = operators.matmul(64, 64, 64)
-    by_threads = Program((1, 2), (4, 8), (1,))  # 16 threads of 64
+    by_threads = TileProgram((1, 2), (4, 8), (1,))  # 16 threads of 64
     assert (by_threads.threads, resident(product, by_threads, SMALL)) == (16, 4)
-    by_shared = Program((4, 4), (16, 8), (16,))  # 16 x 17 + 16 x 8 floats, 1,600 of 4,096 bytes
+    by_shared = TileProgram((4, 4), (16, 8), (16,))  # 16 x 17 + 16 x 8 floats, 1,600 of 4,096 bytes
     assert shared_bytes(product, by_shared, SMALL.units) == 1600 and resident(product, by_shared, SMALL) == 2
 
 
 # --- what moves -----------------------------------------------------------------------------------
 
 
-def counted_bytes(expression: Expression, program: Program) -> int:
+def counted_bytes(expression: Expression, program: TileProgram) -> int:
     """Bytes of every block's different elements, block by block, clipped at the border."""
     total = 0
     starts = [range(0, extent, size) for extent, size in zip(expression.domain, program.shared, strict=True)]
@@ -177,21 +177,23 @@ def counted_bytes(expression: Expression, program: Program) -> int:
 )
 def test_blocks_move_what_their_elements_take(expression: Expression, shared: tuple[int, ...]) -> None:
     """Where runs are whole transactions nothing else moves: counted element by element."""
-    program = Program((1,) * len(shared), shared, tuple(min(extent, 32) for extent in expression.reduction))
+    program = TileProgram(
+        (1,) * len(shared), shared, tuple(min(extent, 32) for extent in expression.reduction)
+    )
     assert dram_bytes(expression, program, SMALL) == counted_bytes(expression, program)
 
 
 def test_short_runs_move_whole_transactions() -> None:
     """Columns in tiles of 2: each run of b and of the result takes a transaction of 8."""
     product = operators.matmul(16, 24, 32)
-    narrow = Program((1, 1), (4, 2), (32,))
+    narrow = TileProgram((1, 1), (4, 2), (32,))
     blocks = 4 * 12
     assert dram_bytes(product, narrow, SMALL) == 4 * blocks * (4 * 32 + 4 * 32 * 2 + 4 * 4 * 2)
 
 
 def test_rows_that_are_not_kept_are_read_twice() -> None:
     soft = operators.rowwise((16, 64), (1,))
-    once, twice = (Program((1,), (4,), (step,)) for step in (64, 32))
+    once, twice = (TileProgram((1,), (4,), (step,)) for step in (64, 32))
     assert dram_bytes(soft, once, SMALL) == 4 * 2 * 16 * 64
     assert dram_bytes(soft, twice, SMALL) == 4 * 3 * 16 * 64
 
@@ -219,7 +221,7 @@ def test_few_warps_leave_memory_waiting() -> None:
 def test_an_estimate_by_hand() -> None:
     """16 x 16 x 32 in blocks of 4 x 8 of 8 threads: 8 blocks of two warps fill every scheduler once."""
     product = operators.matmul(16, 16, 32)
-    program = Program((2, 2), (4, 8), (8,))
+    program = TileProgram((2, 2), (4, 8), (8,))
     found = estimate(product, program, SMALL)
     assert (program.threads, grid(product, program), found.utilisation) == (8, 8, 1.0)
     assert found.compute == pytest.approx(2 * 16 * 16 * 32 / SMALL.flops("float32"))
@@ -239,7 +241,7 @@ def test_a_small_product_is_halved_along_its_longer_side() -> None:
     block each.
     """
     product = operators.matmul(16, 16, 32)
-    program = Program((4, 2), (16, 16), (8,))
+    program = TileProgram((4, 2), (16, 16), (8,))
     done = shrunk(product, program, SMALL)
     assert grid(product, done) >= 4 and math.prod(done.shared) == 64 and done.shared == (8, 8)
     assert done.step == program.step and done.register in ((2, 1), (2, 2), (4, 1))
@@ -247,13 +249,13 @@ def test_a_small_product_is_halved_along_its_longer_side() -> None:
 
 
 def test_all_axes_at_once_as_the_artifact_does() -> None:
-    done = shrunk(operators.matmul(16, 16, 32), Program((4, 2), (16, 16), (8,)), SMALL, "all")
+    done = shrunk(operators.matmul(16, 16, 32), TileProgram((4, 2), (16, 16), (8,)), SMALL, "all")
     assert (done.register, done.shared) == ((2, 1), (8, 8))
 
 
 def test_every_size_on_the_way_is_offered_until_each_scheduler_has_a_block() -> None:
     product = operators.matmul(16, 16, 32)
-    found = sizes_on_the_way(product, Program((4, 4), (16, 16), (8,)), SMALL)
+    found = sizes_on_the_way(product, TileProgram((4, 4), (16, 16), (8,)), SMALL)
     assert [grid(product, program) for program in found] == [1, 2, 4, 8]
 
 
@@ -263,7 +265,7 @@ def test_shrinking_ends_with_a_block_for_every_unit_or_single_points(
     m: int, n: int, rows: int, columns: int
 ) -> None:
     product = operators.matmul(m, n, 8)
-    program = Program((1, 1), (min(rows, m), min(columns, n)), (8,))
+    program = TileProgram((1, 1), (min(rows, m), min(columns, n)), (8,))
     done = shrunk(product, program, SMALL)
     assert grid(product, done) >= 4 or set(done.shared) == {1}
     assert all(a <= b for a, b in zip(done.shared, program.shared, strict=True))

@@ -12,7 +12,7 @@ from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.planning.tiles import operators
 from experiments.compilation.planning.tiles.program import (
-    Program,
+    TileProgram,
     conflicts,
     fits,
     grid,
@@ -88,7 +88,7 @@ class TestAlignment:
 
     def test_rows_in_one_bank_wait_for_one_another_until_padded(self) -> None:
         assert [conflicts(stride, 32, UNITS) for stride in (32, 8, 9, 33)] == [32, 8, 1, 1]
-        program = Program((8, 4), (128, 64), (8,))
+        program = TileProgram((8, 4), (128, 64), (8,))
         assert shared_bytes(SQUARE, program, UNITS) == 4 * (128 * 9 + 8 * 64)
 
     def test_no_larger_block_can_fill_whole_warps(self) -> None:
@@ -124,7 +124,7 @@ class TestConstruction:
         first = found.programs[0]
         assert len(found.programs) == 10
         assert not found.border
-        assert first == Program((8, 4), (128, 64), (8,))
+        assert first == TileProgram((8, 4), (128, 64), (8,))
         assert (first.threads, grid(SQUARE, first)) == (256, 128)
         assert construct(SQUARE, V100, wanted=1).programs == (first,)
 
@@ -137,17 +137,17 @@ class TestConstruction:
 
     def test_a_small_output_is_halved_until_every_unit_has_a_block(self) -> None:
         small = operators.matmul(256, 256, 1024)
-        program = Program((8, 8), (64, 64), (8,))
+        program = TileProgram((8, 8), (64, 64), (8,))
         assert grid(small, program) == 16
         halved = shrunk(small, program, V100, "all")
-        assert halved == Program((2, 2), (16, 16), (8,))
+        assert halved == TileProgram((2, 2), (16, 16), (8,))
         assert grid(small, halved) == 256
         assert grid(small, shrunk(small, program, V100, "one")) == 128
         assert shrunk(small, program, V100, "none") == program
 
     def test_shrinking_ends_at_single_points_however_small_the_grid(self) -> None:
         tiny = operators.matmul(3, 2, 5)
-        assert shrunk(tiny, Program((1, 1), (3, 2), (5,)), V100).shared == (1, 1)
+        assert shrunk(tiny, TileProgram((1, 1), (3, 2), (5,)), V100).shared == (1, 1)
 
     def test_prime_sizes_are_padded(self) -> None:
         found = construct(operators.matmul(127, 131, 137), V100)

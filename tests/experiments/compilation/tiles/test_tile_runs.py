@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.compilation.interface import Argument, Graph, Node, Ref, TensorType, contiguous
+from experiments.compilation.interface import Argument, Graph, GraphNode, Ref, TensorType, contiguous
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.tiles import violations
 from experiments.compilation.planning.tiles.from_graph import translate
@@ -24,12 +24,12 @@ def tensor(*shape: int, dtype: str = "float32") -> TensorType:
     return TensorType(shape, dtype, contiguous(shape))
 
 
-def given(name: str, *shape: int, kind: str = "constant") -> Node:
-    return Node(name, kind, name, outputs=(tensor(*shape),))
+def given(name: str, *shape: int, kind: str = "constant") -> GraphNode:
+    return GraphNode(name, kind, name, outputs=(tensor(*shape),))
 
 
-def op(name: str, target: str, *arguments: Argument, out: tuple[int, ...], views: bool = False) -> Node:
-    return Node(name, "op", f"aten.{target}", arguments, outputs=(tensor(*out),), views=views)
+def op(name: str, target: str, *arguments: Argument, out: tuple[int, ...], views: bool = False) -> GraphNode:
+    return GraphNode(name, "op", f"aten.{target}", arguments, outputs=(tensor(*out),), views=views)
 
 
 def block() -> Graph:
@@ -54,7 +54,7 @@ def block() -> Graph:
             ),
             op("mean", "mean.dim", Ref("attend"), (-2,), True, out=(2, 3, 1, 32)),
             op("cat", "cat.default", (Ref("mean"), Ref("mean")), -1, out=(2, 3, 1, 64)),
-            Node("output", "output", "output", ((Ref("cat"),),)),
+            GraphNode("output", "output", "output", ((Ref("cat"),),)),
         )
     )
 
@@ -92,7 +92,7 @@ class TestTranslation:
             given("x", 2, 8, 8, 8, kind="input"),
             given("w", 16, 8 // groups, 3, 3),
             op("conv", "conv2d.default", Ref("x"), Ref("w"), None, (1, 1), padding, (1, 1), groups, out=out),
-            Node("output", "output", "output", ((Ref("conv"),),)),
+            GraphNode("output", "output", "output", ((Ref("conv"),),)),
         )
         made = translate(Graph(nodes)).graph.by_name["conv"].expression
         assert made.extents == extents

@@ -10,9 +10,9 @@ from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.interface.expressions import Expression
 from experiments.compilation.interface.tile_graph import TileGraph, TileNode, independent
 from experiments.compilation.planning.tiles import operators
-from experiments.compilation.planning.tiles.best_fit import ALIGNMENT, BestFit
+from experiments.compilation.planning.tiles.best_fit import ALIGNMENT, BestFitMemory
 from experiments.compilation.planning.tiles.group_tile import evaluate, footprint, traffic
-from experiments.compilation.planning.tiles.propagation import Group, group_of, propagate, spatial_of
+from experiments.compilation.planning.tiles.propagation import FusedGroup, group_of, propagate, spatial_of
 from experiments.compilation.planning.tiles.traffic import coalesced_elements, contiguous
 from experiments.compilation.policies.welder import Welder
 from experiments.compilation.policies.welder.connection import Welding, launch_order
@@ -45,7 +45,7 @@ def layer() -> TileGraph:
     )
 
 
-def alone(expression: Expression) -> Group:
+def alone(expression: Expression) -> FusedGroup:
     return group_of(independent([expression]), [expression.name])
 
 
@@ -150,7 +150,7 @@ class TestPropagation:
 
 class TestSharedMemory:
     def test_a_freed_block_is_used_again_and_neighbours_join(self) -> None:
-        memory = BestFit()
+        memory = BestFitMemory()
         first, second, third = memory.take(100), memory.take(64), memory.take(32)
         assert (first, second, third) == ((0, 128), (128, 192), (192, 224))
         memory.give(second)
@@ -171,7 +171,7 @@ class TestSharedMemory:
     @settings(max_examples=40)
     @given(st.lists(st.tuples(st.integers(1, 500), st.booleans()), max_size=25))
     def test_live_blocks_never_overlap(self, requests: list[tuple[int, bool]]) -> None:
-        memory, live = BestFit(), list[tuple[int, int]]()
+        memory, live = BestFitMemory(), list[tuple[int, int]]()
         for size, free in requests:
             if free and live:
                 memory.give(live.pop(size % len(live)))

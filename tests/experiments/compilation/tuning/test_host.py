@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.compilation.interface.tuning import Contraction, Proposal, Space, Trial, TuningTask
+from experiments.compilation.interface.tuning import (
+    Contraction,
+    ScheduleSpace,
+    TuningProposal,
+    TuningTask,
+    TuningTrial,
+)
 from experiments.compilation.live.tuning import cpp
 from experiments.compilation.live.tuning.operators import conv2d, matmul
 from experiments.compilation.planning.tuning.schedules import schedule_of, sketch_space, template_space
@@ -33,7 +39,7 @@ NESTS = (
 KERNEL = 'extern "C" void kernel(const float* in0, const float* in1, float* out)'
 
 
-def spaces(nest: Contraction) -> tuple[Space, Space]:
+def spaces(nest: Contraction) -> tuple[ScheduleSpace, ScheduleSpace]:
     sketches = tuple(Sketch((("out", way),)) for way in WAYS)
     return sketch_space(nest, sketches), template_space(nest)
 
@@ -90,10 +96,10 @@ def test_a_program_that_is_wrong_or_crashes_or_hangs_has_no_time(
     monkeypatch.setattr(host, "FLAGS", ("-O1", "-shared", "-fPIC"))
     monkeypatch.setattr(cpp, "source", lambda *_: f'{KERNEL} {next(bodies)} extern "C" void release() {{}}')
     task = TuningTask("product", "matmul", template_space(nest), nest=nest)
-    trials: list[Trial] = []
+    trials: list[TuningTrial] = []
     with closing(host.HostBench([task], tmp_path, seed=0, threads=1)) as bench:
         for index in range(5):
-            trials += bench.measure([Proposal(0, index)])
+            trials += bench.measure([TuningProposal(0, index)])
             monkeypatch.setattr(host, "RUN_SECONDS", 20.0 if index != 2 else 1.0)
     assert [trial.error for trial in trials] == [
         "",

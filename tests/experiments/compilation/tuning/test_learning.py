@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.compilation.interface.tuning import ScheduleKnob, Space, TuningTask
+from experiments.compilation.interface.tuning import ScheduleKnob, ScheduleSpace, TuningTask
 from experiments.compilation.planning.tuning.annealing import (
     Annealing,
     anneal,
@@ -107,8 +107,10 @@ def test_trees_learn_which_of_two_values_is_fast_and_stop() -> None:
 # --- walks ----------------------------------------------------------------------------------------
 
 
-def space(*radices: int) -> Space:
-    return Space(tuple(ScheduleKnob(f"k{i}", tuple(range(n)), "unroll") for i, n in enumerate(radices)))
+def space(*radices: int) -> ScheduleSpace:
+    return ScheduleSpace(
+        tuple(ScheduleKnob(f"k{i}", tuple(range(n)), "unroll") for i, n in enumerate(radices))
+    )
 
 
 def far_from(target: list[int]) -> Callable[[npt.NDArray[np.int64]], Floats]:
@@ -141,7 +143,7 @@ def test_a_random_search_takes_turns_until_nothing_is_left() -> None:
 def test_children_differ_from_their_parents_in_one_knob_at_most() -> None:
     """A cut goes to a neighbour of the same product; about 85 in 100 parents have a changed child."""
     cuts = ((1, 8), (2, 4), (4, 2), (8, 1))
-    mixed = Space(
+    mixed = ScheduleSpace(
         (
             ScheduleKnob("tile_m", cuts, "tile"),
             ScheduleKnob("unroll", (0, 16), "unroll"),

@@ -1,6 +1,6 @@
 """Which of a graph's operators are tuned, and how often a model calls each."""
 
-from experiments.compilation.interface import CONSTANT, INPUT, OP, OUTPUT, Graph, Node, Ref
+from experiments.compilation.interface import CONSTANT, INPUT, OP, OUTPUT, Graph, GraphNode, Ref
 from experiments.compilation.live.tuning.model_tasks import contraction_of, heaviest, of_graph, of_list
 from experiments.compilation.live.tuning.operators import conv2d, matmul
 from experiments.workloads.operator_list import Operator as Listed
@@ -10,18 +10,20 @@ from tests.experiments.compilation.graphs import kind
 KINDS, DTYPES = ("matmul", "conv2d"), ("float32",)
 
 
-def op(name: str, target: str, shape: tuple[int, ...], *arguments: object, dtype: str = "float32") -> Node:
+def op(
+    name: str, target: str, shape: tuple[int, ...], *arguments: object, dtype: str = "float32"
+) -> GraphNode:
     refs = tuple(Ref(value) if isinstance(value, str) else value for value in arguments)
-    return Node(name, OP, target, refs, outputs=(kind(*shape, dtype=dtype),))  # type: ignore[arg-type]
+    return GraphNode(name, OP, target, refs, outputs=(kind(*shape, dtype=dtype),))  # type: ignore[arg-type]
 
 
-def held(name: str, *shape: int) -> Node:
-    return Node(name, CONSTANT, name, outputs=(kind(*shape),))
+def held(name: str, *shape: int) -> GraphNode:
+    return GraphNode(name, CONSTANT, name, outputs=(kind(*shape),))
 
 
-def graph(*nodes: Node) -> Graph:
-    x = Node("x", INPUT, "x", outputs=(kind(2, 8, 10, 10),))
-    return Graph((x, *nodes, Node("output", OUTPUT, "output", (Ref(nodes[-1].name),))))
+def graph(*nodes: GraphNode) -> Graph:
+    x = GraphNode("x", INPUT, "x", outputs=(kind(2, 8, 10, 10),))
+    return Graph((x, *nodes, GraphNode("output", OUTPUT, "output", (Ref(nodes[-1].name),))))
 
 
 def test_equal_shapes_are_one_task_and_the_heaviest_in_all_comes_first() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.compilation.experiment.replay import Replay, replay_of
 from experiments.compilation.experiment.tuning import recorded_curve
-from experiments.compilation.interface.tuning import Proposal
+from experiments.compilation.interface.tuning import TuningProposal
 from experiments.compilation.planning.tuning.random_search import RandomTuner
 from experiments.compilation.planning.tuning.session import History, trials_to, tune
 from experiments.compilation.policies.ansor import Ansor
@@ -111,7 +111,7 @@ def test_a_configuration_measured_twice_has_the_mean_of_its_valid_times(tmp_path
     replay = replay_of(log)
     assert replay.tasks[0].space.size == 2
     point = replay.tasks[0].space.index({"tile": (-1, 1), "unroll": 0})
-    assert next(replay.measure([Proposal(0, point)])).seconds == pytest.approx(2e-3)
+    assert next(replay.measure([TuningProposal(0, point)])).seconds == pytest.approx(2e-3)
 
 
 def test_earlier_tasks_teach_later_ones_where_there_are_500_trials(tmp_path: Path) -> None:

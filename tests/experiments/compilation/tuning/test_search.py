@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.compilation.interface.tuning import Digits, Floats, ScheduleKnob, Space
+from experiments.compilation.interface.tuning import Digits, Floats, ScheduleKnob, ScheduleSpace
 from experiments.compilation.planning.tuning.annealing import (
     Annealing,
     accept_probability,
@@ -16,7 +16,7 @@ from experiments.compilation.planning.tuning.annealing import (
     temperature,
 )
 from experiments.compilation.planning.tuning.schedules import factorisations
-from experiments.compilation.planning.tuning.sketches import Stage, derive
+from experiments.compilation.planning.tuning.sketches import SketchStage, derive
 from experiments.compilation.planning.tuning.trees import average_recall, pairwise, weighted_square
 from experiments.compilation.policies.ansor.evolution import chances, moved_factor
 from experiments.compilation.policies.ansor.task_scheduler import Standing, gradient, next_task
@@ -25,8 +25,8 @@ from experiments.compilation.policies.autotvm import discount
 RNG = np.random.default_rng(0)
 
 
-def numbers(*sizes: int) -> Space:
-    return Space(tuple(ScheduleKnob(f"k{i}", tuple(range(size))) for i, size in enumerate(sizes)))
+def numbers(*sizes: int) -> ScheduleSpace:
+    return ScheduleSpace(tuple(ScheduleKnob(f"k{i}", tuple(range(size))) for i, size in enumerate(sizes)))
 
 
 class TestSpace:
@@ -171,9 +171,9 @@ class TestSketches:
     """The numbers of sketches that TVM's own tests expect, on four cores."""
 
     def test_a_product_has_three_and_two_more_where_only_its_sum_is_long(self) -> None:
-        large = Stage("matmul", 512 * 512, 512, reuses=True)
+        large = SketchStage("matmul", 512 * 512, 512, reuses=True)
         assert [s.keeps for s in derive([large], 4)] == ["fused-1", "fused-2", "tile"]
-        flat = Stage("matmul", 8 * 8, 512, reuses=True)
+        flat = SketchStage("matmul", 8 * 8, 512, reuses=True)
         assert [s.keeps for s in derive([flat], 4)] == [
             "rfactor-outer",
             "rfactor-inner",
@@ -183,25 +183,25 @@ class TestSketches:
         ]
 
     def test_two_products_have_nine(self) -> None:
-        stage = Stage("first", 512 * 512, 512, reuses=True)
-        assert len(derive([stage, Stage("second", 512 * 512, 512, reuses=True)], 4)) == 9
+        stage = SketchStage("first", 512 * 512, 512, reuses=True)
+        assert len(derive([stage, SketchStage("second", 512 * 512, 512, reuses=True)], 4)) == 9
 
     def test_a_softmax_divides_both_sums(self) -> None:
         stages = [
-            Stage("max", 1, 1024),
-            Stage("exp", 1024, inlinable=True),
-            Stage("sum", 1, 1024),
-            Stage("out", 1024),
+            SketchStage("max", 1, 1024),
+            SketchStage("exp", 1024, inlinable=True),
+            SketchStage("sum", 1, 1024),
+            SketchStage("out", 1024),
         ]
         assert len(derive(stages, 4)) == 9
         assert {sketch.action_on("exp") for sketch in derive(stages, 4)} == {"inline"}
 
     def test_convolution_norm_and_activation_are_three(self) -> None:
         stages = [
-            Stage("pad", 1 << 20),
-            Stage("conv", 1 << 20, 4608, reuses=True),
-            Stage("bias", 1 << 20, inlinable=True),
-            Stage("relu", 1 << 20, inlinable=True),
+            SketchStage("pad", 1 << 20),
+            SketchStage("conv", 1 << 20, 4608, reuses=True),
+            SketchStage("bias", 1 << 20, inlinable=True),
+            SketchStage("relu", 1 << 20, inlinable=True),
         ]
         found = derive(stages, 4)
         assert len(found) == 3

@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.compilation.interface.tuning import Access, Contraction, ScheduleKnob, Space, TuningTask
+from experiments.compilation.interface.tuning import (
+    BufferAccess,
+    Contraction,
+    ScheduleKnob,
+    ScheduleSpace,
+    TuningTask,
+)
 from experiments.compilation.planning.tuning.features import comparable, features, knob_features
 from experiments.compilation.planning.tuning.nests import nests_of
 from experiments.compilation.planning.tuning.schedules import (
@@ -22,10 +28,10 @@ from experiments.compilation.planning.tuning.schedules import (
     sketch_space,
     template_space,
 )
-from experiments.compilation.planning.tuning.sketches import Stage, derive, needs_rfactor, ways_of
+from experiments.compilation.planning.tuning.sketches import SketchStage, derive, needs_rfactor, ways_of
 
 #: Three knobs of 2, 3 and 4 values: point 23 is the last of each.
-SPACE = Space(
+SPACE = ScheduleSpace(
     (
         ScheduleKnob("a", ("x", "y")),
         ScheduleKnob("b", (1, 2, 3), "unroll"),
@@ -33,7 +39,7 @@ SPACE = Space(
     )
 )
 spaces = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(
-    lambda sizes: Space(tuple(ScheduleKnob(f"k{i}", tuple(range(n))) for i, n in enumerate(sizes)))
+    lambda sizes: ScheduleSpace(tuple(ScheduleKnob(f"k{i}", tuple(range(n))) for i, n in enumerate(sizes)))
 )
 
 
@@ -51,14 +57,14 @@ def test_the_first_knob_counts_least() -> None:
 
 def test_a_space_beyond_63_bits_keeps_its_points_apart() -> None:
     """2^70 points: neighbours would be one number as 64-bit integers."""
-    large = Space(tuple(ScheduleKnob(f"k{i}", (0, 1)) for i in range(70)))
+    large = ScheduleSpace(tuple(ScheduleKnob(f"k{i}", (0, 1)) for i in range(70)))
     last = large.size - 1
     assert large.indices(large.digits([last, last - 1, 2**64])) == [last, last - 1, 2**64]
     assert large.config(last - 1)["k0"] == 0 and not large.is_small
 
 
 def test_a_recorded_table_has_only_its_points() -> None:
-    table = Space(SPACE.knobs, listed=(3, 20, 7))
+    table = ScheduleSpace(SPACE.knobs, listed=(3, 20, 7))
     assert table.size == 3 and list(table.points()) == [3, 20, 7]
     drawn = table.indices(table.random_digits(50, np.random.default_rng(0)))
     assert set(drawn) == {3, 20, 7}
@@ -87,8 +93,8 @@ def matmul(m: int = 4, n: int = 6, k: int = 8) -> Contraction:
         "matmul",
         (("m", m), ("n", n)),
         (("k", k),),
-        Access("c", (m, n), ({"m": 1}, {"n": 1})),
-        (Access("a", (m, k), ({"m": 1}, {"k": 1})), Access("b", (k, n), ({"k": 1}, {"n": 1}))),
+        BufferAccess("c", (m, n), ({"m": 1}, {"n": 1})),
+        (BufferAccess("a", (m, k), ({"m": 1}, {"k": 1})), BufferAccess("b", (k, n), ({"k": 1}, {"n": 1}))),
     )
 
 
@@ -98,10 +104,10 @@ def window(out: int = 4, kernel: int = 3) -> Contraction:
         "conv",
         (("f", 2), ("o", out)),
         (("w", kernel),),
-        Access("y", (2, out), ({"f": 1}, {"o": 1})),
+        BufferAccess("y", (2, out), ({"f": 1}, {"o": 1})),
         (
-            Access("x", (out + kernel - 1,), ({"o": 1, "w": 1},)),
-            Access("w", (2, kernel), ({"f": 1}, {"w": 1})),
+            BufferAccess("x", (out + kernel - 1,), ({"o": 1, "w": 1},)),
+            BufferAccess("w", (2, kernel), ({"f": 1}, {"w": 1})),
         ),
     )
 
@@ -110,7 +116,7 @@ def test_a_space_of_sketches_has_every_cut() -> None:
     """4 as four factors: 10 ways, 6: 16; 8 as two: 4. One sketch, 4 limits of unrolling, 0 to 2 parallel
     loops.
     """
-    sketches = derive((Stage("c", 24, 8, reuses=True),), cores=1)
+    sketches = derive((SketchStage("c", 24, 8, reuses=True),), cores=1)
     space = sketch_space(matmul(), sketches)
     assert [len(knob.values) for knob in space.knobs] == [len(sketches), 10, 16, 4, 1, 4, 3]
 
@@ -148,7 +154,7 @@ def test_stages_by_ansors_rules() -> None:
     """A product is tiled in three ways; a rectifier before it is inlined, one behind it is left as the
     output.
     """
-    product, relu = Stage("product", 4096, 64, reuses=True), Stage("relu", 4096, inlinable=True)
+    product, relu = SketchStage("product", 4096, 64, reuses=True), SketchStage("relu", 4096, inlinable=True)
     assert ways_of(product, 8, is_output=False) == ("fused-1", "fused-2", "tile")
     assert ways_of(relu, 8, is_output=False) == ("inline",)
     assert ways_of(relu, 8, is_output=True) == ("skip",)
@@ -162,15 +168,15 @@ def test_stages_by_ansors_rules() -> None:
 @pytest.mark.parametrize(
     ("stage", "cores", "needed"),
     [
-        (Stage("few outputs", 16, 1024, reuses=True), 1, True),
-        (Stage("more than 16 for a core", 17, 1024, reuses=True), 1, False),
-        (Stage("enough for two cores", 17, 1024, reuses=True), 2, True),
-        (Stage("sums no longer than outputs", 16, 15, reuses=True), 1, False),
-        (Stage("a norm", 1, 9), 8, True),
-        (Stage("a short norm", 1, 8), 8, False),
+        (SketchStage("few outputs", 16, 1024, reuses=True), 1, True),
+        (SketchStage("more than 16 for a core", 17, 1024, reuses=True), 1, False),
+        (SketchStage("enough for two cores", 17, 1024, reuses=True), 2, True),
+        (SketchStage("sums no longer than outputs", 16, 15, reuses=True), 1, False),
+        (SketchStage("a norm", 1, 9), 8, True),
+        (SketchStage("a short norm", 1, 8), 8, False),
     ],
 )
-def test_a_reduction_is_divided_where_outputs_are_few(stage: Stage, cores: int, needed: bool) -> None:
+def test_a_reduction_is_divided_where_outputs_are_few(stage: SketchStage, cores: int, needed: bool) -> None:
     assert needs_rfactor(stage, cores) is needed
     assert ("rfactor-outer" in ways_of(stage, cores, is_output=True)) is needed
 
@@ -215,7 +221,7 @@ def walked(
 def test_loops_touch_what_walking_them_touches(nest: Contraction, tiles: dict[str, tuple[int, ...]]) -> None:
     knobs = [ScheduleKnob(f"tile_{axis}", (lengths,), "tile") for axis, lengths in tiles.items()]
     knobs += [ScheduleKnob("vectorize", (16,)), ScheduleKnob("unroll", (64,)), ScheduleKnob("parallel", (1,))]
-    space = Space(tuple(knobs))
+    space = ScheduleSpace(tuple(knobs))
     nests = nests_of(nest, space, np.zeros((1, len(knobs)), np.int64))
     extents, touched = walked(nest, tiles)
     assert nests.extent[0].tolist() == [extent for _, extent in extents]
@@ -234,7 +240,7 @@ def test_strides_are_what_a_step_moves() -> None:
     tiles = {"m": (2, 1, 1, 2), "n": (1, 3, 1, 2), "k": (2, 4)}
     knobs = [ScheduleKnob(f"tile_{axis}", (lengths,)) for axis, lengths in tiles.items()]
     knobs += [ScheduleKnob(name, (1,)) for name in ("vectorize", "unroll", "parallel")]
-    nests = nests_of(matmul(), Space(tuple(knobs)), np.zeros((1, 6), np.int64))
+    nests = nests_of(matmul(), ScheduleSpace(tuple(knobs)), np.zeros((1, 6), np.int64))
     # Loops: m0 n0 m1 n1 k0 m2 n2 k1 m3 n3.
     assert nests.stride[2, 0].tolist() == [0, 6, 0, 2, 24, 0, 2, 6, 0, 1]
     assert nests.stride[0, 0].tolist() == [12, 6, 12, 2, 0, 12, 2, 0, 6, 1]
@@ -251,7 +257,7 @@ def test_a_window_reads_its_neighbors_by_one() -> None:
 
 def test_knobs_as_numbers() -> None:
     """A name is its place, a cut its lengths, a missing value -1."""
-    space = Space(
+    space = ScheduleSpace(
         (
             ScheduleKnob("name", ("x", "y")),
             ScheduleKnob("cut", ((1, 8), (2, 2, 2), None)),
@@ -264,7 +270,7 @@ def test_knobs_as_numbers() -> None:
 
 def test_curves_compare_tasks_that_knobs_do_not() -> None:
     """A product and a convolution: their curves have the same columns, their knobs other names."""
-    sketches = derive((Stage("c", 24, 8, reuses=True),), cores=1)
+    sketches = derive((SketchStage("c", 24, 8, reuses=True),), cores=1)
     one, other = (
         TuningTask(nest.operator, nest.operator, sketch_space(nest, sketches), nest=nest)
         for nest in (matmul(), window())
@@ -278,7 +284,7 @@ def test_curves_compare_tasks_that_knobs_do_not() -> None:
 
 def test_a_curve_only_rises() -> None:
     """At a larger reuse at least as many elements may be touched."""
-    sketches = derive((Stage("c", 24, 8, reuses=True),), cores=1)
+    sketches = derive((SketchStage("c", 24, 8, reuses=True),), cores=1)
     task = TuningTask("m", "matmul", sketch_space(matmul(), sketches), nest=matmul())
     rows = features("curve", task, task.space.random_digits(20, np.random.default_rng(0)))
     assert (np.diff(rows.reshape(20, 3, 20), axis=2) >= 0).all()

@@ -38,7 +38,7 @@ from experiments.compilation.planning.tiles.group_tile import least_seconds
 from experiments.compilation.planning.tiles.propagation import group_of
 from experiments.compilation.policies.roller.construction import construct
 from experiments.compilation.policies.roller.micro_model import estimate
-from experiments.compilation.policies.roller.rolled import tiled_form
+from experiments.compilation.policies.roller.tiled_form import tiled_form
 from experiments.compilation.simulator.listed_operators import expression
 from experiments.core.spec import WorkloadOptions
 from experiments.hardware.specs import resolve

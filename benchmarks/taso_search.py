@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from experiments.commands.output import table
 from experiments.compilation.interface import Graph
 from experiments.compilation.live.costs import Bench, Roofline
-from experiments.compilation.live.prepared import prepare
+from experiments.compilation.live.preparation import prepare
 from experiments.compilation.live.types import Inference
 from experiments.compilation.policies.taso import Taso
 from experiments.core.progress import Bar

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from experiments.compilation.interface import CONSTANT, Approximation, Graph, Recipe, Rewritten
 from experiments.compilation.live.backends.base import Compiled, Inputs, Task
-from experiments.compilation.live.examined import compare_outputs, tensors
 from experiments.compilation.live.kept_weights import KeptWeight, channel_sqnr, rows, weight_sqnr, with_kept
 from experiments.compilation.live.lower import lower, parameters_of
+from experiments.compilation.live.output_agreement import compare_outputs, tensors
 from experiments.compilation.live.training_curve import trained_beside
 from experiments.compilation.live.verify import Verification, unfriendly, verify
-from experiments.compilation.live.widened import widened
+from experiments.compilation.live.widening import widened
 from experiments.compilation.planning.numerics.quantization import Scheme, quantize
 
 #: Unfriendly inputs that are distributed as calibration's were.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.compilation.interface import Graph
-from experiments.compilation.live.prepared import prepare
+from experiments.compilation.live.preparation import prepare
 from experiments.core.progress import Progress
 from experiments.workloads.model import ModelSource
 

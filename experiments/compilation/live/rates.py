@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.compilation.interface import OP, GraphNode, TensorType, contiguous
 from experiments.compilation.live.costs import Bench, MeasuredPrices, NodeWork, Prices
-from experiments.compilation.live.prepared import prepare
+from experiments.compilation.live.preparation import prepare
 from experiments.compilation.live.report import rows
 from experiments.compilation.live.types import Inference
 from experiments.hardware.local import this_host

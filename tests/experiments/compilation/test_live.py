@@ -241,7 +241,7 @@ SPEC = {"family": "compilation", "policy": "eager", "hardware": "local", "mode":
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", ["mlp", "gpt2-tiny", "dlrm", "resnet18", "googlenet"])
 def test_a_graph_goes_to_records_and_back_without_loss(name: str, training: bool) -> None:
-    from experiments.compilation.live.prepared import prepare
+    from experiments.compilation.live.preparation import prepare
 
     options = {"batch": 2, "image": 32 if name == "resnet18" else None}
     spec = {"source": f"zoo:{name}", "options": {k: v for k, v in options.items() if v}}

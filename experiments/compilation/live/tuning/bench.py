@@ -17,7 +17,7 @@ import torch
 
 from experiments.compilation.interface.tuning import TuningPolicy, TuningProposal, TuningTask, TuningTrial
 from experiments.compilation.live.backends.base import unsupported_backend
-from experiments.compilation.live.prepared import prepare
+from experiments.compilation.live.preparation import prepare
 from experiments.compilation.live.timing import Sample, Timed, in_turns, time_repeats
 from experiments.compilation.live.tuning.gpu import GpuBench
 from experiments.compilation.live.tuning.host import LEAST_SECONDS, HostBench

@@ -21,7 +21,7 @@ from experiments.compilation.planning.substitutions.optimise import Rulebook
 from experiments.compilation.planning.substitutions.space import Rewrite
 from experiments.compilation.planning.substitutions.terms import BROADCAST, LEAF, RESULT, Term, Terms
 from experiments.compilation.policies.egglog.egraph import Key
-from experiments.compilation.policies.egglog.everything import REJOINED, EGraphView
+from experiments.compilation.policies.egglog.egraph_view import REJOINED, EGraphView
 from experiments.compilation.policies.egglog.extraction import Extracted, TermChoice, extract
 from experiments.compilation.policies.egglog.saturate import Bounds, Saturation
 from experiments.core.progress import Progress

@@ -37,8 +37,8 @@ from experiments.compilation.planning.tiles.program import (
 from experiments.compilation.planning.tiles.propagation import FusedGroup, group_of
 from experiments.compilation.policies.roller.construction import construct
 from experiments.compilation.policies.roller.micro_model import estimate
-from experiments.compilation.policies.roller.rolled import tiled_form
 from experiments.compilation.policies.roller.shrinking import WAYS
+from experiments.compilation.policies.roller.tiled_form import tiled_form
 from experiments.core.knobs import knob
 from experiments.core.progress import Progress
 

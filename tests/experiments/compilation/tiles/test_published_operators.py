@@ -8,7 +8,7 @@ import pytest
 
 from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.policies.roller.construction import BUDGET, construct
-from experiments.compilation.policies.roller.rolled import tiled_form
+from experiments.compilation.policies.roller.tiled_form import tiled_form
 from experiments.compilation.simulator.listed_operators import expression
 from experiments.core.spec import RunSpec, Workload, WorkloadOptions
 from experiments.hardware.specs import resolve

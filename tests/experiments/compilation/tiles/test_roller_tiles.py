@@ -23,8 +23,8 @@ from experiments.compilation.planning.tiles.program import (
 from experiments.compilation.policies.roller.alignment import allowed_sizes, shared_steps
 from experiments.compilation.policies.roller.construction import BUDGET, alignable, compute_bound, construct
 from experiments.compilation.policies.roller.micro_model import bandwidth_share, estimate, utilisation
-from experiments.compilation.policies.roller.rolled import tiled_form
 from experiments.compilation.policies.roller.shrinking import shrunk
+from experiments.compilation.policies.roller.tiled_form import tiled_form
 from experiments.core.errors import BadInput
 from experiments.hardware.specs import resolve
 

@@ -48,7 +48,7 @@ def _load(spec: RunSpec, policy: TuningPolicy) -> Loaded:
 
 
 def _replay(loaded: Loaded, log: TuningLog, policy: TuningPolicy, seed: int, progress: Progress) -> Result:
-    """The search against the log's table, and the random search beside it, from ``repeats`` seeds each.
+    """The search against the log's table, and the random search next to it, from ``repeats`` seeds each.
 
     Only trials are limited, not time: a replay is the same on every host.
     """
@@ -184,7 +184,7 @@ def _measure(
     policy: TuningPolicy,
     progress: Progress,
 ) -> Result:
-    """The heaviest operators tuned on this host, and each best schedule beside torch's own operator."""
+    """Tune the heaviest operators on this host; compare each best schedule with torch's own operator."""
     live = registry.load_module("compilation", "live.tuning")
     file = None
     if isinstance(source, ModelSource):

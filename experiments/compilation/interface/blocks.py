@@ -70,7 +70,7 @@ class BlockOperator:
 
 @dataclass(frozen=True)
 class VirtualDevice:
-    """``units`` that run blocks side by side; ``sync`` seconds to wait for each other inside a kernel, ``launch``
+    """``units`` that run blocks concurrently; ``sync`` seconds to wait for each other inside a kernel, ``launch``
     seconds from one kernel to the next."""
 
     units: int

@@ -18,7 +18,7 @@ from experiments.core.knobs import knob
 LOOP, BRANCH, RECURSION = "loop", "branch", "recursion"
 #: Levels by kind. ``host``: Python decides and launches compiled bodies.
 #: Loop: ``unroll`` (``factor`` trips in one graph), ``full`` (all trips), ``while_loop`` (one graph that loops).
-#: Branch: ``ahead`` (small ops move ahead of the host's decision), ``cond`` (one graph that branches), ``both`` (both
+#: Branch: ``ahead`` (small ops run before the host's decision), ``cond`` (one graph that branches), ``both`` (both
 #: sides run and one result is kept). Recursion: ``stack`` (explicit, of ``factor`` frames), ``unroll`` (calls of
 #: ``factor`` levels in one graph).
 LEVELS: Mapping[str, tuple[str, ...]] = {

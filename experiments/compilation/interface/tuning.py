@@ -213,7 +213,7 @@ class TuningTrial:
 
 
 class ScheduleTuner(Protocol):
-    """A search under way."""
+    """A search for schedules in progress."""
 
     def propose(self, count: int) -> list[TuningProposal]:
         """Up to ``count`` schedules never proposed before; none when there is nothing left to try."""

@@ -4,7 +4,7 @@ Weights that were kept in fewer bits first: what runs must agree with a model th
 rewrite must. For our own codes ``planning.numerics.quantization`` works these values out by another path, so a wrong axis, scale
 or zero point is rejected however coarse the codes are; a library's are read back from it and held to the noise that
 rounding to nearest makes. How far the values are from the original's is then reported, not judged. A graph with casts
-must be the original's equal without them, and is then compared beside torch's own autocast.
+must be the original's equal without them, and is then compared with torch's own autocast.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ def verify_rewrite(
     task: Task, ours: Compiled, rewritten: Rewritten, seed: int
 ) -> tuple[Verification, Compiled]:
     """The verdict on a rewrite and, where it is good, ``ours`` with the approximation's figures."""
-    told = rewritten.approximation
-    if told.casts:
+    claimed = rewritten.approximation
+    if claimed.casts:
         checked = _without_casts(task, rewritten, seed)
         if not checked.ok:
             return checked, ours
-    kept = [_kept_weight(task.module, path, scheme) for path, scheme in told.weights.items()]
+    kept = [_kept_weight(task.module, path, scheme) for path, scheme in claimed.weights.items()]
     cases = [
-        case for case in unfriendly(task.inputs, seed) if not told.calibration or case[0] in LIKE_CALIBRATION
+        case for case in unfriendly(task.inputs, seed) if not claimed.calibration or case[0] in LIKE_CALIBRATION
     ]
     checked, ours = _verify_kept_weights(
-        task, ours, kept, rewritten.bound, cases, seed, _autocast(task, told.casts)
+        task, ours, kept, rewritten.bound, cases, seed, _autocast(task, claimed.casts)
     )
     if not checked.ok:
         return checked, ours
     ours = _with_sizes(task, ours, rewritten)
-    return checked, _with_training(task, ours, told) if task.training else compare_outputs(task, ours)
+    return checked, _with_training(task, ours, claimed) if task.training else compare_outputs(task, ours)
 
 
 def verify_recipe(task: Task, ours: Compiled, recipe: Recipe, seed: int) -> tuple[Verification, Compiled]:
@@ -73,7 +73,7 @@ def _verify_kept_weights(
     seed: int,
     peer: Callable[..., Any] | None = None,
 ) -> tuple[Verification, Compiled]:
-    """Agreement with a model that has the weights that were kept; the errors that are told are from the original."""
+    """Agreement with a model that has the weights that were kept; the errors that are reported are from the original."""
     standing = replace(task, module=with_kept(task.module, kept)) if kept else task
     checked = verify(standing, ours, seed, bound, cases, peer)
     if not checked.ok or not kept:
@@ -107,11 +107,11 @@ def _autocast(task: Task, dtype: str) -> Callable[..., Any] | None:
     return call
 
 
-def _kept_weight(module: nn.Module, path: str, told: Mapping[str, Any]) -> KeptWeight:
+def _kept_weight(module: nn.Module, path: str, scheme_fields: Mapping[str, Any]) -> KeptWeight:
     """A weight with the values that our own arithmetic gives it."""
-    scheme = Scheme(**{name: value for name, value in told.items() if name != "axis"})
+    scheme = Scheme(**{name: value for name, value in scheme_fields.items() if name != "axis"})
     original = _constant(module, path)
-    found = quantize(original.detach().double().cpu().numpy(), scheme, told["axis"])
+    found = quantize(original.detach().double().cpu().numpy(), scheme, scheme_fields["axis"])
     channels = found.shape[found.axis]
     width = math.prod(found.shape) // channels
     return KeptWeight(
@@ -165,10 +165,10 @@ def constant_bytes(graph: Graph, training: bool) -> int:
     return sum(by_name[name].bytes for name in read if by_name[name].kind == CONSTANT or name in once)
 
 
-def _with_training(task: Task, ours: Compiled, told: Approximation) -> Compiled:
-    if not told.training_steps:
+def _with_training(task: Task, ours: Compiled, claimed: Approximation) -> Compiled:
+    if not claimed.training_steps:
         return ours
-    curve = trained_beside(task, ours, told.training_steps)
+    curve = trained_beside(task, ours, claimed.training_steps)
     return replace(
         ours,
         metrics={**ours.metrics, **curve.metrics},

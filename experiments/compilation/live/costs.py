@@ -171,7 +171,7 @@ def _is_settled(times: Sequence[float]) -> bool:
 
 
 def _load_table(path: Path) -> dict[str, float]:
-    """The table on disk; a damaged one is measured again."""
+    """Return the table on disk; a damaged one is measured once more."""
     try:
         table = json.loads(path.read_text())
     except (OSError, ValueError):

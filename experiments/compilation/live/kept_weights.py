@@ -1,4 +1,4 @@
-"""Quantized weights beside their originals: the noise of each, and how much a scheme may make."""
+"""Quantized weights and their originals: the noise of each, and how much a scheme may make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our Triton matmul beside cuBLAS on this GPU: how much of its speed, and whether both multiply the same."""
+"""Our Triton matmul against cuBLAS on this GPU: how much of its speed, and whether both multiply the same."""
 
 from __future__ import annotations
 

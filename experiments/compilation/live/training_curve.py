@@ -1,4 +1,4 @@
-"""A rewritten model trained beside the original: the same batches, the same steps of plain gradient descent."""
+"""A rewritten model and the original trained alike: the same batches, the same steps of plain gradient descent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DISTINCT = 2
 
 @dataclass(frozen=True)
 class Curve:
-    """What training beside the original gave, as a run reports it."""
+    """Losses of training ours and the original, as a run reports them."""
 
     metrics: Mapping[str, float]
     report: Mapping[str, Any]

@@ -68,7 +68,7 @@ class AutoTvm(TuningPolicy):
 
 @dataclass
 class _Progress:
-    """What is known of one task: points taken, features and throughputs measured, and the plan under way."""
+    """What is known of one task: points taken, features and throughputs measured, and the current plan."""
 
     task: TuningTask
     quota: int

@@ -3,10 +3,10 @@
 The paper compiles a construct of control flow either on the host, which launches its bodies' kernels, or into one
 kernel. Here one graph of torch stands for the one kernel (``torch.cond``, ``torch.while_loop``), since a cooperative
 kernel with barriers over its grid needs a GPU: the paper's choice among grid sizes has no counterpart. Functions that
-do not call themselves are inlined always. Which level a kind of construct gets is decided as in the artifact: every
+do not call themselves are inlined always. Which level a kind of construct gets is decided as in the release: every
 variant of the whole program is timed, those that fail are recorded and skipped, the fastest wins.
 
-What is different from the artifact: loops and branches may be mixed (every combination of levels is tried); a loop
+What is different from the release: loops and branches may be mixed (every combination of levels is tried); a loop
 that the data end can be unrolled too, by trips that keep their state once it has ended.
 """
 

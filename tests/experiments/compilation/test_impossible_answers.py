@@ -111,7 +111,7 @@ class TestBlocks:
 
 class TestTuning:
     class Repeats:
-        """Proposes one schedule for ever."""
+        """A tuner that never stops proposing one schedule."""
 
         def __init__(self, proposal: TuningProposal) -> None:
             self.proposal = proposal

@@ -1,4 +1,4 @@
-"""Casts where autocast makes them, judged beside autocast; training with a scaled loss."""
+"""Casts where autocast makes them, judged against autocast; training with a scaled loss."""
 
 from dataclasses import replace
 from typing import Any

@@ -129,8 +129,8 @@ def test_one_loud_channel_does_not_hide_that_the_others_are_lost() -> None:
 def test_a_wrong_zero_point_is_rejected_however_few_the_bits() -> None:
     policy = Quantize(bits=2, granularity="tensor", symmetric=False)
     task, done, ours = carried_out(nn.Linear(16, 8), policy, torch.randn(4, 16))
-    told = {path: {**scheme, "symmetric": True} for path, scheme in done.approximation.weights.items()}
-    wrong = replace(done, approximation=Approximation(told))
+    schemes = {path: {**scheme, "symmetric": True} for path, scheme in done.approximation.weights.items()}
+    wrong = replace(done, approximation=Approximation(schemes))
     checked, _ = approximation.verify_rewrite(task, ours, wrong, 0)
     assert "instead of" in checked.counterexample
 
@@ -214,9 +214,9 @@ def test_calibration_says_what_it_saw() -> None:
     }
     found = run(load_spec({**spec, "workload": {"source": "zoo:mlp", "options": {"batch": 4}}}))
     assert found.status == "ok", found.reason
-    told = found.plan["report"]["approximation"]["calibration"]
-    assert (told["rule"], told["batches"]) == ("percentile", list(range(1000, 1032)))
-    assert len(told["ranges"]) == 3
+    calibration = found.plan["report"]["approximation"]["calibration"]
+    assert (calibration["rule"], calibration["batches"]) == ("percentile", list(range(1000, 1032)))
+    assert len(calibration["ranges"]) == 3
     figures = {name: row["value"] for name, row in found.metrics.items()}
     assert figures["model_bytes"] < figures["model_bytes_before"] / 3.9
     assert figures["weight_sqnr"] > 40 and figures["sqnr"] > 25

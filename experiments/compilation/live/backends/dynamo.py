@@ -102,7 +102,7 @@ def _phases(frames: Sequence[Any]) -> dict[str, float]:
 def breaks(call: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, tuple[Break, ...]]:
     """Graphs of one call, and what is known of the breaks between them; Dynamo alone runs, nothing is generated. Of
     breaks inside a function that is not traced into after all, ``explain`` keeps no record: of those the counter's
-    reasons are told, without a place.
+    reasons are reported, without a place.
     """
     reset()
     found = torch._dynamo.explain(call)(*inputs)

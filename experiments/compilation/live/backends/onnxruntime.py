@@ -39,7 +39,7 @@ LEVELS: Mapping[str, str] = {
     "layout": "ORT_ENABLE_LAYOUT",
     "all": "ORT_ENABLE_ALL",
 }
-#: Weights of at least this many bytes are written beside a counted graph, not into it (protobuf ends at 2 GiB).
+#: Weights of at least this many bytes are written next to a counted graph, not into it (protobuf ends at 2 GiB).
 INLINE_BYTES = "1024"
 
 
@@ -122,7 +122,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _session(runtime: Any, file: Path, level: str, settings: Callable[[Any], None] | None = None) -> Any:
-    """As many threads as torch has; they sleep between calls, or eager would be timed beside their spinning."""
+    """As many threads as torch has; they sleep between calls, or eager would be timed while they spin."""
     chosen = runtime.SessionOptions()
     chosen.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, LEVELS[level])
     chosen.intra_op_num_threads, chosen.inter_op_num_threads = torch.get_num_threads(), 1

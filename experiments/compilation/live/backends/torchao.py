@@ -117,7 +117,7 @@ def _quantize(module: nn.Module, chosen: Library, task: Task) -> None:
 
 
 def _kept_weights(module: nn.Module, original: nn.Module, scheme: Scheme | None) -> list[KeptWeight]:
-    """Every weight that was quantized, beside its original."""
+    """Return every quantized weight with its original."""
     found = []
     for path, layer in module.named_modules():
         if isinstance(layer, nn.Linear) and _is_quantized(layer.weight):

@@ -172,7 +172,7 @@ def _split(seen: ObservedConstruct, side: str, small: int) -> tuple[nn.Module, n
 
 
 class Nothing(nn.Module):
-    """Nothing computed ahead."""
+    """Nothing computed before the branch."""
 
     def forward(self, *operands: Tensor) -> tuple[()]:
         return ()

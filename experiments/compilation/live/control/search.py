@@ -102,7 +102,7 @@ def _errors(carried: Sequence[Carried]) -> list[str]:
 
 
 def cover_branches(task: Task) -> tuple[list[ObservedConstruct], list[Inputs]]:
-    """The constructs, and inputs beside the unfriendly ones that take sides of branches which those never take."""
+    """Return the constructs, and inputs for the sides of branches that the unfriendly inputs never take."""
     cases = [case for _, case in unfriendly(task.inputs, task.seed)]
     others: list[Inputs] = []
     found = observe(task.module, cases)

@@ -33,7 +33,7 @@ class BlockSizes:
 
 #: Fits every GPU.
 UNTUNED = BlockSizes(64, 64, 32)
-#: The sides of the interpreter's blocks: a step of Python is dear there, lanes are not.
+#: The sides of the interpreter's blocks: a step of Python is expensive there, lanes are not.
 WIDE = 256
 
 

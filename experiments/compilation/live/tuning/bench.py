@@ -1,4 +1,4 @@
-"""The heaviest operators of a model or a list as tasks, what measures them here, and the best schedules beside torch's own."""
+"""The heaviest operators of a model or a list: tasks, their measurement, best schedules against torch's own."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import math
 
 from experiments.compilation.live.tuning.cpp_text import Text, Unschedulable, strides_of
 
-#: A local tile, or sums side by side, lie on a thread's stack.
+#: Bytes of a local tile, or of partial sums, that a thread's stack may hold.
 MOST_LOCAL_BYTES = 1 << 20
 #: Partial sums of a divided reduction.
 MOST_PARTIAL_BYTES = 1 << 28

@@ -1,7 +1,7 @@
 """Graphs of terms with their cost: what is live, who reads what, and what each term is charged.
 
 A term is charged what its node of the input graph costs, or the ATen call that would compute it. Two terms are one
-call, charged to the outer, where an op has room for it: a bias added to a product or convolution that nothing else
+call, charged to the outer, where an op can absorb it: a bias added to a product or convolution that nothing else
 reads, a concatenation of concatenations.
 """
 
@@ -27,7 +27,7 @@ from experiments.compilation.planning.substitutions.terms import (
 OUTSIDE = -1
 Readers = Mapping[int, Sequence[int]]
 ReadersOf = Callable[[int], Sequence[int]]
-#: Kinds that another op may have room for.
+#: Kinds that another op may absorb.
 INSIDE_OTHERS = ("matmul", "conv2d", "concat", "ew_add")
 
 
@@ -139,7 +139,7 @@ class Prices:
         return tuple(order)
 
     def charge(self, number: int, readers: ReadersOf) -> float:
-        """Seconds of one term beside its readers; 0 for what is free, or computed inside its readers' calls."""
+        """Return the seconds of one term among its readers; 0 for what is free, or computed inside its readers' calls."""
         term = self.terms[number]
         if term.free or term.kind in (LEAF, RESULT):
             return 0.0

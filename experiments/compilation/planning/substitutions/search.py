@@ -3,7 +3,7 @@
 A queue of states by cost; the cheapest is expanded; a successor is kept if it costs less than ``alpha`` times the best
 then known. What the published code leaves open: the budget counts expansions, 0 returns the start; graphs that are built
 have a bound of their own, for most of them are never expanded; successors wait with the cost that a local change predicts
-and are built, and their exact cost and identity found, only when taken out; ties go to the one found first. A state may have been kept beside a best that has fallen since: as published it is expanded
+and are built, and their exact cost and identity found, only when taken out; ties go to the one found first. A state may have been kept against a best cost that has fallen since: as published it is expanded
 all the same, after everything cheaper; with ``recheck`` it is dropped (fewer expansions, and sometimes a dearer end).
 """
 
@@ -45,7 +45,7 @@ class SearchSpace(Protocol[State]):
 @dataclass
 class Statistics:
     """``explored`` states were expanded; successors were ``pruned`` by cost or size (those of one state that were too
-    dear from the start count as one), ``duplicate``, or ``rejected`` because they could not be built. ``truncated``
+    expensive from the start count as one), ``duplicate``, or ``rejected`` because they could not be built. ``truncated``
     searches ended at a bound with graphs left to expand.
     """
 
@@ -109,7 +109,7 @@ def search(
     queue: _Queue[State] = _Queue()
 
     def too_dear(exact: float) -> bool:
-        """Whether a state of this cost is too dear beside the best that is known now."""
+        """Return whether a state of this cost is too expensive against the best known now."""
         return limits.recheck and exact >= limits.alpha * best_cost
 
     def report() -> None:

@@ -296,7 +296,7 @@ class _Change:
         return frozenset(self.readers) | self.removed | self.added
 
     def _around(self) -> set[int]:
-        """The terms whose charge depends on readers that are others now, and those that may have room for them."""
+        """The terms whose charge depends on readers that are others now, and those that may absorb them."""
         live = {n for n in self.readers if self._may_be_inside(n) and self._live(n)}
         around = {r for n in live for r in self.readers[n] if r != OUTSIDE and self._may_be_inside(r)}
         return live | around

@@ -3,7 +3,7 @@
 Views cost nothing; a result that is read through one comes from memory (tiles are not followed through reshapes), and
 a strided view counts as contiguous. What is computed once, when the graph is lowered, costs nothing either. Ops without
 a form of their own are element-wise where their operands broadcast to the result; the others are priced as copies of
-their result and told.
+their result and reported.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules for CPUs in TVM's order (auto_scheduler, ``sketch_policy_rules.cc``): a stage that only renames is inlined; a
 reduction with too little parallelism is divided into partial sums (rfactor, two ways); a stage with reuse gets a cache
 for its writes where no element-wise consumer can take that place, is tiled and fused into its consumer at level 1 or
-2, or is tiled on its own; any other stage is left as it is. A rule is skipped, applied beside the next ones, or ends
+2, or is tiled on its own; any other stage is left as it is. A rule is skipped, applied along with the next ones, or ends
 the list.
 """
 

@@ -48,7 +48,7 @@ def bindings() -> Any:
 
 
 class EGraph:
-    """All of ``terms``, also those that are made later (``grow``), with the equalities that were told (``unite``)."""
+    """All of ``terms``, also those that are made later (``grow``), with the equalities asserted (``unite``)."""
 
     def __init__(self, terms: Terms, patterns: Sequence[Pattern]) -> None:
         self.terms, self.patterns = terms, patterns

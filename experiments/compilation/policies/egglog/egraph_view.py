@@ -1,4 +1,4 @@
-"""All that an e-graph holds, as hard-coded rules look at graphs: one term for each e-node, readers by class.
+"""A whole e-graph as hard-coded rules look at graphs: one term for each e-node, readers by class.
 
 So a rewrite that gains nothing by itself (a convolution with fewer groups) is there for the next one, though it is in no
 cheapest graph. Operators on what rules have joined are left out: those rules make all joins, and a join of a join with
@@ -15,7 +15,7 @@ from experiments.compilation.planning.substitutions.space import Rewrite
 from experiments.compilation.planning.substitutions.terms import RESULT
 from experiments.compilation.policies.egglog.egraph import EGraph
 
-#: No rule, so that no step is told of it.
+#: Not a rule, so no step reports it.
 REJOINED = "all parts of a split"
 
 

@@ -77,7 +77,7 @@ def _inputs_first(
 
 
 class _Program(Generic[Name]):
-    """Columns: a binary for each choice, then a rank for each class that lies on a cycle."""
+    """Columns: a binary for each choice, then a rank for each class that is part of a cycle."""
 
     def __init__(self, choices: Mapping[int, Sequence[TermChoice[Name]]], roots: Sequence[int]) -> None:
         needed = _reachable(choices, roots)

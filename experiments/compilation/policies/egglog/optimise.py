@@ -224,7 +224,7 @@ class _Cheapest:
         return number if self.terms[number].free else built[self._of[number]]
 
     def _steps(self, found: Extracted[Pick], built: Mapping[int, int]) -> RewriteStep | None:
-        """The rewrites that led from the input graph to what was chosen, in the order in which they were told."""
+        """The rewrites that led from the input graph to what was chosen, in the order in which they were asserted."""
         step: RewriteStep | None = None
         for place in sorted(self._used_rewrites(found)):
             rewrite = self.saturation.rewrites[place]

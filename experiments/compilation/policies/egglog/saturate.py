@@ -34,7 +34,7 @@ class Bounds:
 
 
 class Saturation:
-    """An e-graph of ``terms`` that grows by ``patterns``; ``rewrites`` are all equalities told, in order."""
+    """An e-graph of ``terms`` that grows by ``patterns``; ``rewrites`` are all equalities asserted, in order."""
 
     def __init__(self, terms: Terms, patterns: Sequence[Pattern]) -> None:
         self.terms = terms

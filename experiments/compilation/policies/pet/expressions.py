@@ -189,7 +189,7 @@ class WindowAxes:
 
 @dataclass(frozen=True)
 class Fold:
-    """``count`` images side by side along ``axis``: [batch / count, ..., count x size]."""
+    """``count`` images next to each other along ``axis``: [batch / count, ..., count x size]."""
 
     source: Expression
     axis: int

@@ -116,7 +116,7 @@ class Lowering:
 def _side_by_side(
     program: Fold | Unfold, shape: tuple[int, int, int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Axes to split a tensor into, and their order, to put images side by side or apart again."""
+    """Axes to split a tensor into, and their order, to join images along an axis or to separate them."""
     batch, channels, height, width = shape
     count = program.count
     if isinstance(program, Fold):

@@ -1,7 +1,7 @@
 """Programs that might replace a convolution: the input is laid out otherwise, convolved once, and laid back
 (PET, OSDI 2021, section 4).
 
-A layout is a chain of changes: images side by side along height or width (with or without a gap), every d-th row and
+A layout is a chain of changes: images joined along height or width (with or without a gap), every d-th row and
 column as an image of its own (a dilated convolution becomes a plain one), height and width exchanged. A mutant is kept
 if it has the original's shape; whether it is right is for ``boxes`` to say.
 """
@@ -31,7 +31,7 @@ from experiments.compilation.policies.pet.expressions import (
 
 @dataclass(frozen=True)
 class Side:
-    """Images side by side: ``count`` of them along ``axis``, ``gap`` zeros behind each."""
+    """Images joined: ``count`` of them along ``axis``, ``gap`` zeros behind each."""
 
     axis: int
     count: int

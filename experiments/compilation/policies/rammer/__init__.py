@@ -5,7 +5,7 @@ kernel in which every unit (vEU) has its list of blocks. Waves of independent op
 them fills alone, and synchronisation inside a kernel replaces launches. Element-wise ops are fused into what makes
 their input first, as the paper's compiler does before it schedules.
 
-What the paper and its artifact leave open, and what is taken here: the kernels are modelled (``planning.blocks``), not
+What the paper and its release leave open, and what is taken here: the kernels are modelled (``planning.blocks``), not
 measured; a block goes to the unit that is free first, and waits for what its kernel reads, not for all units; a wait
 costs ``sync`` seconds. ``schedule`` also gives the baselines by the same kernels: ``kernels`` launches every op by
 itself, as a framework does, ``fused`` one fused kernel after another, as compilers before it do.

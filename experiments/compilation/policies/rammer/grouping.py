@@ -1,6 +1,6 @@
 """Which operators share a launched kernel: waves, merged while that is no longer, unless a skip rule says no.
 
-Rammer's artifact (NNFusion, ``blockfusion``): members of a wave share a group; more blocks than a threshold make them
+Rammer's release (NNFusion, ``blockfusion``): members of a wave share a group; more blocks than a threshold make them
 use their thrifty kernels; a group is given up when it has one kernel, when each of its kernels fills the device, or
 when its plan is no shorter than its kernels one after another. Consecutive groups are merged where that is shorter.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from experiments.compilation.interface.blocks import BlockOperator, KernelGrid, KernelGroup, VirtualDevice
 from experiments.compilation.policies.rammer.layout import LARGEST_GROUP, alone, laid_out, waves
 
-#: How members get their kernels: the artifact's threshold on blocks, or the shorter of both plans (the paper).
+#: How members get their kernels: the release's threshold on blocks, or the shorter of both plans (the paper).
 THRESHOLD, SHORTER = "threshold", "shorter"
 #: Blocks of a group beyond which it is crowded: four on each of a V100's 80 multiprocessors.
 CROWDED = 4 * 80

@@ -5,7 +5,7 @@ runs (transactions, banks, warps on every scheduler) and pad tensors little; the
 data reuse until the level below is no longer waited for. A model of the device, built from micro-benchmarks, prices the
 few programs left: that is all that "top 1" does; "top 10" would also run ten on the device.
 
-What is chosen here where the paper and its artifact leave it open: see ``construction``, ``shrinking``
+What is chosen here where the paper and its release leave it open: see ``construction``, ``shrinking``
 and ``micro_model``. Every op of a model is a kernel of its own; ``programs`` constructed ones are priced and
 the best by the model is taken. A measured run, on a GPU, carries out linear layers and matmuls by a Triton kernel with
 the blocks nearest to their tiles; what else a model has stays with torch, and no others are tried.

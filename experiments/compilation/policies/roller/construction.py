@@ -8,7 +8,7 @@ on the path of best reuse. Tiles that may pad tensors by more are looked at only
 Where no tile can be bound by computation (little reuse: element-wise, short reductions) the border is taken: the last
 aligned tile on each path before a tile that does not fit. What is open in the paper and chosen here: a level also ends
 where growing gains no reuse; an operator whose whole intensity lies under the machine's balance is given up as soon as enough such border tiles are
-found; whole rows of a row-wise operator stand beside what was found; sizes from which no larger block fills whole warps
+found; whole rows of a row-wise operator are added to what was found; sizes from which no larger block fills whole warps
 are left out; one padding share looks at no more than ``ROUND`` tiles, all of them together at ``BUDGET``.
 """
 

@@ -14,7 +14,7 @@ def shrunk(
 ) -> TileProgram:
     """``program`` with its spatial tiles halved (rounded up, at both levels) while the grid is smaller than the device.
 
-    ``one`` axis at a time, that which loses least reuse; ``all`` axes at once, as the published artifact does; ``none``.
+    ``one`` axis at a time, that which loses least reuse; ``all`` axes at once, as the published release does; ``none``.
     It stops where every tile is one point, however small the grid stays.
     """
     return _path(expression, program, architecture.units.count, way)[-1]

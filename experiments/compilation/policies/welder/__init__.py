@@ -4,9 +4,9 @@ A tile of a group's result says, through the operators' index maps, which tile o
 intermediate tiles live in shared memory (or registers) and only the group's own inputs and outputs move. Groups grow
 greedily along the graph while the modelled time falls.
 
-What is chosen here where the paper and its artifact leave it open: candidates are timed by the model of
+What is chosen here where the paper and its release leave it open: candidates are timed by the model of
 ``planning.tiles.group_tile`` (bytes of all blocks, or arithmetic at the rate that the last wave leaves) with a launch each,
-where the artifact runs ten on the device; a register connection is tried for a reduction with one element-wise reader.
+where the release runs ten on the device; a register connection is tried for a reduction with one element-wise reader.
 Results are not followed through views (reshapes, transposes). Fused and unfused are priced by the same model.
 """
 

@@ -1,4 +1,4 @@
-"""Welder's greedy connection of operators into kernels (OSDI'23, section 4.3, and its artifact's engine).
+"""Welder's greedy connection of operators into kernels (OSDI'23, section 4.3, and its release's engine).
 
 From each operator that no kernel has yet, in execution order, a group grows over the readers of one result at a time
 with what else they need; it is kept if the time that it saves over single kernels is not less than before.

@@ -1,6 +1,6 @@
 """Welder's search for the tile of a group: what to begin with, how far to reduce at once, and best first from there.
 
-OSDI'23, section 4.3 and its artifact: the base tile is the smallest whose operators compute nothing twice that a larger
+OSDI'23, section 4.3 and its release: the base tile is the smallest whose operators compute nothing twice that a larger
 one would not; sizes along an axis are its divisors and small powers of two; the queue is ordered by traffic and waves.
 """
 

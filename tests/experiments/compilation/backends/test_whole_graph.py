@@ -35,9 +35,9 @@ class Breaks(nn.Module):
 def test_a_model_of_three_graphs_is_refused_by_the_lines_where_it_breaks() -> None:
     with pytest.raises(Infeasible, match="no whole graph but 3") as refused:
         compile_task("whole_graph", {"planned": True}, Task(Breaks().eval(), (torch.ones(4),), "cpu"))
-    told = str(refused.value)
-    assert "test_whole_graph.py:29 `if x.sum() > 0:`: generic_jump" in told
-    assert "test_whole_graph.py:31 `torch._dynamo.graph_break()`: " in told
+    message = str(refused.value)
+    assert "test_whole_graph.py:29 `if x.sum() > 0:`: generic_jump" in message
+    assert "test_whole_graph.py:31 `torch._dynamo.graph_break()`: " in message
 
 
 def test_the_documentations_sum_of_a_sum_and_a_product_is_one_kernel() -> None:

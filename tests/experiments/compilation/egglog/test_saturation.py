@@ -152,7 +152,7 @@ def test_what_is_joined_in_the_order_in_which_it_is_read_is_one_op(
 
 
 def test_a_rewrite_that_gains_nothing_alone_is_there_for_the_next() -> None:
-    """A convolution of two groups becomes one of one, dearer group, and is then joined with the kernel of one beside it."""
+    """A convolution of two groups becomes one of one, more expensive group, and is then joined with the kernel of one next to it."""
 
     class Unlike(nn.Module):
         def __init__(self) -> None:

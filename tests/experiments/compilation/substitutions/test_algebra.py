@@ -49,7 +49,7 @@ def by(kind: str, *arrays: Integers, **parameters: int) -> Integers:
 def test_convolutions_are_torchs(
     channels: tuple[int, int, int], kernel: tuple[int, int], stride: tuple[int, int], pad: int
 ) -> None:
-    """``pad`` from EXPLICIT on says how many zeros lie on each side."""
+    """``pad`` from EXPLICIT on says how many zeros pad each side."""
     deep, filters, groups = channels
     x, w = whole(2, deep, 6, 7), whole(filters, deep // groups, *kernel, seed=1)
     parameters = {"kernel_h": kernel[0], "kernel_w": kernel[1], "stride_h": stride[0], "stride_w": stride[1]}

@@ -52,7 +52,7 @@ def test_the_budget_counts_expansions_and_none_returns_the_start() -> None:
 
 
 def test_what_waited_while_the_best_fell_is_dropped_only_on_request() -> None:
-    """G1 (10.4) was good enough while the best cost 10; beside 9.8 (times 1.05 is 10.29) it is not."""
+    """G1 (10.4) was good enough while the best cost 10; against 9.8 (times 1.05 is 10.29) it is not."""
     space = Named(TOY, STEPS)
     best, statistics = search(space, "G0", SearchLimits(1.05, recheck=True))
     assert (space.expanded, best, statistics.pruned) == (["G0", "G3"], "G3", 1)

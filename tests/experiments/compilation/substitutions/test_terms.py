@@ -19,7 +19,7 @@ pytestmark = pytest.mark.torch
 
 
 class Played:
-    """Terms beside numpy: every leaf has random whole numbers, every term can be carried out by its ATen
+    """Terms against numpy: every leaf has random whole numbers, every term can be carried out by its ATen
     calls.
     """
 

@@ -1,4 +1,4 @@
-"""Proof and exact test of rules: what the axioms prove is still tested, and a wrong rule is told with its shapes."""
+"""Proof and exact test of rules: what the axioms prove is still tested, and a wrong rule is reported with its shapes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_columns_of_weights_joined_are_proved_and_tested() -> None:
 
 
 def test_a_grouped_convolution_refutes_what_the_axioms_prove() -> None:
-    """Filters of two grouped convolutions side by side would take the groups of one: output channels interleave."""
+    """Filters of two grouped convolutions joined would take the groups of one: output channels interleave."""
     found = verdict(
         parse_rule(f"concat[axis=-3]({CONV}(a, b), {CONV}(a, c)) => {CONV}(a, concat[axis=-4](b, c))")
     )

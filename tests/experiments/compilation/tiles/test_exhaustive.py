@@ -1,4 +1,4 @@
-"""What is searched or constructed, beside everything there is: all partitions of small graphs, all tiles of small operators."""
+"""Searches against enumeration: all partitions of small graphs, all tiles of small operators."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Roller's 119 published operators: all constructed, and beside the times that its artifact ships."""
+"""Roller's 119 published operators: all constructed, and compared with the times that its release ships."""
 
 import math
 from collections import Counter
@@ -61,7 +61,7 @@ def test_modelled_times_are_told_beside_the_recorded_ones(figure10: str) -> None
     options = WorkloadOptions(extra=figure10)
     outcome = run(RunSpec("compilation", "roller", Workload(str(LIST), options=options), "v100"))
     figures = {name: entry["value"] for name, entry in outcome.metrics.items()}
-    # Depthwise kernels of the artifact take twice what the model says, so that all ratios are some 15 % high.
+    # Depthwise kernels of the release take twice what the model says, so that all ratios are some 15 % high.
     assert figures["speedup_over_roller"] == pytest.approx(1.15, abs=0.03)
     assert figures["speedup_over_ansor"] / PUBLISHED["Ansor"][0] == pytest.approx(1.15, abs=0.03)
     assert figures["speedup_over_tensorflow"] > 1

@@ -248,7 +248,7 @@ def test_a_small_product_is_halved_along_its_longer_side() -> None:
     assert shrunk(product, program, SMALL, "none") is program
 
 
-def test_all_axes_at_once_as_the_artifact_does() -> None:
+def test_all_axes_at_once_as_the_release_does() -> None:
     done = shrunk(operators.matmul(16, 16, 32), TileProgram((4, 2), (16, 16), (8,)), SMALL, "all")
     assert (done.register, done.shared) == ((2, 1), (8, 8))
 

@@ -115,9 +115,9 @@ class TestTranslation:
         graph = translate(block()).graph
         plan = Roller().tiles(graph, V100, silent)
         backwards = type(plan)(plan.kernels[::-1][:-1], plan.examined)
-        told = violations(backwards, graph, V100.units)
-        assert "linear is in 0 kernels" in told
-        assert "mean is launched before attend, which it reads" in told
+        messages = violations(backwards, graph, V100.units)
+        assert "linear is in 0 kernels" in messages
+        assert "mean is launched before attend, which it reads" in messages
 
 
 LIST = """M4 matmul m=65536 n=1024 k=1024

@@ -67,7 +67,9 @@ def run_rewrite(spec: RunSpec, policy: RewritePolicy, progress: Progress) -> Res
 
 
 def price_rewrite(spec: RunSpec, policy: RewritePolicy, progress: Progress) -> Result:
-    """Verify the graph that the policy makes of the model's by the costs of a named device, and price both there."""
+    """Verify the graph that the policy makes of the model's by the costs of a named device, and price both
+    there.
+    """
     rules, sheet = _rules(spec, policy), resolve(spec.hardware).device
 
     def carry(task: Task) -> CompiledRun:
@@ -85,7 +87,7 @@ def _live() -> Any:
 def _on_model(
     spec: RunSpec, policy: CompilationPolicy, progress: Progress, carry: Callable[[Task], CompiledRun]
 ) -> Result:
-    """The spec's model built and exported here, and the result of what ``carry`` makes of it."""
+    """Return the spec's model built and exported here, and the result of what ``carry`` makes of it."""
     model, loaded = model_of(spec.workload)
     source = replace(model, options=replace(model.options, training=policy.training))
     file = None if source.zoo else Path(spec.workload.source)
@@ -100,7 +102,7 @@ def _on_model(
 
 
 def _rules(spec: RunSpec, policy: RewritePolicy) -> Substitutions | None:
-    """The rules in the workload's side file, for a policy that reads some."""
+    """Return the rules in the workload's side file, for a policy that reads some."""
     extra = spec.workload.options.extra
     if extra is None or not policy.takes_rules:
         return None

@@ -1,7 +1,10 @@
-"""Replay: a recorded log in place of a device. A trial is looked up, so a search can be repeated as often as wanted.
+"""Replay: a recorded log in place of a device.
 
-A space of a replay is the table: tuners choose among what was recorded, nothing is made up for the rest. What a log
-holds was chosen by the tuner that wrote it, so a random draw from it does better than one from the whole space would.
+A trial is looked up, so a search can be repeated as often as wanted.
+
+A space of a replay is the table: tuners choose among what was recorded, nothing is made up for the rest. What
+a log holds was chosen by the tuner that wrote it, so a random draw from it does better than one from the
+whole space would.
 """
 
 from __future__ import annotations
@@ -62,13 +65,15 @@ class Replay:
 
 
 def replay_of(log: TuningLog) -> Replay:
-    """Every task of ``log`` with its table."""
+    """Return every task of ``log`` with its table."""
     pairs = [_task_and_table(task) for task in log.tasks]
     return Replay(tuple(task for task, _ in pairs), tuple(table for _, table in pairs))
 
 
 def _task_and_table(task: LoggedTask) -> tuple[TuningTask, dict[int, Recorded]]:
-    """Values in ascending order, so that neighbouring digits are alike; every point recorded is listed once."""
+    """Return values in ascending order, so that neighbouring digits are alike; every point recorded is listed
+    once.
+    """
     order = [sorted(range(len(knob.values)), key=lambda i: _rank(knob.values[i])) for knob in task.knobs]
     knobs = tuple(
         ScheduleKnob(knob.name, tuple(knob.values[i] for i in places), _kind(knob.name))
@@ -96,7 +101,7 @@ def _kind(name: str) -> str:
 
 
 def _mean_record(task: LoggedTask, rows: list[int]) -> Recorded:
-    """The mean of the valid times, or the error of the last record."""
+    """Return the mean of the valid times, or the error of the last record."""
     times = task.seconds[rows]
     spent = float(task.spent[rows].mean())
     if np.isfinite(times).any():

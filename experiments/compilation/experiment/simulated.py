@@ -31,6 +31,6 @@ def price_tiles(spec: RunSpec, policy: TilePolicy, progress: Progress) -> Result
 
 
 def _export(source: ModelSource, seed: int, progress: Progress, file: Path | None) -> Graph:
-    """A model's forward pass; torch is loaded only when one is exported."""
+    """Return a model's forward pass; torch is loaded only when one is exported."""
     graph: Graph = registry.load_module("compilation", "live").graph_of(source, seed, progress, file)
     return graph

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def result_of(trial: CompiledRun, sha256: str, live: Any) -> Result:
-    """Return the trial's result; a wrong one is ``rejected`` with its counterexample. ``live`` has the reports."""
+    """Return the trial's result; a wrong one is ``rejected`` with its counterexample.
+
+    ``live`` has the reports.
+    """
     check, clocks = trial.verification, _clocks(trial)
     return Result(
         metrics=_metrics(trial, live) | (live.predicted_metrics(trial) if trial.priced else clocks),
@@ -30,14 +33,16 @@ def result_of(trial: CompiledRun, sha256: str, live: Any) -> Result:
 
 
 def _clocks(trial: CompiledRun) -> dict[str, float]:
-    """What compiling or rewriting took here: a measured figure, and provenance where nothing else is measured."""
+    """What compiling or rewriting took here: a measured figure, and provenance where nothing else is
+    measured.
+    """
     if trial.compiled.untimed:
         return {}
     return {"compile_time": trial.compiled.seconds, "compile_cpu_time": trial.compiled.cpu_seconds}
 
 
 def _metrics(trial: CompiledRun, live: Any) -> dict[str, float]:
-    """The figures that were counted or measured, without what compiling took."""
+    """Return the figures that were counted or measured, without what compiling took."""
     check, timing = trial.verification, trial.timing
     metrics = dict(live.counts(trial)) | dict(trial.compiled.metrics)
     if check.ok:

@@ -1,4 +1,6 @@
-"""Joins a tuner with what it tunes: a recorded log in a simulated run, operators of a model or a list in a measured one."""
+"""Joins a tuner with what it tunes: a recorded log in a simulated run, operators of a model or a list in a
+measured one.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ def _load(spec: RunSpec, policy: TuningPolicy) -> Loaded:
 
 
 def _replay(loaded: Loaded, log: TuningLog, policy: TuningPolicy, seed: int, progress: Progress) -> Result:
-    """The search against the log's table, and the random search next to it, from ``repeats`` seeds each.
+    """Return the search against the log's table, and the random search next to it, from ``repeats`` seeds
+    each.
 
     Only trials are limited, not time: a replay is the same on every host.
     """
@@ -93,7 +96,7 @@ def _search(replay: Replay, policy: TuningPolicy, seed: int, progress: Progress)
 
 
 def _provenance(log: TuningLog) -> dict[str, Any]:
-    """What a replay's times are: looked up, of another machine."""
+    """Return what a replay's times are: looked up, of another machine."""
     targets = dict.fromkeys(task.target for task in log.tasks)
     return {
         "times": "looked up in the log, not measured here",
@@ -105,7 +108,9 @@ def _provenance(log: TuningLog) -> dict[str, Any]:
 
 
 def recorded_curve(log: TuningLog) -> Floats:
-    """After each record of a log in file order the sum over tasks of the best times; infinite until each has one."""
+    """After each record of a log in file order the sum over tasks of the best times; infinite until each has
+    one.
+    """
     if len(log.tasks) == 1:
         return np.nan_to_num(best_so_far(log.tasks[0].seconds), nan=np.inf)
     lines = np.concatenate([task.line for task in log.tasks])
@@ -134,7 +139,9 @@ def _figures(history: History) -> dict[str, float]:
 
 
 def _reaching(curves: Sequence[Floats], best: float, prefix: str) -> dict[str, float]:
-    """Median over the seeds of the trials to each share of the best; absent where half of the seeds never get there."""
+    """Median over the seeds of the trials to each share of the best; absent where half of the seeds never get
+    there.
+    """
     found = {}
     for name, share in SHARES.items():
         counts = [trials_to(curve, best, share) or np.inf for curve in curves]
@@ -145,7 +152,7 @@ def _reaching(curves: Sequence[Floats], best: float, prefix: str) -> dict[str, f
 
 
 def _curve(totals: Floats) -> Series:
-    """The totals from the first valid trial on, at the trials where they fall and at the last."""
+    """Return the totals from the first valid trial on, at the trials where they fall and at the last."""
     valid = np.flatnonzero(np.isfinite(totals))
     falls = [int(i) for i in valid if i == valid[0] or totals[i] < totals[i - 1] or i == len(totals) - 1]
     return Series("s", [float(i + 1) for i in falls], [float(totals[i]) for i in falls], "trial")

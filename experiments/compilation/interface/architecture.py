@@ -1,9 +1,11 @@
-"""What planners of kernels see of a device: every rate, capacity and granularity is read from its sheets here.
+"""What planners of kernels see of a device: every rate, capacity and granularity is read from its sheets
+here.
 
-Two kinds of kernels reach different shares of a device's peaks. *Constructed* kernels (Roller, Welder) are plain code
-for blocks of threads: their shares stand in the sheet of the device's units, with all that limits such a block.
-*Tuned* kernels (Rammer's operators) are what a library or a tuner gives: the device's efficiencies and its kernels'
-sheet say what they reach, and a ``UnitShare`` is what one of several equal units has of that.
+Two kinds of kernels reach different shares of a device's peaks. *Constructed* kernels (Roller, Welder) are
+plain code for blocks of threads: their shares stand in the sheet of the device's units, with all that limits
+such a block. *Tuned* kernels (Rammer's operators) are what a library or a tuner gives: the device's
+efficiencies and its kernels' sheet say what they reach, and a ``UnitShare`` is what one of several equal
+units has of that.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from experiments.hardware.parts import ComputeUnits, Device
 
 @dataclass(frozen=True)
 class UnitShare:
-    """One of ``count`` equal units: FLOP/s, bytes/s, and seconds that a block takes however little it does."""
+    """One of ``count`` equal units: FLOP/s, bytes/s, and seconds that a block takes however
+    little it does.
+    """
 
     count: int
     flops: float
@@ -37,7 +41,10 @@ class Architecture:
 
     @functools.cached_property
     def units(self) -> ComputeUnits:
-        """The units that run blocks of threads. ``BadInput`` where the device's sheet does not say what they are."""
+        """The units that run blocks of threads.
+
+        ``BadInput`` where the device's sheet does not say what they are.
+        """
         if self.device.units is None:
             raise BadInput(
                 f"{self.device.name} has no sheet of units",

@@ -1,8 +1,9 @@
-"""Operators as blocks that any unit of a device can run, and the schedules that bind them (Rammer, OSDI 2020, section 3).
+"""Operators as blocks that any unit of a device can run, and the schedules that bind them (Rammer, OSDI 2020,
+section 3).
 
-The paper's names: an rOperator is an ``BlockOperator`` (independent blocks, its rTasks), the vDevice a ``VirtualDevice`` of
-``units`` (vEUs), an rProgram's piece a ``KernelGroup``: what one launched kernel runs, blocks bound to units beforehand.
-Times are seconds from the group's start.
+The paper's names: an rOperator is an ``BlockOperator`` (independent blocks, its rTasks), the vDevice a
+``VirtualDevice`` of ``units`` (vEUs), an rProgram's piece a ``KernelGroup``: what one launched kernel runs,
+blocks bound to units beforehand. Times are seconds from the group's start.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class OperatorWork:
-    """What an op does, before it is cut into blocks: ``elements`` and ``made`` bytes are its largest output's."""
+    """What an op does, before it is cut into blocks.
+
+    ``elements`` and ``made`` bytes are its largest output's.
+    """
 
     name: str
     target: str
@@ -44,7 +48,7 @@ class KernelGrid:
     seconds: float
 
     def alone(self, units: int) -> float:
-        """Seconds with the whole device to itself: so many waves of blocks as the units need."""
+        """Return seconds with the whole device to itself: so many waves of blocks as the units need."""
         return -(-self.blocks // units) * self.seconds
 
     @property
@@ -57,8 +61,8 @@ class KernelGrid:
 class BlockOperator:
     """One kernel of a graph: ``fast`` is the shortest alone, ``thrifty`` the one of least area.
 
-    ``reads`` are the operators that must be done before. ``divisible`` is false for an operator that is not made of
-    blocks (a library's call): it is launched by itself.
+    ``reads`` are the operators that must be done before. ``divisible`` is false for an operator that is not
+    made of blocks (a library's call): it is launched by itself.
     """
 
     name: str
@@ -70,8 +74,10 @@ class BlockOperator:
 
 @dataclass(frozen=True)
 class VirtualDevice:
-    """``units`` that run blocks concurrently; ``sync`` seconds to wait for each other inside a kernel, ``launch``
-    seconds from one kernel to the next."""
+    """``units`` that run blocks concurrently.
+
+    ``sync`` seconds to wait for each other inside a kernel, ``launch`` seconds from one kernel to the next.
+    """
 
     units: int
     sync: float = 1e-6
@@ -107,7 +113,7 @@ class KernelGroup:
 
 
 def counts_of(blocks: int, units: int) -> Ints:
-    """How many of ``blocks`` dealt out in turn each of ``units`` gets."""
+    """Return how many of ``blocks`` dealt out in turn each of ``units`` gets."""
     return blocks // units + (np.arange(units) < blocks % units)
 
 
@@ -146,7 +152,7 @@ class SchedulingPolicy(CompilationPolicy):
 
 
 def violations(schedule: BlockSchedule) -> list[str]:
-    """What makes a schedule no schedule of its operators, one line each."""
+    """Return what makes a schedule no schedule of its operators, one line each."""
     placed = [entry for group in schedule.groups for entry in group.placements]
     known = {operator.name: operator for operator in schedule.operators}
     times = Counter(entry.operator for entry in placed)
@@ -181,7 +187,9 @@ def _misplaced(
 
 
 def omissions(schedule: BlockSchedule, works: Sequence[OperatorWork]) -> list[str]:
-    """What of a step's work no operator of the schedule does: a result that no op reads, or what an operator reads."""
+    """Return what of a step's work no operator of the schedule does: a result that no op reads, or what an
+    operator reads.
+    """
     known = {operator.name for operator in schedule.operators}
     settled = known | {name for work in works for name in work.reads}
     found = [f"{work.name} never runs" for work in works if work.name not in settled]

@@ -10,17 +10,20 @@ from experiments.core.errors import BadInput
 
 
 def power_of_two(size: int) -> int:
-    """The smallest power of two from ``size`` on."""
+    """Return the smallest power of two from ``size`` on."""
     return 1 << (size - 1).bit_length()
 
 
 def powers_of_two(sizes: Sequence[int]) -> tuple[int, ...]:
-    """The powers of two that ``sizes`` need."""
+    """Return the powers of two that ``sizes`` need."""
     return tuple(sorted({power_of_two(size) for size in sizes}))
 
 
 def bucket_of(size: int, buckets: Sequence[int]) -> int:
-    """The smallest bucket that holds ``size``; ``buckets`` ascend. Beyond the last there is none: ``BadInput``."""
+    """Return the smallest bucket that holds ``size``; ``buckets`` ascend.
+
+    Beyond the last there is none: ``BadInput``.
+    """
     place = bisect_left(buckets, size)
     if place == len(buckets):
         raise BadInput(f"size {size} fits no bucket", "knobs.buckets", f"one of at least {size}")
@@ -28,7 +31,7 @@ def bucket_of(size: int, buckets: Sequence[int]) -> int:
 
 
 def sizes_from(text: str, where: str) -> tuple[int, ...]:
-    """``"1, 2, 4-6"`` as 1, 2, 4, 5, 6: ascending, each once."""
+    """Return ``"1, 2, 4-6"`` as 1, 2, 4, 5, 6: ascending, each once."""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

@@ -1,8 +1,9 @@
-"""Programs with loops, branches and recursion as policies see them, and the levels that a policy chooses from.
+"""Programs with loops, branches and recursion as policies see them, and the levels that a policy chooses
+from.
 
-A construct holds body graphs whose constants have become inputs or stay constants of the body; the graph around it is
-not looked at. A *level* says how a kind of construct is carried out; a *variant* is one level for each kind that a
-program has, applied to the whole program; a *trial* is what carrying a variant out gave.
+A construct holds body graphs whose constants have become inputs or stay constants of the body; the graph
+around it is not looked at. A *level* says how a kind of construct is carried out; a *variant* is one level
+for each kind that a program has, applied to the whole program; a *trial* is what carrying a variant out gave.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from experiments.compilation.interface.policy import CompilationPolicy
 from experiments.core.knobs import knob
 
 LOOP, BRANCH, RECURSION = "loop", "branch", "recursion"
-#: Levels by kind. ``host``: Python decides and launches compiled bodies.
-#: Loop: ``unroll`` (``factor`` trips in one graph), ``full`` (all trips), ``while_loop`` (one graph that loops).
-#: Branch: ``ahead`` (small ops run before the host's decision), ``cond`` (one graph that branches), ``both`` (both
-#: sides run and one result is kept). Recursion: ``stack`` (explicit, of ``factor`` frames), ``unroll`` (calls of
-#: ``factor`` levels in one graph).
+#: Levels by kind. ``host``: Python decides and launches compiled bodies. Loop: ``unroll`` (``factor`` trips
+#: in one graph), ``full`` (all trips), ``while_loop`` (one graph that loops). Branch: ``ahead`` (small ops
+#: run before the host's decision), ``cond`` (one graph that branches), ``both`` (both sides run and one
+#: result is kept). Recursion: ``stack`` (explicit, of ``factor`` frames), ``unroll`` (calls of ``factor``
+#: levels in one graph).
 LEVELS: Mapping[str, tuple[str, ...]] = {
     LOOP: ("host", "unroll", "full", "while_loop"),
     BRANCH: ("host", "ahead", "cond", "both"),
@@ -30,7 +31,10 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ControlLoop:
-    """``trips`` at most; ``conditional`` where the data end it. ``body`` is ``None`` where its own flow is data's."""
+    """``trips`` at most; ``conditional`` where the data end it.
+
+    ``body`` is ``None`` where its own flow is data's.
+    """
 
     path: str
     body: Graph | None
@@ -59,7 +63,10 @@ class ControlBranch:
 
 @dataclass(frozen=True)
 class ControlRecursion:
-    """Calls itself ``width`` times, independently, down to ``depth`` calls below the first; ``calls`` in all."""
+    """Calls itself ``width`` times, independently, down to ``depth`` calls below the first.
+
+    ``calls`` in all.
+    """
 
     path: str
     combine: Graph | None
@@ -117,8 +124,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class ControlTrial:
-    """What a variant gave: seconds of one call (median and quartiles), graphs compiled in the first call, breaks
-    between them, ops captured, seconds to compile; or the ``error`` for which it was skipped.
+    """What a variant gave: seconds of one call (median and quartiles), graphs compiled in the first call,
+    breaks between them, ops captured, seconds to compile; or the ``error`` for which it was skipped.
     """
 
     variant: Variant
@@ -160,7 +167,9 @@ class LevelChoices:
 
 
 def violations(choices: LevelChoices, program: ControlProgram) -> list[str]:
-    """What makes a variant none of the program: not one known level for each kind of construct, one line each."""
+    """Return what makes a variant none of the program: not one known level for each kind of construct, one
+    line each.
+    """
     found = []
     for variant in choices.variants:
         if sorted(level.kind for level in variant.levels) != sorted(program.kinds):
@@ -176,12 +185,16 @@ def chunks(trips: int, factor: int) -> tuple[int, int]:
 
 
 def frames(width: int, depth: int, stack: int) -> int:
-    """Frames that a stack of ``stack`` calls needs when each is unrolled ``depth`` levels of ``width`` calls."""
+    """Return frames that a stack of ``stack`` calls needs when each is unrolled ``depth`` levels of ``width``
+    calls.
+    """
     return int(stack * width**depth)
 
 
 def returns_input(graph: Graph) -> bool:
-    """Whether a result is an argument itself or shares its memory: no branch of one graph may hand that out."""
+    """Return whether a result is an argument itself or shares its memory: no branch of one graph may hand
+    that out.
+    """
     return any(_views_input(graph, ref.node) for ref in graph.output.refs)
 
 
@@ -193,15 +206,18 @@ def _views_input(graph: Graph, name: str) -> bool:
 
 
 def has_effects(graph: Graph | None) -> bool:
-    """Whether running it changes or draws anything besides its results; a body that is not known counts as one."""
+    """Return whether running it changes or draws anything besides its results; a body that is not known
+    counts as one.
+    """
     if graph is None:
         return True
     return any(node.random or node.mutates or node.effect for node in graph.nodes)
 
 
 def small_ops(graph: Graph, most: int) -> tuple[str, ...]:
-    """Ops that may run ahead of a branch: pure, of operands of at most ``most`` elements, none of them computed after
-    something that must stay behind. Views alone are not worth moving, and a result that is returned stays.
+    """Return ops that may run ahead of a branch: pure, of operands of at most ``most`` elements, none of them
+    computed after something that must stay behind. Views alone are not worth moving, and a result that is
+    returned stays.
     """
     moved: list[str] = []
     known = {node.name for node in graph.nodes if node.kind != OP}

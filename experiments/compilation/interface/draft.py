@@ -25,7 +25,9 @@ class IllTyped(LabError):
 
 
 class Signature(NamedTuple):
-    """What is known of an op on given arguments: the types of its results and how it behaves (see ``GraphNode``)."""
+    """What is known of an op on given arguments: the types of its results and how it behaves (see
+    ``GraphNode``).
+    """
 
     outputs: tuple[Any, ...]
     random: bool = False
@@ -43,7 +45,10 @@ class Types(Protocol):
 
 
 class Draft:
-    """A graph being changed. New nodes stand as early as their arguments allow, the others keep their order."""
+    """A graph being changed.
+
+    New nodes stand as early as their arguments allow, the others keep their order.
+    """
 
     def __init__(self, graph: Graph, types: Types) -> None:
         self.graph = graph
@@ -97,7 +102,7 @@ class Draft:
         self._store(node, replace(node, arguments=arguments))
 
     def _below(self, name: str) -> set[str]:
-        """The new nodes that ``name`` is made of, itself among them."""
+        """Return the new nodes that ``name`` is made of, itself among them."""
         found, waiting = {name}, [name]
         while waiting:
             for source in self._nodes[waiting.pop()].inputs:
@@ -129,9 +134,9 @@ class Draft:
             self._users[source].discard(name)
 
     def finish(self) -> Graph:
-        """The changed graph without what it stopped needing (dead nodes of the original stay), in a legal order, the
-        types below a change inferred again: raises ``IllTyped`` where an op cannot read what it is given now (a view
-        of results that lie otherwise in memory), ``ValueError`` on a cycle.
+        """Return the changed graph without what it stopped needing (dead nodes of the original stay), in a
+        legal order, the types below a change inferred again: raises ``IllTyped`` where an op cannot read what
+        it is given now (a view of results that lie otherwise in memory), ``ValueError`` on a cycle.
         """
         ordered = Graph(tuple(self._nodes[name] for name in self._order()))
         needed = reachable_from(ordered, [node.name for node in ordered.nodes if node.anchored])
@@ -142,7 +147,7 @@ class Draft:
         return Graph(tuple(self._retyped([node for node in ordered.nodes if node.name in kept])))
 
     def _retyped(self, nodes: list[GraphNode]) -> list[GraphNode]:
-        """The nodes with the types that follow from their arguments' new ones."""
+        """Return the nodes with the types that follow from their arguments' new ones."""
         made: dict[str, GraphNode] = {}
         changed: set[str] = set()
         for node in nodes:

@@ -1,7 +1,9 @@
-"""A tensor expression: loops over spatial and reduced axes, and for each tensor which element a point of them touches.
+"""A tensor expression: loops over spatial and reduced axes, and for each tensor which element a point of them
+touches.
 
-The form that Roller (OSDI'22, section 3) and Welder (OSDI'23, section 4) start from. Sizes of a tile are one number
-for each axis, spatial axes first; elements and bytes of what a tile touches follow from the index maps alone.
+The form that Roller (OSDI'22, section 3) and Welder (OSDI'23, section 4) start from. Sizes of a tile are one
+number for each axis, spatial axes first; elements and bytes of what a tile touches follow from the index maps
+alone.
 """
 
 from __future__ import annotations
@@ -37,10 +39,11 @@ class Index:
 
 @dataclass(frozen=True)
 class TensorAccess:
-    """A tensor that an expression reads or writes: one ``Index`` for each dimension, the last contiguous in memory.
+    """A tensor that an expression reads or writes: one ``Index`` for each dimension, the last contiguous in
+    memory.
 
-    ``repeats``: how often each element of the stored tensor stands in the (virtual) tensor described, as in the
-    matrix that a convolution's windows make.
+    ``repeats``: how often each element of the stored tensor stands in the (virtual) tensor described, as in
+    the matrix that a convolution's windows make.
     """
 
     tensor: str
@@ -61,8 +64,8 @@ class TensorAccess:
 class Expression:
     """``output[...] = reduce over reduced axes of f(inputs[...])`` with ``flops`` for each point of all axes.
 
-    ``rowwise`` expressions (softmax, normalisation) write whole rows along their reduced axes: these stand in the
-    output's indices too.
+    ``rowwise`` expressions (softmax, normalisation) write whole rows along their reduced axes: these stand in
+    the output's indices too.
     """
 
     name: str
@@ -103,7 +106,9 @@ class Expression:
 
     @functools.cached_property
     def _maps(self) -> dict[int, tuple[tuple[int, tuple[tuple[int, int], ...]], ...]]:
-        """For every access of this expression (by identity) and dimension its extent and its terms by axis position."""
+        """For every access of this expression (by identity) and dimension its extent and its terms by axis
+        position.
+        """
         position = {axis.name: index for index, axis in enumerate(self.axes)}
         return {
             id(access): tuple(
@@ -124,11 +129,13 @@ class Expression:
         return tuple((self._maps[id(access)], access.element_bytes) for access in self.accesses)
 
     def whole(self, spatial: Sequence[int]) -> Sizes:
-        """Sizes of a spatial tile that runs over the whole reduction."""
+        """Return sizes of a spatial tile that runs over the whole reduction."""
         return (*spatial, *self.reduction)
 
     def extents_touched(self, access: TensorAccess, sizes: Sizes) -> Sizes:
-        """Elements along each dimension of ``access`` between the first and the last that a tile touches."""
+        """Return elements along each dimension of ``access`` between the first and the last that a tile
+        touches.
+        """
         found = []
         for extent, terms in self._maps[id(access)]:
             box = 1
@@ -138,22 +145,26 @@ class Expression:
         return tuple(found)
 
     def elements(self, access: TensorAccess, sizes: Sizes) -> int:
-        """Elements of ``access`` that a tile needs: those in its box, without what strides leave out."""
+        """Return elements of ``access`` that a tile needs: those in its box, without what strides
+        leave out.
+        """
         return _needed(self._maps[id(access)], sizes)
 
     def gaps(self, access: TensorAccess, sizes: Sizes) -> float:
-        """Elements passed over for each one needed along the contiguous dimension: what a stride leaves out."""
+        """Return elements passed over for each one needed along the contiguous dimension: what a stride
+        leaves out.
+        """
         if not access.indices:
             return 1.0
         last = self._maps[id(access)][-1:]
         return self.extents_touched(access, sizes)[-1] / _needed(last, sizes)
 
     def work(self, sizes: Sizes) -> float:
-        """FLOPs of a tile."""
+        """Return FLOPs of a tile."""
         return self.flops * math.prod(sizes)
 
     def bytes(self, sizes: Sizes) -> int:
-        """Bytes that a tile reads and writes."""
+        """Return bytes that a tile reads and writes."""
         return sum(_needed(maps, sizes) * element for maps, element in self._weighed)
 
     def intensity(self, spatial: Sequence[int]) -> float:
@@ -162,12 +173,14 @@ class Expression:
         return self.work(sizes) / self.bytes(sizes)
 
     def axes_of(self, access: TensorAccess) -> frozenset[int]:
-        """Positions of the axes that ``access`` is indexed by."""
+        """Return positions of the axes that ``access`` is indexed by."""
         return frozenset(axis for _, terms in self._maps[id(access)] for axis, _ in terms)
 
     @functools.cached_property
     def column_reads(self) -> tuple[TensorAccess, ...]:
-        """Inputs whose contiguous dimension is reduced over: the threads of a warp read a column of their tile."""
+        """Inputs whose contiguous dimension is reduced over: the threads of a warp read a column of their
+        tile.
+        """
         spatial = len(self.spatial)
         return tuple(
             access

@@ -1,9 +1,9 @@
 """Graph records: a model's forward pass as functional ATen ops, without torch.
 
-Nodes stand in execution order and read each other through ``Ref``, which carries the number of the output that it
-means, so there are no nodes for selecting one of several results. Arguments are plain values; ``Symbol`` stands for
-torch's own constants (dtypes, devices, layouts, memory formats). ``live.export`` reads a graph from ``torch.fx`` and
-``live.lower`` turns it back without loss.
+Nodes stand in execution order and read each other through ``Ref``, which carries the number of the output
+that it means, so there are no nodes for selecting one of several results. Arguments are plain values;
+``Symbol`` stands for torch's own constants (dtypes, devices, layouts, memory formats). ``live.export`` reads
+a graph from ``torch.fx`` and ``live.lower`` turns it back without loss.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TensorType:
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of a row-major tensor; an empty axis counts as one."""
+    """Return strides in elements of a row-major tensor; an empty axis counts as one."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -81,11 +81,12 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 class GraphNode:
     """One input, constant, op or the output.
 
-    ``target`` is the ATen overload (``aten.conv2d.default``) of an op, the path of a constant (a parameter or buffer),
-    the name of an input. ``outputs`` are the types of its results; ``None`` where one is no tensor. ``random``: it
-    draws from a generator. ``mutates``: it writes to an argument, or its schema is unknown. ``effect``: it is there
-    for what it does, not for its result (assertions). ``views``: a result shares memory with an argument. ``once``:
-    it depends on constants only and is computed when the graph is lowered, so a call does not pay for it.
+    ``target`` is the ATen overload (``aten.conv2d.default``) of an op, the path of a constant (a parameter or
+    buffer), the name of an input. ``outputs`` are the types of its results; ``None`` where one is no tensor.
+    ``random``: it draws from a generator. ``mutates``: it writes to an argument, or its schema is unknown.
+    ``effect``: it is there for what it does, not for its result (assertions). ``views``: a result shares
+    memory with an argument. ``once``: it depends on constants only and is computed when the graph is lowered,
+    so a call does not pay for it.
     """
 
     name: str
@@ -143,7 +144,7 @@ def _refs(value: Argument) -> Iterator[Ref]:
 
 
 def map_refs(value: Any, change: Callable[[Ref], Any]) -> Any:
-    """``value`` with every ``Ref`` in it changed."""
+    """Return ``value`` with every ``Ref`` in it changed."""
     if isinstance(value, Ref):
         return change(value)
     if isinstance(value, tuple):
@@ -198,7 +199,9 @@ class Graph:
 
     @property
     def mutates(self) -> bool:
-        """Whether an op that writes to an argument is left: then order and aliases matter and rewrites keep off."""
+        """Whether an op that writes to an argument is left: then order and aliases matter and rewrites keep
+        off.
+        """
         return any(node.mutates for node in self.nodes)
 
     def type(self, ref: Ref) -> TensorType:
@@ -213,7 +216,9 @@ class Graph:
 
     @functools.cached_property
     def written(self) -> frozenset[str]:
-        """Nodes that an op writes to, counters and running statistics among them: another value in every call."""
+        """Nodes that an op writes to, counters and running statistics among them: another value in every
+        call.
+        """
         return frozenset(node.refs[0].node for node in self.ops if node.mutates and node.refs)
 
     @functools.cached_property
@@ -235,7 +240,9 @@ class Graph:
 
     @functools.cached_property
     def hashes(self) -> Mapping[str, bytes]:
-        """A Merkle hash of every node: equal where op, arguments and everything below are equal, names of ops aside."""
+        """A Merkle hash of every node: equal where op, arguments and everything below are equal, names of ops
+        aside.
+        """
         found: dict[str, bytes] = {}
         for number, node in enumerate(self.nodes):
             own = (node.kind, node.target, number if node.random or node.mutates else None)
@@ -251,7 +258,7 @@ class Graph:
 
 
 def reachable_from(graph: Graph, roots: list[str]) -> set[str]:
-    """``roots`` and every node that they depend on."""
+    """Return ``roots`` and every node that they depend on."""
     found, waiting = set(roots), list(roots)
     while waiting:
         for name in graph.by_name[waiting.pop()].inputs:

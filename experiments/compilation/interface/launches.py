@@ -44,13 +44,13 @@ class LaunchTimes:
 
 
 def times(kernels: Sequence[float], launch: float, replay: float) -> LaunchTimes:
-    """``t_eager = max(n t_launch, sum t_k)`` and ``t_graph = t_replay + sum t_k``, all in seconds."""
+    """Return ``t_eager = max(n t_launch, sum t_k)`` and ``t_graph = t_replay + sum t_k``, all in seconds."""
     busy, launching = sum(kernels), len(kernels) * launch
     return LaunchTimes(max(launching, busy), replay + busy, len(kernels), launching)
 
 
 def obstacles(graph: Graph, device: str) -> tuple[str, ...]:
-    """What keeps a graph from being captured on ``device``, one line for each op."""
+    """Return what keeps a graph from being captured on ``device``, one line for each op."""
     return tuple(_obstacles(graph, device.partition(":")[0]))
 
 
@@ -64,7 +64,7 @@ def _obstacles(graph: Graph, device: str) -> Iterator[str]:
 
 
 def _elsewhere(node: GraphNode, device: str) -> str:
-    """The device that an op names, where that is not the graph's."""
+    """Return the device that an op names, where that is not the graph's."""
     named = (*node.arguments, *(value for _, value in node.keywords))
     found = [value.name for value in named if isinstance(value, Symbol) and value.kind == "device"]
     return next((name for name in found if name.partition(":")[0] != device), "")

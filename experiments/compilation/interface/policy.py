@@ -1,9 +1,10 @@
 """The first two questions that compilation policies answer, and what they answer with.
 
-A library's mechanism is chosen by a ``Recipe``; a graph is rewritten on its records. The other questions stand beside
-this file: how kernels are launched (``launches``), at which level control flow is carried out (``control``), which
-schedules are tried (``tuning``), with which tiles operators run (``tiles``), and which blocks run where (``blocks``).
-No policy runs anything: ``live`` does, and checks every result against eager in float64 before it is reported.
+A library's mechanism is chosen by a ``Recipe``; a graph is rewritten on its records. The other questions
+stand beside this file: how kernels are launched (``launches``), at which level control flow is carried out
+(``control``), which schedules are tried (``tuning``), with which tiles operators run (``tiles``), and which
+blocks run where (``blocks``). No policy runs anything: ``live`` does, and checks every result against eager
+in float64 before it is reported.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from experiments.core.policy import MODEL, Policy
 from experiments.core.progress import Progress
 from experiments.workloads.substitutions import Substitutions
 
-#: How a rewritten graph's results relate to the original's. ``exact``: the same numbers wherever arithmetic is exact
-#: (integers), only memory layout or order of independent work differs. ``reassociated``: equal in real arithmetic,
-#: rounded differently. ``approximate``: different on purpose, within ``Rewritten.bound``.
+#: How a rewritten graph's results relate to the original's. ``exact``: the same numbers wherever arithmetic
+#: is exact (integers), only memory layout or order of independent work differs. ``reassociated``: equal in
+#: real arithmetic, rounded differently. ``approximate``: different on purpose, within ``Rewritten.bound``.
 EXACTNESS = ("exact", "reassociated", "approximate")
 
 
@@ -36,7 +37,8 @@ def refuse(violations: Sequence[str]) -> None:
 class Recipe:
     """A backend of ``live.backends`` with its options; "eager" runs the module itself, not even exported.
 
-    ``bound`` > 0: the mechanism computes something else on purpose, within that relative error in norm (``Rewritten``).
+    ``bound`` > 0: the mechanism computes something else on purpose, within that relative error in norm
+    (``Rewritten``).
     """
 
     backend: str
@@ -63,12 +65,12 @@ class Applied:
 class Approximation:
     """What an approximate rewrite says of itself, so that it can be held to it.
 
-    ``weights``: constants, by their path, for which the graph computes with other values on purpose, each with the
-    quantization scheme and the axis of channels that give these values; the rewrite is compared with a model that has
-    them, so that a wrong code, scale, zero point or axis shows however few the bits are. ``calibration``: the rule and
-    the batches (by seed) that ranges of activations were taken from; then only inputs like those are compared. ``casts``:
-    the type that ops were given by casts; with float32 in its place the graph must be the original.
-    ``training_steps``: how many steps are trained beside the original.
+    ``weights``: constants, by their path, for which the graph computes with other values on purpose, each
+    with the quantization scheme and the axis of channels that give these values; the rewrite is compared with
+    a model that has them, so that a wrong code, scale, zero point or axis shows however few the bits are.
+    ``calibration``: the rule and the batches (by seed) that ranges of activations were taken from; then only
+    inputs like those are compared. ``casts``: the type that ops were given by casts; with float32 in its
+    place the graph must be the original. ``training_steps``: how many steps are trained beside the original.
     """
 
     weights: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -90,11 +92,12 @@ class ObservedRanges:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A graph that computes the same, what was done to get there, and what was refused and why (by node or rule).
+    """A graph that computes the same, what was done to get there, and what was refused and why (by node or
+    rule).
 
-    ``bound`` is the relative error in norm, ||ours - exact|| / ||exact|| of every output, that an ``approximate``
-    rewrite promises. ``search`` holds the statistics of a search (expanded, duplicates ...), ``ended_at`` says at which
-    bound it ended with the best so far; empty where it ended by itself.
+    ``bound`` is the relative error in norm, ||ours - exact|| / ||exact|| of every output, that an
+    ``approximate`` rewrite promises. ``search`` holds the statistics of a search (expanded, duplicates ...),
+    ``ended_at`` says at which bound it ended with the best so far; empty where it ended by itself.
     """
 
     graph: Graph
@@ -108,8 +111,10 @@ class Rewritten:
 
 
 class Workbench(Protocol):
-    """What a rewriting policy may ask while it works. Costs are seconds on the run's device and stay as they are
-    during a run: measured once for each op and types, or by roofline on named hardware.
+    """What a rewriting policy may ask while it works.
+
+    Costs are seconds on the run's device and stay as they are during a run: measured once for each op and
+    types, or by roofline on named hardware.
     """
 
     @property
@@ -128,17 +133,22 @@ class Workbench(Protocol):
         ...
 
     def cost(self, graph: Graph) -> float:
-        """The sum over the graph's live nodes, each once however often it is read."""
+        """Return the sum over the graph's live nodes, each once however often it is read."""
         ...
 
     def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> ObservedRanges:
-        """Ranges of results of the original graph over ``batches`` batches, by a rule of ``planning.numerics.calibration``."""
+        """Return ranges of results of the original graph over ``batches`` batches, by a rule of
+        ``planning.numerics.calibration``.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class CompilationPolicy(Policy):
-    """Base of every question; ``training`` decides which pass is compiled and whether gradients are compared."""
+    """Base of every question.
+
+    ``training`` decides which pass is compiled and whether gradients are compared.
+    """
 
     family: ClassVar[str] = "compilation"
     modes: ClassVar[tuple[str, ...]] = ("measured",)
@@ -165,7 +175,7 @@ class RewritePolicy(CompilationPolicy):
     takes_rules: ClassVar[bool] = False
 
     def instead(self, graph: Graph) -> Recipe | None:
-        """A library's recipe to follow instead of rewriting, where a knob asks for that."""
+        """Return a library's recipe to follow instead of rewriting, where a knob asks for that."""
         return None
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
@@ -173,7 +183,7 @@ class RewritePolicy(CompilationPolicy):
 
 
 def violations(graph: Graph, original: Graph) -> list[str]:
-    """What makes a rewritten graph no graph, or one with another signature; empty when it is sound."""
+    """Return what makes a rewritten graph no graph, or one with another signature; empty when it is sound."""
     found: list[str] = []
     seen: dict[str, GraphNode] = {}
     constants = {node.target for node in original.nodes if node.kind == CONSTANT}

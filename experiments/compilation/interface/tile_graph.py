@@ -1,4 +1,6 @@
-"""Operators that read each other's results: the graph whose tiles Welder aligns and connects (OSDI'23, section 4)."""
+"""Operators that read each other's results: the graph whose tiles Welder aligns and connects (OSDI'23,
+section 4).
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ from experiments.compilation.interface.expressions import Expression
 
 @dataclass(frozen=True)
 class TileNode:
-    """One operator. ``sources`` name, for each input of its expression, the node whose result is read as it is.
+    """One operator. ``sources`` name, for each input of its expression, the node whose result is read as it
+    is.
 
-    An empty source is data from memory: an argument, a weight, or a result that reaches the operator only through a
-    view that no tile can be followed through; ``after`` names the producers of the latter.
+    An empty source is data from memory: an argument, a weight, or a result that reaches the operator only
+    through a view that no tile can be followed through; ``after`` names the producers of the latter.
     """
 
     name: str
@@ -53,7 +56,9 @@ class TileGraph:
         return {name: tuple(nodes) for name, nodes in found.items()}
 
     def leaves(self, name: str, group: frozenset[str]) -> bool:
-        """Whether a result is needed outside ``group``, or in it through a view (which reads memory)."""
+        """Return whether a result is needed outside ``group``, or in it through a view (which
+        reads memory).
+        """
         own = self.by_name[name].name
         return (
             own in self.kept
@@ -63,6 +68,6 @@ class TileGraph:
 
 
 def independent(expressions: Sequence[Expression]) -> TileGraph:
-    """Operators of a list: none reads another's result."""
+    """Return operators of a list: none reads another's result."""
     nodes = tuple(TileNode(e.name, e, ("",) * len(e.inputs)) for e in expressions)
     return TileGraph(nodes, frozenset(node.name for node in nodes))

@@ -18,7 +18,9 @@ from experiments.hardware.parts import ComputeUnits
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """``grid`` blocks in ``waves``, each of so many threads with so much shared memory and registers of a thread."""
+    """``grid`` blocks in ``waves``, each of so many threads with so much shared memory and registers of a
+    thread.
+    """
 
     grid: int
     waves: int
@@ -39,9 +41,9 @@ class TileCost:
 class PlannedKernel:
     """A launched kernel: its operators, the sizes it tiles (``domain``) and by what (``tile``).
 
-    ``levels`` are further tiles by name (thread, reduction step; tiles of operators inside). ``cost`` is modelled,
-    waiting for ``bound``; ``least`` is what no tile passes (each element moved once, every unit busy); ``apart`` is
-    the cost of the operators by themselves.
+    ``levels`` are further tiles by name (thread, reduction step; tiles of operators inside). ``cost`` is
+    modelled, waiting for ``bound``; ``least`` is what no tile passes (each element moved once, every unit
+    busy); ``apart`` is the cost of the operators by themselves.
     """
 
     operators: tuple[str, ...]
@@ -109,7 +111,7 @@ class TilePolicy(CompilationPolicy):
 
 
 def violations(plan: TilePlan, graph: TileGraph, units: ComputeUnits) -> list[str]:
-    """What no device could launch or what leaves an operator out, one line each."""
+    """Return what no device could launch or what leaves an operator out, one line each."""
     planned = Counter(name for kernel in plan.kernels for name in kernel.operators)
     found = [f"{name} is in {planned[name]} kernels" for name in graph.by_name if planned[name] != 1]
     found += [f"{name} is no operator of the graph" for name in planned if name not in graph.by_name]

@@ -1,7 +1,8 @@
-"""What a kernel tuner sees (tasks over spaces of schedules), what it answers (which to try) and what it is told.
+"""What a kernel tuner sees (tasks over spaces of schedules), what it answers (which to try) and what it is
+told.
 
-A space is a mixed radix number: each knob is a digit, its values are what the digit can stand for, the first knob is
-the least significant. A trial that failed has no time: it carries the class of its error instead.
+A space is a mixed radix number: each knob is a digit, its values are what the digit can stand for, the first
+knob is the least significant. A trial that failed has no time: it carries the class of its error instead.
 """
 
 from __future__ import annotations
@@ -68,23 +69,23 @@ class ScheduleSpace:
         return np.array(weights, dtype=np.int64 if self.combinations < 2**63 else object)
 
     def indices(self, digits: Digits) -> list[int]:
-        """The points of rows of digits."""
+        """Return the points of rows of digits."""
         found: list[int] = (digits.astype(self._weights.dtype) @ self._weights).tolist()
         return found
 
     def digits(self, indices: Sequence[int]) -> Digits:
-        """Rows of digits, one for each point."""
+        """Return rows of digits, one for each point."""
         dtype = self._weights.dtype
         points = np.array(indices, dtype=dtype)[:, None]
         return np.asarray(points // self._weights[None] % self.radices.astype(dtype)[None], dtype=np.int64)
 
     def config(self, index: int) -> dict[str, Value]:
-        """What the point stands for, knob by knob."""
+        """Return what the point stands for, knob by knob."""
         digits = self.digits([index])[0].tolist()
         return {knob.name: knob.values[digit] for knob, digit in zip(self.knobs, digits, strict=True)}
 
     def index(self, config: Mapping[str, Value]) -> int:
-        """The point of a configuration that names every knob."""
+        """Return the point of a configuration that names every knob."""
         return self.indices(np.array([[knob.digit[config[knob.name]] for knob in self.knobs]]))[0]
 
     def random_digits(self, count: int, rng: np.random.Generator) -> Digits:
@@ -94,7 +95,7 @@ class ScheduleSpace:
         return rng.integers(self.radices, size=(count, len(self.knobs)))
 
     def points(self) -> Sequence[int]:
-        """Every point, for spaces small enough to be looked through."""
+        """Return every point, for spaces small enough to be looked through."""
         return self.listed if self.listed is not None else range(self.combinations)
 
     @functools.cached_property
@@ -109,7 +110,9 @@ class ScheduleSpace:
         return self.size <= MOST_LISTED
 
     def fresh(self, count: int, taken: Collection[int], rng: np.random.Generator) -> list[int]:
-        """Up to ``count`` different points at random that are not ``taken``; fewer only where no more are left."""
+        """Return up to ``count`` different points at random that are not ``taken``; fewer only where no more
+        are left.
+        """
         if self.is_small and self.size - len(taken) < 4 * count + self.size // 2:
             left = [point for point in self.points() if point not in taken]
             return [left[i] for i in rng.permutation(len(left))[:count].tolist()]
@@ -124,8 +127,8 @@ class ScheduleSpace:
 class BufferAccess:
     """A buffer as a loop nest reads or writes it: sizes, and for each dimension the coefficients of the axes.
 
-    Where ``padding`` is given (entries before each dimension), the buffer is made of one of sizes ``inside`` with zeros
-    around it.
+    Where ``padding`` is given (entries before each dimension), the buffer is made of one of sizes ``inside``
+    with zeros around it.
     """
 
     buffer: str
@@ -140,17 +143,18 @@ class BufferAccess:
         return tuple(math.prod(self.sizes[dim + 1 :]) for dim in range(len(self.sizes)))
 
     def coefficient(self, axis: str) -> int:
-        """Elements that one step along ``axis`` moves."""
+        """Return elements that one step along ``axis`` moves."""
         steps = zip(self.forms, self.strides, strict=True)
         return sum(form.get(axis, 0) * stride for form, stride in steps)
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """A sum of products over affine accesses: what the schedules of a matrix product or a convolution are about.
+    """A sum of products over affine accesses: what the schedules of a matrix product or a convolution are
+    about.
 
-    ``spatial`` and ``reduce`` name the axes with their extents, the last spatial axis being the one to vectorise.
-    ``output`` is written, the two ``inputs`` are read and multiplied.
+    ``spatial`` and ``reduce`` name the axes with their extents, the last spatial axis being the one to
+    vectorise. ``output`` is written, the two ``inputs`` are read and multiplied.
     """
 
     operator: str
@@ -171,7 +175,9 @@ class Contraction:
 
 @dataclass(frozen=True)
 class TuningTask:
-    """One operator on one shape. ``weight`` is how often a model calls it; ``flops`` of one call where known.
+    """One operator on one shape.
+
+    ``weight`` is how often a model calls it; ``flops`` of one call where known.
 
     ``nest`` is what the schedules are about; a recorded task has none, only its table of knobs.
     """
@@ -216,7 +222,7 @@ class ScheduleTuner(Protocol):
     """A search for schedules in progress."""
 
     def propose(self, count: int) -> list[TuningProposal]:
-        """Up to ``count`` schedules never proposed before; none when there is nothing left to try."""
+        """Return up to ``count`` schedules never proposed before; none when there is nothing left to try."""
 
     def learn(self, trials: Sequence[TuningTrial]) -> None:
         """What measuring the last proposals gave, in the order proposed (fewer where time ran out)."""
@@ -253,16 +259,18 @@ class TuningPolicy(CompilationPolicy):
     compiled: bool = knob(False, "time torch.compile's operator too (some seconds for each task)")
 
     def round_of(self, wanted: int, tasks: Sequence[TuningTask]) -> int:
-        """Trials between two looks at the model: as many as ``wanted``, fewer where the budget has few for each task."""
+        """Return trials between two looks at the model: as many as ``wanted``, fewer where the budget has few
+        for each task.
+        """
         return max(1, min(wanted, self.trials // (LEAST_ROUNDS * max(len(tasks), 1))))
 
     def tuner(self, tasks: Sequence[TuningTask], seed: int) -> ScheduleTuner:
-        """A search over ``tasks``, nothing tried yet."""
+        """Return a search over ``tasks``, nothing tried yet."""
         raise NotImplementedError
 
 
 def require_trials(tasks: Sequence[TuningTask], trials: int) -> Sequence[TuningTask]:
-    """``tasks`` if there is something to tune and a trial for each."""
+    """Return ``tasks`` if there is something to tune and a trial for each."""
     if not tasks:
         raise BadInput("has no operator that can be tuned", "workload", "a matrix product or a convolution")
     if trials < len(tasks):
@@ -276,7 +284,9 @@ def violations(
     count: int,
     tried: Collection[TuningProposal],
 ) -> list[str]:
-    """What makes proposals none of at most ``count`` schedules that were not ``tried`` before, one line each."""
+    """Return what makes proposals none of at most ``count`` schedules that were not ``tried`` before, one
+    line each.
+    """
     found = [f"{len(proposals)} schedules are proposed where {count} are left"] * (len(proposals) > count)
     seen = set[TuningProposal]()
     for proposal in proposals:

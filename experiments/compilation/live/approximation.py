@@ -1,10 +1,11 @@
 """An approximation held to what it says, and what it costs: bytes, errors, agreement, loss.
 
-Weights that were kept in fewer bits first: what runs must agree with a model that has their values as closely as any
-rewrite must. For our own codes ``planning.numerics.quantization`` works these values out by another path, so a wrong axis, scale
-or zero point is rejected however coarse the codes are; a library's are read back from it and held to the noise that
-rounding to nearest makes. How far the values are from the original's is then reported, not judged. A graph with casts
-must be the original's equal without them, and is then compared with torch's own autocast.
+Weights that were kept in fewer bits first: what runs must agree with a model that has their values as closely
+as any rewrite must. For our own codes ``planning.numerics.quantization`` works these values out by another
+path, so a wrong axis, scale or zero point is rejected however coarse the codes are; a library's are read back
+from it and held to the noise that rounding to nearest makes. How far the values are from the original's is
+then reported, not judged. A graph with casts must be the original's equal without them, and is then compared
+with torch's own autocast.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LIKE_CALIBRATION = ("as given", "shuffled")
 def verify_rewrite(
     task: Task, ours: Compiled, rewritten: Rewritten, seed: int
 ) -> tuple[Verification, Compiled]:
-    """The verdict on a rewrite and, where it is good, ``ours`` with the approximation's figures."""
+    """Return the verdict on a rewrite and, where it is good, ``ours`` with the approximation's figures."""
     claimed = rewritten.approximation
     if claimed.casts:
         checked = _without_casts(task, rewritten, seed)
@@ -43,7 +44,9 @@ def verify_rewrite(
             return checked, ours
     kept = [_kept_weight(task.module, path, scheme) for path, scheme in claimed.weights.items()]
     cases = [
-        case for case in unfriendly(task.inputs, seed) if not claimed.calibration or case[0] in LIKE_CALIBRATION
+        case
+        for case in unfriendly(task.inputs, seed)
+        if not claimed.calibration or case[0] in LIKE_CALIBRATION
     ]
     checked, ours = _verify_kept_weights(
         task, ours, kept, rewritten.bound, cases, seed, _autocast(task, claimed.casts)
@@ -55,7 +58,7 @@ def verify_rewrite(
 
 
 def verify_recipe(task: Task, ours: Compiled, recipe: Recipe, seed: int) -> tuple[Verification, Compiled]:
-    """The verdict on a library's approximation and, where it is good, ``ours`` with its figures."""
+    """Return the verdict on a library's approximation and, where it is good, ``ours`` with its figures."""
     kept = ours.kept or ()
     checked, ours = _verify_kept_weights(task, ours, kept, recipe.bound, unfriendly(task.inputs, seed), seed)
     complaints = [weight.complaint for weight in kept if weight.complaint]
@@ -73,7 +76,9 @@ def _verify_kept_weights(
     seed: int,
     peer: Callable[..., Any] | None = None,
 ) -> tuple[Verification, Compiled]:
-    """Agreement with a model that has the weights that were kept; the errors that are reported are from the original."""
+    """Agreement with a model that has the weights that were kept; the errors that are reported are from the
+    original.
+    """
     standing = replace(task, module=with_kept(task.module, kept)) if kept else task
     checked = verify(standing, ours, seed, bound, cases, peer)
     if not checked.ok or not kept:
@@ -86,7 +91,7 @@ def _verify_kept_weights(
 
 
 def _without_casts(task: Task, rewritten: Rewritten, seed: int) -> Verification:
-    """The rewrite with float32 in the place of the type that its casts give, held to the original."""
+    """Return the rewrite with float32 in the place of the type that its casts give, held to the original."""
     graph = widened(rewritten.graph, rewritten.approximation.casts)
     module = lower(graph, task.origin, gradients=task.training)
     parameters = parameters_of(module, task.module) if task.training else None
@@ -94,8 +99,8 @@ def _without_casts(task: Task, rewritten: Rewritten, seed: int) -> Verification:
 
 
 def _autocast(task: Task, dtype: str) -> Callable[..., Any] | None:
-    """The original under torch's own autocast, which rounds as often as the rewrite: ReLUs send gradients elsewhere
-    after any rounding, so those of both are far from float64's.
+    """Return the original under torch's own autocast, which rounds as often as the rewrite: ReLUs send
+    gradients elsewhere after any rounding, so those of both are far from float64's.
     """
     if not dtype:
         return None
@@ -108,7 +113,7 @@ def _autocast(task: Task, dtype: str) -> Callable[..., Any] | None:
 
 
 def _kept_weight(module: nn.Module, path: str, scheme_fields: Mapping[str, Any]) -> KeptWeight:
-    """A weight with the values that our own arithmetic gives it."""
+    """Return a weight with the values that our own arithmetic gives it."""
     scheme = Scheme(**{name: value for name, value in scheme_fields.items() if name != "axis"})
     original = _constant(module, path)
     found = quantize(original.detach().double().cpu().numpy(), scheme, scheme_fields["axis"])
@@ -133,7 +138,9 @@ def _constant(module: nn.Module, path: str) -> Tensor:
 
 @torch.no_grad()
 def _errors(task: Task, call: Callable[..., Any], cases: list[tuple[str, Inputs]]) -> tuple[float, float]:
-    """The largest differences from the original in float64, absolute and in norm: what the kept values make."""
+    """Return the largest differences from the original in float64, absolute and in norm: what the kept values
+    make.
+    """
     exact = copy.deepcopy(task.module).double()
     largest, relative = 0.0, 0.0
     for _, case in cases:
@@ -146,7 +153,7 @@ def _errors(task: Task, call: Callable[..., Any], cases: list[tuple[str, Inputs]
 
 
 def _with_sizes(task: Task, ours: Compiled, rewritten: Rewritten) -> Compiled:
-    """Bytes before and after."""
+    """Return bytes before and after."""
     metrics = {
         "model_bytes": float(constant_bytes(rewritten.graph, task.training)),
         "model_bytes_before": float(constant_bytes(task.graph, task.training)),
@@ -156,8 +163,9 @@ def _with_sizes(task: Task, ours: Compiled, rewritten: Rewritten) -> Compiled:
 
 
 def constant_bytes(graph: Graph, training: bool) -> int:
-    """Constants, and results computed once, that an op of a call (or the output) reads. In training nothing is
-    computed once: parameters stay, and what is made of them is made in every step.
+    """Constants, and results computed once, that an op of a call (or the output) reads.
+
+    In training nothing is computed once: parameters stay, and what is made of them is made in every step.
     """
     by_name, live = graph.by_name, graph.live
     once = {node.name for node in graph.nodes if node.once and not training}

@@ -25,8 +25,8 @@ from experiments.profiling.cost import count_bytes_moved, flops
 from experiments.profiling.timing import device_name, new_clock
 from experiments.workloads.substitutions import Substitutions
 
-#: An op is timed for at least this long and this often, and until the fewest calls lie within a tenth of the least: on
-#: a busy host the first may all be disturbed. It ends in any case after the most seconds or calls.
+#: An op is timed for at least this long and this often, and until the fewest calls lie within a tenth of the
+#: least: on a busy host the first may all be disturbed. It ends in any case after the most seconds or calls.
 LEAST_SECONDS, MOST_SECONDS, FEWEST_CALLS, MOST_CALLS = 5e-3, 0.25, 3, 100
 
 
@@ -114,8 +114,8 @@ class Roofline:
 
 
 class MeasuredPrices:
-    """The least disturbed of some calls on random tensors of the given types, kept on disk for this host, device and
-    threads.
+    """The least disturbed of some calls on random tensors of the given types, kept on disk for this host,
+    device and threads.
     """
 
     def __init__(self, device: str) -> None:
@@ -180,12 +180,14 @@ def _load_table(path: Path) -> dict[str, float]:
 
 
 def tensor_types(value: Any) -> list[TensorType]:
-    """The tensors among an op's arguments, in order."""
+    """Return the tensors among an op's arguments, in order."""
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, TensorType)]
 
 
 def random_values(value: Any, generator: torch.Generator, high: int) -> Any:
-    """``value`` with a random tensor for every type: N(0, 1), or whole numbers below ``high`` (they may be indices)."""
+    """Return ``value`` with a random tensor for every type: N(0, 1), or whole numbers below ``high`` (they
+    may be indices).
+    """
     if isinstance(value, tuple):
         return [random_values(entry, generator, high) for entry in value]
     if isinstance(value, TensorType):

@@ -1,9 +1,10 @@
 """Whether a rewrite that claims to be exact is: on small whole numbers, where arithmetic does not round.
 
-A node *stayed* if both graphs have it under its name, with the same op on the same plain arguments. Where a node that
-stayed reads something else than before, the two things read must be equal whatever the nodes that stayed give; so each
-such place is checked by itself, with random whole numbers for what stayed. If all places agree, the graphs do, by
-induction along the order of the ops; and a deep network's numbers never grow beyond what floats hold exactly.
+A node *stayed* if both graphs have it under its name, with the same op on the same plain arguments. Where a
+node that stayed reads something else than before, the two things read must be equal whatever the nodes that
+stayed give; so each such place is checked by itself, with random whole numbers for what stayed. If all places
+agree, the graphs do, by induction along the order of the ops; and a deep network's numbers never grow beyond
+what floats hold exactly.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ Sides = tuple[tuple[Graph, Ref], tuple[Graph, Ref]]
 
 
 def exact_places(before: Graph, after: Graph, device: str, seed: int) -> tuple[int, str]:
-    """How many places were compared, and the first at which the graphs differ ("" when they nowhere do).
+    """Return how many places were compared, and the first at which the graphs differ ("" when they nowhere
+    do).
 
-    Places behind which another type than float32 or float64 is computed are left out: whole numbers round there.
+    Places behind which another type than float32 or float64 is computed are left out: whole numbers round
+    there.
     """
     stayed = {node.name for node in before.nodes if _alike(node, after.by_name.get(node.name))}
     compared = 0
@@ -51,14 +54,15 @@ def exact_places(before: Graph, after: Graph, device: str, seed: int) -> tuple[i
 
 
 def _agree(sides: Sides, drawn: Set[str], draws: _Draws) -> bool:
-    """Whether both sides are equal when the nodes of ``drawn`` give any numbers."""
+    """Return whether both sides are equal when the nodes of ``drawn`` give any numbers."""
     theirs, ours = (_value(graph, ref, drawn, draws) for graph, ref in sides)
     return theirs.shape == ours.shape and torch.equal(torch.nan_to_num(theirs), torch.nan_to_num(ours))
 
 
 def _independent(sides: Sides, stayed: Set[str]) -> Set[str]:
-    """``stayed`` without what can be computed from others of them: where a duplicate gives way to a node that stayed,
-    the two are equal because of what both are made of. Random nodes are never computed again.
+    """Return ``stayed`` without what can be computed from others of them: where a duplicate gives way to a
+    node that stayed, the two are equal because of what both are made of. Random nodes are never computed
+    again.
     """
     drawn = set(stayed)
     while True:
@@ -74,7 +78,7 @@ def _depends(graph: Graph, name: str, others: Set[str]) -> bool:
 
 
 def _border(graph: Graph, name: str, drawn: Set[str]) -> set[str]:
-    """The nodes of ``drawn`` that ``name`` is computed from."""
+    """Return the nodes of ``drawn`` that ``name`` is computed from."""
     found: set[str] = set()
     seen, waiting = {name}, [name]
     while waiting:
@@ -135,7 +139,7 @@ class _Draws:
 
 @torch.no_grad()
 def _value(graph: Graph, ref: Ref, stayed: Set[str], draws: _Draws) -> Tensor:
-    """``ref`` from what stayed: the ops between are carried out."""
+    """Return ``ref`` from what stayed: the ops between are carried out."""
     needed, waiting = set(), [ref.node]
     values: dict[Ref, Any] = {}
     while waiting:

@@ -1,4 +1,6 @@
-"""A module as a functional ATen graph, and that graph as the records that policies see (``live.lower`` turns back)."""
+"""A module as a functional ATen graph, and that graph as the records that policies see (``live.lower`` turns
+back).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from experiments.compilation.interface import (
 from experiments.compilation.live.types import behaviour, gives_several, qualified_name, types_of
 from experiments.core.errors import BadInput
 
-#: Puts a new value into a buffer or an input; its result is that tensor, whose type the exporter does not note.
+#: Puts a new value into a buffer or an input; its result is that tensor, whose type the exporter does not
+#: note.
 WRITE_BACK = torch.ops.aten.copy_.default
 KINDS = {"placeholder": INPUT, "get_attr": CONSTANT, "call_function": OP, "output": OUTPUT}
 SYMBOLS = {
@@ -56,9 +59,10 @@ class NoOneGraph(BadInput):
 def export(
     module: nn.Module, inputs: tuple[torch.Tensor, ...], open_axes: Mapping[int, Sequence[int]] | None = None
 ) -> fx.GraphModule:
-    """``module`` exported in the mode it is in and functionalized: parameters are attributes, and the only ops that
-    write to what they read are the last ones, which keep the buffers (running statistics) up to date. ``open_axes``:
-    by number of the input the dimensions whose sizes stay open. ``NoOneGraph`` where control flow depends on data.
+    """Return ``module`` exported in the mode it is in and functionalized: parameters are attributes, and the
+    only ops that write to what they read are the last ones, which keep the buffers (running statistics) up to
+    date. ``open_axes``: by number of the input the dimensions whose sizes stay open. ``NoOneGraph`` where
+    control flow depends on data.
     """
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for place, dimensions in (open_axes or {}).items():
@@ -82,7 +86,10 @@ def export(
 
 
 def records(graph_module: fx.GraphModule) -> Graph:
-    """The graph as plain records, in execution order, without constants that nothing reads. Raises ``BadInput`` on what records cannot say."""
+    """Return the graph as plain records, in execution order, without constants that nothing reads.
+
+    Raises ``BadInput`` on what records cannot say.
+    """
     refs: dict[fx.Node, Ref] = {}
     nodes = []
     for node in graph_module.graph.nodes:

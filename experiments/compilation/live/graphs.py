@@ -11,7 +11,7 @@ from experiments.workloads.model import ModelSource
 
 
 def graph_of(source: ModelSource, seed: int, progress: Progress, file: Path | None = None) -> Graph:
-    """The graph of ``source`` in evaluation, exported here."""
+    """Return the graph of ``source`` in evaluation, exported here."""
     progress(0.1, "building the model")
     task = prepare(source, False, seed, progress, file)
     progress(0.5, "exporting the graph")

@@ -18,16 +18,17 @@ from experiments.compilation.planning.numerics.quantization import Scheme, decib
 
 #: JSON knows no infinity: exact is said as 300 dB.
 EXACT = 300.0
-#: How far below the noise of our own rounding another's may lie: scales of 127.5 steps instead of 127, zero points that
-#: are no whole numbers. A wrong scale or axis is tens of decibels off.
+#: How far below the noise of our own rounding another's may lie: scales of 127.5 steps instead of 127, zero
+#: points that are no whole numbers. A wrong scale or axis is tens of decibels off.
 MARGIN = 3.0
 
 
 @dataclass(frozen=True)
 class KeptWeight:
-    """``values`` stand in the original's place and take ``bytes``; ``axis`` is that of output channels. ``expected`` is
-    the SQNR in dB that rounding to nearest keeps, where it is to be checked. ``tied``: all that shares the original has
-    these values too.
+    """``values`` stand in the original's place and take ``bytes``; ``axis`` is that of output channels.
+
+    ``expected`` is the SQNR in dB that rounding to nearest keeps, where it is to be checked. ``tied``: all
+    that shares the original has these values too.
     """
 
     path: str
@@ -76,7 +77,7 @@ def float8_sqnr() -> float:
 
 @torch.no_grad()
 def with_kept(module: nn.Module, weights: Sequence[KeptWeight]) -> nn.Module:
-    """A copy of the module with these values in the place of its weights."""
+    """Return a copy of the module with these values in the place of its weights."""
     made = copy.deepcopy(module)
     for weight in weights:
         owner, _, name = weight.path.rpartition(".")
@@ -94,7 +95,7 @@ def weight_sqnr(weights: Sequence[KeptWeight]) -> float:
 
 
 def channel_sqnr(weights: Sequence[KeptWeight]) -> float:
-    """The median over output channels: a few large ones do not hide that the others are lost."""
+    """Return the median over output channels: a few large ones do not hide that the others are lost."""
     return statistics.median(finite(decibels(*each)) for weight in weights for each in weight.channels)
 
 

@@ -1,4 +1,6 @@
-"""Constructed tiles as blocks that Triton can launch: powers of two, of at least 16 where a product runs on them."""
+"""Constructed tiles as blocks that Triton can launch: powers of two, of at least 16 where a product runs on
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class LaunchBlocks:
 
 
 def launch_blocks(planned: PlannedKernel) -> LaunchBlocks:
-    """The nearest blocks of a planned product whose tile is ``rows.. x columns``; rows of several axes are one."""
+    """Return the nearest blocks of a planned product whose tile is ``rows.. x columns``; rows of several axes
+    are one.
+    """
     *rows, columns = planned.tile
     depth = planned.levels["reduction step"][-1]
     return LaunchBlocks(
@@ -38,6 +42,6 @@ def launch_blocks(planned: PlannedKernel) -> LaunchBlocks:
 
 
 def _power(size: float, largest: int, smallest: int = SMALLEST) -> int:
-    """The power of two nearest to ``size`` by ratio, within bounds."""
+    """Return the power of two nearest to ``size`` by ratio, within bounds."""
     nearest = 2 ** round(math.log2(max(size, 1)))
     return int(min(max(nearest, smallest), largest))

@@ -22,11 +22,11 @@ from experiments.compilation.live.types import constant, function, gives_several
 
 
 def lower(graph: Graph, origin: fx.GraphModule, gradients: bool = False) -> fx.GraphModule:
-    """``graph`` with constants and calling convention of ``origin``, the module that was exported.
+    """Return ``graph`` with constants and calling convention of ``origin``, the module that was exported.
 
-    Nodes marked ``once`` are computed here and stand as constants; what the caller gets of them is a copy. For ``gradients`` they stay ops, so that gradients
-    flow through them to the parameters, and buffers that the graph writes to are read through a copy, because
-    autograd keeps what was read.
+    Nodes marked ``once`` are computed here and stand as constants; what the caller gets of them is a copy.
+    For ``gradients`` they stay ops, so that gradients flow through them to the parameters, and buffers that
+    the graph writes to are read through a copy, because autograd keeps what was read.
     """
     values = {} if gradients else compute_constants(graph, origin)
     attributes = {
@@ -47,7 +47,7 @@ def lower(graph: Graph, origin: fx.GraphModule, gradients: bool = False) -> fx.G
 
 
 def parameters_of(module: nn.Module, original: nn.Module) -> dict[str, Tensor]:
-    """The parameters by the original's names: exporting may keep another name of a tied one."""
+    """Return the parameters by the original's names: exporting may keep another name of a tied one."""
     names = {value.data_ptr(): name for name, value in original.named_parameters()}
     return {names.get(value.data_ptr(), name): value for name, value in module.named_parameters()}
 
@@ -138,7 +138,9 @@ def _remove_unread(module: fx.GraphModule) -> None:
 
 @torch.no_grad()
 def compute_constants(graph: Graph, origin: fx.GraphModule) -> dict[Ref, Any]:
-    """The values of all nodes marked ``once`` but those that only others of them read, which are let go of."""
+    """Return the values of all nodes marked ``once`` but those that only others of them read, which are let
+    go of.
+    """
     values: dict[Ref, Any] = {}
     for node in graph.nodes:
         if node.kind == CONSTANT:

@@ -31,7 +31,9 @@ class MatmulRate:
 
 
 def beside_cublas(size: int, dtype: str) -> MatmulRate:
-    """Square matrices of ``size``; ``Infeasible`` where there is no GPU or no Triton. float32 is not cut to TF32."""
+    """Square matrices of ``size``; ``Infeasible`` where there is no GPU or no Triton. float32 is not cut to
+    TF32.
+    """
     if not torch.cuda.is_available():
         raise unsupported_backend("there is no NVIDIA GPU", "triton matmul")
     if not is_installed():

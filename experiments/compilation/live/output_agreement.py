@@ -66,5 +66,5 @@ def _metrics(rows: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def tensors(value: Any) -> list[Tensor]:
-    """The tensors of a model's output."""
+    """Return the tensors of a model's output."""
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]

@@ -17,16 +17,16 @@ from experiments.hardware.roofline import op_time
 from experiments.profiling.timing import device_name
 from experiments.workloads.model import ModelSource
 
-#: Rows of the square product and elements of the sum that are priced: enough to fill the device, and soon done:
-#: what takes longer than a turn on a busy processor is never seen undisturbed.
+#: Rows of the square product and elements of the sum that are priced: enough to fill the device, and soon
+#: done: what takes longer than a turn on a busy processor is never seen undisturbed.
 PRODUCT = {"cpu": 256, "cuda": 8192}
 SUM = {"cpu": 2**20, "cuda": 2**28}
 DTYPES = ("float32", "bfloat16")
 
 
 def calibrate_device(kind: str, prices: Prices | None = None) -> Device:
-    """This host's ``cpu`` or ``cuda`` device: the FLOP rate of a square product in each type, the byte rate of a large
-    sum (12 bytes an element), and what the smallest sum takes as the time between two ops.
+    """This host's ``cpu`` or ``cuda`` device: the FLOP rate of a square product in each type, the byte rate
+    of a large sum (12 bytes an element), and what the smallest sum takes as the time between two ops.
     """
     host, prices = this_host().device, prices or MeasuredPrices(kind)
     side, elements = PRODUCT[kind], SUM[kind]
@@ -58,7 +58,9 @@ def _seconds(prices: Prices, target: str, *types: TensorType) -> float:
 
 
 def eager_rows(source: ModelSource) -> list[dict[str, Any]]:
-    """The forward pass op by op, as it is, with what each op costs on this host; ``NoOneGraph`` where it has none."""
+    """Return the forward pass op by op, as it is, with what each op costs on this host; ``NoOneGraph`` where
+    it has none.
+    """
     task = prepare(source, training=False, seed=0)
     prices = MeasuredPrices(task.device)
     found = rows(task.graph, Bench(Inference(task.device), prices), task.graph)
@@ -67,7 +69,9 @@ def eager_rows(source: ModelSource) -> list[dict[str, Any]]:
 
 
 def roofline_seconds(listed: Iterable[Mapping[str, Any]], device: Device) -> float:
-    """Seconds of the ops of a plan's graph by the device's rates; views and what is computed once take none."""
+    """Return seconds of the ops of a plan's graph by the device's rates; views and what is computed once take
+    none.
+    """
     moving = [row for row in listed if "seconds" in row and not row["view"] and row["state"] != "once"]
     return sum(
         op_time(device, row["flops"], row["traffic"], row["dtype"]) + device.kernels.launch for row in moving

@@ -11,7 +11,7 @@ from experiments.core.budget import ENDED_AT
 
 
 def counts(trial: CompiledRun) -> dict[str, float]:
-    """Ops before or after, rewrites, FLOPs and bytes."""
+    """Return ops before or after, rewrites, FLOPs and bytes."""
     if trial.rewritten is None:
         return {"ops": len(trial.task.whole.computing), "rewrites": 0}
     graph = trial.rewritten.graph
@@ -29,14 +29,16 @@ def predicted_metrics(trial: CompiledRun) -> dict[str, float]:
 
 
 def predict_seconds(trial: CompiledRun) -> tuple[float, float]:
-    """Seconds of the graph before and after the rewrite by the prices of its bench."""
+    """Return seconds of the graph before and after the rewrite by the prices of its bench."""
     assert trial.bench is not None
     assert trial.rewritten is not None
     return trial.bench.cost(trial.task.graph), trial.bench.cost(trial.rewritten.graph)
 
 
 def plan_of(trial: CompiledRun) -> dict[str, Any]:
-    """The plan as JSON: recipe or rewrites, the backend's report, both graphs with what each op costs."""
+    """Return the plan as JSON: recipe or rewrites, the backend's report, both graphs with what
+    each op costs.
+    """
     before = trial.task.whole
     plan: dict[str, Any] = {
         "report": dict(trial.compiled.report),
@@ -59,7 +61,9 @@ def plan_of(trial: CompiledRun) -> dict[str, Any]:
 
 
 def rows(graph: Graph, bench: Bench | None, original: Graph) -> list[dict[str, Any]]:
-    """One row for each op and constant; ``state`` tells how it stands to the original: kept, rewired, new or once."""
+    """One row for each op and constant; ``state`` tells how it stands to the original: kept, rewired, new or
+    once.
+    """
     return [_row(node, graph, bench, original) for node in graph.nodes if node.kind in (OP, CONSTANT)]
 
 

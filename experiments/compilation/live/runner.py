@@ -36,8 +36,10 @@ from experiments.workloads.substitutions import Substitutions
 
 @dataclass(frozen=True)
 class CompiledRun:
-    """What carrying out an answer gave. ``timing`` is ``None`` when the result was wrong or times are not of this
-    host; ``rewritten`` and ``bench`` belong to rewrites, ``recipe`` to recipes. ``priced``: by a named device, not timed.
+    """What carrying out an answer gave.
+
+    ``timing`` is ``None`` when the result was wrong or times are not of this host; ``rewritten`` and
+    ``bench`` belong to rewrites, ``recipe`` to recipes. ``priced``: by a named device, not timed.
     """
 
     task: Task
@@ -76,7 +78,9 @@ def choose_levels(policy: ControlPolicy, task: Task, seed: int, progress: Progre
 def rewrite(
     policy: RewritePolicy, task: Task, seed: int, progress: Progress, rules: Substitutions | None = None
 ) -> CompiledRun:
-    """Rewrite the graph by costs measured here, or follow the library's recipe that the policy names instead."""
+    """Rewrite the graph by costs measured here, or follow the library's recipe that the policy
+    names instead.
+    """
     recipe = policy.instead(task.graph)
     if recipe is not None:
         return follow(recipe, task, seed, progress)
@@ -132,7 +136,9 @@ def _lower(graph: Graph, task: Task) -> fx.GraphModule:
 def _verify(
     task: Task, compiled: Compiled, rewritten: Rewritten, seed: int, progress: Progress
 ) -> tuple[Verification, Compiled]:
-    """The verdict on a rewrite by what it claims, and ``compiled`` with what an approximation costs."""
+    """Return the verdict on a rewrite by what it claims, and ``compiled`` with what an
+    approximation costs.
+    """
     progress(0.7, "comparing with eager in float64")
     if rewritten.exactness == "approximate":
         return approximation.verify_rewrite(task, compiled, rewritten, seed)

@@ -1,6 +1,7 @@
 """Constructed tiles carried out: each product of the graph by the Triton kernel with the blocks of its tile.
 
-Only on a GPU whose sheet names its units. Other operators stay with torch: their tiles are priced, not compiled.
+Only on a GPU whose sheet names its units. Other operators stay with torch: their tiles are priced, not
+compiled.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ TYPES = ("float32", "float16", "bfloat16")
 
 
 def recipe_of(policy: TilePolicy, task: Task, progress: Progress = silent) -> Recipe:
-    """The policy's tiles for this host's GPU. ``Infeasible`` where there is none, or none whose units are known."""
+    """Return the policy's tiles for this host's GPU.
+
+    ``Infeasible`` where there is none, or none whose units are known.
+    """
     if task.device != "cuda":
         raise unsupported_backend(
             "tiles are for a GPU's units; a simulated run prices them on a named one", policy.name
@@ -39,7 +43,9 @@ def recipe_of(policy: TilePolicy, task: Task, progress: Progress = silent) -> Re
 
 
 def sheet_of(name: str, memory: int) -> Device | None:
-    """The sheet with units whose first word stands in torch's ``name`` of a GPU, of several that of nearest memory."""
+    """Return the sheet with units whose first word stands in torch's ``name`` of a GPU, of several that of
+    nearest memory.
+    """
     words = name.lower().replace("-", " ").split()
     devices = [library.device(sheet, "local").device for sheet in library.names()]
     known = [device for device in devices if device.units and device.name.split("-")[0] in words]

@@ -1,10 +1,10 @@
 """The one harness by which times of this host are compared: several things timed in turn, A B C C B A ...
 
-Clock: wall time, the device waited for before and after; processor time of the calling thread where only that thread
-computes, which other work on the host does not lengthen. Warm-up: ``WARM_UP`` rounds are thrown away (loading, layouts,
-compiling). Pairing: every round takes each thing once, in the opposite order of the round before, because on a busy
-host what comes first is interrupted more often. Spread: the median is the figure, the quartiles are its noise, and a
-difference of things whose quartiles overlap is none.
+Clock: wall time, the device waited for before and after; processor time of the calling thread where only that
+thread computes, which other work on the host does not lengthen. Warm-up: ``WARM_UP`` rounds are thrown away
+(loading, layouts, compiling). Pairing: every round takes each thing once, in the opposite order of the round
+before, because on a busy host what comes first is interrupted more often. Spread: the median is the figure,
+the quartiles are its noise, and a difference of things whose quartiles overlap is none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Sample:
     least: float
 
     def overlaps(self, other: Sample) -> bool:
-        """Whether the inter-quartile ranges overlap: a difference inside them is noise."""
+        """Return whether the inter-quartile ranges overlap: a difference inside them is noise."""
         return self.lower <= other.upper and other.lower <= self.upper
 
 
@@ -52,7 +52,9 @@ class Comparison:
         return self.ours.overlaps(self.eager)
 
     def break_even(self, compiling: float) -> float | None:
-        """Calls after which ``compiling`` seconds are won back; ``None`` where ours is not faster beyond the noise."""
+        """Calls after which ``compiling`` seconds are won back; ``None`` where ours is not faster beyond the
+        noise.
+        """
         won = self.eager.median - self.ours.median
         return compiling / won if won > 0 and not self.inside_the_noise else None
 
@@ -68,7 +70,9 @@ Timed = Callable[[], float]
 def in_turns(
     calls: Mapping[str, Timed], rounds: int = LEAST_ROUNDS, seconds: float = 0.0
 ) -> dict[str, Sample]:
-    """Take the seconds of each of ``calls`` in turn: at least ``rounds`` times, then for ``seconds`` in all."""
+    """Take the seconds of each of ``calls`` in turn: at least ``rounds`` times, then for
+    ``seconds`` in all.
+    """
     order = list(calls)
     for _ in range(WARM_UP):
         for name in order:
@@ -99,7 +103,9 @@ def compare(
 def time_repeats(
     call: Callable[[], Any], device: str, repeats: int, least: float, clock: Clock = time.perf_counter
 ) -> list[float]:
-    """Seconds of a call, ``repeats`` times over at least ``least`` seconds each, after one call to warm up."""
+    """Return seconds of a call, ``repeats`` times over at least ``least`` seconds each, after one call to
+    warm up.
+    """
     once = mean_seconds(call, device, 1, clock)
     calls = max(1, int(least / max(once, 1e-9)))
     return [mean_seconds(call, device, calls, clock) for _ in range(repeats)]

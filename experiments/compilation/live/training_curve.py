@@ -1,4 +1,6 @@
-"""A rewritten model and the original trained alike: the same batches, the same steps of plain gradient descent."""
+"""A rewritten model and the original trained alike: the same batches, the same steps of plain gradient
+descent.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,10 @@ class Curve:
 
 
 def trained_beside(task: Task, ours: Compiled, steps: int) -> Curve:
-    """Losses of both over ``steps`` batches. A graph that computes in float16 has its loss scaled, as its gradients
-    would vanish otherwise; ``skipped`` are the steps whose gradients overflowed.
+    """Return losses of both over ``steps`` batches.
+
+    A graph that computes in float16 has its loss scaled, as its gradients would vanish otherwise; ``skipped``
+    are the steps whose gradients overflowed.
     """
     assert isinstance(ours.call, nn.Module)
     source = Batches(task)
@@ -61,7 +65,7 @@ def trained_beside(task: Task, ours: Compiled, steps: int) -> Curve:
 def losses(
     module: nn.Module, batches: list[Inputs], scaler: torch.amp.GradScaler | None
 ) -> tuple[list[float], int]:
-    """The loss of each step and how many steps were skipped."""
+    """Return the loss of each step and how many steps were skipped."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(parameters, lr=RATE)
     found, skipped = [], 0

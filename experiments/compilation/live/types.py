@@ -1,4 +1,6 @@
-"""Ops by name: which function one is, how it behaves, and the types of its results, inferred by torch itself."""
+"""Ops by name: which function one is, how it behaves, and the types of its results, inferred by
+torch itself.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtime
 
 
 def qualified_name(function: Any) -> str:
-    """``aten.add.Tensor``; an op over graphs (``cond``) as ``higher_order.cond``."""
+    """Return ``aten.add.Tensor``; an op over graphs (``cond``) as ``higher_order.cond``."""
     if isinstance(function, HigherOrderOperator):
         return f"higher_order.{function._name}"
     return str(function)
 
 
 def function(target: str) -> Any:
-    """The op of that name. Raises ``IllTyped`` where this torch has none."""
+    """Return the op of that name. Raises ``IllTyped`` where this torch has none."""
     found: Any = torch.ops
     for part in target.split("."):
         try:
@@ -38,7 +40,7 @@ def function(target: str) -> Any:
 
 
 def behaviour(op: Any) -> dict[str, bool]:
-    """The flags of a ``Node``, from the op's schema; an op without one counts as mutating."""
+    """Return the flags of a ``Node``, from the op's schema; an op without one counts as mutating."""
     schema: Any = getattr(op, "_schema", None)
     if schema is None:
         return {"mutates": not isinstance(op, HigherOrderOperator)}
@@ -52,7 +54,7 @@ def behaviour(op: Any) -> dict[str, bool]:
 
 
 def gives_several(op: Any) -> bool:
-    """Whether the op returns a tuple or list, of whatever length, instead of one value."""
+    """Return whether the op returns a tuple or list, of whatever length, instead of one value."""
     schema: Any = getattr(op, "_schema", None)
     if schema is None:
         return isinstance(op, HigherOrderOperator)
@@ -60,7 +62,7 @@ def gives_several(op: Any) -> bool:
 
 
 def types_of(value: Any) -> tuple[TensorType | None, ...]:
-    """The types of an op's results; ``None`` for a result that is no tensor."""
+    """Return the types of an op's results; ``None`` for a result that is no tensor."""
     several = value if isinstance(value, tuple | list) else (value,)
     return tuple(_type(entry) if isinstance(entry, torch.Tensor) else None for entry in several)
 
@@ -121,7 +123,7 @@ def _kinds(value: Any) -> Any:
 
 
 def constant(value: Any) -> Any:
-    """``value`` with torch's own constant in place of its ``Symbol``."""
+    """Return ``value`` with torch's own constant in place of its ``Symbol``."""
     if not isinstance(value, Symbol):
         return value
     return torch.device(value.name) if value.kind == "device" else getattr(torch, value.name)

@@ -24,10 +24,13 @@ Results = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Verification:
-    """``max_abs_error`` over all inputs against eager in float64; ``counterexample`` is "" when nothing is wrong.
+    """``max_abs_error`` over all inputs against eager in float64.
 
-    Only places where eager itself, in the model's own dtype, gives a finite number are compared: ``places_compared``.
-    ``exact_places`` counts the places at which a rewrite that claims to be exact was found so on whole numbers.
+    ``counterexample`` is "" when nothing is wrong.
+
+    Only places where eager itself, in the model's own dtype, gives a finite number are compared:
+    ``places_compared``. ``exact_places`` counts the places at which a rewrite that claims to be exact was
+    found so on whole numbers.
     """
 
     inputs_compared: int
@@ -45,7 +48,9 @@ class Verification:
 
 
 def unfriendly(inputs: Inputs, seed: int) -> list[tuple[str, Inputs]]:
-    """The inputs as given, fresh draws, negated, large and zero ones; integer inputs stay in their range."""
+    """Return the inputs as given, fresh draws, negated, large and zero ones; integer inputs stay in their
+    range.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def real(change: Callable[[Tensor], Tensor]) -> Inputs:
@@ -73,10 +78,10 @@ def verify(
     cases: Sequence[tuple[str, Inputs]] | None = None,
     peer: Callable[..., Any] | None = None,
 ) -> Verification:
-    """Compare ``ours`` with eager in float64 and in its own dtype on unfriendly inputs and other sizes; in training, where the
-    output is the loss, the gradients of the parameters too. ``bound`` > 0 is the error in norm of an approximation;
-    ``cases`` are the inputs to compare on instead of these; a ``peer`` approximates by the same means, and may be missed
-    by as much as eager otherwise.
+    """Compare ``ours`` with eager in float64 and in its own dtype on unfriendly inputs and other sizes; in
+    training, where the output is the loss, the gradients of the parameters too. ``bound`` > 0 is the error in
+    norm of an approximation; ``cases`` are the inputs to compare on instead of these; a ``peer`` approximates
+    by the same means, and may be missed by as much as eager otherwise.
     """
     reference = replace(task, module=copy.deepcopy(task.module).double())
     cases = [*unfriendly(task.inputs, seed), *ours.others.items()] if cases is None else cases
@@ -102,7 +107,10 @@ def results(
     case: Inputs,
     seed: int,
 ) -> Results:
-    """The outputs by number and, in training, the gradients by parameter. Random ops draw from ``seed``."""
+    """Return the outputs by number and, in training, the gradients by parameter.
+
+    Random ops draw from ``seed``.
+    """
     torch.manual_seed(seed)
     if not task.training:
         with torch.no_grad():
@@ -125,7 +133,9 @@ def _compare_input(
     ours: Results,
     bound: float,
 ) -> Verification:
-    """``so_far`` with one more input compared; ``other`` is what may be missed as far as ``EAGER_ALLOWANCE`` says."""
+    """Return ``so_far`` with one more input compared; ``other`` is what may be missed as far as
+    ``EAGER_ALLOWANCE`` says.
+    """
     complaint = _mismatch(exact, ours)
     if complaint:
         return replace(
@@ -153,7 +163,7 @@ def _compare_input(
 
 
 def _beyond(own: Tensor, truth: Tensor, plain: Tensor) -> str:
-    """How ``own`` is further from the truth than reordered arithmetic may be; empty when it is not."""
+    """Return how ``own`` is further from the truth than reordered arithmetic may be; empty when it is not."""
     if not own.numel():
         return ""
     allowed = TOLERANCE.get(own.dtype, 0.0) * float(truth.abs().max())
@@ -164,7 +174,7 @@ def _beyond(own: Tensor, truth: Tensor, plain: Tensor) -> str:
 
 
 def _beyond_bound(own: Tensor, truth: Tensor, other: Tensor, bound: float) -> str:
-    """The same of an approximation, in norm."""
+    """Return the same of an approximation, in norm."""
     size = float(truth.norm())
     allowed = bound * size + EAGER_ALLOWANCE * float((other.double() - truth).norm())
     error = float((own.double() - truth).norm())

@@ -1,4 +1,6 @@
-"""A graph with casts to a 16-bit type, with float32 in that type's place: it must compute what it did without them."""
+"""A graph with casts to a 16-bit type, with float32 in that type's place: it must compute what it did without
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from experiments.compilation.interface import Graph, GraphNode, Symbol, TensorTy
 
 
 def widened(graph: Graph, dtype: str) -> Graph:
-    """``graph`` with every result of ``dtype`` and every cast to it in float32."""
+    """Return ``graph`` with every result of ``dtype`` and every cast to it in float32."""
     return Graph(tuple(_widened(node, dtype) for node in graph.nodes))
 
 

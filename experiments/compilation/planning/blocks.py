@@ -1,10 +1,11 @@
-"""A step's ops as operators of blocks on a named device: modelled kernels, in place of a database of measured ones.
+"""A step's ops as operators of blocks on a named device: modelled kernels, in place of a database of measured
+ones.
 
-A block makes ``tile`` output elements and an equal part of the op's work. A unit has its share of the device's
-arithmetic and of its memory bandwidth, at the efficiencies of the device's sheet, and every block takes ``latency``
-more: reading what it needs and writing what it made. Small tiles keep all units busy (shortest alone), large ones pay
-the latency less often (least unit-seconds). What this leaves out: data that blocks share are read by one of them only,
-and a reduction is divided by its outputs alone.
+A block makes ``tile`` output elements and an equal part of the op's work. A unit has its share of the
+device's arithmetic and of its memory bandwidth, at the efficiencies of the device's sheet, and every block
+takes ``latency`` more: reading what it needs and writing what it made. Small tiles keep all units busy
+(shortest alone), large ones pay the latency less often (least unit-seconds). What this leaves out: data that
+blocks share are read by one of them only, and a reduction is divided by its outputs alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ TILES = tuple(2**power for power in range(2, 17))
 
 
 def work_of(step: Step) -> list[OperatorWork]:
-    """The ops that launch something; each reads the last writers of what it touches (what it overwrites too)."""
+    """Return the ops that launch something; each reads the last writers of what it touches (what it
+    overwrites too).
+    """
     writer: dict[int, str] = {}
     readers: dict[int, list[str]] = {}
     found = []

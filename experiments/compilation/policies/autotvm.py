@@ -1,14 +1,15 @@
-"""AutoTVM (Chen et al., NeurIPS 2018): a ranking model of schedules, searched by annealing, retrained as trials come in.
+"""AutoTVM (Chen et al., NeurIPS 2018): a ranking model of schedules, searched by annealing, retrained as
+trials come in.
 
-Tasks are tuned one after another, each with its share of the trials. The first batch of a task is random. After every
-``plan_size`` trials boosted trees are fitted to rank the task's schedules by throughput (section 3.2; failures have
-throughput 0), 128 annealing walkers look for the schedules that the model likes best (section 3.3), and those never
-tried are measured in order; the last 5 % of each plan are random. ``diversity`` plans that many times more and picks
-greedily by score and new knob values. ``transfer`` starts a task from a model of earlier tasks' trials, whose say
-falls by half every 64 trials (section 4).
+Tasks are tuned one after another, each with its share of the trials. The first batch of a task is random.
+After every ``plan_size`` trials boosted trees are fitted to rank the task's schedules by throughput (section
+3.2; failures have throughput 0), 128 annealing walkers look for the schedules that the model likes best
+(section 3.3), and those never tried are measured in order; the last 5 % of each plan are random.
+``diversity`` plans that many times more and picks greedily by score and new knob values. ``transfer`` starts
+a task from a model of earlier tasks' trials, whose say falls by half every 64 trials (section 4).
 
-Left open by the paper: what trials with a failure alone teach (nothing: no model is fitted); the noise of a trial (the
-median of its repeats). The paper's tree-based neural network (TreeGRU) is not here.
+Left open by the paper: what trials with a failure alone teach (nothing: no model is fitted); the noise of a
+trial (the median of its repeats). The paper's tree-based neural network (TreeGRU) is not here.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from experiments.compilation.planning.tuning.annealing import Annealing, anneal,
 from experiments.compilation.planning.tuning.random_search import RandomTuner
 from experiments.core.knobs import knob
 
-#: Records of earlier tasks below which there is no model of them, and the say below which that model is dropped.
+#: Records of earlier tasks below which there is no model of them, and the say below which that model is
+#: dropped.
 LEAST_TO_TRANSFER, LEAST_SAY = 500, 0.05
 #: Of the random schedules at the end of each plan.
 RANDOM_SHARE = 0.05
@@ -98,7 +100,9 @@ class _Search:
         self._base: trees.Trees | None = None
 
     def propose(self, count: int) -> list[TuningProposal]:
-        """The rest of the current task's plan, or a new plan of it; the next task when this one is done."""
+        """Return the rest of the current task's plan, or a new plan of it; the next task when this one is
+        done.
+        """
         while self._current < 0 or not self._trials_left(self._tasks[self._current]):
             if self._current + 1 == len(self._tasks):
                 return []
@@ -123,7 +127,9 @@ class _Search:
         return min(now.quota - len(now.throughput), now.task.space.size - len(now.taken))
 
     def _begin(self, place: int, budget: int) -> None:
-        """The next task, with an equal share of what is left, and a model of the earlier ones where asked for."""
+        """The next task, with an equal share of what is left, and a model of the earlier ones where asked
+        for.
+        """
         self._current = place
         now = self._tasks[place]
         now.quota = -(-budget // (len(self._tasks) - place))
@@ -208,6 +214,8 @@ class _Model:
 
 
 def discount(trials: int) -> float:
-    """How much the model of earlier tasks still counts: half as much every 64 trials, nothing below 0.05."""
+    """Return how much the model of earlier tasks still counts: half as much every 64 trials, nothing below
+    0.05.
+    """
     say: float = 2.0 ** (-trials / 64)
     return say if say >= LEAST_SAY else 0.0

@@ -1,13 +1,15 @@
-"""Cocktailer (Zhang et al., OSDI 2023): control flow is scheduled with the data flow, at the level that is fastest.
+"""Cocktailer (Zhang et al., OSDI 2023): control flow is scheduled with the data flow, at the level that is
+fastest.
 
-The paper compiles a construct of control flow either on the host, which launches its bodies' kernels, or into one
-kernel. Here one graph of torch stands for the one kernel (``torch.cond``, ``torch.while_loop``), since a cooperative
-kernel with barriers over its grid needs a GPU: the paper's choice among grid sizes has no counterpart. Functions that
-do not call themselves are inlined always. Which level a kind of construct gets is decided as in the release: every
-variant of the whole program is timed, those that fail are recorded and skipped, the fastest wins.
+The paper compiles a construct of control flow either on the host, which launches its bodies' kernels, or into
+one kernel. Here one graph of torch stands for the one kernel (``torch.cond``, ``torch.while_loop``), since a
+cooperative kernel with barriers over its grid needs a GPU: the paper's choice among grid sizes has no
+counterpart. Functions that do not call themselves are inlined always. Which level a kind of construct gets is
+decided as in the release: every variant of the whole program is timed, those that fail are recorded and
+skipped, the fastest wins.
 
-What is different from the release: loops and branches may be mixed (every combination of levels is tried); a loop
-that the data end can be unrolled too, by trips that keep their state once it has ended.
+What is different from the release: loops and branches may be mixed (every combination of levels is tried); a
+loop that the data end can be unrolled too, by trips that keep their state once it has ended.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ IN_ONE_GRAPH = {
 
 @dataclass(frozen=True)
 class Cocktailer(ControlPolicy):
-    """Loops, branches and recursion at the level that is fastest here: host, unrolled, or inside one graph."""
+    """Loops, branches and recursion at the level that is fastest here: host, unrolled, or inside
+    one graph.
+    """
 
     name: ClassVar[str] = "cocktailer"
 
@@ -76,7 +80,7 @@ class Cocktailer(ControlPolicy):
         return LevelChoices(tuple(Variant(levels) for levels in itertools.product(*columns)), refused)
 
     def choose(self, trials: Sequence[ControlTrial]) -> ControlTrial | None:
-        """The lowest time among those that worked; the first of equals."""
+        """Return the lowest time among those that worked; the first of equals."""
         timed = [trial for trial in trials if not trial.error and trial.seconds is not None]
         return min(timed, key=lambda trial: trial.seconds or 0.0, default=None)
 

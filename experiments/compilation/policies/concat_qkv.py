@@ -1,10 +1,10 @@
-"""Linear layers over the same input as one product of their stacked weights, split again (the classic rewrite of
-query, key and value projections; TASO, SOSP 2019, section 2; rTensorFlow's and Megatron-LM's fused QKV).
+"""Linear layers over the same input as one product of their stacked weights, split again (the classic rewrite
+of query, key and value projections; TASO, SOSP 2019, section 2; rTensorFlow's and Megatron-LM's fused QKV).
 
-Widths may differ (grouped-query attention) and biases may be partly absent: zeros stand in for a missing one. For
-inference the weights are stacked once; in training they are stacked inside the pass, so that every parameter keeps its
-own gradient and optimizer state. The results are views of the wide output; where a reader cannot take a view a copy is
-made and paid for.
+Widths may differ (grouped-query attention) and biases may be partly absent: zeros stand in for a missing one.
+For inference the weights are stacked once; in training they are stacked inside the pass, so that every
+parameter keeps its own gradient and optimizer state. The results are views of the wide output; where a reader
+cannot take a view a copy is made and paid for.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def obstacle(node: GraphNode, graph: Graph) -> str:
 
 
 def groups(graph: Graph, refused: Sequence[str] | dict[str, str]) -> list[tuple[str, ...]]:
-    """Names of the layers of each merge, in order of use."""
+    """Return names of the layers of each merge, in order of use."""
     by_input: dict[Ref, list[str]] = {}
     for node in linears(graph):
         if node.name not in refused:
@@ -83,7 +83,7 @@ def groups(graph: Graph, refused: Sequence[str] | dict[str, str]) -> list[tuple[
 
 
 def merge(graph: Graph, members: Sequence[GraphNode], bench: Workbench) -> Graph:
-    """``graph`` with the members as one; with copies of the parts if a reader cannot take views."""
+    """Return ``graph`` with the members as one; with copies of the parts if a reader cannot take views."""
     try:
         return _merged(graph, members, bench, copies=False)
     except IllTyped:
@@ -107,7 +107,7 @@ def _merged(graph: Graph, members: Sequence[GraphNode], bench: Workbench, copies
 
 
 def _bias(draft: Draft, members: Sequence[GraphNode]) -> Ref | None:
-    """The biases one after another, zeros where a layer has none; ``None`` if none has."""
+    """Return the biases one after another, zeros where a layer has none; ``None`` if none has."""
     found = [node.refs[2] if len(node.refs) > 2 else None for node in members]
     if not any(found):
         return None

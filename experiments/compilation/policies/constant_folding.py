@@ -1,8 +1,8 @@
 """Constant folding: what depends on constants alone is computed once, before the first run.
 
-With ``freeze`` parameters and buffers are constants too, which is right for inference only. A result may not be larger
-than ``most_bytes`` unless it is no larger than what it is computed from: folding ``ones(10**9)`` would trade an op for
-gigabytes.
+With ``freeze`` parameters and buffers are constants too, which is right for inference only. A result may not
+be larger than ``most_bytes`` unless it is no larger than what it is computed from: folding ``ones(10**9)``
+would trade an op for gigabytes.
 """
 
 from __future__ import annotations
@@ -64,5 +64,5 @@ class ConstantFolding(RewritePolicy):
 
 
 def marked(graph: Graph, names: Set[str]) -> Graph:
-    """The graph with the nodes of these names computed once."""
+    """Return the graph with the nodes of these names computed once."""
     return Graph(tuple(replace(node, once=True) if node.name in names else node for node in graph.nodes))

@@ -1,8 +1,10 @@
-"""Common subexpression elimination by value numbering (Alpern, Wegman, Zadeck, POPL 1988; Muchnick, section 12.4).
+"""Common subexpression elimination by value numbering (Alpern, Wegman, Zadeck, POPL 1988; Muchnick, section
+12.4).
 
-Two ops get the same number when op and numbered arguments are equal; the later one's uses go to the earlier. What the
-textbook leaves open on tensor graphs: an op that draws random numbers is never equal to another, and an op that
-mutates ends the numbering of everything (aliases are not tracked, so every tensor may have changed).
+Two ops get the same number when op and numbered arguments are equal; the later one's uses go to the earlier.
+What the textbook leaves open on tensor graphs: an op that draws random numbers is never equal to another, and
+an op that mutates ends the numbering of everything (aliases are not tracked, so every tensor may have
+changed).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ COMMUTATIVE = ("aten.add.Tensor", "aten.mul.Tensor", "aten.maximum.default", "at
 
 
 def value_numbers(graph: Graph) -> list[list[str]]:
-    """Classes of op nodes with equal value, each in execution order."""
+    """Return classes of op nodes with equal value, each in execution order."""
     survivor: dict[str, str] = {}
     classes: dict[Any, list[str]] = {}
     epoch = 0
@@ -42,7 +44,7 @@ def value_numbers(graph: Graph) -> list[list[str]]:
 
 
 def _arguments(node: GraphNode, survivor: dict[str, str]) -> tuple[str, str]:
-    """The arguments, spelled, with every node replaced by the first of its class."""
+    """Return the arguments, spelled, with every node replaced by the first of its class."""
     values = map_refs(node.arguments, lambda ref: Ref(survivor.get(ref.node, ref.node), ref.output))
     if node.target in COMMUTATIVE and len(values) == 2 and all(isinstance(v, Ref) for v in values):
         values = tuple(sorted(values, key=repr))

@@ -1,14 +1,14 @@
 """CUDA graphs: a model's kernels are captured once and replayed with one launch (NVIDIA's guide for PyTorch).
 
-Inputs are copied into buffers of their own, one set for each combination of shapes, strides and types; results are
-copied out, as the next replay overwrites them (``clone``; without it the graph's own buffers are handed out). A new
-combination is captured up to ``graphs`` of them, then runs eagerly. Refused are ops that need the host or another
-device, or whose shapes depend on data. Random ops draw from the default generator, which torch registers with every
-graph; other generators cannot occur in an exported graph.
+Inputs are copied into buffers of their own, one set for each combination of shapes, strides and types;
+results are copied out, as the next replay overwrites them (``clone``; without it the graph's own buffers are
+handed out). A new combination is captured up to ``graphs`` of them, then runs eagerly. Refused are ops that
+need the host or another device, or whose shapes depend on data. Random ops draw from the default generator,
+which torch registers with every graph; other generators cannot occur in an exported graph.
 
-On named hardware the gain is modelled: ``t_eager = max(n t_launch, sum t_k)``, ``t_graph = t_replay + sum t_k``. What
-the guide leaves open, and what is taken here: the times of a launch and a replay, and that no kernel is shorter than a
-floor, as roofline times of small ops are.
+On named hardware the gain is modelled: ``t_eager = max(n t_launch, sum t_k)``, ``t_graph = t_replay + sum
+t_k``. What the guide leaves open, and what is taken here: the times of a launch and a replay, and that no
+kernel is shorter than a floor, as roofline times of small ops are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Dead code elimination: what no output, effect or random draw needs is removed (Muchnick, section 18.10).
 
-Random ops stay even when nobody reads them, because removing one would shift the numbers that later ones draw.
+Random ops stay even when nobody reads them, because removing one would shift the numbers that later ones
+draw.
 """
 
 from __future__ import annotations

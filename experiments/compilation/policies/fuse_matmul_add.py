@@ -1,8 +1,8 @@
 """A matrix product and the addition behind it as one op (``addmm``, ``baddbmm``, a linear layer with a bias).
 
-The intermediate product is neither written nor read again: 2 M N elements of traffic are saved (Williams et al.,
-Roofline, CACM 2009, for why that is time). Refused where the sum would be another: the product is read elsewhere too,
-the addend would widen it or has another type, or the addition scales its addend.
+The intermediate product is neither written nor read again: 2 M N elements of traffic are saved (Williams et
+al., Roofline, CACM 2009, for why that is time). Refused where the sum would be another: the product is read
+elsewhere too, the addend would widen it or has another type, or the addition scales its addend.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FuseMatmulAdd(RewritePolicy):
 
 
 def products_of(addition: GraphNode, graph: Graph) -> list[tuple[GraphNode, Argument]]:
-    """The products that the addition reads, each with what is added to it."""
+    """Return the products that the addition reads, each with what is added to it."""
     left, right = addition.arguments[:2]
     pairs = [(left, right), (right, left)]
     found = [(graph.by_name[one.node], other) for one, other in pairs if isinstance(one, Ref)]
@@ -81,7 +81,10 @@ def obstacle(product: GraphNode, addend: Argument, addition: GraphNode, graph: G
 
 
 def _fused_target(product: GraphNode, addend: tuple[int, ...], graph: Graph) -> str | None:
-    """The op that does both. A product of more than two axes is flattened, which an addend must survive."""
+    """Return the op that does both.
+
+    A product of more than two axes is flattened, which an addend must survive.
+    """
     ranks = [len(graph.type(ref).shape) for ref in product.refs[:2]]
     vector = len(addend) == 1 and addend[0] == product.shape[-1]
     if product.target == "aten.linear.default":

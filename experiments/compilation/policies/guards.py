@@ -1,10 +1,11 @@
-"""Guards (Ansel et al., ASPLOS 2024, sections 3 and 5): compiled code holds while its guards do, and is else recompiled.
+"""Guards (Ansel et al., ASPLOS 2024, sections 3 and 5): compiled code holds while its guards do, and is else
+recompiled.
 
-Every size is a guard of its own where sizes are static. Automatic: the first size that differs makes it a symbol.
-Symbolic: from the start. Marked: only the axis in question, by ``mark_dynamic``. Sizes 0 and 1 are always compiled for
-themselves. Piecewise, as vLLM's documentation describes it: the graph is cut at attention and at what depends on data,
-the pieces are compiled once for any size, the cuts run eagerly. What is left open: a function compiled ``limit`` times
-runs eagerly from then on, where torch's own default is 8.
+Every size is a guard of its own where sizes are static. Automatic: the first size that differs makes it a
+symbol. Symbolic: from the start. Marked: only the axis in question, by ``mark_dynamic``. Sizes 0 and 1 are
+always compiled for themselves. Piecewise, as vLLM's documentation describes it: the graph is cut at attention
+and at what depends on data, the pieces are compiled once for any size, the cuts run eagerly. What is left
+open: a function compiled ``limit`` times runs eagerly from then on, where torch's own default is 8.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """MetaFlow (Jia et al., SysML 2019): relaxed substitutions, and large graphs cut where few of them lie.
 
-The search is TASO's, which came from it, with alpha 1.05: a graph that costs a little more is followed, because it may
-lead to one that costs less. A graph of more than ``threshold`` terms is divided at minimum cuts (section 5.2), each part
-is searched, then ``hops`` around each cut. The paper's own rules are hand-written and not published; those of ``taso``
-stand in. It leaves the threshold, the balance of a cut and the window open: see ``rules.parts``.
+The search is TASO's, which came from it, with alpha 1.05: a graph that costs a little more is followed,
+because it may lead to one that costs less. A graph of more than ``threshold`` terms is divided at minimum
+cuts (section 5.2), each part is searched, then ``hops`` around each cut. The paper's own rules are
+hand-written and not published; those of ``taso`` stand in. It leaves the threshold, the balance of a cut and
+the window open: see ``rules.parts``.
 """
 
 from __future__ import annotations

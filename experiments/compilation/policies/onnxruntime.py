@@ -1,8 +1,10 @@
-"""ONNX Runtime: the model as an ONNX graph, rewritten by the runtime's own passes up to a level, run by its kernels.
+"""ONNX Runtime: the model as an ONNX graph, rewritten by the runtime's own passes up to a level, run by its
+kernels.
 
-Level "basic" folds constants and removes what does nothing, "extended" fuses nodes into kernels of its own (attention,
-GELU, convolution with activation), "layout" changes the order of dimensions in memory to suit this processor, "all" is
-everything. What is left open: an uploaded ONNX file runs as it is, any other model as torch's exporter writes it.
+Level "basic" folds constants and removes what does nothing, "extended" fuses nodes into kernels of its own
+(attention, GELU, convolution with activation), "layout" changes the order of dimensions in memory to suit
+this processor, "all" is everything. What is left open: an uploaded ONNX file runs as it is, any other model
+as torch's exporter writes it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Shape buckets: a batch or sequence of any size is padded to the next of a few sizes that were compiled.
 
-Serving systems document it (TensorRT-LLM, vLLM and TensorFlow Serving pad batches to sizes that were prepared); the
-default is powers of two, ``b(n) = 2 ** ceil(log2(n))``. Padding must not reach a useful result: it is followed through
-the graph, masked with the neutral element of whatever mixes entries (0 for sums, products and batch statistics, -inf
-for softmax and maxima), and refused where an op cannot be masked. Sizes of 0 are not run.
+Serving systems document it (TensorRT-LLM, vLLM and TensorFlow Serving pad batches to sizes that were
+prepared); the default is powers of two, ``b(n) = 2 ** ceil(log2(n))``. Padding must not reach a useful
+result: it is followed through the graph, masked with the neutral element of whatever mixes entries (0 for
+sums, products and batch statistics, -inf for softmax and maxima), and refused where an op cannot be masked.
+Sizes of 0 are not run.
 """
 
 from __future__ import annotations

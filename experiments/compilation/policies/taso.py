@@ -1,11 +1,11 @@
 """TASO (Jia et al., SOSP 2019): a backtracking search over the graphs that generated substitutions lead to.
 
-Rules: the 133 that TASO ships when its file is the workload's side file (``options.extra``), else those that this lab's
-own generator found (``python -m experiments rules``); and those that TASO wrote by hand. The
-published matcher applies a proved rule wherever operators fit; here a proof allows nothing, because its axioms leave out
-what grouped convolutions need: each rule is tested exactly, again for other kernels and ranks than its own, and used only
-where it is right. Costs are DAG costs of single ops. Left out: conv+relu (ATen has no such op), and ``conv * y = conv``
-of the released code, which drops y.
+Rules: the 133 that TASO ships when its file is the workload's side file (``options.extra``), else those that
+this lab's own generator found (``python -m experiments rules``); and those that TASO wrote by hand. The
+published matcher applies a proved rule wherever operators fit; here a proof allows nothing, because its
+axioms leave out what grouped convolutions need: each rule is tested exactly, again for other kernels and
+ranks than its own, and used only where it is right. Costs are DAG costs of single ops. Left out: conv+relu
+(ATen has no such op), and ``conv * y = conv`` of the released code, which drops y.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Triton (Tillet, Kung and Cox, MAPL 2019): ops carried out by kernels of ours, written in Triton's blocked language.
+"""Triton (Tillet, Kung and Cox, MAPL 2019): ops carried out by kernels of ours, written in Triton's blocked
+language.
 
-The policy says which op of the graph goes to which kernel; ``live.triton_kernels`` has them. A linear layer whose only
-reader is an exact GELU becomes a matmul and one kernel for bias and GELU. On a GPU a matmul's blocks are chosen by
-timing; elsewhere Triton's interpreter carries the kernels out, which shows that they are right and nothing about time.
+The policy says which op of the graph goes to which kernel; ``live.triton_kernels`` has them. A linear layer
+whose only reader is an exact GELU becomes a matmul and one kernel for bias and GELU. On a GPU a matmul's
+blocks are chosen by timing; elsewhere Triton's interpreter carries the kernels out, which shows that they are
+right and nothing about time.
 
-What stays with torch: the tanh form of GELU (the kernel is the exact one), norms over more than one axis, softmax over
-another axis than the last, and float64, which the kernels would sum in float32.
+What stays with torch: the tanh form of GELU (the kernel is the exact one), norms over more than one axis,
+softmax over another axis than the last, and float64, which the kernels would sum in float32.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class Triton(RecipePolicy):
 
 
 def _fused(kernels: dict[str, str], graph: Graph) -> dict[str, str]:
-    """A GELU that alone reads a linear layer takes it along."""
+    """Return a GELU that alone reads a linear layer takes it along."""
     found = dict(kernels)
     for name in [name for name, kernel in kernels.items() if kernel == "bias_gelu"]:
         source = graph.by_name[graph.by_name[name].refs[0].node]

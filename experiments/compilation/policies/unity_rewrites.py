@@ -1,10 +1,11 @@
 """The algebraic part of Unity (Unger et al., OSDI 2022): its substitutions that move no data among devices.
 
-Rules: those of FlexFlow's file when it is the workload's side file (``options.extra``): 136 of its 640 compute only, of
-which those are used that bind what they read and pass the exact test; else the same as ``taso``'s. Graphs are cut behind
-post-dominators that no match crosses, as in the released code (section 5's dynamic program over shardings has one state
-on one device, so that parts are independent), and searched with its alpha of 1.2. Its budget is unbounded; here it is
-1,000 graphs and 60 s. The other rules decide a placement: see ``unity`` among the parallel policies.
+Rules: those of FlexFlow's file when it is the workload's side file (``options.extra``): 136 of its 640
+compute only, of which those are used that bind what they read and pass the exact test; else the same as
+``taso``'s. Graphs are cut behind post-dominators that no match crosses, as in the released code (section 5's
+dynamic program over shardings has one state on one device, so that parts are independent), and searched with
+its alpha of 1.2. Its budget is unbounded; here it is 1,000 graphs and 60 s. The other rules decide a
+placement: see ``unity`` among the parallel policies.
 """
 
 from __future__ import annotations

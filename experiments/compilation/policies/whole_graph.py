@@ -1,12 +1,14 @@
-"""Whole-graph compilation in the style of XLA: the model is one program of fixed sizes, or it is not compiled.
+"""Whole-graph compilation in the style of XLA: the model is one program of fixed sizes, or it is not
+compiled.
 
-XLA compiles a program as a whole: every shape is known, elementwise ops are fused into their readers, and buffers are
-assigned to memory in advance. Here TorchDynamo must capture one graph (``fullgraph``), sizes are constants (another
-size is another program), Inductor fuses, and its memory planner places buffers in pools. A model that is more than one
-graph is refused with the source line of each break; ``cocktailer`` or ``torch_compile`` carry such models out.
+XLA compiles a program as a whole: every shape is known, elementwise ops are fused into their readers, and
+buffers are assigned to memory in advance. Here TorchDynamo must capture one graph (``fullgraph``), sizes are
+constants (another size is another program), Inductor fuses, and its memory planner places buffers in pools. A
+model that is more than one graph is refused with the source line of each break; ``cocktailer`` or
+``torch_compile`` carry such models out.
 
-Not XLA itself: PyTorch/XLA is built for one version of torch, older than the ones here, so HLO's own passes (layout
-assignment, algebraic simplification) are Inductor's counterparts.
+Not XLA itself: PyTorch/XLA is built for one version of torch, older than the ones here, so HLO's own passes
+(layout assignment, algebraic simplification) are Inductor's counterparts.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from experiments.sources import model_of, step_of
 
 
 def replay_launches(spec: RunSpec, policy: LaunchPolicy, progress: Progress) -> Result:
-    """Every op that moves data is a kernel: its roofline time, and never shorter than the shortest."""
+    """Return every op that moves data is a kernel: its roofline time, and never shorter than the shortest."""
     options = replace(spec.workload.options, training=policy.training)
     workload = replace(spec.workload, options=options)
     model_of(workload)

@@ -70,5 +70,5 @@ BUILDERS: Mapping[str, Callable[[Operator], Expression]] = {
 
 
 def expression(operator: Operator) -> Expression:
-    """The tensor expression of one operator of a list."""
+    """Return the tensor expression of one operator of a list."""
     return BUILDERS[operator.kind](operator)

@@ -1,4 +1,5 @@
-"""A schedule of blocks carried out: every unit works off its list, in order, and waits for what a block reads.
+"""A schedule of blocks carried out: every unit works off its list, in order, and waits for what a block
+reads.
 
 Nothing of the planner's times is used: only which blocks run where, in which order, and how long a block is.
 """
@@ -51,7 +52,7 @@ class Played:
 
 
 def play(schedule: BlockSchedule) -> Played:
-    """The schedule from its first launch to its last block."""
+    """Return the schedule from its first launch to its last block."""
     now = 0.0
     pieces: list[OperatorRun] = []
     launched = []
@@ -93,7 +94,10 @@ def busy_units(pieces: Sequence[OperatorRun]) -> tuple[Floats, npt.NDArray[np.in
 
 
 def lanes(pieces: Sequence[OperatorRun], most: int) -> list[dict[str, Any]]:
-    """Who runs what when, drawn: units that do the same are one lane. Only the first pieces, ``most`` events of them."""
+    """Who runs what when, drawn: units that do the same are one lane.
+
+    Only the first pieces, ``most`` events of them.
+    """
     events: dict[int, list[tuple[float, float, str]]] = {}
     drawn = 0
     for piece in pieces:

@@ -28,7 +28,7 @@ DRAWN, POINTS = 6000, 2000
 
 
 def carry_out(spec: RunSpec, policy: SchedulingPolicy, progress: Progress) -> Result:
-    """The policy's schedule of the model's forward pass, played on the device of the spec."""
+    """Return the policy's schedule of the model's forward pass, played on the device of the spec."""
     workload = replace(spec.workload, options=replace(spec.workload.options, training=False))
     model_of(workload)
     device = resolve(spec.hardware).device

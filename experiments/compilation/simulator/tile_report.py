@@ -1,4 +1,6 @@
-"""The document and the figures of planned kernels: a row for each, sums by kind and by what they wait for, others' times."""
+"""The document and the figures of planned kernels: a row for each, sums by kind and by what they wait for,
+others' times.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Row = Mapping[str, Any]
 
 
 def document(plan: TilePlan) -> dict[str, Any]:
-    """Kernels in launch order, and sums over all, over each kind and over what waits for the same."""
+    """Return kernels in launch order, and sums over all, over each kind and over what waits for the same."""
     rows = [kernel.to_json() for kernel in plan.kernels]
     summary = [
         {"of": "all kernels", **_totals(rows)},
@@ -47,7 +49,9 @@ def _totals(rows: Sequence[Row]) -> dict[str, float]:
 def ratios(
     plan: TilePlan, launch: float, recorded: Mapping[str, Mapping[str, float]]
 ) -> Mapping[str, Mapping[str, float]]:
-    """By system and operator the recorded time over that of our kernel, launches left out as records leave them out."""
+    """By system and operator the recorded time over that of our kernel, launches left out as records leave
+    them out.
+    """
     ours = {k.operators[0]: k.cost.seconds - launch for k in plan.kernels if len(k.operators) == 1}
     return {
         system: {name: seconds / ours[name] for name, seconds in times.items() if name in ours}
@@ -65,7 +69,9 @@ def figures(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def curves(found: Mapping[str, Mapping[str, float]]) -> dict[str, Series]:
-    """For every system the ratios from small to large: where they pass 1 the rest of the operators are faster here."""
+    """For every system the ratios from small to large: where they pass 1 the rest of the operators are faster
+    here.
+    """
     return {
         f"recorded {system} over ours": Series(
             "ratio", list(range(1, len(values) + 1)), sorted(values.values()), "operators"

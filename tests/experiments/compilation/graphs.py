@@ -84,8 +84,9 @@ def module_of(body: Callable[..., Any]) -> Any:
 
 
 def rewritten(module: Any, policy: RewritePolicy, *inputs: Any) -> tuple[Rewritten, Any, Any]:
-    """What the policy did to the module in evaluation mode (or training, as it says), what it became, and whether
-    that is right."""
+    """What the policy did to the module in evaluation mode (or training, as it says), what it became, and
+    whether that is right.
+    """
     from experiments.compilation.live.backends.base import Compiled, Task
     from experiments.compilation.live.costs import Bench, MeasuredPrices
     from experiments.compilation.live.lower import lower

@@ -1,6 +1,7 @@
 """What Triton's interpreter gets wrong or lets pass, each as a small kernel; prints its figures as JSON.
 
-Run by ``test_triton_kernels.py`` in a process of its own, because TRITON_INTERPRET counts only before the import.
+Run by ``test_triton_kernels.py`` in a process of its own, because TRITON_INTERPRET counts only before the
+import.
 """
 
 import json

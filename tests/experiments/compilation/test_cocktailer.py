@@ -56,7 +56,9 @@ class Calls(nn.Module):
 
 
 class Gated(nn.Module):
-    """The issue's branch: ``y = relu(x + 1)``, then ``y * 2`` or ``y - 1`` by the sign of its sum less one."""
+    """The issue's branch: ``y = relu(x + 1)``, then ``y * 2`` or ``y - 1`` by the sign of its sum
+    less one.
+    """
 
     def __init__(self, otherwise: Callable[..., Any] = lambda y: y - 1) -> None:
         super().__init__()
@@ -122,7 +124,9 @@ def test_both_sides_run_only_where_neither_has_effects() -> None:
 
 
 def test_small_ops_move_ahead_and_large_ones_stay() -> None:
-    """``x`` has 1,000 elements, ``w`` four: ``1 - w`` and its double may move, their product with ``x`` may not."""
+    """``x`` has 1,000 elements, ``w`` four: ``1 - w`` and its double may move, their product with ``x`` may
+    not.
+    """
     side = Calls(lambda x, w: (x * (2 * (1 - w)).sum()) + w.sum())
     graph = records(export(side, (torch.ones(1000), torch.ones(4))))
     moved = [graph.by_name[name].target for name in small_ops(graph, 128)]
@@ -203,7 +207,9 @@ class Doubling(nn.Module):
 
 
 def test_levels_of_a_loop_are_counted_in_graphs() -> None:
-    """Five trips. On the host: what comes before the loop, and the body; unrolled by two, the trip left as well."""
+    """Five trips. On the host: what comes before the loop, and the body; unrolled by two, the trip left as
+    well.
+    """
     module, inputs = Doubling(), (torch.randn(5),)
     found = observed_and_read(module, inputs)
     graphs = {}
@@ -237,8 +243,8 @@ class Series(nn.Module):
 
 
 def test_branches_that_the_host_decides_are_named_where_dynamo_names_no_break() -> None:
-    """Dynamo leaves a function with a break inside a loop to Python as a whole, and says nothing of where. Both sides
-    that are taken here are one function, so they are one graph.
+    """Dynamo leaves a function with a break inside a loop to Python as a whole, and says nothing of where.
+    Both sides that are taken here are one function, so they are one graph.
     """
     report = compiled(Series(), torch.ones(4), level="host")
     assert (report["chosen"]["graphs"], report["chosen"]["breaks"]) == (1, 2)

@@ -77,7 +77,9 @@ class FoldsRegardless(FuseConvBn):
 
 
 def test_a_fold_that_ignores_a_shared_convolution_is_caught() -> None:
-    """The result is read twice: folding changes what the other reader sees; the float64 comparison says where."""
+    """The result is read twice: folding changes what the other reader sees; the float64 comparison says
+    where.
+    """
     # gamma 4, var 9, eps 7 (torch 2.11 takes no eps of 0): the norm only subtracts its mean, exactly.
     convolution, norm = nn.Conv2d(1, 1, 1, bias=False), nn.BatchNorm2d(1, eps=7.0)
     torch.nn.init.ones_(convolution.weight)
@@ -128,7 +130,9 @@ def test_two_draws_are_never_merged(draw: Callable[[Tensor], Tensor]) -> None:
 
 
 def test_a_mutated_clone_is_not_taken_for_its_twin() -> None:
-    """x.clone() twice, one then doubled in place: export makes both functional, so merging the clones is right."""
+    """x.clone() twice, one then doubled in place: export makes both functional, so merging the clones is
+    right.
+    """
     _, _, check = rewritten(module_of(lambda x: x.clone().mul_(2) + x.clone()), Cse(), torch.randn(5))
     assert check.ok, check.counterexample
 
@@ -201,7 +205,9 @@ def test_a_model_that_gives_no_number_cannot_be_verified() -> None:
 
 
 def test_a_rewrite_of_the_training_step_is_judged_by_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two layers of equal weights: the loss stays right when both read the first one's, the gradients do not."""
+    """Two layers of equal weights: the loss stays right when both read the first one's, the
+    gradients do not.
+    """
     module = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Tanh(), nn.Linear(3, 3, bias=False))
     module[2].load_state_dict(module[0].state_dict())
 

@@ -175,7 +175,9 @@ def with_torchao(module: nn.Module, x: Tensor, **knobs: Any) -> tuple[Task, Reci
 
 
 def test_torchao_is_held_to_the_weights_that_it_kept() -> None:
-    """Groups of 32 do not divide 48 inputs, and the kernel's 16 not 10 outputs: torchao leaves those layers alone."""
+    """Groups of 32 do not divide 48 inputs, and the kernel's 16 not 10 outputs: torchao leaves those layers
+    alone.
+    """
     module = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 64), nn.Linear(64, 10))
     task, recipe, made = with_torchao(
         module, torch.randn(4, 64), bits=4, granularity="group", group=32, symmetric=False

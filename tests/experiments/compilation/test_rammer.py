@@ -1,4 +1,6 @@
-"""Rammer's schedule on the smallest cases that can be worked out by hand, its laws on random graphs, and its claims."""
+"""Rammer's schedule on the smallest cases that can be worked out by hand, its laws on random graphs, and its
+claims.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +171,9 @@ def work(name: str, target: str, elements: int, *reads: str, flops: float = 0.0)
 
 
 def test_elementwise_ops_join_what_makes_their_input() -> None:
-    """relu(x @ w + b) is one kernel; x + y after two products holds one of them; a value read twice is kept."""
+    """relu(x @ w + b) is one kernel; x + y after two products holds one of them; a value read
+    twice is kept.
+    """
     one = [work("p", "aten.mm.default", 64), work("b", "aten.add.Tensor", 64, "p")]
     (kernel,) = fused([*one, work("r", "aten.relu.default", 64, "b")])
     assert (kernel.name, kernel.target, kernel.parts) == ("r", "aten.mm.default", 3)
@@ -181,7 +185,9 @@ def test_elementwise_ops_join_what_makes_their_input() -> None:
 
 
 def test_a_product_alone_is_cut_small_and_in_company_large() -> None:
-    """256 outputs of 64 kB: alone in 64 blocks of 4 outputs (1 us and 1/64 of the work), in company in one block."""
+    """256 outputs of 64 kB: alone in 64 blocks of 4 outputs (1 us and 1/64 of the work), in company in one
+    block.
+    """
     product = operator_of(work("p", "aten.mm.default", 256, flops=131072.0), UNIT)
     assert product.fast.blocks == 64
     assert product.thrifty.blocks == 1

@@ -1,7 +1,8 @@
-"""Random small models through export, records, every exact or reassociating rewrite of ours and back, in float64.
+"""Random small models through export, records, every exact or reassociating rewrite of ours and back, in
+float64.
 
-A model is a list of steps over a pool of tensors: each takes one that fits, and adds what it makes. It is called three
-times, with other inputs and a counter that changes, and the caller writes to what it got.
+A model is a list of steps over a pool of tensors: each takes one that fits, and adds what it makes. It is
+called three times, with other inputs and a counter that changes, and the caller writes to what it got.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ Step = tuple[str, int]
 
 
 class Parts(nn.Module):
-    """What the steps share: layers (two of them tied), a convolution with its norm, weights, and a counter."""
+    """What the steps share: layers (two of them tied), a convolution with its norm, weights, and
+    a counter.
+    """
 
     calls: Tensor
 

@@ -1,5 +1,5 @@
-"""Policies that search, on drawn modules of branches, shared and equal layers: they stay right, and saturation is never
-dearer than the search. Rewrites of one kind each are drawn for in ``test_random_models``.
+"""Policies that search, on drawn modules of branches, shared and equal layers: they stay right, and
+saturation is never dearer than the search. Rewrites of one kind each are drawn for in ``test_random_models``.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ POLICIES: dict[str, dict[str, Any]] = {
     "unity_rewrites": {"budget": 12, "seconds": 0.0},
     "egglog": {"seconds": 5.0},
 }
-#: One step: what is done, and of what: numbers that choose among the values made so far, and among the layers.
+#: One step: what is done, and of what: numbers that choose among the values made so far, and among the
+#: layers.
 Step = tuple[str, int, int, int]
 
 
 class Drawn(nn.Module):
-    """Values of ``width`` channels (images) or features (rows), made step by step; layers are few, so that some are shared."""
+    """Values of ``width`` channels (images) or features (rows), made step by step; layers are few, so that
+    some are shared.
+    """
 
     def __init__(self, steps: list[Step], images: bool, reads: list[int]) -> None:
         super().__init__()

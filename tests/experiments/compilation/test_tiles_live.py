@@ -1,4 +1,6 @@
-"""Constructed tiles as Triton blocks: rounded to what a GPU launches, right under the interpreter, unsupported without a GPU."""
+"""Constructed tiles as Triton blocks: rounded to what a GPU launches, right under the interpreter,
+unsupported without a GPU.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,6 @@
-"""What interleaved series of times say (noise, speed-up, when compiling pays back), and how they are taken."""
+"""What interleaved series of times say (noise, speed-up, when compiling pays back), and how they
+are taken.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Triton kernels against torch in float64 under Triton's interpreter, and what that interpreter does not notice."""
+"""Triton kernels against torch in float64 under Triton's interpreter, and what that interpreter does not
+notice.
+"""
 
 import json
 import os

@@ -32,8 +32,9 @@ BACKENDS: Mapping[str, str] = {
 
 
 def compile_task(backend: str, options: Mapping[str, Any], task: Task) -> Compiled:
-    """``task`` carried out by ``backend``. ``CompilationFailed`` where it cannot compile the model, ``Infeasible``
-    where this host cannot offer it.
+    """Return ``task`` carried out by ``backend``.
+
+    ``CompilationFailed`` where it cannot compile the model, ``Infeasible`` where this host cannot offer it.
     """
     if backend not in BACKENDS:
         raise BadInput(f"no backend {backend!r}", "recipe", "one of " + ", ".join(BACKENDS))

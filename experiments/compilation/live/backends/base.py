@@ -29,14 +29,16 @@ class CompilationFailed(LabError):
 
 
 def unsupported_backend(why: str, backend: str) -> Infeasible:
-    """A backend that this host cannot offer: a fact about the host, not a failure of the run."""
+    """Return a backend that this host cannot offer: a fact about the host, not a failure of the run."""
     return Infeasible(f"unsupported here: {why}", backend)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A model on its device with one batch: ``module(*inputs)`` is the output, in training the loss. ``file`` is the
-    uploaded file that ``source`` was read from, if any. The graph is exported when it is first asked for.
+    """A model on its device with one batch: ``module(*inputs)`` is the output, in training the loss.
+
+    ``file`` is the uploaded file that ``source`` was read from, if any. The graph is exported when it is
+    first asked for.
     """
 
     module: nn.Module
@@ -58,7 +60,9 @@ class Task:
 
     @cached_property
     def whole(self) -> Graph:
-        """The graph, or one without nodes where the data decide the control flow: a backend may still compile it."""
+        """The graph, or one without nodes where the data decide the control flow: a backend may still compile
+        it.
+        """
         try:
             return self.graph
         except NoOneGraph:
@@ -69,12 +73,12 @@ class Task:
 class Compiled:
     """A callable and what making it cost and gave.
 
-    ``seconds`` and ``cpu_seconds`` are those of compiling (the cold first call where that compiles). ``metrics`` are
-    figures by their names of ``core.metrics``, ``report`` JSON for the run's page. ``parameters`` are those that
-    gradients of ``call`` end in, where they are not the module's own. ``untimed`` says why the time of a call means
-    nothing; then none is taken. ``others`` are batches of other sizes, by what to call them, for a callable that takes
-    any: they are verified too. ``kept`` are the weights that an approximation computes with; ``call`` is held to a
-    model that has them.
+    ``seconds`` and ``cpu_seconds`` are those of compiling (the cold first call where that compiles).
+    ``metrics`` are figures by their names of ``core.metrics``, ``report`` JSON for the run's page.
+    ``parameters`` are those that gradients of ``call`` end in, where they are not the module's own.
+    ``untimed`` says why the time of a call means nothing; then none is taken. ``others`` are batches of other
+    sizes, by what to call them, for a callable that takes any: they are verified too. ``kept`` are the
+    weights that an approximation computes with; ``call`` is held to a model that has them.
     """
 
     call: Callable[..., Any]
@@ -91,8 +95,8 @@ class Compiled:
 
 @dataclass
 class CompilationClock:
-    """Wall and processor seconds of a ``with`` block, once it has ended; those of ended child processes (a C++
-    compiler's) are among the latter.
+    """Wall and processor seconds of a ``with`` block, once it has ended; those of ended child processes (a
+    C++ compiler's) are among the latter.
     """
 
     wall: float = 0.0

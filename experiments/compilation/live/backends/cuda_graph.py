@@ -1,7 +1,7 @@
 """``cuda_graph``: the model's kernels captured by ``torch.cuda.graph`` and replayed.
 
-A replay reads and writes the addresses that were captured. So inputs are copied into static buffers, results are
-copied out, and parameters must stay where they are: assigning others after the capture is not seen.
+A replay reads and writes the addresses that were captured. So inputs are copied into static buffers, results
+are copied out, and parameters must stay where they are: assigning others after the capture is not seen.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ Key = tuple[tuple[Any, ...], ...]
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
-    """``options``: graphs, warm_up, clone. ``Infeasible`` names the first op that cannot be captured."""
+    """Return ``options``: graphs, warm_up, clone.
+
+    ``Infeasible`` names the first op that cannot be captured.
+    """
     if not torch.cuda.is_available():
         raise unsupported_backend("CUDA graphs need a GPU", "cuda_graph")
     if task.training:
@@ -60,10 +63,11 @@ class Captured:
 
 
 class Replayed:
-    """A callable that captures each new combination of inputs, up to ``limit`` of them, and replays known ones.
+    """A callable that captures each new combination of inputs, up to ``limit`` of them, and replays known
+    ones.
 
-    ``counts`` goes on counting while it is called: captures, replays, misses (inputs not seen before), eager calls
-    (misses beyond the limit) and the bytes that captures took from the device.
+    ``counts`` goes on counting while it is called: captures, replays, misses (inputs not seen before), eager
+    calls (misses beyond the limit) and the bytes that captures took from the device.
     """
 
     def __init__(self, module: Callable[..., Any], limit: int, warm_up: int, clone: bool) -> None:

@@ -1,7 +1,8 @@
-"""What TorchDynamo did: graphs, calls captured, graph breaks with their source line, recompiles with their guard.
+"""What TorchDynamo did: graphs, calls captured, graph breaks with their source line, recompiles with their
+guard.
 
-Breaks are those that ``torch._dynamo.explain`` finds on one batch: Dynamo's own counter of breaks misses jumps that
-depend on data.
+Breaks are those that ``torch._dynamo.explain`` finds on one batch: Dynamo's own counter of breaks misses
+jumps that depend on data.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _COMPILATION = re.compile(r"^\d+/\d+(_\d+)?: ")
 
 @dataclass(frozen=True)
 class Break:
-    """Where a graph ended although the function went on: file and line of the model's code, the line, the reason."""
+    """Where a graph ended although the function went on: file and line of the model's code, the line, the
+    reason.
+    """
 
     where: str
     line: str
@@ -91,7 +94,7 @@ def _guard(reason: str | None) -> str:
 
 
 def _phases(frames: Sequence[Any]) -> dict[str, float]:
-    """Seconds of all frames: the whole of it, the backend's part, and code generation inside that."""
+    """Return seconds of all frames: the whole of it, the backend's part, and code generation inside that."""
     names = ("entire_frame_compile_time_s", "backend_compile_time_s", "code_gen_time_s")
     return {
         name.removesuffix("_s"): round(sum(getattr(frame, name, None) or 0.0 for frame in frames), 6)
@@ -100,9 +103,9 @@ def _phases(frames: Sequence[Any]) -> dict[str, float]:
 
 
 def breaks(call: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, tuple[Break, ...]]:
-    """Graphs of one call, and what is known of the breaks between them; Dynamo alone runs, nothing is generated. Of
-    breaks inside a function that is not traced into after all, ``explain`` keeps no record: of those the counter's
-    reasons are reported, without a place.
+    """Graphs of one call, and what is known of the breaks between them; Dynamo alone runs, nothing is
+    generated. Of breaks inside a function that is not traced into after all, ``explain`` keeps no record: of
+    those the counter's reasons are reported, without a place.
     """
     reset()
     found = torch._dynamo.explain(call)(*inputs)
@@ -125,7 +128,9 @@ def _break(reason: Any) -> Break:
 
 
 def explanation(error: TorchDynamoException) -> str:
-    """The first line of what Dynamo or a compiler complains about, and the line of the model that it was at."""
+    """Return the first line of what Dynamo or a compiler complains about, and the line of the model that it
+    was at.
+    """
     complaint = " ".join((str(error).strip() or type(error).__name__).splitlines()[0].split())
     stack = getattr(error, "real_stack", None)
     if not stack:
@@ -136,7 +141,7 @@ def explanation(error: TorchDynamoException) -> str:
 
 
 def source_line(file: str, line: int) -> str:
-    """``experiments/models/gpt.py:42``: below the source tree, or only the file's name elsewhere."""
+    """Return ``experiments/models/gpt.py:42``: below the source tree, or only the file's name elsewhere."""
     path = Path(file)
     inside = path.is_relative_to(ROOT)
     return f"{path.relative_to(ROOT) if inside else path.name}:{line}"

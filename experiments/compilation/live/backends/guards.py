@@ -1,6 +1,7 @@
 """``guards``: one compiled model called at many sizes; a guard that fails compiles it again.
 
-All variants are counted with Dynamo alone; the chosen one is compiled by Inductor, with every recompile's guard.
+All variants are counted with Dynamo alone; the chosen one is compiled by Inductor, with every recompile's
+guard.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ Call = Callable[..., Any]
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
-    """``options``: variant, axis, sizes in order, limit of compilations, compare with the others, timed."""
+    """Return ``options``: variant, axis, sizes in order, limit of compilations, compare with the others,
+    timed.
+    """
     if task.training:
         raise BadInput("sizes are varied in forward passes", "knobs.training", "false")
     sizes, limit, variant = tuple(options["sizes"]), int(options["limit"]), str(options["variant"])
@@ -73,7 +76,9 @@ def run_sizes(
     backend: str,
     limit: int,
 ) -> tuple[Call, list[int], CompilationClock, dict[str, Any]]:
-    """The compiled model, the graphs after each size, the time it took, and what the variant tells of itself."""
+    """Return the compiled model, the graphs after each size, the time it took, and what the variant tells of
+    itself.
+    """
     cpu_vec_isa.pick_vec_isa()
     dynamo.reset()
     call, extra = _compile_variant(task.module, batch, axes, variant, backend)

@@ -1,7 +1,7 @@
 """The kernels that Inductor makes of a graph: what each one fuses and how many bytes it reads and writes.
 
-Seen where Inductor's scheduler hands over its fused nodes. On a CPU a fused node is one or several loop nests, and
-several fused nodes may share a function: ``emitted`` names the functions of the generated code.
+Seen where Inductor's scheduler hands over its fused nodes. On a CPU a fused node is one or several loop
+nests, and several fused nodes may share a function: ``emitted`` names the functions of the generated code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ GENERATED, LIBRARY, FALLBACK, TEMPLATE = "generated", "library", "fallback", "te
 
 #: ``cpp_fused_add_0 = async_compile.cpp_pybinding(...)`` and the same of Triton.
 _DEFINED = re.compile(r"^(\w+) = async_compile\.\w+\(", re.MULTILINE)
-#: A buffer of its own ("buf3 = empty_strided_cpu(...)"), one placed in a pool, and a pool with its shape and type.
+#: A buffer of its own ("buf3 = empty_strided_cpu(...)"), one placed in a pool, and a pool with its shape and
+#: type.
 _OWN = re.compile(r"^ *buf\d+ = empty_strided_\w+\(", re.MULTILINE)
 _PLACED = re.compile(r"^ *buf\d+ = (?:alloc_from_pool\(|buf\d+ +# alloc)", re.MULTILINE)
 _POOL = re.compile(r"^ *pool\d+ = empty_strided_\w+\(\(([\d, ]+)\), .*torch\.(\w+)\)", re.MULTILINE)
@@ -32,8 +33,9 @@ _Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", object)
 
 @dataclass(frozen=True)
 class InductorKernel:
-    """One scheduled node: generated loops (or a template filled in), a library's routine, or an op run as it is in
-    eager mode because Inductor cannot lower it. ``bytes`` read and written, each buffer once; ``loops`` the nests.
+    """One scheduled node: generated loops (or a template filled in), a library's routine, or an op run as it
+    is in eager mode because Inductor cannot lower it. ``bytes`` read and written, each buffer once; ``loops``
+    the nests.
     """
 
     name: str
@@ -45,7 +47,9 @@ class InductorKernel:
 
 @dataclass(frozen=True)
 class Buffers:
-    """Memory that a graph's code asks for: buffers ``alone``, and those ``placed`` in pools of these bytes."""
+    """Memory that a graph's code asks for: buffers ``alone``, and those ``placed`` in pools of
+    these bytes.
+    """
 
     alone: int
     placed: int

@@ -1,8 +1,8 @@
 """``onnxruntime``: the model as an ONNX graph, optimized and run by ONNX Runtime on the CPU.
 
-An uploaded ONNX file is run as it is; any other model is exported by torch first (exporter's own constant folding
-included: that graph is the "exported" row). Every level's graph is counted, the chosen one is run. Graphs beyond level
-"extended" may hold layouts of this processor, so none is kept.
+An uploaded ONNX file is run as it is; any other model is exported by torch first (exporter's own constant
+folding included: that graph is the "exported" row). Every level's graph is counted, the chosen one is run.
+Graphs beyond level "extended" may hold layouts of this processor, so none is kept.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ LEVELS: Mapping[str, str] = {
     "layout": "ORT_ENABLE_LAYOUT",
     "all": "ORT_ENABLE_ALL",
 }
-#: Weights of at least this many bytes are written next to a counted graph, not into it (protobuf ends at 2 GiB).
+#: Weights of at least this many bytes are written next to a counted graph, not into it (protobuf ends at 2
+#: GiB).
 INLINE_BYTES = "1024"
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
-    """``options``: level, one of ``LEVELS``."""
+    """Return ``options``: level, one of ``LEVELS``."""
     runtime = _library()
     _check(task)
     level = str(options.get("level", "all"))
@@ -90,7 +91,10 @@ def _uploaded_graph(task: Task) -> Path | None:
 
 
 def export_model(task: Task, file: Path) -> Path:
-    """The module as torch's exporter writes it, weights beside the graph. ``NoOneGraph`` where data decide what it does."""
+    """Return the module as torch's exporter writes it, weights beside the graph.
+
+    ``NoOneGraph`` where data decide what it does.
+    """
     if importlib.util.find_spec("onnxscript") is None:
         raise unsupported_backend("torch's exporter needs the package onnxscript", "onnxruntime")
     try:
@@ -107,8 +111,8 @@ def export_model(task: Task, file: Path) -> Path:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's warnings about packages that it could also have exported, and the graph that it prints where
-    it fails.
+    """Without the exporter's warnings about packages that it could also have exported, and the graph that it
+    prints where it fails.
     """
     logger = logging.getLogger("torch.onnx")
     before = logger.level
@@ -122,7 +126,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _session(runtime: Any, file: Path, level: str, settings: Callable[[Any], None] | None = None) -> Any:
-    """As many threads as torch has; they sleep between calls, or eager would be timed while they spin."""
+    """Return as many threads as torch has; they sleep between calls, or eager would be timed
+    while they spin.
+    """
     chosen = runtime.SessionOptions()
     chosen.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, LEVELS[level])
     chosen.intra_op_num_threads, chosen.inter_op_num_threads = torch.get_num_threads(), 1
@@ -154,7 +160,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _caller(session: Any, task: Task) -> Callable[..., list[Tensor]]:
-    """Tensors in, tensors out; numbers of an uploaded graph have the types that it asks for."""
+    """Return tensors in, tensors out; numbers of an uploaded graph have the types that it asks for."""
     wanted = {entry.name: entry.type for entry in session.get_inputs()}
     program = task.source.program if task.source and _uploaded_graph(task) else None
     names = [entry.name for entry in program.inputs] if program else list(wanted)
@@ -176,7 +182,7 @@ _TYPES = {"float": "float32", "double": "float64"}
 
 
 def _as(value: Tensor, kind: str) -> Tensor:
-    """``value`` as ``tensor(int32)`` and the like."""
+    """Return ``value`` as ``tensor(int32)`` and the like."""
     name = kind.removeprefix("tensor(").removesuffix(")")
     found: torch.dtype = getattr(torch, _TYPES.get(name, name))
     return value.to(found)
@@ -190,7 +196,7 @@ def _try_call(call: Callable[..., Any], task: Task) -> None:
 
 
 def _count_optimized(runtime: Any, file: Path, level: str, folder: Path) -> dict[str, Any]:
-    """Nodes of the graph as this level leaves it."""
+    """Return nodes of the graph as this level leaves it."""
     out = folder / f"{level}.onnx"
 
     def write(chosen: Any) -> None:
@@ -204,7 +210,7 @@ def _count_optimized(runtime: Any, file: Path, level: str, folder: Path) -> dict
 
 
 def count_nodes(file: Path) -> dict[str, Any]:
-    """Nodes of a graph file, those of its branches and loops among them, and how many of each op."""
+    """Return nodes of a graph file, those of its branches and loops among them, and how many of each op."""
     try:
         onnx = importlib.import_module("onnx")
     except ImportError:

@@ -1,7 +1,7 @@
 """Graphs that ignore padding, and models that run at the sizes of a few buckets.
 
-A graph exported at a bucket's size gets one more input, how many entries are useful, and looks away from the others
-where ``live.padding.padding`` says so. One graph then serves every size of its bucket.
+A graph exported at a bucket's size gets one more input, how many entries are useful, and looks away from the
+others where ``live.padding.padding`` says so. One graph then serves every size of its bucket.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Masker:
         )  # a fresh one, without the export's check of its inputs
 
     def _op(self, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
-        """The op, once for equal arguments."""
+        """Return the op, once for equal arguments."""
         key = (target, repr(arguments), repr(keywords))
         if key not in self._made:
             self._made[key] = self.graph.call_function(target, arguments, keywords)
@@ -139,7 +139,8 @@ def _normalized(
 ) -> tuple[Tensor, ...]:
     """Ioffe and Szegedy, 2015, algorithm 1: statistics per channel; the running variance is the unbiased one.
 
-    ``useful`` broadcasts to ``x`` [n, channels, ...]; gives what ``_native_batch_norm_legit_functional`` gives.
+    ``useful`` broadcasts to ``x`` [n, channels, ...]; gives what ``_native_batch_norm_legit_functional``
+    gives.
     """
     _, momentum, eps = rest[:3]
     over = [place for place in range(x.ndim) if place != 1]
@@ -158,7 +159,7 @@ def _normalized(
 
 
 def padded(x: Tensor, axes: Axes, entries: int, fill: float) -> Tensor:
-    """``x`` with its padded dimensions (each the axis itself) filled up to ``entries``."""
+    """Return ``x`` with its padded dimensions (each the axis itself) filled up to ``entries``."""
     for place, axis in enumerate(axes):
         if axis is not None:
             assert axis == PaddedAxis(), "an input's dimension is the axis itself"
@@ -169,7 +170,7 @@ def padded(x: Tensor, axes: Axes, entries: int, fill: float) -> Tensor:
 
 
 def useful_part(x: Tensor, axes: Axes, entries: int, valid: int) -> Tensor:
-    """The useful entries of a result."""
+    """Return the useful entries of a result."""
     for place, axis in enumerate(axes):
         if axis is not None:
             apart = x.reshape(*x.shape[:place], axis.outer, entries, axis.inner, *x.shape[place + 1 :])
@@ -187,8 +188,10 @@ def axis_size(inputs: Sequence[Tensor], all_axes: Sequence[Axes]) -> int:
 
 @dataclass
 class Bucketed:
-    """A model called at any size up to the last bucket; ``graph_at`` makes the masked graph of a bucket when it is
-    first needed. Results come as a list, in the order of the model's outputs.
+    """A model called at any size up to the last bucket.
+
+    ``graph_at`` makes the masked graph of a bucket when it is first needed. Results come as a list, in the
+    order of the model's outputs.
     """
 
     buckets: Sequence[int]

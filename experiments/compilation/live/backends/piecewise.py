@@ -1,7 +1,8 @@
-"""A model cut at ops that are better left alone; the pieces between them are compiled for any size, once each.
+"""A model cut at ops that are better left alone; the pieces between them are compiled for any size, once
+each.
 
-Cut at are attention, whose kernels and caches depend on the size (as vLLM cuts), and what needs the host or gives
-shapes that depend on data. The cuts themselves run eagerly.
+Cut at are attention, whose kernels and caches depend on the size (as vLLM cuts), and what needs the host or
+gives shapes that depend on data. The cuts themselves run eagerly.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Pieces:
 def pieces(
     module: nn.Module, batch: Callable[[int], Inputs], axes: dict[int, tuple[int, ...]], backend: str
 ) -> Pieces:
-    """``axes``: for each input the dimensions whose size is open. ``backend`` compiles the pieces."""
+    """Return ``axes``: for each input the dimensions whose size is open. ``backend`` compiles the pieces."""
     graph = export(module, batch(EXPORTED_AT), axes)
     graph.graph.set_codegen(fx.graph.CodeGen())
     graph = fx.GraphModule(graph, graph.graph)

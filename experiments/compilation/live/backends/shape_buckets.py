@@ -1,7 +1,7 @@
 """``buckets``: the model compiled once for each bucket of sizes, called on batches padded up to theirs.
 
-Before anything is timed, padding is shown not to leak: the masked graphs run with NaN in the padding (another index
-where inputs are whole numbers) and their useful results are compared with the unpadded model's.
+Before anything is timed, padding is shown not to leak: the masked graphs run with NaN in the padding (another
+index where inputs are whole numbers) and their useful results are compared with the unpadded model's.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ from experiments.compilation.live.verify import TOLERANCE
 from experiments.core.errors import BadInput
 from experiments.core.spec import Series
 
-#: Sizes of the two graphs that show where the axis is: primes, so that they are hardly ever a model's own sizes.
+#: Sizes of the two graphs that show where the axis is: primes, so that they are hardly ever a model's own
+#: sizes.
 SMALL, LARGE = 3, 5
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
-    """``options``: axis, sizes to run in order, buckets (empty: powers of two), compare with the other variants."""
+    """Return ``options``: axis, sizes to run in order, buckets (empty: powers of two), compare with the other
+    variants.
+    """
     if task.training:
         raise BadInput("padded rows would count in the loss", "knobs.training", "false")
     sizes = tuple(options["sizes"])
@@ -76,7 +79,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
 
 
 def plan_padding(task: Task, batch: Sampler) -> Padding:
-    """What the padding needs, from graphs at two sizes."""
+    """Return what the padding needs, from graphs at two sizes."""
     small, large = (records(export(task.module, batch(size))) for size in (SMALL, LARGE))
     return padding(small, large, (SMALL, LARGE), RULES)
 
@@ -89,7 +92,9 @@ def masked_at(task: Task, batch: Sampler, plan: Padding) -> Callable[[int], torc
 def proven(
     task: Task, batch: Sampler, plan: Padding, sizes: Sequence[int], buckets: Sequence[int]
 ) -> dict[str, Any]:
-    """Largest relative difference from the unpadded model with NaN as padding; ``CompilationFailed`` where it leaks."""
+    """Largest relative difference from the unpadded model with NaN as padding; ``CompilationFailed`` where it
+    leaks.
+    """
     call = Bucketed(buckets, plan, task.device, masked_at(task, batch, plan), fill=torch.nan)
     worst, seen = 0.0, []
     for size in probes(sizes, buckets):
@@ -126,7 +131,7 @@ def _others(task: Task, batch: Sampler, sizes: Sequence[int]) -> dict[str, int]:
 def _compile_sizes(
     task: Task, batch: Sampler, plan: Padding, sizes: Sequence[int], buckets: Sequence[int]
 ) -> tuple[Bucketed, list[int], Any]:
-    """Every size called once, in the order given: a bucket is compiled when its first size comes."""
+    """Return every size called once, in the order given: a bucket is compiled when its first size comes."""
     masked = masked_at(task, batch, plan)
     call = Bucketed(buckets, plan, task.device, lambda bucket: torch.compile(masked(bucket), dynamic=False))
     cpu_vec_isa.pick_vec_isa()

@@ -28,7 +28,9 @@ TIMING_SECONDS, CALLS = 20.0, 5
 
 
 def sampler(task: Task, axis: str) -> Sampler:
-    """Batches of the task's model with any number of entries along ``axis`` (batch or sequence), drawn from the seed."""
+    """Return batches of the task's model with any number of entries along ``axis`` (batch or sequence), drawn
+    from the seed.
+    """
     source = task.source
     assert source is not None
     if source.program is not None and source.program.format == "onnx":
@@ -49,7 +51,7 @@ def sampler(task: Task, axis: str) -> Sampler:
 
 
 def _specs(source: ModelSource, axis: str, size: int, training: bool) -> tuple[InputSpec, ...]:
-    """What the batch looks like; the model itself is built without memory."""
+    """Return what the batch looks like; the model itself is built without memory."""
     options = knobs.load(WorkloadOptions, {**asdict(source.options), axis: size}, "options")
     with torch.device("meta"):
         return build(replace(source, options=options), weights=False).batch(training)
@@ -65,13 +67,13 @@ def _at(two: InputSpec, three: InputSpec, size: int) -> InputSpec:
 
 
 def others(batch: Sampler, sizes: Sequence[int]) -> dict[str, Inputs]:
-    """Batches of the smallest, the middle and the largest size, to be verified."""
+    """Return batches of the smallest, the middle and the largest size, to be verified."""
     chosen = sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]})
     return {f"of {size} entries": batch(size) for size in chosen}
 
 
 def other_batches(task: Task) -> dict[str, Inputs]:
-    """Batches of three sizes; none where the model takes only one."""
+    """Return batches of three sizes; none where the model takes only one."""
     if task.source is None:
         return {}
     try:
@@ -83,8 +85,10 @@ def other_batches(task: Task) -> dict[str, Inputs]:
 def graphs_by_size(
     module: nn.Module, batch: Sampler, sizes: Sequence[int], dynamic: bool | None
 ) -> tuple[list[int], dynamo.DynamoCounts]:
-    """Graphs captured so far after a call of each size, in order. Dynamo's part of ``torch.compile`` alone: what it
-    captures is run as it is, as nothing is gained by generating code that is only counted.
+    """Graphs captured so far after a call of each size, in order.
+
+    Dynamo's part of ``torch.compile`` alone: what it captures is run as it is, as nothing is gained by
+    generating code that is only counted.
     """
     dynamo.reset()
     call = torch.compile(module, backend="eager", dynamic=dynamic)
@@ -101,7 +105,9 @@ def graphs_by_size(
 def latencies(
     calls: Mapping[str, Callable[..., Any]], batch: Sampler, sizes: Sequence[int], device: str
 ) -> dict[str, Series]:
-    """Median seconds of each call at each size, taken in turn; sizes beyond the time for it all are left out."""
+    """Median seconds of each call at each size, taken in turn; sizes beyond the time for it all
+    are left out.
+    """
     started = time.perf_counter()
     done: list[int] = []
     found: dict[str, list[float]] = {name: [] for name in calls}

@@ -1,9 +1,10 @@
 """``inductor``: the module under ``torch.compile``, with everything that happened on the way.
 
-The first call of all compiles with an empty cache on disk (cold), the second after Dynamo has forgotten everything but
-that cache is full (warm): what a restarted process would pay, imports apart. Which vector instructions the processor
-has is found out beforehand: probing takes seconds, once for a host. Counts are those of the cold call and of calls on
-the inputs that verification uses: unfriendly ones and, for a model compiled for any size, other sizes.
+The first call of all compiles with an empty cache on disk (cold), the second after Dynamo has forgotten
+everything but that cache is full (warm): what a restarted process would pay, imports apart. Which vector
+instructions the processor has is found out beforehand: probing takes seconds, once for a host. Counts are
+those of the cold call and of calls on the inputs that verification uses: unfriendly ones and, for a model
+compiled for any size, other sizes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ GPU_ONLY = ("triton.", "coordinate_descent")
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
-    """``options``: mode, dynamic, freezing, fullgraph as ``torch.compile`` and Inductor know them."""
+    """Return ``options``: mode, dynamic, freezing, fullgraph as ``torch.compile`` and Inductor know them."""
     freezing = bool(options.get("freezing"))
     if freezing and task.training:
         raise BadInput("freezing makes constants of parameters", "knobs.freezing", "false in training")
@@ -82,14 +83,14 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
 
 
 def mode_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the mode switches on in Inductor, and what of it does nothing on the task's device."""
+    """Return what the mode switches on in Inductor, and what of it does nothing on the task's device."""
     switched = list_mode_options(options.get("mode", "default"))
     idle = [name for name in switched if name.startswith(GPU_ONLY)] if task.device == "cpu" else []
     return {"mode_options": switched, "without_effect": idle}
 
 
 def _explain_breaks(task: Task, options: Mapping[str, Any]) -> tuple[int, tuple[dynamo.Break, ...]]:
-    """Where ``fullgraph`` allows no break, the compiler itself says so: ``Infeasible``."""
+    """Return where ``fullgraph`` allows no break, the compiler itself says so: ``Infeasible``."""
     if options.get("fullgraph"):
         return 1, ()
     return dynamo.breaks(task.module, task.inputs)

@@ -1,7 +1,8 @@
 """``torchao``: the library's own quantization of linear layers, ``quantize_`` with one of its configurations.
 
-What it kept of a weight is read back, so that the run can be held to a model that has these values, and these values to
-the noise that the scheme may make. Layers whose sizes its kernels do not take stay as they are, and are named.
+What it kept of a weight is read back, so that the run can be held to a model that has these values, and these
+values to the noise that the scheme may make. Layers whose sizes its kernels do not take stay as they are, and
+are named.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from experiments.compilation.planning.numerics.quantization import Scheme
 class Library:
     """A configuration: its module and name there, its arguments, and what its kernels need.
 
-    ``capability`` is that of an NVIDIA GPU, ``None`` for every device; ``dtype`` the only type of weights, if any;
-    outputs come in multiples of ``rows``.
+    ``capability`` is that of an NVIDIA GPU, ``None`` for every device; ``dtype`` the only type of weights, if
+    any; outputs come in multiples of ``rows``.
     """
 
     module: str
@@ -44,12 +45,16 @@ class Library:
     rows: int = 1
 
     def takes(self, layer: nn.Module, path: str) -> bool:
-        """Whether the layer is to be quantized; the library then still leaves out those that groups do not divide."""
+        """Return whether the layer is to be quantized; the library then still leaves out those that groups do
+        not divide.
+        """
         return isinstance(layer, nn.Linear) and layer.out_features % self.rows == 0
 
 
 def configuration(method: str, group: int, device: str) -> Library:
-    """The library's configuration of a method of ``policies.quantize.torchao_methods`` on this device."""
+    """Return the library's configuration of a method of ``policies.quantize.torchao_methods`` on
+    this device.
+    """
     plain = "torchao.quantization"
     if method == "int8 weights":
         return Library(plain, "Int8WeightOnlyConfig", {})
@@ -135,7 +140,7 @@ def _is_quantized(value: Tensor) -> bool:
 
 @torch.no_grad()
 def _values(weight: Tensor) -> Tensor:
-    """What the codes stand for; a layout that cannot be turned back is multiplied by the identity."""
+    """Return what the codes stand for; a layout that cannot be turned back is multiplied by the identity."""
     try:
         return weight.dequantize()
     except NotImplementedError:

@@ -1,7 +1,8 @@
 """``triton``: ops of the exported graph carried out by the kernels of ``live.triton_kernels``.
 
-On CUDA the kernels are compiled and a matmul's blocks chosen by timing before the first call. Elsewhere they run under
-Triton's interpreter, in a child process: right or wrong can be seen, and the time of a call means nothing.
+On CUDA the kernels are compiled and a matmul's blocks chosen by timing before the first call. Elsewhere they
+run under Triton's interpreter, in a child process: right or wrong can be seen, and the time of a call means
+nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _refuse_large(origin: fx.GraphModule, kernels: Mapping[str, str]) -> None:
 
 
 def _products(node: fx.Node, kernels: Mapping[str, str]) -> list[fx.Node]:
-    """What a product reads."""
+    """Return what a product reads."""
     if kernels[node.name] == "linear_gelu":
         return node.all_input_nodes[0].all_input_nodes
     return node.all_input_nodes if kernels[node.name] in PRODUCTS else []
@@ -74,7 +75,9 @@ def _replace_nodes(
     launch: Callable[[str], Launch],
     blocks: Mapping[str, Sequence[int]],
 ) -> fx.GraphModule:
-    """The nodes named in ``kernels`` as calls of theirs, with their ``blocks`` where they have some."""
+    """Return the nodes named in ``kernels`` as calls of theirs, with their ``blocks`` where they
+    have some.
+    """
     for node in list(module.graph.nodes):
         if node.name in kernels:
             _replace(node, kernels[node.name], launch, blocks.get(node.name, ()))
@@ -96,7 +99,7 @@ def _replace(node: fx.Node, kernel: str, launch: Callable[[str], Launch], blocks
 
 
 def _arguments(node: fx.Node, kernel: str) -> tuple[Any, ...]:
-    """What the kernel reads of the op's arguments."""
+    """Return what the kernel reads of the op's arguments."""
     if kernel == "layer_norm":
         x, _, weight, bias, eps = _fill_arguments(node.args, (None, None, None, None, 1e-5))
         return (x, weight, bias, eps)
@@ -106,7 +109,7 @@ def _arguments(node: fx.Node, kernel: str) -> tuple[Any, ...]:
 
 
 def _fill_arguments(given: Sequence[Any], defaults: Sequence[Any]) -> list[Any]:
-    """The first arguments, defaults where the call has fewer."""
+    """Return the first arguments, defaults where the call has fewer."""
     return [*given, *defaults[len(given) :]][: len(defaults)]
 
 

@@ -1,4 +1,6 @@
-"""``whole_graph``: the model as one graph of fixed sizes whose memory is planned, or a refusal that names the break."""
+"""``whole_graph``: the model as one graph of fixed sizes whose memory is planned, or a refusal that names the
+break.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ MOST_BREAKS = 3
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
-    """``options``: planned. ``Infeasible`` where the model is more than one graph."""
+    """Return ``options``: planned. ``Infeasible`` where the model is more than one graph."""
     with torch.set_grad_enabled(task.training):
         graphs, found = dynamo.breaks(task.module, task.inputs)
     breaks = [one for one in found if one.where]
@@ -28,7 +30,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
 
 
 def explain_breaks(breaks: Sequence[dynamo.Break]) -> str:
-    """Where the graph breaks, at which line of the model, and why."""
+    """Return where the graph breaks, at which line of the model, and why."""
     rows = [f"{one.where} `{one.line}`: {one.reason}" for one in breaks[:MOST_BREAKS]]
     more = len(breaks) - len(rows)
     return "; ".join(rows) + (f"; and {more} more" if more else "")

@@ -1,4 +1,7 @@
-"""The forms of a branch. All take ``(predicate, *operands)`` and give one side's result, as ``Branch`` does."""
+"""The forms of a branch.
+
+All take ``(predicate, *operands)`` and give one side's result, as ``Branch`` does.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ class Owned(nn.Module):
 
 
 class CondBranch(nn.Module):
-    """One op of the graph that branches. torch refuses a side that returns an operand, so such a side copies it."""
+    """One op of the graph that branches. torch refuses a side that returns an operand, so such a side copies
+    it.
+    """
 
     def __init__(self, branch: Branch, copied: Sequence[bool]) -> None:
         super().__init__()
@@ -67,7 +72,9 @@ class AheadBranch(nn.Module):
 
 
 def split_ahead(side: fx.GraphModule, moved: Sequence[str]) -> tuple[nn.Module, nn.Module]:
-    """``side`` in two: the ops called ``moved``, and the rest, which takes their results after its own operands."""
+    """Return ``side`` in two: the ops called ``moved``, and the rest, which takes their results after its own
+    operands.
+    """
     early, late = copy.deepcopy(side), copy.deepcopy(side)
     needed = [
         node.name for node in _nodes_named(side, moved) if any(user.name not in moved for user in node.users)

@@ -9,7 +9,8 @@ import torch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: Dynamo leaves the decorated function to Python and compiles what it calls, each callee as a graph of its own.
+#: Dynamo leaves the decorated function to Python and compiles what it calls, each callee as a graph of its
+#: own.
 run_by_host = cast(
     Callable[[Function], Function],
     torch._dynamo.disable(recursive=False),  # type: ignore[no-untyped-call]

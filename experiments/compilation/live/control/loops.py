@@ -28,7 +28,8 @@ class Chunk(nn.Module):
 
 
 class UnrolledLoop(nn.Module):
-    """Whole groups of ``factor`` trips from one graph, then one group of those left; the host asks in between.
+    """Whole groups of ``factor`` trips from one graph, then one group of those left; the host asks in
+    between.
 
     Groups for ``trips`` are made beforehand, others when they are met.
     """
@@ -68,7 +69,10 @@ class HostLoop(UnrolledLoop):
 
 
 class FullLoop(nn.Module):
-    """All trips in the graph around the loop. No trip hands its arguments out: what comes back is new memory."""
+    """All trips in the graph around the loop.
+
+    No trip hands its arguments out: what comes back is new memory.
+    """
 
     def __init__(self, loop: Loop) -> None:
         super().__init__()

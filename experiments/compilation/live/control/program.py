@@ -21,7 +21,9 @@ from experiments.models.control.constructs import CONSTRUCTS, Branch, Loop, Recu
 
 @dataclass
 class ObservedConstruct:
-    """A construct and the arguments that it was first called with, and how often each side of a branch ran."""
+    """A construct and the arguments that it was first called with, and how often each side of a
+    branch ran.
+    """
 
     path: str
     module: nn.Module
@@ -32,7 +34,7 @@ class ObservedConstruct:
 
 @torch.no_grad()
 def observe(module: nn.Module, cases: list[tuple[Tensor, ...]]) -> list[ObservedConstruct]:
-    """Every construct that the cases reach, outer ones first, with the sides that they took."""
+    """Return every construct that the cases reach, outer ones first, with the sides that they took."""
     found = [
         ObservedConstruct(path, part) for path, part in module.named_modules() if isinstance(part, CONSTRUCTS)
     ]
@@ -66,7 +68,7 @@ def _counter(counts: dict[str, int], name: str) -> Callable[..., None]:
 
 
 def program_of(found: list[ObservedConstruct]) -> control.ControlProgram:
-    """The records of what was observed."""
+    """Return the records of what was observed."""
     return control.ControlProgram(tuple(_record(seen) for seen in found))
 
 
@@ -102,7 +104,10 @@ def _extent(tree: Recursion, root: int) -> tuple[int, int]:
 
 
 def _body(seen: ObservedConstruct, name: str, arguments: tuple[Tensor, ...]) -> Graph | None:
-    """A body's records; its graph is kept for forms that take it apart. ``None``: its own flow depends on data."""
+    """Return a body's records; its graph is kept for forms that take it apart.
+
+    ``None``: its own flow depends on data.
+    """
     try:
         graph_module = export(getattr(seen.module, name), arguments)
     except NoOneGraph:
@@ -113,7 +118,9 @@ def _body(seen: ObservedConstruct, name: str, arguments: tuple[Tensor, ...]) -> 
 
 
 def in_form(module: nn.Module, found: list[ObservedConstruct], variant: Variant, small: int) -> nn.Module:
-    """A copy of ``module``, sharing its tensors, whose constructs are carried out as ``variant`` says."""
+    """Return a copy of ``module``, sharing its tensors, whose constructs are carried out as
+    ``variant`` says.
+    """
     shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     made = copy.deepcopy(module, shared)
     # Inner constructs first: an outer one's form takes the inner forms with its body.

@@ -91,7 +91,7 @@ class UnrolledRecursion(nn.Module):
         return made
 
     def _below(self, nodes: Sequence[int], depth: int) -> list[int]:
-        """The nodes ``depth`` levels below, left to right; none where a leaf is in the way."""
+        """Return the nodes ``depth`` levels below, left to right; none where a leaf is in the way."""
         found = list(nodes)
         for _ in range(depth):
             if any(self.left[node] == LEAF for node in found):

@@ -55,7 +55,9 @@ FAILURES = (LabError, ArithmeticError, LookupError, RuntimeError, TimeoutError, 
 
 @dataclass(frozen=True)
 class Carried:
-    """A variant carried out: what it gave, the compiled call, where graphs ended, and processor seconds to compile."""
+    """A variant carried out: what it gave, the compiled call, where graphs ended, and processor seconds to
+    compile.
+    """
 
     trial: ControlTrial
     call: Callable[..., Any] | None = None
@@ -64,7 +66,7 @@ class Carried:
 
 
 def build(policy: ControlPolicy, task: Task) -> Compiled:
-    """The variant that the policy chooses. ``CompilationFailed`` where none could be carried out."""
+    """Return the variant that the policy chooses. ``CompilationFailed`` where none could be carried out."""
     if task.training:
         raise BadInput("forms of control flow have no backward pass here", "knobs.training", "false")
     found, others = cover_branches(task)
@@ -140,7 +142,9 @@ def _carry_out(
 def _measure(
     variant: Variant, policy: ControlPolicy, task: Task, found: list[ObservedConstruct], others: list[Inputs]
 ) -> Carried:
-    """Counted by ``explain``, compiled by its first call, compared with eager in float64, timed in turn with it."""
+    """Counted by ``explain``, compiled by its first call, compared with eager in float64, timed in turn with
+    it.
+    """
     module = in_form(task.module, found, variant, policy.small)
     graphs, breaks = dynamo.breaks(module, task.inputs)
     decided = () if breaks else _decided_by_host(found, variant)
@@ -168,7 +172,10 @@ def _measure(
 
 
 def _decided_by_host(found: Sequence[ObservedConstruct], variant: Variant) -> tuple[dynamo.Break, ...]:
-    """Where Python decides between graphs. Dynamo names no break where it leaves a whole function to Python."""
+    """Return where Python decides between graphs.
+
+    Dynamo names no break where it leaves a whole function to Python.
+    """
     rows = []
     for seen in found:
         level = variant.of(kind_of(seen.module))
@@ -185,7 +192,10 @@ def _once(call: Callable[..., Any], task: Task) -> Callable[[], Any]:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """``TimeoutError`` when the block takes longer; 0 is no limit. Only the main thread can be interrupted."""
+    """``TimeoutError`` when the block takes longer; 0 is no limit.
+
+    Only the main thread can be interrupted.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -209,7 +219,9 @@ def _report(
     carried: Sequence[Carried],
     best: Carried,
 ) -> dict[str, Any]:
-    """The level of each construct, all trials, what was refused, and the sides that no compared input took."""
+    """Return the level of each construct, all trials, what was refused, and the sides that no compared input
+    took.
+    """
     levels = {level.kind: str(level) for level in best.trial.variant.levels}
     rows = [
         {"path": entry.path, "kind": entry.kind, "level": levels[entry.kind], **_shape(entry)}

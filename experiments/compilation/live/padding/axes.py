@@ -1,7 +1,8 @@
 """Where a padded axis lies in a tensor, and what ops that only move elements do to it.
 
-The axis has ``n`` entries, the first ones useful. In a tensor's dimension it may stand between others that were merged
-with it: element ``p`` of a dimension of size ``outer * n * inner`` belongs to entry ``p // inner % n``.
+The axis has ``n`` entries, the first ones useful. In a tensor's dimension it may stand between others that
+were merged with it: element ``p`` of a dimension of size ``outer * n * inner`` belongs to entry ``p // inner
+% n``.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def reshape_axes(shape: Shape, axes: Axes, into: Shape, entries: int) -> Axes:
 
 
 def _dimension(shape: Shape, step: int, entries: int) -> tuple[int, PaddedAxis]:
-    """The dimension of ``shape`` that holds ``entries`` at distance ``step`` of each other."""
+    """Return the dimension of ``shape`` that holds ``entries`` at distance ``step`` of each other."""
     below = 1
     for place in reversed(range(len(shape))):
         above = below * shape[place]

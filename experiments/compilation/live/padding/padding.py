@@ -1,8 +1,9 @@
 """Does padding leak? A walk over a graph that follows the padded axis and says where it must be masked.
 
-Two graphs of one model, at two sizes, show which dimensions the axis is in. An op that works on each entry apart keeps
-padding to itself. An op that mixes entries (a sum, a softmax, a product over the axis) is given the neutral element in
-the padding's place; an op that cannot be masked, or that is not known here, is refused with its name.
+Two graphs of one model, at two sizes, show which dimensions the axis is in. An op that works on each entry
+apart keeps padding to itself. An op that mixes entries (a sum, a softmax, a product over the axis) is given
+the neutral element in the padding's place; an op that cannot be masked, or that is not known here, is refused
+with its name.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class Mask:
 class Padding:
     """What keeps padding from leaking.
 
-    ``means`` are nodes whose result counts the padding too, with how many padded dimensions they average over;
-    ``keys`` attention nodes that must not look at padded keys, with the axis of the keys; ``statistics`` batch
-    normalisations that must take theirs from useful entries, with the axes of what they normalise. ``inputs`` and
-    ``outputs`` say where the axis lies.
+    ``means`` are nodes whose result counts the padding too, with how many padded dimensions they average
+    over; ``keys`` attention nodes that must not look at padded keys, with the axis of the keys;
+    ``statistics`` batch normalisations that must take theirs from useful entries, with the axes of what they
+    normalise. ``inputs`` and ``outputs`` say where the axis lies.
     """
 
     inputs: Mapping[str, Axes]
@@ -82,7 +83,7 @@ class PaddingWalk:
             self.masks.append(Mask(node.name, argument, chosen, neutral))
 
     def fresh_axes(self, node: GraphNode) -> Axes:
-        """Axes of a result that is made from its sizes, or from tensors that are not padded."""
+        """Return axes of a result that is made from its sizes, or from tensors that are not padded."""
         before = self.small.by_name[node.name]
         return new_axes(node.shape, self.entries[1], before.shape, self.entries[0])
 
@@ -91,8 +92,10 @@ Rule = Callable[[PaddingWalk, GraphNode], tuple[Axes, ...]]
 
 
 def padding(small: Graph, large: Graph, entries: tuple[int, int], rules: Mapping[str, Rule]) -> Padding:
-    """What padding of the axis needs. ``entries`` are its sizes in the two graphs, the smaller one first.
-    ``Infeasible`` names the op that it would leak through.
+    """What padding of the axis needs.
+
+    ``entries`` are its sizes in the two graphs, the smaller one first. ``Infeasible`` names the op that it
+    would leak through.
     """
     walk = PaddingWalk(small, large, entries)
     names = [node.name for node in small.nodes]

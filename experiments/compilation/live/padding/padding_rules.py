@@ -1,8 +1,8 @@
 """What each ATen op does to padding: keeps it apart, needs a neutral element in its place, or lets it leak.
 
-A rule gives the axes of the op's results and tells the walk what must be masked. Dimensions are counted from the front;
-what is neutral: 0 for sums and products over an axis, -inf for softmax and maxima, +inf for minima, 1 for products of
-all entries.
+A rule gives the axes of the op's results and tells the walk what must be masked. Dimensions are counted from
+the front; what is neutral: 0 for sums and products over an axis, -inf for softmax and maxima, +inf for
+minima, 1 for products of all entries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _front(dimension: Any, rank: int) -> int:
 
 
 def _dimensions(given: Any, rank: int) -> set[int]:
-    """``None`` and () mean all of them."""
+    """Return ``None`` and () mean all of them."""
     if given is None or given == ():
         return set(range(rank))
     several = given if isinstance(given, tuple) else (given,)
@@ -102,7 +102,9 @@ def squeeze(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
 
 
 def slice_axis(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
-    """A slice (start and end): of the whole axis, or of a table's first rows, as many as there are entries."""
+    """Return a slice (start and end): of the whole axis, or of a table's first rows, as many as there are
+    entries.
+    """
     source = node.refs[0]
     axes = walk.of(source)
     place = _front(_argument(node, 1, "dim", 0), len(axes))
@@ -163,7 +165,9 @@ def embedding(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
 
 
 def index_tensor(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
-    """``x[i, j]``: fixed indices of the first dimensions after the untouched ones, none of them padded."""
+    """Return ``x[i, j]``: fixed indices of the first dimensions after the untouched ones, none of them
+    padded.
+    """
     source = node.refs[0]
     axes, places = walk.of(source), node.arguments[1]
     assert isinstance(places, tuple)
@@ -201,12 +205,12 @@ def softmax(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
 
 
 def running(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
-    """A running sum: what comes after an entry does not reach it."""
+    """Return a running sum: what comes after an entry does not reach it."""
     return (walk.of(node.refs[0]),)
 
 
 def product(first: int, second: int) -> Rule:
-    """A matrix product of arguments ``first`` and ``second``: over the padded axis both get zeros."""
+    """Return a matrix product of arguments ``first`` and ``second``: over the padded axis both get zeros."""
 
     def rule(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
         left, right = walk.of(node.arguments[first]), walk.of(node.arguments[second])

@@ -1,9 +1,11 @@
-"""The kernels under Triton's interpreter, in a child process: ``TRITON_INTERPRET`` counts only before the import.
+"""The kernels under Triton's interpreter, in a child process: ``TRITON_INTERPRET`` counts only before the
+import.
 
-The child reads calls from its standard input and writes results to its standard output, each as its length in 8 bytes
-and what ``torch.save`` makes of it; it ends when the input does, so it never outlives the process that asks. The
-interpreter says whether a kernel computes the right thing for these sizes. It says nothing about speed, races (its
-programs run one after another), loads beyond a tensor's end (they read what lies there), or blocks a GPU refuses.
+The child reads calls from its standard input and writes results to its standard output, each as its length in
+8 bytes and what ``torch.save`` makes of it; it ends when the input does, so it never outlives the process
+that asks. The interpreter says whether a kernel computes the right thing for these sizes. It says nothing
+about speed, races (its programs run one after another), loads beyond a tensor's end (they read what lies
+there), or blocks a GPU refuses.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ class Interpreter:
 
 @functools.cache
 def interpreter() -> Interpreter:
-    """The one child of this process."""
+    """Return the one child of this process."""
     return Interpreter()
 
 

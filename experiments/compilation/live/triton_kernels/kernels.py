@@ -1,7 +1,10 @@
-"""The device code. Arithmetic is float32 whatever the tensors hold: values are cast right after they are loaded.
+"""The device code.
 
-That is for accuracy on a GPU; under the interpreter it is for correctness, as bfloat16 lies there in 16-bit integers
-and any arithmetic on it is silently wrong. Offsets are 64-bit: 65536 rows of 65536 would wrap 32 bits to 0.
+Arithmetic is float32 whatever the tensors hold: values are cast right after they are loaded.
+
+That is for accuracy on a GPU; under the interpreter it is for correctness, as bfloat16 lies there in 16-bit
+integers and any arithmetic on it is silently wrong. Offsets are 64-bit: 65536 rows of 65536 would wrap 32
+bits to 0.
 """
 
 # Triton gives the parameters their types when it compiles a kernel.
@@ -25,7 +28,10 @@ def add_kernel(x, y, out, count, BLOCK: tl.constexpr):
 
 @triton.jit
 def softmax_kernel(x, out, columns, BLOCK: tl.constexpr):
-    """One row to a program, all of it in one block. What lies outside counts as minus infinity, never as 0."""
+    """One row to a program, all of it in one block.
+
+    What lies outside counts as minus infinity, never as 0.
+    """
     row = tl.program_id(0).to(tl.int64) * columns
     at = tl.arange(0, BLOCK)
     inside = at < columns
@@ -76,7 +82,9 @@ def bias_gelu_kernel(x, bias, out, count, channels, HAS_BIAS: tl.constexpr, BLOC
 def layer_norm_kernel(
     x, weight, bias, out, columns, eps, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """One row to a program: mean, then the variance around it (not the difference of squares, which cancels)."""
+    """One row to a program: mean, then the variance around it (not the difference of squares,
+    which cancels).
+    """
     row = tl.program_id(0).to(tl.int64) * columns
     at = tl.arange(0, BLOCK)
     inside = at < columns
@@ -99,8 +107,9 @@ def matmul_kernel(
 ):  # fmt: skip
     """``out[M, N] = a[M, K] b[K, N] (+ bias[N])``, strides in elements; ``out`` is contiguous.
 
-    Programs run down ``GROUP_M`` rows of blocks before they move to the next column, so that blocks of b stay in cache
-    (Tillet et al., MAPL 2019; the order of Triton's own tutorial). ``UPCAST``: products in float32 (the interpreter).
+    Programs run down ``GROUP_M`` rows of blocks before they move to the next column, so that blocks of b stay
+    in cache (Tillet et al., MAPL 2019; the order of Triton's own tutorial). ``UPCAST``: products in float32
+    (the interpreter).
     """
     program = tl.program_id(0)
     rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)

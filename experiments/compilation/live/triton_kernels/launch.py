@@ -1,4 +1,6 @@
-"""The kernels on torch tensors: sizes, strides and blocks are worked out here, wrong shapes are refused here."""
+"""The kernels on torch tensors: sizes, strides and blocks are worked out here, wrong shapes are
+refused here.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ WIDE = 256
 
 
 def default_blocks(rows: int, columns: int, inner: int) -> BlockSizes:
-    """Blocks where none were chosen by timing."""
+    """Return blocks where none were chosen by timing."""
     if not knobs.runtime.interpret:
         return UNTUNED
     m, n, k = (max(16, min(WIDE, triton.next_power_of_2(size))) for size in (rows, columns, inner))
@@ -46,7 +48,10 @@ def default_blocks(rows: int, columns: int, inner: int) -> BlockSizes:
 
 
 def _room(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Where a kernel writes. The interpreter cuts a float32 to bfloat16 instead of rounding it: there torch rounds."""
+    """Return where a kernel writes.
+
+    The interpreter cuts a float32 to bfloat16 instead of rounding it: there torch rounds.
+    """
     cuts = knobs.runtime.interpret and like.dtype == torch.bfloat16
     return torch.empty(shape, dtype=torch.float32 if cuts else like.dtype, device=like.device)
 
@@ -99,7 +104,9 @@ def layer_norm(
 
 
 def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, blocks: BlockSizes | None = None) -> Tensor:
-    """``a [M, K] @ b [K, N] + bias [N]`` in a's type; a transposed operand is read through its strides."""
+    """Return ``a [M, K] @ b [K, N] + bias [N]`` in a's type; a transposed operand is read through its
+    strides.
+    """
     (rows, inner), (other, columns) = a.shape, b.shape
     if inner != other:
         raise ValueError(f"inner sizes {inner} and {other} differ")
@@ -116,25 +123,25 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, blocks: BlockSizes 
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, blocks: BlockSizes | None = None) -> Tensor:
-    """``x [..., K]`` times ``weight [N, K]`` transposed."""
+    """Return ``x [..., K]`` times ``weight [N, K]`` transposed."""
     out = matmul(x.reshape(-1, x.shape[-1]), weight.t(), bias, blocks)
     return out.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def tiled_matmul(a: Tensor, b: Tensor, bias: Tensor | None, m: int, n: int, k: int, warps: int) -> Tensor:
-    """``matmul`` by blocks given as numbers."""
+    """Return ``matmul`` by blocks given as numbers."""
     return matmul(a, b, bias, BlockSizes(m, n, k, warps=warps))
 
 
 def tiled_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, m: int, n: int, k: int, warps: int
 ) -> Tensor:
-    """``linear`` by blocks given as numbers."""
+    """Return ``linear`` by blocks given as numbers."""
     return linear(x, weight, bias, BlockSizes(m, n, k, warps=warps))
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A linear layer whose bias and GELU are one kernel behind its matmul."""
+    """Return a linear layer whose bias and GELU are one kernel behind its matmul."""
     return bias_gelu(linear(x, weight), bias)
 
 

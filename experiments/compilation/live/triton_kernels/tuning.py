@@ -30,7 +30,9 @@ CONFIGURATIONS = tuple(
 
 @functools.cache
 def fastest(rows: int, columns: int, inner: int, dtype: torch.dtype, transposed: bool = False) -> BlockSizes:
-    """The blocks of ``CONFIGURATIONS`` with the least median time for ``[rows, inner] @ [inner, columns]``."""
+    """Return the blocks of ``CONFIGURATIONS`` with the least median time for ``[rows, inner] @ [inner,
+    columns]``.
+    """
     a = torch.randn(rows, inner, device="cuda", dtype=dtype)
     b = torch.randn(columns, inner, device="cuda", dtype=dtype).t()
     if not transposed:
@@ -39,7 +41,9 @@ def fastest(rows: int, columns: int, inner: int, dtype: torch.dtype, transposed:
 
 
 def _seconds(a: Tensor, b: Tensor, blocks: BlockSizes) -> float:
-    """Median time of one product; infinite for blocks that do not fit the GPU's shared memory or registers."""
+    """Median time of one product; infinite for blocks that do not fit the GPU's shared memory or
+    registers.
+    """
     try:
         return float(do_bench(lambda: launch.matmul(a, b, None, blocks), return_mode="median")) / 1e3
     except OutOfResources:
@@ -47,13 +51,13 @@ def _seconds(a: Tensor, b: Tensor, blocks: BlockSizes) -> float:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """``a [M, K] @ b [K, N]`` with the fastest blocks."""
+    """Return ``a [M, K] @ b [K, N]`` with the fastest blocks."""
     (rows, inner), columns = a.shape, b.shape[1]
     return launch.matmul(a, b, None, fastest(rows, columns, inner, a.dtype))
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``launch.linear`` with the fastest blocks."""
+    """Return ``launch.linear`` with the fastest blocks."""
     columns, inner = weight.shape
     return launch.linear(
         x, weight, bias, fastest(x.numel() // inner, columns, inner, x.dtype, transposed=True)
@@ -61,5 +65,5 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``launch.linear_gelu`` with the fastest blocks."""
+    """Return ``launch.linear_gelu`` with the fastest blocks."""
     return launch.bias_gelu(linear(x, weight), bias)

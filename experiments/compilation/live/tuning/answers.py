@@ -1,4 +1,6 @@
-"""A child process that is asked in lines of JSON, with a time limit for each answer, and the bench that it makes."""
+"""A child process that is asked in lines of JSON, with a time limit for each answer, and the bench that it
+makes.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ class Child:
             self._exchange(greeting, seconds)
 
     def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """The answer; ``NoAnswer`` after ``seconds`` or when the child died. Either way the next child is a new one."""
+        """Return the answer; ``NoAnswer`` after ``seconds`` or when the child died.
+
+        Either way the next child is a new one.
+        """
         if self._process is None:
             self._start(60.0)
         return self._exchange(question, seconds)
@@ -86,7 +91,8 @@ class Child:
 
 
 class TimedTasks:
-    """A child that holds the operands of one task at a time and times schedules on them; both benches have one.
+    """A child that holds the operands of one task at a time and times schedules on them; both benches have
+    one.
 
     ``greeting`` says what a task is to the child: asked once when the task changes, and of every new child.
     """
@@ -106,7 +112,9 @@ class TimedTasks:
         self._child.close()
 
     def repeats(self, task: int, question: Mapping[str, Any], seconds: float) -> list[float]:
-        """Return the seconds of one call, each time; ``NoAnswer`` says why there are none within ``seconds``."""
+        """Return the seconds of one call, each time; ``NoAnswer`` says why there are none within
+        ``seconds``.
+        """
         if task != self._task:
             self._child.greet({"task": self._greeting(task)}, seconds)
             self._task = task

@@ -1,4 +1,6 @@
-"""The heaviest operators of a model or a list: tasks, their measurement, best schedules against torch's own."""
+"""The heaviest operators of a model or a list: tasks, their measurement, best schedules against
+torch's own.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ GPU_KINDS, GPU_DTYPES = ("matmul",), ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Compared:
-    """The best schedules against torch: figures over all tasks, a row for each, and what goes to the provenance."""
+    """The best schedules against torch: figures over all tasks, a row for each, and what goes to the
+    provenance.
+    """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     rows: tuple[dict[str, Any], ...] = ()
@@ -51,7 +55,10 @@ class Compared:
 
 
 class Bench:
-    """Everything that a tuning run measures. A context: sources, libraries and operands lie in a folder of its own."""
+    """Everything that a tuning run measures.
+
+    A context: sources, libraries and operands lie in a folder of its own.
+    """
 
     def __init__(
         self,
@@ -108,11 +115,13 @@ class Bench:
 
     @property
     def _alone(self) -> bool:
-        """One thread of this host computes: the time it used of a processor is the time that it would take alone."""
+        """One thread of this host computes: the time it used of a processor is the time that it would take
+        alone.
+        """
         return self._threads == 1 and not self._on_gpu
 
     def measure(self, proposals: Sequence[TuningProposal]) -> Iterator[TuningTrial]:
-        """Each proposal compiled, checked and timed."""
+        """Yield each proposal compiled, checked and timed."""
         return (self._gpu if self._on_gpu else self._host).measure(proposals)
 
     def compare(self, history: History, progress: Progress) -> Compared:
@@ -159,7 +168,7 @@ class Bench:
 
 
 def _on_gpu(language: str) -> bool:
-    """Whether schedules are Triton's; ``Infeasible`` where that was asked for and there is no GPU."""
+    """Return whether schedules are Triton's; ``Infeasible`` where that was asked for and there is no GPU."""
     if language == "triton" and not torch.cuda.is_available():
         raise unsupported_backend("Triton schedules are timed on a GPU", "triton")
     return language == "triton" or (language == "auto" and torch.cuda.is_available())

@@ -1,9 +1,11 @@
-"""Runs compiled schedules in a process of its own: a schedule that crashes or hangs takes only this process with it.
+"""Runs compiled schedules in a process of its own: a schedule that crashes or hangs takes only this process
+with it.
 
-Started by file name with NumPy alone (no torch: it starts in a tenth of a second). One JSON object a line in and out:
-``{"task": FOLDER}`` loads operands, reference and error bound; ``{"library": FILE, "repeats": N, "least": SECONDS,
-"alone": BOOL}`` answers ``{"repeats": [seconds of a call, ...]}`` or ``{"wrong": what}``. Nothing is timed before it is
-right. A schedule that is ``alone`` (on one thread) is timed by what that thread used of a processor.
+Started by file name with NumPy alone (no torch: it starts in a tenth of a second). One JSON object a line in
+and out: ``{"task": FOLDER}`` loads operands, reference and error bound; ``{"library": FILE, "repeats": N,
+"least": SECONDS, "alone": BOOL}`` answers ``{"repeats": [seconds of a call, ...]}`` or ``{"wrong": what}``.
+Nothing is timed before it is right. A schedule that is ``alone`` (on one thread) is timed by what that thread
+used of a processor.
 """
 
 import ctypes
@@ -16,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-#: What of the operands may be left in the caches between two calls is what torch's own kernel finds there too.
+#: What of the operands may be left in the caches between two calls is what torch's own kernel finds there
+#: too.
 WARM_UP = 1
 
 Clock = Callable[[], float]
@@ -38,7 +41,9 @@ def main() -> None:
 
 
 def measure(data: dict[str, Any], file: str, repeats: int, least: float, clock: Clock) -> dict[str, Any]:
-    """The seconds of one call, ``repeats`` times over at least ``least`` seconds each; or where it is wrong."""
+    """Return the seconds of one call, ``repeats`` times over at least ``least`` seconds each; or where it is
+    wrong.
+    """
     library = ctypes.CDLL(file)
     try:
         return _measure_kernel(library.kernel, data, repeats, least, clock)
@@ -69,7 +74,9 @@ def time_calls(kernel: Callable[..., Any], arguments: list[Any], calls: int, clo
 
 
 def difference(out: np.ndarray, reference: np.ndarray, bound: np.ndarray) -> str:
-    """The first element that is further from the reference than rounding explains; empty where there is none."""
+    """Return the first element that is further from the reference than rounding explains; empty where there
+    is none.
+    """
     bad = ~(np.abs(out - reference) <= bound)
     if not bad.any():
         return ""

@@ -1,9 +1,8 @@
 """A schedule of a contraction as C++ source: loops in the order S0 S1 R0 S2 R1 S3 around a tile of registers.
 
-``extern "C" void kernel(const float* in0, const float* in1, float* out)``; ``release()`` frees what it kept between two
-calls. The register tile (S3) is written out
-statement by statement where it has no more statements than the unroll limit, else it is an array and loops. GCC's
-vector extension carries the lanes.
+``extern "C" void kernel(const float* in0, const float* in1, float* out)``; ``release()`` frees what it kept
+between two calls. The register tile (S3) is written out statement by statement where it has no more
+statements than the unroll limit, else it is an array and loops. GCC's vector extension carries the lanes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["Unschedulable", "source"]
 
 
 def source(nest: Contraction, schedule: LoopSchedule) -> str:
-    """The program; ``Unschedulable`` where a tile or the partial sums would not fit."""
+    """Return the program; ``Unschedulable`` where a tile or the partial sums would not fit."""
     return _Program(nest, schedule).text()
 
 
@@ -47,11 +46,11 @@ class _Program(Text):
         return "\n".join([*head, *self.lines, "}", f'extern "C" void release() {{ {freed} }}', ""])
 
     def _all_outer(self) -> dict[str, Sequence[int]]:
-        """All loop levels but the registers' (S3)."""
+        """Return all loop levels but the registers' (S3)."""
         return {**dict.fromkeys(self.spatial, (0, 1, 2)), **dict.fromkeys(self.reduce, (0, 1))}
 
     def _ordered(self) -> list[str]:
-        """The axes of the outermost loops: the chosen one first."""
+        """Return the axes of the outermost loops: the chosen one first."""
         first = self.schedule.order if self.schedule.order in self.spatial else self.spatial[0]
         return [first, *(axis for axis in self.spatial if axis != first)]
 
@@ -78,7 +77,7 @@ class _Program(Text):
         self.close(braces)
 
     def _tile_sizes(self, level: int) -> list[int]:
-        """Points of each spatial axis in the tile that the loops from ``level`` on cover."""
+        """Return points of each spatial axis in the tile that the loops from ``level`` on cover."""
         return [math.prod(self.schedule.tiles[axis][level:]) for axis in self.spatial]
 
     def _local(self, level: int) -> None:
@@ -111,7 +110,9 @@ class _Program(Text):
             self._looped(fused)
 
     def _register_points(self) -> Iterator[dict[str, int]]:
-        """Each statement of the register tile: where it stands along each axis (the vector axis in whole vectors)."""
+        """Yield each statement of the register tile: where it stands along each axis (the vector axis in
+        whole vectors).
+        """
         steps = [self.lanes if axis == self.vector_axis else 1 for axis in self.spatial]
         ranges = [
             range(0, self.loops[axis, 3].extent, step) for axis, step in zip(self.spatial, steps, strict=True)
@@ -180,7 +181,7 @@ class _Program(Text):
     def _home(
         self, fused: int, constants: dict[str, int] | None = None, variables: dict[str, str] | None = None
     ) -> tuple[str, int]:
-        """Where a register's sum is kept, and how far apart its lanes are there."""
+        """Return where a register's sum is kept, and how far apart its lanes are there."""
         if not fused:
             access = self.nest.output
             return f"out + {self._inner(access, constants, variables)}", access.coefficient(self.vector_axis)

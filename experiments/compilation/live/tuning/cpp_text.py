@@ -1,4 +1,6 @@
-"""C++ text in the making: a contraction's loops opened and closed, its inputs made ready, its places written out."""
+"""C++ text in the making: a contraction's loops opened and closed, its inputs made ready, its places written
+out.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ class Text:
             self.emit("}")
 
     def keep(self, name: str, allocation: str) -> None:
-        """Memory that the first call allocates and that stays until it is released, as a library's workspace does."""
+        """Memory that the first call allocates and that stays until it is released, as a library's workspace
+        does.
+        """
         self.kept.append(name)
         self.emit(f"if (!{name}) {name} = (float*){allocation};")
 
@@ -103,7 +107,7 @@ class Text:
         return [self.loops[axis, level] for axis in axes]
 
     def offset(self, access: BufferAccess, levels: Mapping[str, Sequence[int]], more: int = 0) -> str:
-        """The flat index as a sum over the given loop levels of each axis, plus a constant."""
+        """Return the flat index as a sum over the given loop levels of each axis, plus a constant."""
         terms = []
         for axis, chosen in levels.items():
             for level in chosen:

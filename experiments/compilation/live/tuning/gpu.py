@@ -52,11 +52,11 @@ class GpuBench:
                 yield TuningTrial(proposal, tuple(repeats), spent=time.perf_counter() - started)
 
     def again(self, proposal: TuningProposal) -> float:
-        """Seconds of one call of a schedule that was measured before, once more."""
+        """Return seconds of one call of a schedule that was measured before, once more."""
         return self._timed(proposal, 1)[0]
 
     def eager_seconds(self, task: int) -> float:
-        """Seconds of one call of torch's own product."""
+        """Return seconds of one call of torch's own product."""
         return self._ask(task, {"eager": True}, 1)[0]
 
     def _timed(self, proposal: TuningProposal, repeats: int) -> list[float]:
@@ -68,7 +68,7 @@ class GpuBench:
         return self._child.repeats(task, asked, ANSWER_SECONDS)
 
     def _sizes(self, task: int) -> dict[str, Any]:
-        """What the child makes the task's operands from."""
+        """Return what the child makes the task's operands from."""
         operator = self._operators[task]
         sizes = {name: dict(operator.nest.axes)[name] for name in ("m", "n", "k")}
         return {**sizes, "dtype": operator.dtype, "seed": self._seed}

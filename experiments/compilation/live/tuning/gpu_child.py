@@ -1,9 +1,10 @@
-"""Runs Triton schedules of a product in a process of its own: a fault of the GPU's context ends only this process.
+"""Runs Triton schedules of a product in a process of its own: a fault of the GPU's context ends only this
+process.
 
-One JSON object a line in and out: ``{"task": {"m", "n", "k", "dtype", "seed"}}`` makes operands and the float64
-reference; ``{"blocks": {...}, "repeats": N, "least": SECONDS}`` answers ``{"repeats": [...]}``, ``{"wrong": what}`` or
-``{"error": class, "detail": what}``; ``{"eager": true, ...}`` times torch's own product. Under Triton's interpreter it
-runs on the CPU (times then say nothing).
+One JSON object a line in and out: ``{"task": {"m", "n", "k", "dtype", "seed"}}`` makes operands and the
+float64 reference; ``{"blocks": {...}, "repeats": N, "least": SECONDS}`` answers ``{"repeats": [...]}``,
+``{"wrong": what}`` or ``{"error": class, "detail": what}``; ``{"eager": true, ...}`` times torch's own
+product. Under Triton's interpreter it runs on the CPU (times then say nothing).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class GpuProduct:
         return self.left @ self.right
 
     def wrong(self, found: torch.Tensor) -> str:
-        """The first element that is further off than rounding explains."""
+        """Return the first element that is further off than rounding explains."""
         bad = ~((found.double() - self.reference).abs() <= self.bound)
         if not bool(bad.any()):
             return ""
@@ -54,7 +55,9 @@ class GpuProduct:
 
 
 def answer(product: GpuProduct, asked: dict[str, Any]) -> dict[str, Any]:
-    """What one question gives; a schedule that needs more than the GPU has is an answer, not a crash."""
+    """Return what one question gives; a schedule that needs more than the GPU has is an answer,
+    not a crash.
+    """
     if asked.get("eager"):
         return {"repeats": time_repeats(product.eager, product.device, asked["repeats"], asked["least"])}
     blocks = BlockSizes(**asked["blocks"])

@@ -1,4 +1,6 @@
-"""Schedules compiled with this host's C++ compiler and measured in a child process, after a check in float64."""
+"""Schedules compiled with this host's C++ compiler and measured in a child process, after a check
+in float64.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ REPEATS, LEAST_SECONDS = 3, 0.004
 
 
 class HostBench:
-    """Measures proposals of C++ tasks on so many threads. ``folder`` is private to the run and holds all its files."""
+    """Measures proposals of C++ tasks on so many threads.
+
+    ``folder`` is private to the run and holds all its files.
+    """
 
     def __init__(self, tasks: Sequence[TuningTask], folder: Path, seed: int, threads: int) -> None:
         self._tasks, self._folder, self._seed, self._threads = tasks, folder, seed, threads
@@ -43,7 +48,9 @@ class HostBench:
         self._child.close()
 
     def measure(self, proposals: Sequence[TuningProposal]) -> Iterator[TuningTrial]:
-        """Check and time one schedule after another; as many as there are cores are compiled before, concurrently."""
+        """Check and time one schedule after another; as many as there are cores are compiled before,
+        concurrently.
+        """
         cores = os.cpu_count() or 1
         for start in range(0, len(proposals), cores):
             some = proposals[start : start + cores]
@@ -53,7 +60,7 @@ class HostBench:
                 yield self._trial(proposal, library, spent)
 
     def _built(self, proposal: TuningProposal) -> tuple[Path | NoAnswer, float]:
-        """The library or why there is none, and the seconds that it took."""
+        """Return the library or why there is none, and the seconds that it took."""
         started = time.perf_counter()
         try:
             library: Path | NoAnswer = self.library(proposal)
@@ -74,12 +81,12 @@ class HostBench:
         return TuningTrial(proposal, tuple(repeats), spent=spent + time.perf_counter() - started)
 
     def _times(self, task: int, library: Path, repeats: int) -> list[float]:
-        """Seconds of one call, each time; ``NoAnswer`` says why there are none."""
+        """Return seconds of one call, each time; ``NoAnswer`` says why there are none."""
         asked = {"library": str(library), "repeats": repeats, "least": LEAST_SECONDS}
         return self._child.repeats(task, {**asked, "alone": self._threads == 1}, RUN_SECONDS)
 
     def again(self, proposal: TuningProposal) -> float:
-        """Seconds of one call of a schedule that was measured before, once more."""
+        """Return seconds of one call of a schedule that was measured before, once more."""
         return self._times(proposal.task, self.library(proposal), 1)[0]
 
     def eager(self, task: int) -> Callable[[], Tensor]:
@@ -89,7 +96,7 @@ class HostBench:
         return eager_call(_nest(self._tasks[task]), in0, in1)
 
     def library(self, proposal: TuningProposal) -> Path:
-        """The compiled schedule; ``NoAnswer`` where it cannot be."""
+        """Return the compiled schedule; ``NoAnswer`` where it cannot be."""
         task = self._tasks[proposal.task]
         nest = _nest(task)
         stem = self._folder / f"task{proposal.task}-{proposal.index}"
@@ -114,7 +121,7 @@ class HostBench:
             raise NoAnswer("host compiler", (done.stderr.strip().splitlines() or ["no message"])[0])
 
     def _operands(self, task: int) -> str:
-        """The folder with the task's operands, made when first asked for."""
+        """Return the folder with the task's operands, made when first asked for."""
         folder = self._folder / f"operands{task}"
         if not folder.exists():
             folder.mkdir()
@@ -133,7 +140,7 @@ def _store(operands: Operands, folder: Path) -> None:
 
 
 def compiler() -> str:
-    """The C++ compiler that Inductor uses here; ``Infeasible`` where there is none."""
+    """Return the C++ compiler that Inductor uses here; ``Infeasible`` where there is none."""
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 

@@ -1,4 +1,6 @@
-"""Operators that can be tuned: products and convolutions of a model or of a list, by shape, the heaviest first."""
+"""Operators that can be tuned: products and convolutions of a model or of a list, by shape, the heaviest
+first.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ Found = tuple[Contraction | None, str]
 def heaviest(
     found: Iterable[Found], count: int, kinds: Sequence[str], dtypes: Sequence[str]
 ) -> tuple[ModelOperator, ...]:
-    """The operators of these kinds and types with the most FLOPs in all, equal shapes together."""
+    """Return the operators of these kinds and types with the most FLOPs in all, equal shapes together."""
     calls: dict[tuple[str, str], ModelOperator] = {}
     for nest, dtype in found:
         if nest is None or nest.operator not in kinds or dtype not in dtypes:
@@ -49,12 +51,12 @@ def heaviest(
 
 
 def of_graph(graph: Graph) -> Iterator[Found]:
-    """Every op of a model."""
+    """Yield every op of a model."""
     return ((contraction_of(node, graph), node.dtype) for node in graph.computing)
 
 
 def of_list(listed: OperatorList) -> Iterator[Found]:
-    """Every operator of a list."""
+    """Yield every operator of a list."""
     return ((_listed_nest(one), one.dtype) for one in listed.operators)
 
 
@@ -77,7 +79,10 @@ def _two(sides: tuple[int, ...]) -> tuple[int, int]:
 
 
 def contraction_of(node: GraphNode, graph: Graph) -> Contraction | None:
-    """The loop nest of a product or plain convolution; ``None`` of anything else. Biases are left to the next op."""
+    """Return the loop nest of a product or plain convolution; ``None`` of anything else.
+
+    Biases are left to the next op.
+    """
     name = node.target.removeprefix("aten.").split(".")[0]
     shapes = [graph.type(argument).shape if isinstance(argument, Ref) else () for argument in node.arguments]
     if name == "conv2d":
@@ -98,7 +103,9 @@ def _product(left: tuple[int, ...], right: tuple[int, ...]) -> Contraction | Non
 
 
 def _convolution(arguments: tuple[Argument, ...], shapes: Sequence[tuple[int, ...]]) -> Contraction | None:
-    """``conv2d(input, weight, bias, stride, padding, dilation, groups)`` with one group and padding in numbers."""
+    """Return ``conv2d(input, weight, bias, stride, padding, dilation, groups)`` with one group and padding in
+    numbers.
+    """
     defaults: tuple[Argument, ...] = (None, None, None, (1, 1), (0, 0), (1, 1), 1)
     stride, padding, dilation, groups = (*arguments, *defaults[len(arguments) :])[3:7]
     data, weight = shapes[0], shapes[1]
@@ -120,7 +127,7 @@ def _pair(value: Argument) -> tuple[int, int] | None:
 
 
 def host_task(operator: ModelOperator, from_sketches: bool, cores: int) -> TuningTask:
-    """The operator with the C++ schedules that its tuner chooses from."""
+    """Return the operator with the C++ schedules that its tuner chooses from."""
     nest = operator.nest
     sketches = derive(stages_of(nest), cores) if from_sketches else ()
     space: ScheduleSpace = sketch_space(nest, sketches) if from_sketches else template_space(nest)

@@ -1,4 +1,6 @@
-"""Operands of a task, what torch makes of them in float64, and how far rounding in float32 can be from that."""
+"""Operands of a task, what torch makes of them in float64, and how far rounding in float32 can be
+from that.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ ROUNDING = 2.0**-24
 
 @dataclass(frozen=True)
 class Operands:
-    """``in0`` and ``in1`` as the loop nest reads them (float32), the exact ``reference`` and the ``bound`` on errors."""
+    """``in0`` and ``in1`` as the loop nest reads them (float32), the exact ``reference`` and the ``bound`` on
+    errors.
+    """
 
     in0: Tensor
     in1: Tensor
@@ -28,7 +32,8 @@ class Operands:
 def operands_of(nest: Contraction, seed: int) -> Operands:
     """Normal numbers from ``seed``.
 
-    A sum of K products in any order is off by at most (K + 1) u / (1 - (K + 1) u) times the sum of their magnitudes.
+    A sum of K products in any order is off by at most (K + 1) u / (1 - (K + 1) u) times the sum of their
+    magnitudes.
     """
     generator = torch.Generator().manual_seed(seed)
     sizes = [access.inside or access.sizes for access in nest.inputs]

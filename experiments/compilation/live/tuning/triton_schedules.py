@@ -1,4 +1,6 @@
-"""The schedules of a product on a GPU: how ``live.triton_kernels`` divides it into blocks, and what a block gets."""
+"""The schedules of a product on a GPU: how ``live.triton_kernels`` divides it into blocks, and what a block
+gets.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ SPACE = ScheduleSpace(
 
 
 def gpu_task(operator: ModelOperator) -> TuningTask:
-    """The product with Triton's knobs; there is no loop nest of ours, so a model sees the knobs."""
+    """Return the product with Triton's knobs; there is no loop nest of ours, so a model sees the knobs."""
     return TuningTask(
         operator.title, operator.nest.operator, SPACE, float(operator.calls), operator.nest.flops
     )

@@ -2,9 +2,9 @@
 
 ``min_max``: all that was seen. ``moving_average``: of each batch's extremes, ``m <- m + 0.01 (new - m)``.
 ``percentile``: the middle 99.99 % of the values. ``mse``: the clip of least squared error over a histogram.
-``entropy``: the clip whose quantized histogram diverges least (Migacz, GTC 2017, "8-bit inference with TensorRT").
-The last three keep a histogram over [-limit, limit], 2048 bins on each side of zero; a value beyond doubles the limit
-and merges bins two by two, so nothing that was seen is lost or counted twice.
+``entropy``: the clip whose quantized histogram diverges least (Migacz, GTC 2017, "8-bit inference with
+TensorRT"). The last three keep a histogram over [-limit, limit], 2048 bins on each side of zero; a value
+beyond doubles the limit and merges bins two by two, so nothing that was seen is lost or counted twice.
 """
 
 from __future__ import annotations
@@ -157,7 +157,9 @@ class Entropy(Histogram):
 
 
 def _divergence(counts: Floats, kept: int) -> float:
-    """Kullback-Leibler divergence of the first ``kept`` bins, the rest clipped into the last, from ``LEVELS`` levels."""
+    """Kullback-Leibler divergence of the first ``kept`` bins, the rest clipped into the last, from ``LEVELS``
+    levels.
+    """
     truth = counts[:kept].copy()
     filled = truth > 0
     level = np.arange(kept) * LEVELS // kept
@@ -175,7 +177,7 @@ RULES = ("min_max", "moving_average", "percentile", "mse", "entropy")
 
 
 def observer(rule: str, bits: int = 8, symmetric: bool = True) -> RangeObserver:
-    """A fresh observer of the rule."""
+    """Return a fresh observer of the rule."""
     if rule == "mse":
         return LeastSquares(bits=bits, symmetric=symmetric)
     plain: dict[str, type[MinMax | MovingAverage | Percentile | Entropy]] = {

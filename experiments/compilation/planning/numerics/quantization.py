@@ -30,8 +30,9 @@ ZERO_BYTES = 1
 class Scheme:
     """How a weight becomes integers of ``bits`` (2 to 8).
 
-    A scale is shared by the whole tensor, by an output channel, or by ``group`` weights in a row of one channel.
-    Codes lie two or four to a byte where 4 or 2 bits hold them, otherwise one to a byte; a row starts a new byte.
+    A scale is shared by the whole tensor, by an output channel, or by ``group`` weights in a row of one
+    channel. Codes lie two or four to a byte where 4 or 2 bits hold them, otherwise one to a byte; a row
+    starts a new byte.
     """
 
     bits: int = 8
@@ -64,7 +65,9 @@ class Scheme:
         return next(size for size in (2, 4, 8) if size >= self.bits)
 
     def blocking(self, channels: int, width: int) -> Blocking:
-        """How a matrix of ``channels`` rows of ``width`` weights divides into blocks that share a scale."""
+        """Return how a matrix of ``channels`` rows of ``width`` weights divides into blocks that share a
+        scale.
+        """
         if self.granularity == "tensor":
             return Blocking(1, 1, channels * width, 0)
         size = width if self.granularity == "channel" else min(self.group, width)
@@ -81,7 +84,10 @@ class Scheme:
 
 @dataclass(frozen=True)
 class Blocking:
-    """``rows`` times ``per_row`` blocks of ``size`` weights; ``padding`` zeros fill the last block of each row."""
+    """``rows`` times ``per_row`` blocks of ``size`` weights.
+
+    ``padding`` zeros fill the last block of each row.
+    """
 
     rows: int
     per_row: int
@@ -115,7 +121,7 @@ class Quantized:
 
 
 def quantize(values: npt.ArrayLike, scheme: Scheme, axis: int = 0) -> Quantized:
-    """``values`` (any shape, finite) in the scheme's codes."""
+    """Return ``values`` (any shape, finite) in the scheme's codes."""
     tensor = np.asarray(values, np.float64)
     if not np.isfinite(tensor).all():
         raise BadInput("holds NaN or infinity", "weight", "finite numbers")
@@ -167,7 +173,7 @@ def sqnr(exact: npt.ArrayLike, approximate: npt.ArrayLike) -> float:
 
 
 def decibels(signal: float, noise: float) -> float:
-    """The ratio of two powers."""
+    """Return the ratio of two powers."""
     if noise == 0:
         return math.inf
     return 10 * math.log10(signal / noise) if signal else -math.inf

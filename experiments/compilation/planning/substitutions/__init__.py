@@ -1,1 +1,3 @@
-"""Graph substitutions: their algebra, verdicts, generation, matching and search (TASO, MetaFlow, Unity's algebraic part)."""
+"""Graph substitutions: their algebra, verdicts, generation, matching and search (TASO, MetaFlow, Unity's
+algebraic part).
+"""

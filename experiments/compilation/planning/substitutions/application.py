@@ -1,8 +1,8 @@
 """What a match of a rule becomes, and whether the rule is right there.
 
-A rule is applied only where its verdict says that it is right: kernels, strides and paddings that the file did not state
-are tested exactly before the first use (TASO's own matcher ignores kernel sizes), and so are other ranks; guards on groups
-are looked up on the shapes.
+A rule is applied only where its verdict says that it is right: kernels, strides and paddings that the file
+did not state are tested exactly before the first use (TASO's own matcher ignores kernel sizes), and so are
+other ranks; guards on groups are looked up on the shapes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ class Application:
         self._right: dict[Any, bool] = {}
 
     def target(self, match: Match) -> dict[int, int]:
-        """What each mapped term becomes; empty where nothing would change. Raises ``IllTyped`` or ``BadInput`` where the
-        target does not accept the shapes, or the rule is not right for them.
+        """Return what each mapped term becomes; empty where nothing would change.
+
+        Raises ``IllTyped`` or ``BadInput`` where the target does not accept the shapes, or the rule is not
+        right for them.
         """
         rule, bound = match.pattern.rule, dict(match.bound)
         convolutions = self._convolutions(match)
@@ -83,7 +85,9 @@ class Application:
             made[Operand(index, output)] = self.terms.make(RESULT, output, (parts,))
 
     def is_right(self, match: Match) -> bool:
-        """Whether the rule's guard holds and the rule passes the exact test for this class of shapes."""
+        """Return whether the rule's guard holds and the rule passes the exact test for this class
+        of shapes.
+        """
         one, bound = match.pattern, dict(match.bound)
         groups = [
             self._groups(n) for o, n in match.bound if not o.is_variable and self.terms[n].kind == "conv2d"
@@ -101,7 +105,7 @@ class Application:
         return self._right[key]
 
     def _groups(self, number: int) -> tuple[int, int, int]:
-        """Groups of a convolution, channels of a filter and filters of a group."""
+        """Return groups of a convolution, channels of a filter and filters of a group."""
         w = self.terms.shape(self.terms[number].inputs[1])
         groups = int(self.terms[number].data[3])
         return groups, w[1], w[0] // groups
@@ -124,7 +128,7 @@ class Application:
 def _window_parameters(
     kernel: Any, stride: Any, padding: Any, dilation: Any
 ) -> tuple[tuple[str, int], ...] | None:
-    """A convolution's parameters as the algebra spells them; None where it has no word for them."""
+    """Return a convolution's parameters as the algebra spells them; None where it has no word for them."""
     if padding[0] != padding[1] or dilation != (1, 1):
         return None
     same = stride == (1, 1) and tuple(size - 1 for size in kernel) == tuple(2 * size for size in padding)
@@ -134,7 +138,9 @@ def _window_parameters(
 
 
 def first_part(side: Sequence[Operator], operand: Operand, axis: int) -> tuple[Operand, int]:
-    """The first part of the newest concatenation along ``axis`` of a tensor, and that part's own axis."""
+    """Return the first part of the newest concatenation along ``axis`` of a tensor, and that
+    part's own axis.
+    """
     if operand.is_variable:
         raise BadInput("splits what it does not concatenate", "rule", "a concatenation along the axis")
     operator = side[operand.op]

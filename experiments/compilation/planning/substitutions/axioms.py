@@ -1,8 +1,10 @@
-"""What the operators obey, stated as rules: every proof starts here, and every statement is tested like any rule.
+"""What the operators obey, stated as rules: every proof starts here, and every statement is tested like any
+rule.
 
-A statement is a template in the rules' text: ``$x`` and ``$y`` stand for two different axes, ``$conv``, ``$small``,
-``$large`` and ``$pool`` for parameters. Those of convolutions hold for convolutions of one group, or of equal groups,
-only; the proof leaves that out, as TASO's does (SOSP'19, section 4), which is why no rule is trusted for being proved.
+A statement is a template in the rules' text: ``$x`` and ``$y`` stand for two different axes, ``$conv``,
+``$small``, ``$large`` and ``$pool`` for parameters. Those of convolutions hold for convolutions of one group,
+or of equal groups, only; the proof leaves that out, as TASO's does (SOSP'19, section 4), which is why no rule
+is trusted for being proved.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ AXIOMS = (
         "concat[axis=-4](conv2d[$conv](a, c), conv2d[$conv](b, c)) => conv2d[$conv](concat[axis=-4](a, b), c)"
     ),
     Axiom(
-        "concat[axis=-3](conv2d[$conv](a, b), conv2d[$conv](a, c)) => conv2d[$conv](a, concat[axis=-4](b, c))",
+        "concat[axis=-3](conv2d[$conv](a, b), conv2d[$conv](a, c)) => conv2d[$conv](a, concat[axis=-4](b, "
+        "c))",
         UNGROUPED,
     ),
     Axiom(
@@ -89,16 +92,20 @@ AXIOMS = (
     Axiom("enlarge[$size](concat[axis=-3](a, b)) => concat[axis=-3](enlarge[$size](a), enlarge[$size](b))"),
     Axiom("pool2d_avg[$pool](ew_add(a, b)) => ew_add(pool2d_avg[$pool](a), pool2d_avg[$pool](b))"),
     Axiom(
-        "concat[axis=-3](pool2d_avg[$pool](a), pool2d_avg[$pool](b)) => pool2d_avg[$pool](concat[axis=-3](a, b))"
+        "concat[axis=-3](pool2d_avg[$pool](a), pool2d_avg[$pool](b)) => "
+        "pool2d_avg[$pool](concat[axis=-3](a, b))"
     ),
     Axiom(
-        "concat[axis=-4](pool2d_avg[$pool](a), pool2d_avg[$pool](b)) => pool2d_avg[$pool](concat[axis=-4](a, b))"
+        "concat[axis=-4](pool2d_avg[$pool](a), pool2d_avg[$pool](b)) => "
+        "pool2d_avg[$pool](concat[axis=-4](a, b))"
     ),
     Axiom(
-        "concat[axis=-3](pool2d_max[$pool](a), pool2d_max[$pool](b)) => pool2d_max[$pool](concat[axis=-3](a, b))"
+        "concat[axis=-3](pool2d_max[$pool](a), pool2d_max[$pool](b)) => "
+        "pool2d_max[$pool](concat[axis=-3](a, b))"
     ),
     Axiom(
-        "concat[axis=-4](pool2d_max[$pool](a), pool2d_max[$pool](b)) => pool2d_max[$pool](concat[axis=-4](a, b))"
+        "concat[axis=-4](pool2d_max[$pool](a), pool2d_max[$pool](b)) => "
+        "pool2d_max[$pool](concat[axis=-4](a, b))"
     ),
     Axiom("relu(pool2d_max[$pool](a)) => pool2d_max[$pool](relu(a))"),
 )
@@ -136,7 +143,7 @@ def setting_of(operators: Sequence[Operator]) -> Setting:
 
 
 def instances(axiom: Axiom, setting: Setting) -> Iterator[Substitution]:
-    """The statement for every choice of its axes and parameters."""
+    """Yield the statement for every choice of its axes and parameters."""
     for number, choice in enumerate(_choices(axiom.template, setting)):
         text = axiom.template
         for placeholder, value in choice.items():

@@ -1,8 +1,8 @@
 """Rules of different files in one algebra, independent of rank: what is verified, matched and shown.
 
-Axes count from the last (TASO's ``axis 1`` of two dims is -1, FlexFlow's ``axis 1`` of three is -2). An operator with
-an activation is two operators. FlexFlow's LINEAR(x, w) is ``matmul(x, transpose(w))``. A ``split`` has two outputs and
-cuts where the newest concatenation along its axis joined (see ``evaluate``).
+Axes count from the last (TASO's ``axis 1`` of two dims is -1, FlexFlow's ``axis 1`` of three is -2). An
+operator with an activation is two operators. FlexFlow's LINEAR(x, w) is ``matmul(x, transpose(w))``. A
+``split`` has two outputs and cuts where the newest concatenation along its axis joined (see ``evaluate``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def outputs_of(operator: Operator) -> int:
 
 
 def canonical(rule: Substitution) -> Substitution:
-    """``rule`` in the algebra; ``BadInput`` says which operator or parameter is outside it."""
+    """Return ``rule`` in the algebra; ``BadInput`` says which operator or parameter is outside it."""
     rank = _rank(rule)
     source, mine = _side(rule.source, rank, rule.name)
     target, theirs = _side(rule.target, rank, rule.name)
@@ -47,7 +47,7 @@ def canonical(rule: Substitution) -> Substitution:
 
 
 def _rank(rule: Substitution) -> int:
-    """Dims of the tensors that a rule concatenates or splits; a file's rules never mix ranks."""
+    """Return dims of the tensors that a rule concatenates or splits; a file's rules never mix ranks."""
     ranks = {
         operator.parameter("numdim")
         for operator in (*rule.source, *rule.target)
@@ -61,7 +61,7 @@ def _rank(rule: Substitution) -> int:
 def _side(
     side: Sequence[Operator], rank: int, where: str
 ) -> tuple[tuple[Operator, ...], list[tuple[Operand, ...]]]:
-    """The operators unfolded, and for each old operator its outputs among the new."""
+    """Return the operators unfolded, and for each old operator its outputs among the new."""
     made: list[Operator] = []
     places: list[tuple[Operand, ...]] = []
 

@@ -1,8 +1,8 @@
 """Dims of a rule's tensors as unknowns under equations, and random positive solutions of them.
 
-Each side of a rule is typed symbolically: an addition makes dims equal, a concatenation adds two, a convolution of g
-groups multiplies (channels = g x width of a filter). Solving them gives shapes of any sizes that the side accepts:
-dims of 1, unequal operands, groups above one.
+Each side of a rule is typed symbolically: an addition makes dims equal, a concatenation adds two, a
+convolution of g groups multiplies (channels = g x width of a filter). Solving them gives shapes of any sizes
+that the side accepts: dims of 1, unequal operands, groups above one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class WindowDims:
 
 @dataclass
 class Dims:
-    """Unknown dims (union-find) with the equations among them; numbers are unknowns that are solved already."""
+    """Unknown dims (union-find) with the equations among them; numbers are unknowns that are
+    solved already.
+    """
 
     parent: list[int] = field(default_factory=list)
     value: list[int | None] = field(default_factory=list)
@@ -87,7 +89,9 @@ class Dims:
             self.equal(a, b)
 
     def equality_test(self) -> Callable[[int, int], bool]:
-        """Whether the equalities and sums alone make two unknowns equal (linear algebra; products are left out)."""
+        """Return whether the equalities and sums alone make two unknowns equal (linear algebra; products are
+        left out).
+        """
         count = len(self.parent)
         rows = [(symbol, self.root(symbol)) for symbol in range(count) if self.root(symbol) != symbol]
         matrix = np.zeros((len(rows) + len(self.sums), count))
@@ -107,7 +111,7 @@ class Dims:
         return equal
 
     def solve(self, rng: np.random.Generator) -> list[int] | None:
-        """A value of at least 1 for every unknown, at random; None where none was found."""
+        """Return a value of at least 1 for every unknown, at random; None where none was found."""
         for _ in range(MOST_ATTEMPTS):
             found = self._attempt(rng)
             if found is not None:
@@ -127,7 +131,7 @@ class Dims:
         return known if self._propagate(known) and self._centred(known) else None
 
     def _centred(self, known: dict[int, int]) -> bool:
-        """Kernels that are enlarged stay centred: they are no larger and of the same parity."""
+        """Return kernels that are enlarged stay centred: they are no larger and of the same parity."""
         sizes = ((known[self.root(symbol)], most) for symbol, most in self.kernels.items())
         return all(size <= most and size % 2 == most % 2 for size, most in sizes)
 
@@ -178,7 +182,7 @@ class Dims:
 def infer_symbols(
     side: Sequence[Operator], tensors: Mapping[Operand, Symbols], dims: Dims
 ) -> dict[Operand, Symbols]:
-    """The symbols of every tensor of a side; its equations are added to ``dims``."""
+    """Return the symbols of every tensor of a side; its equations are added to ``dims``."""
     found = dict(tensors)
     for index, operator in enumerate(side):
         inputs = [found[operand] for operand in operator.inputs]
@@ -232,7 +236,9 @@ def _concat(x: Symbols, y: Symbols, axis: int, dims: Dims) -> Symbols:
 
 
 def _split(x: Symbols, axis: int, dims: Dims) -> list[Symbols]:
-    """Where it cuts is not known symbolically: the newest concatenation of that size says it, if one does."""
+    """Return where it cuts is not known symbolically: the newest concatenation of that size says it, if one
+    does.
+    """
     place = len(x) + axis
     if place < 0:
         raise IllTyped("split", f"{len(x)} dims, axis {axis}")

@@ -1,7 +1,7 @@
 """The graph of records that a graph of terms stands for: what did not change keeps its nodes and names.
 
-A term of the input graph is its node. The same op on changed inputs is that node with other arguments, so that names
-and order stay; anything else is a new node. Free terms are nodes that are computed once.
+A term of the input graph is its node. The same op on changed inputs is that node with other arguments, so
+that names and order stay; anything else is a new node. Free terms are nodes that are computed once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Emission:
         )
 
     def applied_steps(self, final: Graph) -> tuple[Applied, ...]:
-        """The steps by the names of their nodes in the input, and of what is left of their results in ``final``."""
+        """Return the steps by the names of their nodes in the input, and of what is left of their results in
+        ``final``.
+        """
         steps = self.final.steps()
         found = []
         for place, step in enumerate(steps):
@@ -77,7 +79,7 @@ class Emission:
         return term.successor or (self._made[around[0]].node if around else "") or self._covering(number)
 
     def _covering(self, number: int) -> str:
-        """The node of the input graph that computes the term inside it."""
+        """Return the node of the input graph that computes the term inside it."""
         return next(
             (self.terms[n].origin for n in range(number, len(self.terms)) if number in self.terms[n].covers),
             "",
@@ -101,7 +103,7 @@ class Emission:
         return bool(node.target == call.target and node.keywords == call.keywords)
 
     def _read(self, ref: Ref) -> Ref:
-        """A term's number in a call, as the node that computes it."""
+        """Return a term's number in a call, as the node that computes it."""
         whole = self._value(int(ref.node))
         return Ref(whole.node, ref.output) if ref.output else whole
 
@@ -114,7 +116,7 @@ class Emission:
         return self._made[number]
 
     def _stands(self, number: int) -> bool:
-        """Whether the term is still computed: what an op and its equal gave may both be gone."""
+        """Return whether the term is still computed: what an op and its equal gave may both be gone."""
         term = self.terms[number]
         if term.kind == RESULT:
             return self._stands(term.inputs[0])

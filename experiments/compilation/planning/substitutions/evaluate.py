@@ -1,9 +1,10 @@
 """What the operators of the algebra compute, in exact integers (int64), with what a split needs to know.
 
-A tensor carries, for each axis, where concatenations joined it, the newest last (TASO, section 4: split metadata). A
-concatenation appends its inputs' joins and its own; an operator that keeps an axis keeps its joins; an elementwise
-one keeps those that both sides have. ``split`` cuts at the newest join of its axis; without one it is undefined.
-``pool2d_avg`` is the plain sum of a window: integers stay integers, and every rule is linear in that constant factor.
+A tensor carries, for each axis, where concatenations joined it, the newest last (TASO, section 4: split
+metadata). A concatenation appends its inputs' joins and its own; an operator that keeps an axis keeps its
+joins; an elementwise one keeps those that both sides have. ``split`` cuts at the newest join of its axis;
+without one it is undefined. ``pool2d_avg`` is the plain sum of a window: integers stay integers, and every
+rule is linear in that constant factor.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class JoinedTensor:
 def evaluate(
     side: Sequence[Operator], variables: Mapping[Operand, JoinedTensor]
 ) -> dict[Operand, JoinedTensor]:
-    """Every tensor of one side of a rule; ``IllTyped`` names an operator that refuses its inputs."""
+    """Return every tensor of one side of a rule; ``IllTyped`` names an operator that refuses its inputs."""
     found = dict(variables)
     for index, operator in enumerate(side):
         for output, value in enumerate(apply(operator, [found[operand] for operand in operator.inputs])):
@@ -98,7 +99,7 @@ def _concat(x: JoinedTensor, y: JoinedTensor, axis: int) -> JoinedTensor:
 
 
 def concat_joins(x: Joins, y: Joins, axis: int, offset: int) -> Joins:
-    """``offset`` is the size of the first along ``axis``."""
+    """Return ``offset`` is the size of the first along ``axis``."""
     joins = list(common_joins(x, y))
     joins[axis] = (*x[axis], *(offset + join for join in y[axis]), offset)
     return tuple(joins)
@@ -135,7 +136,7 @@ def _convolution(operator: Operator, x: JoinedTensor, w: JoinedTensor) -> Joined
 
 
 def _joins_of_places(operator: Operator, x: JoinedTensor) -> Joins:
-    """Joins of height and width: kept where positions are."""
+    """Return joins of height and width: kept where positions are."""
     kept = operator.parameter("pad") == SAME
     return tuple(
         x.joins[axis] if kept and operator.parameter(f"stride_{side}") == 1 else ()
@@ -144,7 +145,9 @@ def _joins_of_places(operator: Operator, x: JoinedTensor) -> Joins:
 
 
 def windows(operator: Operator, a: Integers, kernel: tuple[int, int]) -> Integers:
-    """(batch, channel, row, column, kernel row, kernel column), zero outside; SAME pads as TASO (more at the end)."""
+    """(batch, channel, row, column, kernel row, kernel column), zero outside; SAME pads as TASO (more at the
+    end).
+    """
     strides = (operator.parameter("stride_h"), operator.parameter("stride_w"))
     pad = operator.parameter("pad")
     padding = [(0, 0), (0, 0)]

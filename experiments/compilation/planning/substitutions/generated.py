@@ -1,6 +1,8 @@
-"""The rules that this lab's own generator found, proved and tested: ``generated.txt``, one a line with its verdicts.
+"""The rules that this lab's own generator found, proved and tested: ``generated.txt``, one a line with its
+verdicts.
 
-They are not judged again in every run; the tests do that. Made by ``python -m experiments rules --out experiments/compilation/planning/substitutions/generated.txt``.
+They are not judged again in every run; the tests do that. Made by ``python -m experiments rules --out
+experiments/compilation/planning/substitutions/generated.txt``.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ DEPTH = 3
 
 
 def generate_rules(name: str, depth: int = DEPTH, progress: Progress = silent) -> list[Substitution]:
-    """The rules of one vocabulary, not yet judged."""
+    """Return the rules of one vocabulary, not yet judged."""
     words = vocabulary(name)
     found = equal_graphs(words, depth, progress=progress)
     return both_ways(pruned(candidates(found, words.sorts)), name)
@@ -32,7 +34,7 @@ def generate_rules(name: str, depth: int = DEPTH, progress: Progress = silent) -
 def judge_rules(
     names: Iterable[str] = VOCABULARIES, depth: int = DEPTH, prove: bool = True, progress: Progress = silent
 ) -> list[RuleVerdict]:
-    """The rules of these vocabularies with their verdicts; one that two of them hold stands once."""
+    """Return the rules of these vocabularies with their verdicts; one that two of them hold stands once."""
     names = tuple(names)
     rules: dict[str, Substitution] = {}
     for number, name in enumerate(names):
@@ -46,7 +48,7 @@ def judge_rules(
 
 
 def verdict_text(found: Sequence[RuleVerdict]) -> str:
-    """The usable rules as a file: name, proof, shapes on which the sides were equal, guard, rule."""
+    """Return the usable rules as a file: name, proof, shapes on which the sides were equal, guard, rule."""
     rows = [
         (one.name, one.proof, str(one.guarded.equal), one.guard, rule_text(one.rule))
         for one in found
@@ -56,7 +58,7 @@ def verdict_text(found: Sequence[RuleVerdict]) -> str:
 
 
 def parse_verdicts(text: str) -> tuple[RuleVerdict, ...]:
-    """The rules of a file with the verdicts that they had when it was made."""
+    """Return the rules of a file with the verdicts that they had when it was made."""
     found = []
     for line in text.splitlines():
         name, proof, equal, guard, rule = line.split("\t")

@@ -1,9 +1,11 @@
-"""TASO's generator (SOSP'19, section 3): all small graphs over a few tensors, paired where they compute the same.
+"""TASO's generator (SOSP'19, section 3): all small graphs over a few tensors, paired where they compute the
+same.
 
-Tensors hold random integers; a graph's fingerprint is what it leaves unread: every value, the shape, and where it was
-joined (which ``split`` depends on). Pairs are candidates: they are pruned (``pairs``), then proved and tested. Unlike
-the released generator all graphs of a fingerprint are kept, not the first, relu is relu (there, a polynomial), and no
-operator reads one tensor twice: a rule with such a one is a special case, often of a rule with more operators.
+Tensors hold random integers; a graph's fingerprint is what it leaves unread: every value, the shape, and
+where it was joined (which ``split`` depends on). Pairs are candidates: they are pruned (``pairs``), then
+proved and tested. Unlike the released generator all graphs of a fingerprint are kept, not the first, relu is
+relu (there, a polynomial), and no operator reads one tensor twice: a rule with such a one is a special case,
+often of a rule with more operators.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ Print = int
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tensors that graphs may read (``weights``, and what is made of these alone, are no data of a convolution) and the operators with parameters."""
+    """The tensors that graphs may read (``weights``, and what is made of these alone, are no data of a
+    convolution) and the operators with parameters.
+    """
 
     tensors: tuple[tuple[int, ...], ...]
     operators: tuple[tuple[str, Parameters], ...]
@@ -67,7 +71,10 @@ VOCABULARIES: Mapping[str, Vocabulary] = {
 
 @dataclass(frozen=True)
 class Small:
-    """A graph of a few operators; ``outputs`` are the tensors that none of them reads, by their fingerprints."""
+    """A graph of a few operators.
+
+    ``outputs`` are the tensors that none of them reads, by their fingerprints.
+    """
 
     operators: tuple[Operator, ...]
     outputs: tuple[tuple[Print, Operand], ...]
@@ -82,7 +89,9 @@ def vocabulary(name: str) -> Vocabulary:
 def equal_graphs(
     words: Vocabulary, depth: int, seed: int = 0, progress: Progress = silent
 ) -> list[list[Small]]:
-    """All graphs of at most ``depth`` operators that compute what another one does, together; fewest operators first."""
+    """Return all graphs of at most ``depth`` operators that compute what another one does, together; fewest
+    operators first.
+    """
     found: dict[tuple[Print, ...], list[Small]] = defaultdict(list)
     first = len(list(_Enumeration(words, 1, seed).graphs()))
     done = 0
@@ -98,7 +107,9 @@ def equal_graphs(
 
 
 class _Enumeration:
-    """Depth-first over sequences of operators; of two independent ones next to each other only one order is taken."""
+    """Depth-first over sequences of operators; of two independent ones next to each other only one order is
+    taken.
+    """
 
     def __init__(self, words: Vocabulary, depth: int, seed: int) -> None:
         self.words, self.depth = words, depth
@@ -144,7 +155,7 @@ class _Enumeration:
                     yield operator
 
     def _in_order(self, operator: Operator) -> bool:
-        """Whether it reads the operator before it, or comes after it in the order of all operators."""
+        """Return whether it reads the operator before it, or comes after it in the order of all operators."""
         if not self.operators or any(operand.op == len(self.operators) - 1 for operand in operator.inputs):
             return True
         return _place(operator) > _place(self.operators[-1])

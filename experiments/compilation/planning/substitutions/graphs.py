@@ -1,8 +1,8 @@
 """Graphs of terms with their cost: what is live, who reads what, and what each term is charged.
 
-A term is charged what its node of the input graph costs, or the ATen call that would compute it. Two terms are one
-call, charged to the outer, where an op can absorb it: a bias added to a product or convolution that nothing else
-reads, a concatenation of concatenations.
+A term is charged what its node of the input graph costs, or the ATen call that would compute it. Two terms
+are one call, charged to the outer, where an op can absorb it: a bias added to a product or convolution that
+nothing else reads, a concatenation of concatenations.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ INSIDE_OTHERS = ("matmul", "conv2d", "concat", "ew_add")
 
 @dataclass(frozen=True)
 class RewriteStep:
-    """One change on the way to a graph: the rule, the terms it took and those that it put in their place; ``moved``
-    says what became of every term that it changed, those above included; ``added`` are all terms made for it.
+    """One change on the way to a graph: the rule, the terms it took and those that it put in their place.
+
+    ``moved`` says what became of every term that it changed, those above included; ``added`` are all terms
+    made for it.
     """
 
     rule: str
@@ -45,7 +47,7 @@ class RewriteStep:
     added: Set[int] = frozenset()
 
     def all(self) -> list[RewriteStep]:
-        """The steps in the order done."""
+        """Return the steps in the order done."""
         found: list[RewriteStep] = []
         step: RewriteStep | None = self
         while step is not None:
@@ -57,8 +59,8 @@ class RewriteStep:
 class GraphView(Protocol):
     """The graph or e-graph that a hard-coded rule looks at.
 
-    Terms that are computed, inputs first, and their readers; ``representative`` says by which term ``readers`` knows
-    one.
+    Terms that are computed, inputs first, and their readers; ``representative`` says by which term
+    ``readers`` knows one.
     """
 
     @property
@@ -72,7 +74,9 @@ class GraphView(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TermGraph:
-    """The terms that ``roots`` need; all but these is found when first asked for (most graphs are seen again)."""
+    """The terms that ``roots`` need; all but these is found when first asked for (most graphs are seen
+    again).
+    """
 
     roots: tuple[int, ...]
     prices: Prices
@@ -123,7 +127,7 @@ class Prices:
         return found
 
     def live(self, roots: Sequence[int]) -> tuple[int, ...]:
-        """Terms that are not free, each after its inputs."""
+        """Return terms that are not free, each after its inputs."""
         order: list[int] = []
         done: set[int] = set()
         waiting = [(number, False) for number in reversed(roots)]
@@ -139,7 +143,9 @@ class Prices:
         return tuple(order)
 
     def charge(self, number: int, readers: ReadersOf) -> float:
-        """Return the seconds of one term among its readers; 0 for what is free, or computed inside its readers' calls."""
+        """Return the seconds of one term among its readers; 0 for what is free, or computed inside its
+        readers' calls.
+        """
         term = self.terms[number]
         if term.free or term.kind in (LEAF, RESULT):
             return 0.0
@@ -153,7 +159,7 @@ class Prices:
         return known
 
     def is_absorbed(self, number: int, readers: ReadersOf) -> bool:
-        """Whether everything that reads the term computes it in its own call."""
+        """Return whether everything that reads the term computes it in its own call."""
         own = readers(number)
         if not own:
             return False
@@ -166,7 +172,7 @@ class Prices:
         return True
 
     def inside(self, number: int, readers: ReadersOf) -> tuple[int, ...]:
-        """Terms that the term's own call would compute too: they have no other reader."""
+        """Return terms that the term's own call would compute too: they have no other reader."""
         term = self.terms[number]
         if term.kind == "concat":
             return tuple(part for source in term.inputs for part in self._nested(source, term.data, readers))
@@ -176,7 +182,7 @@ class Prices:
         return ()
 
     def _nested(self, number: int, axis: int, readers: ReadersOf) -> tuple[int, ...]:
-        """A concatenation along the same axis that is read here alone, and those inside it."""
+        """Return a concatenation along the same axis that is read here alone, and those inside it."""
         term = self.terms[number]
         if term.kind != "concat" or term.data != axis or term.free or len(readers(number)) != 1:
             return ()
@@ -200,7 +206,7 @@ class Prices:
         return term.kind == "conv2d" and bool(spread.data[0] == CHANNELS)
 
     def call(self, number: int, inside: tuple[int, ...]) -> TermCall:
-        """The ATen call that computes the term and what is ``inside`` it."""
+        """Return the ATen call that computes the term and what is ``inside`` it."""
         term, terms = self.terms[number], self.terms
         plain = terms.call(term.kind, term.data, term.inputs)
         if not inside:
@@ -216,7 +222,7 @@ class Prices:
         return TermCall(base.target, (*base.arguments[:2], vector, *base.arguments[3:]))
 
     def _parts(self, number: int, inside: tuple[int, ...]) -> list[int]:
-        """What a concatenation joins when those inside it are taken apart."""
+        """Return what a concatenation joins when those inside it are taken apart."""
         found: list[int] = []
         for source in self.terms[number].inputs:
             found += self._parts(source, inside) if source in inside else [source]
@@ -230,7 +236,7 @@ class Prices:
         return known
 
     def _alone(self, call: TermCall) -> tuple[GraphNode, Graph]:
-        """The call as a node among inputs of the right types."""
+        """Return the call as a node among inputs of the right types."""
         known = self.terms.signature(call)
         node = GraphNode("call", OP, call.target, call.arguments, call.keywords, *known)
         sources = [GraphNode(name, INPUT, name, outputs=self.terms[int(name)].types) for name in node.inputs]
@@ -243,7 +249,9 @@ class Prices:
 
 
 def rebuilt(terms: Terms, graph: TermGraph, replaced: Mapping[int, int]) -> dict[int, int]:
-    """What becomes of every term when some are replaced and everything above is built again; raises ``IllTyped``."""
+    """What becomes of every term when some are replaced and everything above is built again; raises
+    ``IllTyped``.
+    """
     new = dict(replaced)
     for number in graph.order:
         if number not in new:
@@ -254,7 +262,7 @@ def rebuilt(terms: Terms, graph: TermGraph, replaced: Mapping[int, int]) -> dict
 
 
 def again(terms: Terms, number: int, new: Mapping[int, int]) -> int | None:
-    """The same op on new inputs; None where none of its inputs is new."""
+    """Return the same op on new inputs; None where none of its inputs is new."""
     term = terms[number]
     if not any(source in new for source in term.inputs):
         return None

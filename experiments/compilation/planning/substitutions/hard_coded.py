@@ -1,8 +1,8 @@
 """TASO's hard-coded rewrites (SOSP'19, released code): those that its generator cannot express.
 
-conv + batch norm in evaluation mode; two convolutions of one input with different kernels (the smaller is padded with
-zeros, "enlarge", and both become one); a grouped convolution with half the groups, and zeros in its filters. TASO also
-fuses conv + relu; ATen has no such op for floats, so there is nothing to rewrite to.
+conv + batch norm in evaluation mode; two convolutions of one input with different kernels (the smaller is
+padded with zeros, "enlarge", and both become one); a grouped convolution with half the groups, and zeros in
+its filters. TASO also fuses conv + relu; ATen has no such op for floats, so there is nothing to rewrite to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_FUSED_OP = {"conv+relu": "ATen has no convolution with a relu inside for floa
 
 
 def aten(terms: Terms, target: str, *arguments: object, **keywords: object) -> int:
-    """An ATen op on terms: integers wrapped in ``Ref`` are terms' numbers."""
+    """Return an ATen op on terms: integers wrapped in ``Ref`` are terms' numbers."""
     inputs: list[int] = []
 
     def place(value: object) -> object:
@@ -50,7 +50,9 @@ def term(number: int) -> Ref:
 
 
 def conv_batch_norm(terms: Terms, graph: GraphView) -> Iterator[Rewrite]:
-    """``W' = W s``, ``b' = (b - mean) s + beta``, ``s = gamma / sqrt(var + eps)``, in float64, rounded once."""
+    """``W' = W s``, ``b' = (b - mean) s + beta``, ``s = gamma / sqrt(var + eps)``, in float64,
+    rounded once.
+    """
     for number in graph.order:
         norm = terms[number]
         if norm.kind != ATEN or norm.data.call.target != BATCH_NORM:
@@ -66,7 +68,7 @@ def conv_batch_norm(terms: Terms, graph: GraphView) -> Iterator[Rewrite]:
 
 
 def _convolution_before(terms: Terms, graph: GraphView, norm: Term) -> tuple[int, int | None] | None:
-    """The convolution that only the norm reads, and the bias between them."""
+    """Return the convolution that only the norm reads, and the bias between them."""
     before = norm.inputs[0]
     if len(graph.readers[before]) > 1 or not all(terms[n].free for n in norm.inputs[1:]):
         return None
@@ -165,7 +167,9 @@ def _enlarged(terms: Terms, weight: int, kernel: tuple[int, int]) -> int:
 def _with_biases(
     terms: Terms, graph: GraphView, pair: tuple[int, int]
 ) -> tuple[tuple[int, ...], list[int] | None]:
-    """The sums with biases that alone read the two, and these biases; or the two themselves and None."""
+    """Return the sums with biases that alone read the two, and these biases; or the two
+    themselves and None.
+    """
     roots, biases = [], []
     for number in pair:
         readers = graph.readers[number]
@@ -182,7 +186,9 @@ def _with_biases(
 
 
 def merge_groups(terms: Terms, graph: GraphView) -> Iterator[Rewrite]:
-    """A convolution of g groups as one of g/2: group q reads channel block q mod 2, the other block has zeros."""
+    """A convolution of g groups as one of g/2: group q reads channel block q mod 2, the other block has
+    zeros.
+    """
     for number in graph.order:
         here = terms[number]
         if here.kind != "conv2d" or here.data[3] % 2 or not terms[here.inputs[1]].free:

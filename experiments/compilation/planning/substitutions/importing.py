@@ -1,8 +1,10 @@
-"""A graph of records as terms: ATen ops with a place in the algebra are taken apart, all others stay as they are.
+"""A graph of records as terms: ATen ops with a place in the algebra are taken apart, all others stay as they
+are.
 
 linear(x, w, b) is matmul(x, transpose(w)) + bias, addmm(b, x, w) is matmul(x, w) + bias, conv2d(x, w, b) is
-conv2d(x, w) + bias; add and mul of equal shapes, relu, mm, bmm, matmul, cat and transposes of the last two axes are what
-they say. The outermost term of each has the node as its ``origin``, so that a node is taken apart for matching only.
+conv2d(x, w) + bias; add and mul of equal shapes, relu, mm, bmm, matmul, cat and transposes of the last two
+axes are what they say. The outermost term of each has the node as its ``origin``, so that a node is taken
+apart for matching only.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Imported:
 
 
 def import_graph(graph: Graph, terms: Terms) -> Imported:
-    """``graph`` as terms; equal nodes become one (``merged``: the later by the earlier)."""
+    """Return ``graph`` as terms; equal nodes become one (``merged``: the later by the earlier)."""
     found = Imported(terms, graph)
     for node in graph.nodes:
         if node.kind in (INPUT, CONSTANT):
@@ -66,7 +68,7 @@ def _add(node: GraphNode, found: Imported) -> None:
 
 
 def _between(terms: Terms, number: int, inputs: set[int]) -> tuple[int, ...]:
-    """The terms that a node computes on the way from its inputs to its result."""
+    """Return the terms that a node computes on the way from its inputs to its result."""
     waiting, inside = [number], set()
     while waiting:
         for source in terms[waiting.pop()].inputs:
@@ -92,7 +94,7 @@ def _opaque(node: GraphNode) -> Opaque:
 
 
 def _in_algebra(node: GraphNode, found: Imported) -> int | None:
-    """The node's term, or None where its arguments are not those that the algebra knows."""
+    """Return the node's term, or None where its arguments are not those that the algebra knows."""
     try:
         number = _READERS[node.target](node, found)
     except IllTyped:
@@ -158,7 +160,7 @@ def _relu(node: GraphNode, found: Imported) -> int | None:
 
 
 def _concatenation(node: GraphNode, found: Imported) -> int | None:
-    """``cat`` of many: pairs from the left."""
+    """Return ``cat`` of many: pairs from the left."""
     parts, axis = (*node.arguments, 0)[:2]
     assert isinstance(parts, tuple) and isinstance(axis, int)
     numbers = [found.values[ref] for ref in parts if isinstance(ref, Ref)]

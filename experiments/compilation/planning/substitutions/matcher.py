@@ -1,7 +1,8 @@
 """Where a rule's source occurs in a graph of terms.
 
-Matches that hang from one term depend on that term alone and are found once for a whole search; a second mapped output
-is looked for among the readers of what the first one bound. What a match becomes, ``application`` says.
+Matches that hang from one term depend on that term alone and are found once for a whole search; a second
+mapped output is looked for among the readers of what the first one bound. What a match becomes,
+``application`` says.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Matcher:
         self.height = max((one.height for one in patterns), default=0)
 
     def matches(self, graph: TermGraph, at: Iterable[int] | None = None) -> Iterator[Match]:
-        """All matches whose first root is one of ``at`` (None: any term of the graph)."""
+        """Yield all matches whose first root is one of ``at`` (None: any term of the graph)."""
         for number in graph.order if at is None else at:
             for one, bound in self._hanging(number):
                 for whole in self._completed(one, bound, graph, 0):
@@ -82,7 +83,9 @@ class Matcher:
             yield from self._inputs(one, operands[1:], numbers[1:], further)
 
     def _accepts(self, operator: Operator, number: int) -> bool:
-        """Parameters that the rule is about: axes. Those of convolutions are bound and tested (``_is_right``)."""
+        """Parameters that the rule is about: axes. Those of convolutions are bound and tested
+        (``_is_right``).
+        """
         term = self.terms[number]
         if operator.kind == "concat":
             return bool(term.data == operator.parameter("axis"))

@@ -1,4 +1,6 @@
-"""A graph of records optimised by rules: terms, search, the cheapest graph written back, and what was done."""
+"""A graph of records optimised by rules: terms, search, the cheapest graph written back, and what
+was done.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,8 @@ def optimise_graph(
     strategy: Strategy = WHOLE,
     progress: Progress = silent,
 ) -> Rewritten:
-    """``graph`` at the lowest cost that the search finds; what depends on constants only is computed once, and equal
-    ops are one.
+    """Return ``graph`` at the lowest cost that the search finds; what depends on constants only is computed
+    once, and equal ops are one.
     """
     if graph.mutates:
         return Rewritten(graph, refused={"graph": "writes to its arguments: order and aliases matter"})
@@ -75,7 +77,8 @@ def optimise_graph(
 
 def _bound(limits: SearchLimits) -> str:
     return (
-        f"the search ended at its bound of {limits.budget} graphs expanded (knob budget) or {limits.builds} built "
+        f"the search ended at its bound of {limits.budget} graphs expanded (knob budget) or {limits.builds} "
+        "built "
         "(knob builds) with the best so far"
     )
 

@@ -1,8 +1,9 @@
 """Pairs of equal graphs pruned to rules worth keeping (TASO, SOSP'19, section 3.2), and both ways of each.
 
-A pair is dropped if both sides hold the same operator on the same variables, if they end in the same operator with at
-most one other input, if neither reads its variables in order, or if it is a renaming of a kept one, in either direction.
-A renaming may send two variables to one, so that a general rule stands for its special cases.
+A pair is dropped if both sides hold the same operator on the same variables, if they end in the same operator
+with at most one other input, if neither reads its variables in order, or if it is a renaming of a kept one,
+in either direction. A renaming may send two variables to one, so that a general rule stands for its special
+cases.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Tensor:
 
 
 def candidates(groups: Iterable[Sequence[Small]], sorts: Mapping[Operand, bool]) -> Iterator[Substitution]:
-    """All pairs of equal graphs that pass the tests of their own, smallest first; ``sorts`` of the variables."""
+    """Yield all pairs of equal graphs that pass the tests of their own, smallest first; ``sorts`` of the
+    variables.
+    """
     for group in groups:
         for left, right in itertools.combinations(group, 2):
             rule = rule_of_pair(left, right)
@@ -52,13 +55,13 @@ def rule_of_pair(left: Small, right: Small) -> Substitution:
 
 
 def common(rule: Substitution) -> bool:
-    """Whether both sides hold the same operator on variables."""
+    """Return whether both sides hold the same operator on variables."""
     own = {op for op in rule.source if all(operand.is_variable for operand in op.inputs)}
     return any(op in own for op in rule.target)
 
 
 def same_end(rule: Substitution) -> bool:
-    """Whether a mapped output is the same operator on both sides with at most one other input."""
+    """Return whether a mapped output is the same operator on both sides with at most one other input."""
     for mine, theirs in rule.outputs:
         left, right = rule.source[mine.op], rule.target[theirs.op]
         same = [a for a, b in zip(left.inputs, right.inputs, strict=False) if a == b and a.is_variable]
@@ -69,14 +72,14 @@ def same_end(rule: Substitution) -> bool:
 
 
 def in_order(side: Sequence[Operator], sorts: Mapping[Operand, bool]) -> bool:
-    """Whether the variables of each sort are first read as a, b, c ..."""
+    """Return whether the variables of each sort are first read as a, b, c ..."""
     read = dict.fromkeys(operand for op in side for operand in op.inputs if operand.is_variable)
     by_sort = ([operand for operand in read if sorts[operand] is weight] for weight in (False, True))
     return all(names == sorted(names, reverse=True) for names in by_sort)
 
 
 def pruned(rules: Iterable[Substitution]) -> list[Substitution]:
-    """Those that are no renaming of another, earlier or later."""
+    """Return those that are no renaming of another, earlier or later."""
     kept: dict[Shape, list[Substitution]] = defaultdict(list)
     for rule in rules:
         others = kept[_shape(rule)]
@@ -88,13 +91,15 @@ def pruned(rules: Iterable[Substitution]) -> list[Substitution]:
 
 
 def _shape(rule: Substitution) -> Shape:
-    """The operators of each side, which renaming and turning around leave alone."""
+    """Return the operators of each side, which renaming and turning around leave alone."""
     sides = (tuple(sorted((op.kind, op.parameters) for op in side)) for side in (rule.source, rule.target))
     return tuple(sorted(sides))
 
 
 def is_renaming(general: Substitution, special: Substitution) -> bool:
-    """Whether ``special`` is ``general`` with other names, in either direction, its outputs in any order."""
+    """Return whether ``special`` is ``general`` with other names, in either direction, its outputs in any
+    order.
+    """
     for rule in (special, reverse_rule(special)):
         for outputs in itertools.permutations(rule.outputs):
             if len(outputs) == len(general.outputs) and _unify(general, rule, outputs):
@@ -111,7 +116,7 @@ def _unify(general: Substitution, special: Substitution, outputs: Sequence[tuple
 
 
 def _renamings(pairs: Sequence[tuple[Tensor, Tensor]], known: Renaming) -> Iterator[Renaming]:
-    """All ways to name the first tensors' variables so that they become the second ones."""
+    """Yield all ways to name the first tensors' variables so that they become the second ones."""
     if not pairs:
         yield known
         return
@@ -140,7 +145,7 @@ def reverse_rule(rule: Substitution) -> Substitution:
 
 
 def both_ways(rules: Iterable[Substitution], stem: str) -> list[Substitution]:
-    """Every rule and its reverse, where its source binds all that its target reads."""
+    """Return every rule and its reverse, where its source binds all that its target reads."""
     found: list[Substitution] = []
     for rule in rules:
         for way in (rule, reverse_rule(rule)):

@@ -1,9 +1,10 @@
 """Large graphs are optimised in parts: cut where few matches lie, search each part, then around the cuts.
 
-MetaFlow (SysML'19, section 5.2) cuts by flow: the capacity of a node is the number of matches that use an edge into it
-and one out of it, a minimum vertex cut divides the graph, and so on until parts are small. Unity (OSDI'22, section 5)
-cuts at post-dominators of the source that no match crosses. Both leave sizes open: a cut that leaves less than a fifth
-on a side is not taken; of equal cuts the one nearest the middle, then the earliest node.
+MetaFlow (SysML'19, section 5.2) cuts by flow: the capacity of a node is the number of matches that use an
+edge into it and one out of it, a minimum vertex cut divides the graph, and so on until parts are small. Unity
+(OSDI'22, section 5) cuts at post-dominators of the source that no match crosses. Both leave sizes open: a cut
+that leaves less than a fifth on a side is not taken; of equal cuts the one nearest the middle, then the
+earliest node.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def capacities(inputs: Edges, matches: Iterable[Set[int]]) -> dict[int, int]:
 
 
 def minimum_cut(order: Sequence[int], inputs: Edges, capacity: Mapping[int, int]) -> tuple[list[int], int]:
-    """The nodes of a minimum vertex cut of ``order`` (topological) and the matches that it cuts."""
+    """Return the nodes of a minimum vertex cut of ``order`` (topological) and the matches that it cuts."""
     place = {node: number for number, node in enumerate(order)}
     flow = networkx().DiGraph()
     read: set[int] = set()
@@ -65,7 +66,9 @@ def minimum_cut(order: Sequence[int], inputs: Edges, capacity: Mapping[int, int]
 def flow_parts(
     order: Sequence[int], inputs: Edges, capacity: Mapping[int, int], threshold: int
 ) -> list[list[int]]:
-    """``order`` in parts of at most ``threshold`` nodes, where balanced cuts exist; a cut's nodes end the part before it."""
+    """Return ``order`` in parts of at most ``threshold`` nodes, where balanced cuts exist; a cut's nodes end
+    the part before it.
+    """
     if len(order) <= threshold:
         return [list(order)]
     cut, _ = minimum_cut(order, inputs, capacity)
@@ -88,7 +91,7 @@ def _before(cut: Sequence[int], inputs: Edges, within: set[int]) -> set[int]:
 
 
 def post_dominators(order: Sequence[int], inputs: Edges) -> list[int]:
-    """Nodes that every path from the first node to the end goes through, in order."""
+    """Return nodes that every path from the first node to the end goes through, in order."""
     place = set(order)
     backwards = networkx().DiGraph()
     read: set[int] = set()
@@ -110,7 +113,9 @@ def post_dominators(order: Sequence[int], inputs: Edges) -> list[int]:
 def dominated_parts(
     order: Sequence[int], inputs: Edges, matches: Sequence[Set[int]], threshold: int, most_crossing: int = 0
 ) -> list[list[int]]:
-    """``order`` cut behind post-dominators whose out-edges at most ``most_crossing`` matches use; the fewest first."""
+    """Return ``order`` cut behind post-dominators whose out-edges at most ``most_crossing`` matches use; the
+    fewest first.
+    """
     if len(order) <= threshold:
         return [list(order)]
     place = {node: number for number, node in enumerate(order)}
@@ -139,7 +144,7 @@ def _crosses(match: Set[int], node: int, inputs: Edges) -> bool:
 
 
 def window(cut: Iterable[int], inputs: Edges, readers: Edges, hops: int) -> set[int]:
-    """Nodes within ``hops`` edges of ``cut``."""
+    """Return nodes within ``hops`` edges of ``cut``."""
     found = set(cut)
     for _ in range(hops):
         around = [other for node in found for other in (*inputs.get(node, ()), *readers.get(node, ()))]

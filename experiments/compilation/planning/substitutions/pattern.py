@@ -1,4 +1,6 @@
-"""A rule's source as what is looked for in a graph of terms: its roots, and the ways from what is bound to a further root."""
+"""A rule's source as what is looked for in a graph of terms: its roots, and the ways from what is bound to a
+further root.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,13 @@ class Match:
         return tuple(number for operand, number in self.bound if not operand.is_variable)
 
     def moved(self, moved: Mapping[int, int]) -> Match:
-        """The same match after other terms were replaced."""
+        """Return the same match after other terms were replaced."""
         bound = tuple((operand, moved.get(number, number)) for operand, number in self.bound)
         return Match(self.pattern, bound)
 
 
 def pattern(verdict: RuleVerdict) -> Pattern | str:
-    """The rule as a pattern, or why it cannot be matched."""
+    """Return the rule as a pattern, or why it cannot be matched."""
     rule = verdict.rule
     if rule is None or not verdict.usable:
         return verdict.reason or verdict.guarded.reason or verdict.label
@@ -69,7 +71,7 @@ def pattern(verdict: RuleVerdict) -> Pattern | str:
 def _climbs(
     side: Sequence[Operator], roots: Sequence[int]
 ) -> tuple[tuple[Operand, tuple[int, ...]], ...] | None:
-    """How each further root is reached from what was bound before; None where one is not."""
+    """Return how each further root is reached from what was bound before; None where one is not."""
     bound = _below(side, roots[0])
     found = []
     for root in roots[1:]:

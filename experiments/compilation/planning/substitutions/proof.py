@@ -1,8 +1,9 @@
 """Proof of a rule from the axioms by Z3 (TASO, SOSP'19, section 4.2): tensors are one uninterpreted sort.
 
-Each operator with its parameters is a function of tensors; the axioms are quantified equations; the negation of the
-rule is asserted. ``unsat`` is a proof. Anything else proves nothing: Z3 gives no counterexample here. The effort is
-bounded by Z3's own count of steps (``rlimit``), not by time, so that a verdict is the same on every host.
+Each operator with its parameters is a function of tensors; the axioms are quantified equations; the negation
+of the rule is asserted. ``unsat`` is a proof. Anything else proves nothing: Z3 gives no counterexample here.
+The effort is bounded by Z3's own count of steps (``rlimit``), not by time, so that a verdict is the same on
+every host.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PROVED, NOT_PROVED = "proved", "not proved"
 
 
 def is_provable(rule: Substitution, effort: int = EFFORT) -> bool:
-    """Whether Z3 finds within ``effort`` steps that the axioms imply ``rule``."""
+    """Return whether Z3 finds within ``effort`` steps that the axioms imply ``rule``."""
     try:
         import z3
     except ImportError:

@@ -1,8 +1,9 @@
-"""Rules as text, for people and for files: ``matmul(a, b), matmul(a, c) => split[axis=-1](matmul(a, concat[axis=-1](b, c)))``.
+"""Rules as text, for people and for files: ``matmul(a, b), matmul(a, c) => split[axis=-1](matmul(a,
+concat[axis=-1](b, c)))``.
 
-Both sides list the mapped tensors in the same order. A tensor is a variable, or ``kind[parameters](tensors)``, with
-``.1`` behind it for the second output of a split; an operator with several outputs that stands without ``.n`` in the
-list stands for all of them. Equal text is one operator.
+Both sides list the mapped tensors in the same order. A tensor is a variable, or
+``kind[parameters](tensors)``, with ``.1`` behind it for the second output of a split; an operator with
+several outputs that stands without ``.n`` in the list stands for all of them. Equal text is one operator.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _text(side: Sequence[Operator], tensor: Operand, names: dict[Operand, str]) 
 
 
 def parse_rule(text: str, name: str = "rule") -> Substitution:
-    """The rule that ``text`` spells; ``BadInput`` names the place where it does not."""
+    """Return the rule that ``text`` spells; ``BadInput`` names the place where it does not."""
     parser = _Parser(text, name)
     source, mine = parser.side()
     parser.expect("=>")

@@ -1,10 +1,13 @@
-"""Cost-based backtracking search (TASO, SOSP'19, algorithm 2; MetaFlow, SysML'19, algorithm 1), over any space.
+"""Cost-based backtracking search (TASO, SOSP'19, algorithm 2; MetaFlow, SysML'19, algorithm 1), over any
+space.
 
-A queue of states by cost; the cheapest is expanded; a successor is kept if it costs less than ``alpha`` times the best
-then known. What the published code leaves open: the budget counts expansions, 0 returns the start; graphs that are built
-have a bound of their own, for most of them are never expanded; successors wait with the cost that a local change predicts
-and are built, and their exact cost and identity found, only when taken out; ties go to the one found first. A state may have been kept against a best cost that has fallen since: as published it is expanded
-all the same, after everything cheaper; with ``recheck`` it is dropped (fewer expansions, and sometimes a dearer end).
+A queue of states by cost; the cheapest is expanded; a successor is kept if it costs less than ``alpha`` times
+the best then known. What the published code leaves open: the budget counts expansions, 0 returns the start;
+graphs that are built have a bound of their own, for most of them are never expanded; successors wait with the
+cost that a local change predicts and are built, and their exact cost and identity found, only when taken out;
+ties go to the one found first. A state may have been kept against a best cost that has fallen since: as
+published it is expanded all the same, after everything cheaper; with ``recheck`` it is dropped (fewer
+expansions, and sometimes a dearer end).
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class Successor(Generic[State]):
-    """``cost`` is what the change is expected to lead to; ``build`` makes the state, or None where it cannot be."""
+    """``cost`` is what the change is expected to lead to.
+
+    ``build`` makes the state, or None where it cannot be.
+    """
 
     cost: float
     build: Callable[[], State | None]
@@ -38,15 +44,17 @@ class SearchSpace(Protocol[State]):
     def size(self, state: State) -> int: ...
 
     def successors(self, state: State, below: float) -> Iterable[Successor[State]]:
-        """Changes of ``state``, the cheapest first; those expected to cost ``below`` or more may be left out."""
+        """Changes of ``state``, the cheapest first; those expected to cost ``below`` or more may
+        be left out.
+        """
         ...
 
 
 @dataclass
 class Statistics:
-    """``explored`` states were expanded; successors were ``pruned`` by cost or size (those of one state that were too
-    expensive from the start count as one), ``duplicate``, or ``rejected`` because they could not be built. ``truncated``
-    searches ended at a bound with graphs left to expand.
+    """``explored`` states were expanded; successors were ``pruned`` by cost or size (those of one state that
+    were too expensive from the start count as one), ``duplicate``, or ``rejected`` because they could not be
+    built. ``truncated`` searches ended at a bound with graphs left to expand.
     """
 
     explored: int = 0
@@ -73,8 +81,9 @@ class SearchLimits:
 
 
 class _Queue(Generic[State]):
-    """Successors by cost, then by when they were found. Of every expansion only the cheapest one left is held: a state
-    may have thousands.
+    """Successors by cost, then by when they were found.
+
+    Of every expansion only the cheapest one left is held: a state may have thousands.
     """
 
     def __init__(self) -> None:
@@ -102,7 +111,7 @@ class _Queue(Generic[State]):
 def search(
     space: SearchSpace[State], start: State, limits: SearchLimits, progress: Progress = silent
 ) -> tuple[State, Statistics]:
-    """The cheapest state found, ``start`` if none is cheaper."""
+    """Return the cheapest state found, ``start`` if none is cheaper."""
     statistics = Statistics()
     best, best_cost = start, space.cost(start)
     most = limits.growth * space.size(start)

@@ -1,8 +1,9 @@
-"""The space that the search walks: graphs of terms, and every rewrite of one with the cost that it would lead to.
+"""The space that the search walks: graphs of terms, and every rewrite of one with the cost that it would lead
+to.
 
-A rewrite touches few terms, so the cost that it leads to is predicted from those alone: what is added, what nobody
-reads any more, and whose readers change. The whole graph is built, and the rule tested for these shapes, only when the
-search takes it out of its queue.
+A rewrite touches few terms, so the cost that it leads to is predicted from those alone: what is added, what
+nobody reads any more, and whose readers change. The whole graph is built, and the rule tested for these
+shapes, only when the search takes it out of its queue.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How a graph came from another: what became of its terms, those whose own state is another now, and all those
-    whose readers are.
+    """How a graph came from another: what became of its terms, those whose own state is another now, and all
+    those whose readers are.
     """
 
     options: list[Option]
@@ -71,9 +72,9 @@ class Origin:
 class RewriteSpace:
     """Rewrites by ``matcher``'s rules and by ``specials``, priced by ``prices``.
 
-    A graph inherits the options of the graph that it came from: those far from the change keep their figures, those
-    near it are priced again, and new ones are looked for only at terms that the change can be seen from. ``part``
-    restricts the search to rewrites inside a set of terms of the start (``within``).
+    A graph inherits the options of the graph that it came from: those far from the change keep their figures,
+    those near it are priced again, and new ones are looked for only at terms that the change can be seen
+    from. ``part`` restricts the search to rewrites inside a set of terms of the start (``within``).
     """
 
     def __init__(self, prices: Prices, matcher: Matcher, specials: Sequence[Special] = ()) -> None:
@@ -112,7 +113,7 @@ class RewriteSpace:
                 yield Successor(change.cost(), partial(self._perform, state, rewrite, options))
 
     def _allows(self, state: TermGraph, took: Sequence[int]) -> bool:
-        """Whether a rewrite is inside the part that is searched."""
+        """Return whether a rewrite is inside the part that is searched."""
         return self._parts is None or self._parts[state.roots].issuperset(took)
 
     def special_rewrites(self, state: TermGraph) -> Iterator[Rewrite]:
@@ -120,7 +121,7 @@ class RewriteSpace:
             yield from special(self.terms, state)
 
     def options(self, state: TermGraph) -> list[Option]:
-        """All applicable matches in ``state``."""
+        """Return all applicable matches in ``state``."""
         origin = self._origins.pop(state, None)
         if origin is None:
             return self._fresh(state, None, set())
@@ -150,7 +151,7 @@ class RewriteSpace:
         return frozenset(moved.get(number, number) for number in numbers)
 
     def _seen_from(self, state: TermGraph, origin: Origin) -> list[int]:
-        """Terms from which a pattern reaches what changed, in the graph's order."""
+        """Return terms from which a pattern reaches what changed, in the graph's order."""
         edge = {origin.moved.get(number, number) for number in origin.seen}
         found = set(edge)
         for _ in range(self.matcher.height):
@@ -167,14 +168,16 @@ class RewriteSpace:
         return Option(match, change.cost() - state.cost, touched)
 
     def _change(self, state: TermGraph, replaced: Mapping[int, int]) -> _Change | None:
-        """The change, or None where a reader does not accept it."""
+        """Return the change, or None where a reader does not accept it."""
         try:
             return _Change(self.prices, state, replaced)
         except IllTyped:
             return None
 
     def _target(self, match: Match) -> Mapping[int, int]:
-        """What the match's mapped terms become; empty where nothing changes or the target is ill-typed."""
+        """Return what the match's mapped terms become; empty where nothing changes or the target is
+        ill-typed.
+        """
         key = (match.pattern.rule.name, tuple(number for _, number in match.bound))
         if key not in self._targets:
             try:
@@ -194,7 +197,7 @@ class RewriteSpace:
         return self._perform(state, Rewrite(name, match.took, replaced), options) if replaced else None
 
     def _perform(self, state: TermGraph, rewrite: Rewrite, options: list[Option]) -> TermGraph | None:
-        """The graph after ``rewrite``; None where a reader does not accept it."""
+        """Return the graph after ``rewrite``; None where a reader does not accept it."""
         try:
             change = _Change(self.prices, state, rewrite.replaced)
             moved = rebuilt(self.terms, state, rewrite.replaced)
@@ -230,7 +233,9 @@ class _Change:
             self._remove(old)
 
     def _moved_readers(self, replaced: Mapping[int, int]) -> dict[int, int]:
-        """The readers of what is replaced, on their new inputs, and theirs where one may be inside the other."""
+        """Return the readers of what is replaced, on their new inputs, and theirs where one may be inside the
+        other.
+        """
         found: set[int] = set()
         waiting = list(replaced)
         while waiting:
@@ -296,7 +301,9 @@ class _Change:
         return frozenset(self.readers) | self.removed | self.added
 
     def _around(self) -> set[int]:
-        """The terms whose charge depends on readers that are others now, and those that may absorb them."""
+        """Return the terms whose charge depends on readers that are others now, and those that may absorb
+        them.
+        """
         live = {n for n in self.readers if self._may_be_inside(n) and self._live(n)}
         around = {r for n in live for r in self.readers[n] if r != OUTSIDE and self._may_be_inside(r)}
         return live | around

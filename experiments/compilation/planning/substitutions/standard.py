@@ -1,7 +1,7 @@
 """Rules that hold for what real models have and files leave out: products and convolutions with their biases.
 
-Each is derived from two rules of TASO (join the filters, join what is added) and stands as text; like every rule it is
-proved and tested.
+Each is derived from two rules of TASO (join the filters, join what is added) and stands as text; like every
+rule it is proved and tested.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STANDARD = {
 
 @functools.cache
 def standard_verdicts(prove: bool = False) -> tuple[RuleVerdict, ...]:
-    """The rules tested, and with ``prove`` proved too."""
+    """Return the rules tested, and with ``prove`` proved too."""
     found = [parse_rule(text, name) for name, text in STANDARD.items()]
     judged = tuple(verdict(rule) if prove else verdict(rule, None) for rule in found)
     assert all(one.usable and (not prove or one.proof == PROVED) for one in judged)

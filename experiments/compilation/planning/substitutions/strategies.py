@@ -1,7 +1,7 @@
 """How a search goes over a large graph: as a whole, or part by part (``parts``) with the budget shared.
 
-Each part is searched from where the last one ended, so that the result is never dearer than the start. A part is a set
-of terms; it follows its terms through every rewrite, also through those of other parts.
+Each part is searched from where the last one ended, so that the result is never dearer than the start. A part
+is a set of terms; it follows its terms through every rewrite, also through those of other parts.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Whole:
 
 @dataclass(frozen=True)
 class ByFlow:
-    """Parts of at most ``threshold`` terms between minimum cuts, then ``hops`` around each cut (MetaFlow, SysML'19,
-    section 5.2).
+    """Parts of at most ``threshold`` terms between minimum cuts, then ``hops`` around each cut (MetaFlow,
+    SysML'19, section 5.2).
     """
 
     threshold: int
@@ -63,7 +63,9 @@ class ByFlow:
 
 @dataclass(frozen=True)
 class ByDominators:
-    """Parts of about ``threshold`` terms behind post-dominators that no match crosses (Unity, OSDI'22, section 5)."""
+    """Parts of about ``threshold`` terms behind post-dominators that no match crosses (Unity, OSDI'22,
+    section 5).
+    """
 
     threshold: int
 
@@ -83,7 +85,7 @@ def edges(graph: TermGraph) -> dict[int, tuple[int, ...]]:
 
 
 def rewritten_terms(space: RewriteSpace, graph: TermGraph) -> list[frozenset[int]]:
-    """The terms of every rewrite that can be made in ``graph``."""
+    """Return the terms of every rewrite that can be made in ``graph``."""
     found = [frozenset(option.match.took) for option in space.options(graph)]
     return found + [frozenset(rewrite.took) for rewrite in space.special_rewrites(graph)]
 
@@ -110,8 +112,8 @@ def in_turn(
 
 
 def _descendants(terms: Iterable[int], graph: TermGraph, since: TermGraph | None = None) -> set[int]:
-    """What became of ``terms`` by the rewrites that led from ``since`` (None: the input) to ``graph``, with what was
-    made in their place.
+    """What became of ``terms`` by the rewrites that led from ``since`` (None: the input) to ``graph``, with
+    what was made in their place.
     """
     found = set(terms)
     done = len(since.steps()) if since else 0

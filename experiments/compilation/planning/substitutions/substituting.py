@@ -1,7 +1,9 @@
-"""What policies that search by substitution rules share: where rules come from, what each must have shown, the search.
+"""What policies that search by substitution rules share: where rules come from, what each must have shown,
+the search.
 
-Rules are those of the workload's side file (``options.extra``: TASO's protobuf, FlexFlow's JSON), each judged before
-it is used; else those that this lab's own generator found and judged (``generated``), with those of ``standard``.
+Rules are those of the workload's side file (``options.extra``: TASO's protobuf, FlexFlow's JSON), each judged
+before it is used; else those that this lab's own generator found and judged (``generated``), with those of
+``standard``.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class SubstitutionPolicy(RewritePolicy):
 
 
 def own_verdicts(prove: bool = False) -> tuple[RuleVerdict, ...]:
-    """The rules that come with the lab: those generated, and those with biases, which are too large to be generated."""
+    """Return the rules that come with the lab: those generated, and those with biases, which are too large to
+    be generated.
+    """
     return (*standard_verdicts(prove), *generated_verdicts())
 
 
@@ -70,7 +74,9 @@ def rules_of(
     progress: Progress = silent,
     own: Callable[[bool], Sequence[RuleVerdict]] = own_verdicts,
 ) -> Rulebook:
-    """The rules of ``file``, else the ``own``, that may be applied: tested, and with ``prove`` proved too."""
+    """Return the rules of ``file``, else the ``own``, that may be applied: tested, and with ``prove`` proved
+    too.
+    """
     if file is None:
         return _usable(own(prove), prove)
     kept = [rule for rule in file.rules if rule.parallel == "none"]

@@ -1,13 +1,13 @@
 """A graph as shared terms: equal operators on equal inputs are one term, for all graphs of a search.
 
-A graph is then the tuple of its outputs' terms, two graphs are equal when these are, and replacing one term leaves all
-others what they were, with their types, prices and matches. Kinds are those of the rules' algebra and four more:
-``leaf`` (an input or constant), ``aten`` (any other op), ``result`` (one of several results) and ``broadcast`` (a
-vector spread along an axis: biases). A term that depends on constants only is ``free``: it is computed once, as TASO
-does at the end of its search, unless that would keep a huge result.
+A graph is then the tuple of its outputs' terms, two graphs are equal when these are, and replacing one term
+leaves all others what they were, with their types, prices and matches. Kinds are those of the rules' algebra
+and four more: ``leaf`` (an input or constant), ``aten`` (any other op), ``result`` (one of several results)
+and ``broadcast`` (a vector spread along an axis: biases). A term that depends on constants only is ``free``:
+it is computed once, as TASO does at the end of its search, unless that would keep a huge result.
 
-Simplified while made: transposes of transposes, a split of what was just concatenated and the other way round, a
-concatenation of biases (it is the bias of concatenations), a transpose of concatenated weights.
+Simplified while made: transposes of transposes, a split of what was just concatenated and the other way
+round, a concatenation of biases (it is the bias of concatenations), a transpose of concatenated weights.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class TermCall:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """The data of an ``aten`` term: its call with input positions in place of numbers. ``own`` makes it unlike any
-    other (it draws random numbers or has an effect).
+    """The data of an ``aten`` term: its call with input positions in place of numbers.
+
+    ``own`` makes it unlike any other (it draws random numbers or has an effect).
     """
 
     call: TermCall
@@ -49,8 +50,8 @@ class Opaque:
 
 @dataclass(slots=True)
 class Term:
-    """``origin`` is the node of the input graph that computes it, ``covers`` the terms inside that node which are not
-    computed apart, ``successor`` the node of which this is the same op on changed inputs.
+    """``origin`` is the node of the input graph that computes it, ``covers`` the terms inside that node which
+    are not computed apart, ``successor`` the node of which this is the same op on changed inputs.
     """
 
     number: int
@@ -97,7 +98,9 @@ class Terms:
         return self._add(LEAF, name, (), types, free, name)
 
     def make(self, kind: str, data: Any, inputs: Sequence[int]) -> int:
-        """The term, simplified, made if it is new; ``IllTyped`` where the op does not accept its inputs."""
+        """Return the term, simplified, made if it is new; ``IllTyped`` where the op does not accept its
+        inputs.
+        """
         inputs = tuple(inputs)
         if kind in ADDITION:
             inputs = tuple(sorted(inputs))
@@ -121,7 +124,9 @@ class Terms:
         return sum(self._bytes(self._terms[number].types) for number in inputs)
 
     def make_or_copy(self, kind: str, data: Any, inputs: tuple[int, ...]) -> Term:
-        """``make``, where a view that cannot be taken of how its input lies in memory copies instead."""
+        """Return ``make``, where a view that cannot be taken of how its input lies in memory
+        copies instead.
+        """
         try:
             return self._terms[self.make(kind, data, inputs)]
         except IllTyped:
@@ -190,12 +195,12 @@ class Terms:
         return self._terms[int(ref.node)].types[ref.output]
 
     def ref(self, number: int) -> Ref:
-        """How a call reads a term."""
+        """Return how a call reads a term."""
         term = self._terms[number]
         return Ref(str(term.inputs[0]), term.data) if term.kind == RESULT else Ref(str(number))
 
     def call(self, kind: str, data: Any, inputs: tuple[int, ...]) -> TermCall:
-        """How the term is computed by itself."""
+        """Return how the term is computed by itself."""
         if kind == ATEN:
             refs = [self.ref(number) for number in inputs]
             arguments, keywords = map_refs(
@@ -236,18 +241,18 @@ class Terms:
         return TermCall(target or "aten.matmul.default", (x, y))
 
     def _narrow(self, number: int) -> int:
-        """A bias as the op reads it: not spread."""
+        """Return a bias as the op reads it: not spread."""
         term = self._terms[number]
         return term.inputs[0] if term.kind == BROADCAST else number
 
     def broadcast(self, vector: int, axis: int, shape: tuple[int, ...]) -> int:
-        """``vector`` along ``axis`` (from the last) of a tensor of ``shape``."""
+        """Return ``vector`` along ``axis`` (from the last) of a tensor of ``shape``."""
         if axis != FEATURES:
             vector = self.make(COLUMN, -axis - 1, (vector,))
         return self.make(BROADCAST, (axis, shape), (vector,))
 
     def bias(self, number: int) -> int:
-        """The vector that a ``broadcast`` term spreads."""
+        """Return the vector that a ``broadcast`` term spreads."""
         inside = self._terms[self._terms[number].inputs[0]]
         return inside.inputs[0] if inside.kind == COLUMN else inside.number
 
@@ -296,7 +301,7 @@ class Terms:
 
 
 def _ambiguous(value: Any) -> bool:
-    """Whether numbers in it (1, 1.0, True) could be equal as keys but not to an op."""
+    """Return whether numbers in it (1, 1.0, True) could be equal as keys but not to an op."""
     if isinstance(value, tuple):
         return any(_ambiguous(entry) for entry in value)
     return isinstance(value, bool | float)

@@ -1,8 +1,8 @@
 """Exact random testing of a rule: both sides in integers on many shapes that the source accepts.
 
-The verdict is one of equal, equal where the target accepts the shapes too (with the equations that it adds), and
-counterexample (kept with its shapes). Groups of convolutions above one, dims of 1 and unequal operands come by
-themselves: shapes are random solutions of the source's equations (``dims``).
+The verdict is one of equal, equal where the target accepts the shapes too (with the equations that it adds),
+and counterexample (kept with its shapes). Groups of convolutions above one, dims of 1 and unequal operands
+come by themselves: shapes are random solutions of the source's equations (``dims``).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SHAPES = 30
 LEAST_SHAPES = 25
 MOST_ELEMENTS = 4096
 LARGEST = 5
-#: What a rule with grouped convolutions may need, the weakest first: all groups of one width with as many filters
-#: each, or one group.
+#: What a rule with grouped convolutions may need, the weakest first: all groups of one width with as many
+#: filters each, or one group.
 EQUAL_GROUPS, UNGROUPED = "equal groups", "ungrouped"
 GUARDS = ("", EQUAL_GROUPS, UNGROUPED)
 Shape = tuple[int, ...]
@@ -31,7 +31,9 @@ Ranks = Mapping[Operand, int]
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Shapes of the variables for which the two sides differ, and the number of groups of each convolution."""
+    """Shapes of the variables for which the two sides differ, and the number of groups of each
+    convolution.
+    """
 
     shapes: tuple[tuple[str, Shape], ...]
     groups: tuple[int, ...]
@@ -45,8 +47,8 @@ class Counterexample:
 class Tested:
     """``equal`` and ``refused`` count shapes on which both sides agreed, and that the target does not accept.
 
-    ``added`` are the equations that the target adds to the source's. A rule with fewer than ``LEAST_SHAPES`` equal
-    shapes and no counterexample is not tested enough to be used.
+    ``added`` are the equations that the target adds to the source's. A rule with fewer than ``LEAST_SHAPES``
+    equal shapes and no counterexample is not tested enough to be used.
     """
 
     equal: int = 0
@@ -77,7 +79,7 @@ def examine(
     seed: int = 0,
     shapes: int = SHAPES,
 ) -> Tested:
-    """The rule on ``shapes`` shapes of the source, and on as many that the target accepts as well.
+    """Return the rule on ``shapes`` shapes of the source, and on as many that the target accepts as well.
 
     ``guard``, one of ``GUARDS``, restricts the source's convolutions.
     """
@@ -180,7 +182,7 @@ def _groups(side: Sequence[Operator], values: Mapping[Operand, JoinedTensor]) ->
 
 
 def _added_equalities(rule: Substitution, ranks: Ranks) -> tuple[str, ...]:
-    """Equalities between dims of variables that the target needs and the source does not imply."""
+    """Return equalities between dims of variables that the target needs and the source does not imply."""
     alone, symbols = _equations(rule, ranks, "", both=False)
     both, _ = _equations(rule, ranks, "", both=True)
     names = [

@@ -1,8 +1,9 @@
-"""Both verdicts on a rule, proof and test, and what they allow: a rule is applied only where testing found it right.
+"""Both verdicts on a rule, proof and test, and what they allow: a rule is applied only where testing found it
+right.
 
-A proof alone allows nothing (the axioms leave out what grouped convolutions need), and a rule that only the test
-supports may be applied: the test is exact. A rule with a counterexample is tested again under each guard on its
-convolutions' groups; if it passes, it is applied where the guard holds.
+A proof alone allows nothing (the axioms leave out what grouped convolutions need), and a rule that only the
+test supports may be applied: the test is exact. A rule with a counterexample is tested again under each guard
+on its convolutions' groups; if it passes, it is applied where the guard holds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ LABELS = ("proved and tested", "tested only", "right where a guard holds", "coun
 
 @dataclass(frozen=True)
 class RuleVerdict:
-    """``rule`` in the algebra (None: it is outside, ``reason`` says why); ``test`` is the one without any guard.
+    """``rule`` in the algebra (None: it is outside, ``reason`` says why).
+
+    ``test`` is the one without any guard.
 
     ``guarded`` is the test under ``guard``, the first of ``GUARDS`` under which none of its shapes differ.
     """
@@ -100,6 +103,6 @@ def verdicts(
 
 
 def count_labels(found: Iterable[RuleVerdict]) -> dict[str, int]:
-    """How many rules have each of ``LABELS``."""
+    """Return how many rules have each of ``LABELS``."""
     counts = Counter(one.label for one in found)
     return {label: counts[label] for label in LABELS}

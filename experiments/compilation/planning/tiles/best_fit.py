@@ -1,4 +1,6 @@
-"""Addresses in shared memory by best fit: the smallest hole that holds a block, else more memory at the end."""
+"""Addresses in shared memory by best fit: the smallest hole that holds a block, else more memory
+at the end.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ class BestFitMemory:
     _holes: list[tuple[int, int]] = field(default_factory=list)
 
     def take(self, size: int) -> tuple[int, int]:
-        """A block of at least ``size`` bytes, as [start, end)."""
+        """Return a block of at least ``size`` bytes, as [start, end)."""
         needed = -(-size // ALIGNMENT) * ALIGNMENT
         fitting = [hole for hole in self._holes if hole[1] - hole[0] >= needed]
         if fitting:
@@ -29,7 +31,7 @@ class BestFitMemory:
         return start, start + needed
 
     def _last_hole(self) -> int:
-        """Where a block that fits no hole begins: in the hole at the end, if there is one."""
+        """Return where a block that fits no hole begins: in the hole at the end, if there is one."""
         for hole in self._holes:
             if hole[1] == self.limit:
                 self._holes.remove(hole)

@@ -1,9 +1,9 @@
 """The ops of a graph as tensor expressions that read each other's results.
 
-Views cost nothing; a result that is read through one comes from memory (tiles are not followed through reshapes), and
-a strided view counts as contiguous. What is computed once, when the graph is lowered, costs nothing either. Ops without
-a form of their own are element-wise where their operands broadcast to the result; the others are priced as copies of
-their result and reported.
+Views cost nothing; a result that is read through one comes from memory (tiles are not followed through
+reshapes), and a strided view counts as contiguous. What is computed once, when the graph is lowered, costs
+nothing either. Ops without a form of their own are element-wise where their operands broadcast to the result;
+the others are priced as copies of their result and reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Translated:
 
 
 def translate(graph: Graph) -> Translated:
-    """Every computing op of ``graph`` as one operator (attention as three)."""
+    """Return every computing op of ``graph`` as one operator (attention as three)."""
     reading = _Reading(graph)
     for node in graph.computing:
         if node.target not in FREE:
@@ -72,7 +72,9 @@ class _Reading:
         return replace(made[0], name=node.name), made[1]
 
     def _append(self, name: str, expression: Expression, refs: Sequence[Ref]) -> None:
-        """Inputs are connected where the operator reads the result as it was made; the others come from memory."""
+        """Inputs are connected where the operator reads the result as it was made; the others come from
+        memory.
+        """
         sources, after = [""] * len(expression.inputs), []
         for place, ref in enumerate(refs):
             origin = self.behind(ref)
@@ -86,7 +88,9 @@ class _Reading:
         self._put(TileNode(name, expression, tuple(sources), tuple(dict.fromkeys(after))))
 
     def _as_made(self, access: TensorAccess, maker: str) -> bool:
-        """Whether ``access`` is the maker's tensor, dimension by dimension; a convolution sees it with its padding."""
+        """Return whether ``access`` is the maker's tensor, dimension by dimension; a convolution sees it with
+        its padding.
+        """
         made = self.by_name[maker].expression.output.shape
         same = len(made) == len(access.shape)
         return same and access.repeats == 1 and all(a >= b for a, b in zip(access.shape, made, strict=True))
@@ -96,7 +100,7 @@ class _Reading:
         self.by_name[node.name] = node
 
     def behind(self, ref: Ref) -> Ref:
-        """The result whose memory ``ref`` shows."""
+        """Return the result whose memory ``ref`` shows."""
         node = self.graph.by_name.get(ref.node)
         while node is not None and node.kind == OP and (node.views or node.target in FREE) and node.refs:
             ref = node.refs[0]

@@ -1,7 +1,7 @@
 """What an op of a graph computes as a tensor expression, and which of its operands the expression reads.
 
-Ops without a form of their own are element-wise where their operands broadcast to the result; the others are priced as
-copies of their result.
+Ops without a form of their own are element-wise where their operands broadcast to the result; the others are
+priced as copies of their result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _result(node: GraphNode) -> TensorType:
 
 
 def _sizes(value: Argument, count: int, default: int) -> Sizes:
-    """A size argument as ``count`` numbers: one number counts for all."""
+    """Return a size argument as ``count`` numbers: one number counts for all."""
     if not isinstance(value, tuple) or not value:
         return (value if isinstance(value, int) else default,) * count
     numbers = tuple(int(entry) for entry in value if isinstance(entry, int))
@@ -177,7 +177,7 @@ def _embedding(node: GraphNode, graph: Graph) -> Made:
 
 
 def broadcast(node: GraphNode, graph: Graph) -> Made | None:
-    """An op whose operands all broadcast to its result, as an element-wise operator."""
+    """Return an op whose operands all broadcast to its result, as an element-wise operator."""
     out, pairs = _result(node), _tensors(node, graph)
     shape = out.shape or (1,)
     if not pairs or any(not _broadcasts(kind.shape, shape) for _, kind in pairs):
@@ -193,7 +193,9 @@ def _broadcasts(shape: Sizes, to: Sizes) -> bool:
 
 
 def copy(node: GraphNode, graph: Graph) -> Made:
-    """An op of no known form: as many elements read as its operands have together, its result written."""
+    """Return an op of no known form: as many elements read as its operands have together, its
+    result written.
+    """
     out = _result(node)
     shape = out.shape or (1,)
     made = operators.elementwise(shape, (shape,), dtype_of(out), flops=0.0)

@@ -1,7 +1,9 @@
-"""One kernel of connected tiles: what a block moves and holds, how many waves its grid takes, and its modelled time.
+"""One kernel of connected tiles: what a block moves and holds, how many waves its grid takes, and its
+modelled time.
 
-Welder, section 4.3: tiles are ranked by what they move, weighed by waves; what does not fit is no candidate. Traffic is
-in elements of one block, not bytes and not times the grid; it ranks tiles of one group, it is no time.
+Welder, section 4.3: tiles are ranked by what they move, weighed by waves; what does not fit is no candidate.
+Traffic is in elements of one block, not bytes and not times the grid; it ranks tiles of one group, it is no
+time.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ Steps = tuple[Sizes, ...]
 
 @dataclass(frozen=True)
 class GroupTile:
-    """``tile`` of the first output with the tiles of all operators; ``traffic`` in elements, ``moved`` in bytes, of a block.
+    """``tile`` of the first output with the tiles of all operators.
+
+    ``traffic`` in elements, ``moved`` in bytes, of a block.
 
     ``resident`` blocks fit a unit. ``flops`` are a block's, halos included.
     """
@@ -49,7 +53,8 @@ class GroupTile:
 def evaluate(
     group: FusedGroup, tile: Sizes, steps: Steps, architecture: Architecture, in_registers: bool = False
 ) -> GroupTile | None:
-    """The kernel for ``tile``, or ``None`` where it does not fit a unit or outputs cannot share a grid.
+    """Return the kernel for ``tile``, or ``None`` where it does not fit a unit or outputs cannot share a
+    grid.
 
     ``in_registers``: a result read only inside the group stays in registers and takes no shared memory.
     """
@@ -86,7 +91,7 @@ def evaluate(
 def traffic(
     group: FusedGroup, found: Tiles, architecture: Architecture, steps: Steps | None = None
 ) -> tuple[float, float]:
-    """Elements and bytes that a block reads in read transactions and writes in write transactions.
+    """Return elements and bytes that a block reads in read transactions and writes in write transactions.
 
     Rows that are not taken in one step are read twice (``steps`` left out: they are).
     """
@@ -105,7 +110,7 @@ def traffic(
 
 
 def least_bytes(group: FusedGroup) -> float:
-    """Bytes of what the group reads from memory and writes there, each element once."""
+    """Return bytes of what the group reads from memory and writes there, each element once."""
     total = 0.0
     for index, node in enumerate(group.nodes):
         expression = node.expression
@@ -131,7 +136,9 @@ def _transactions(access: TensorAccess, box: Sequence[int], size: int) -> float:
 
 
 def footprint(group: FusedGroup, found: Tiles, steps: Steps, in_registers: bool = False) -> int:
-    """Bytes of shared memory: inputs of the running operator over one step, and results until their last reader."""
+    """Return bytes of shared memory: inputs of the running operator over one step, and results until their
+    last reader.
+    """
     memory, blocks = BestFitMemory(), dict[int, tuple[int, int]]()
     last = {source: index for index, own in enumerate(group.producers) for source in own if source >= 0}
     for index, (node, tile) in enumerate(zip(group.nodes, found, strict=True)):
@@ -150,18 +157,20 @@ def footprint(group: FusedGroup, found: Tiles, steps: Steps, in_registers: bool 
 
 
 def seconds(group: FusedGroup, of: GroupTile, architecture: Architecture) -> float:
-    """Modelled time of a launched kernel: the longer of moving its blocks' bytes and computing, after the launch."""
+    """Modelled time of a launched kernel: the longer of moving its blocks' bytes and computing, after the
+    launch.
+    """
     return architecture.launch + max(_levels(group, of, architecture).values())
 
 
 def bound(group: FusedGroup, of: GroupTile, architecture: Architecture) -> str:
-    """What the kernel waits for."""
+    """Return what the kernel waits for."""
     levels = _levels(group, of, architecture)
     return max(levels, key=lambda level: levels[level])
 
 
 def _levels(group: FusedGroup, of: GroupTile, architecture: Architecture) -> dict[str, float]:
-    """Seconds of computing, at the rate that the last wave leaves busy, and of moving."""
+    """Return seconds of computing, at the rate that the last wave leaves busy, and of moving."""
     busy = of.grid / (of.waves * of.resident * architecture.units.count)
     pairs = zip(group.nodes, of.tiles, strict=True)
     heaviest = max(pairs, key=lambda pair: pair[0].expression.work(pair[0].expression.whole(pair[1])))

@@ -9,14 +9,15 @@ from dataclasses import replace
 
 from experiments.compilation.interface.expressions import Expression, Index, LoopAxis, Sizes, TensorAccess
 
-#: A softmax row: subtract the maximum, exponentiate, add up, divide; with the maximum five operations a point.
+#: A softmax row: subtract the maximum, exponentiate, add up, divide; with the maximum five operations a
+#: point.
 SOFTMAX_FLOPS = 5.0
 #: A normalised row: mean, variance, subtract, scale, and the affine map.
 NORMALISATION_FLOPS = 8.0
 
 
 def with_bias(expression: Expression, dimension: int) -> Expression:
-    """``expression`` reading one more tensor along ``dimension`` of its output, once a result."""
+    """Return ``expression`` reading one more tensor along ``dimension`` of its output, once a result."""
     index = expression.output.indices[dimension]
     return replace(
         expression, inputs=(*expression.inputs, TensorAccess("bias", (index,), expression.output.dtype))
@@ -37,7 +38,9 @@ def matmul(
     transposed: bool = False,
     name: str = "matmul",
 ) -> Expression:
-    """``C[b.., m, n] = sum over k of A[b.., m, k] * B[b.., k, n]``; ``transposed``: B lies as ``[b.., n, k]``."""
+    """Return ``C[b.., m, n] = sum over k of A[b.., m, k] * B[b.., k, n]``; ``transposed``: B lies as ``[b..,
+    n, k]``.
+    """
     lead = tuple(LoopAxis(f"b{i}", extent) for i, extent in enumerate(batch))
     indices = _plain([axis.extent for axis in lead], [axis.name for axis in lead])
     rows, columns, depth = Index(m, (("m", 1),)), Index(n, (("n", 1),)), Index(k, (("k", 1),))
@@ -58,7 +61,9 @@ def matmul(
 def linear(
     lead: Sequence[int], inputs: int, outputs: int, dtype: str = "float32", *, name: str = "linear"
 ) -> Expression:
-    """``y[.., n] = sum over k of x[.., k] * w[n, k]``: a layer's weight lies with its inputs contiguous."""
+    """Return ``y[.., n] = sum over k of x[.., k] * w[n, k]``: a layer's weight lies with its inputs
+    contiguous.
+    """
     names = [f"m{i}" for i in range(len(lead))]
     columns, depth = Index(outputs, (("n", 1),)), Index(inputs, (("k", 1),))
     rows = _plain(lead, names)
@@ -90,7 +95,9 @@ def windows(
 def _slide(
     size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> tuple[tuple[Index, ...], list[str], list[str]]:
-    """Input indices of a window (stride x output + dilation x kernel), and the names of both kinds of axes."""
+    """Input indices of a window (stride x output + dilation x kernel), and the names of both
+    kinds of axes.
+    """
     letters = "dhw"[3 - len(size) :] if len(size) <= 3 else string.ascii_lowercase[: len(size)]
     outputs, kernels = [f"o{letter}" for letter in letters], [f"k{letter}" for letter in letters]
     indices = tuple(
@@ -114,7 +121,10 @@ def convolution(
     dtype: str = "float32",
     name: str = "convolution",
 ) -> Expression:
-    """A convolution over one to three dimensions, strided, dilated and grouped; NCHW. Depthwise: groups = channels."""
+    """Return a convolution over one to three dimensions, strided, dilated and grouped; NCHW.
+
+    Depthwise: groups = channels.
+    """
     ones = (1,) * len(size)
     stride, dilation, padding = stride or ones, dilation or ones, padding or (0,) * len(size)
     out = windows(size, kernel, stride, padding, dilation)
@@ -150,10 +160,11 @@ def convolution(
 
 
 def implicit_gemm(convolved: Expression) -> Expression:
-    """An ungrouped convolution as the product of its filters and the matrix of its windows, output pixels fused.
+    """Return an ungrouped convolution as the product of its filters and the matrix of its windows, output
+    pixels fused.
 
-    Roller tiles convolutions so (``f x pixels``, reduction over channels and taps). An element of the image stands in
-    that matrix once for each window that covers it, which caches and shared memory serve.
+    Roller tiles convolutions so (``f x pixels``, reduction over channels and taps). An element of the image
+    stands in that matrix once for each window that covers it, which caches and shared memory serve.
     """
     batch, filters, *out = convolved.domain
     pixels, depth = batch * math.prod(out), math.prod(convolved.reduction)
@@ -191,7 +202,7 @@ def pooling(
     dtype: str = "float32",
     name: str = "pooling",
 ) -> Expression:
-    """A maximum or mean over windows; one operation a tap."""
+    """Return a maximum or mean over windows; one operation a tap."""
     ones = (1,) * len(size)
     stride, dilation, padding = stride or tuple(kernel), dilation or ones, padding or (0,) * len(size)
     out = windows(size, kernel, stride, padding, dilation)
@@ -221,7 +232,9 @@ def elementwise(
     flops: float = 1.0,
     name: str = "elementwise",
 ) -> Expression:
-    """One output point from one point of every operand; operands broadcast by numpy's rule (default: one, as large)."""
+    """One output point from one point of every operand; operands broadcast by numpy's rule (default: one, as
+    large).
+    """
     names = [f"i{i}" for i in range(len(shape))]
 
     def access(tensor: str, own: Sequence[int]) -> TensorAccess:
@@ -255,7 +268,9 @@ def reduction(
     keep: bool = False,
     name: str = "reduction",
 ) -> Expression:
-    """A sum, mean or maximum over the dimensions ``over``; ``keep``: they stay in the result with one element."""
+    """Return a sum, mean or maximum over the dimensions ``over``; ``keep``: they stay in the result with one
+    element.
+    """
     names = [f"i{i}" for i in range(len(shape))]
     axes = [LoopAxis(axis, extent) for axis, extent in zip(names, shape, strict=True)]
     kept = [i for i in range(len(shape)) if i not in over]
@@ -287,7 +302,9 @@ def rowwise(
     parameters: int = 0,
     name: str = "softmax",
 ) -> Expression:
-    """Softmax and normalisations: whole rows along ``over`` in, whole rows out, ``parameters`` vectors over the rows."""
+    """Softmax and normalisations: whole rows along ``over`` in, whole rows out, ``parameters`` vectors over
+    the rows.
+    """
     names = [f"i{i}" for i in range(len(shape))]
     axes = [LoopAxis(axis, extent) for axis, extent in zip(names, shape, strict=True)]
     row = _plain([shape[i] for i in sorted(over)], [names[i] for i in sorted(over)])
@@ -306,7 +323,9 @@ def rowwise(
 
 
 def transpose(shape: Sequence[int], order: Sequence[int], dtype: str = "float32") -> Expression:
-    """A copy with dimensions in another ``order`` (output dimension i is input dimension ``order[i]``)."""
+    """Return a copy with dimensions in another ``order`` (output dimension i is input dimension
+    ``order[i]``).
+    """
     names = [f"i{i}" for i in range(len(shape))]
     moved = [shape[i] for i in order]
     inverse = {source: names[i] for i, source in enumerate(order)}

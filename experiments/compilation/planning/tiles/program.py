@@ -1,4 +1,6 @@
-"""A program of two levels of tiles (Roller's rProgram): a thread's share in registers, a block's in shared memory."""
+"""A program of two levels of tiles (Roller's rProgram): a thread's share in registers, a block's in shared
+memory.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ REGISTER_BYTES = 4
 
 @dataclass(frozen=True)
 class TileProgram:
-    """Spatial sizes of a thread's tile and of a block's, and how far the block goes along each reduced axis at once."""
+    """Spatial sizes of a thread's tile and of a block's, and how far the block goes along each reduced axis
+    at once.
+    """
 
     register: Sizes
     shared: Sizes
@@ -27,28 +31,33 @@ class TileProgram:
 
 
 def tiles(extents: Sequence[int], tile: Sequence[int]) -> int:
-    """How many tiles cover the extents."""
+    """Return how many tiles cover the extents."""
     return math.prod(-(-extent // size) for extent, size in zip(extents, tile, strict=True))
 
 
 def grid(expression: Expression, program: TileProgram) -> int:
-    """Blocks of the whole operator."""
+    """Return blocks of the whole operator."""
     return tiles(expression.domain, program.shared)
 
 
 def staged_inputs(expression: Expression) -> tuple[TensorAccess, ...]:
-    """Inputs that go through shared memory: all of a reduction; what is used once goes straight to registers."""
+    """Return inputs that go through shared memory: all of a reduction; what is used once goes straight to
+    registers.
+    """
     return expression.inputs if expression.reduced else ()
 
 
 def conflicts(stride: int, rows: int, units: ComputeUnits) -> int:
-    """How often a warp's access to ``rows`` words that lie ``stride`` words apart is repeated because they share banks."""
+    """Return how often a warp's access to ``rows`` words that lie ``stride`` words apart is repeated because
+    they share banks.
+    """
     lanes = units.banks // math.gcd(stride, units.banks)
     return -(-min(rows, units.warp) // lanes)
 
 
 def row_padding(expression: Expression, access: TensorAccess, sizes: Sizes, units: ComputeUnits) -> int:
-    """Elements added to each row of a staged tile so that threads on different rows meet different banks (0 or 1).
+    """Return elements added to each row of a staged tile so that threads on different rows meet different
+    banks (0 or 1).
 
     Threads stand on rows where the contiguous dimension is reduced over: all of a warp then read one column.
     """
@@ -61,7 +70,9 @@ def row_padding(expression: Expression, access: TensorAccess, sizes: Sizes, unit
 
 
 def shared_bytes(expression: Expression, program: TileProgram, units: ComputeUnits) -> int:
-    """Shared memory of a block: its staged inputs over one reduction step, rows padded against bank conflicts."""
+    """Shared memory of a block: its staged inputs over one reduction step, rows padded against bank
+    conflicts.
+    """
     sizes = (*program.shared, *program.step)
     total = 0
     for access in staged_inputs(expression):
@@ -81,7 +92,7 @@ def registers(expression: Expression, register: Sizes) -> int:
 
 
 def resident(expression: Expression, program: TileProgram, architecture: Architecture) -> int:
-    """Blocks that a unit holds at once: by shared memory, threads, registers and its own limit."""
+    """Return blocks that a unit holds at once: by shared memory, threads, registers and its own limit."""
     units, held = architecture.units, shared_bytes(expression, program, architecture.units)
     by_shared = units.shared_bytes // held if held else units.blocks
     by_registers = units.registers // max(1, registers(expression, program.register) * program.threads)
@@ -89,7 +100,7 @@ def resident(expression: Expression, program: TileProgram, architecture: Archite
 
 
 def fits(expression: Expression, program: TileProgram, architecture: Architecture) -> bool:
-    """Whether a block keeps to the caps of threads, registers and shared memory."""
+    """Return whether a block keeps to the caps of threads, registers and shared memory."""
     units, threads = architecture.units, program.threads
     return (
         threads <= units.threads_per_block
@@ -99,5 +110,5 @@ def fits(expression: Expression, program: TileProgram, architecture: Architectur
 
 
 def is_aligned(program: TileProgram, units: ComputeUnits) -> bool:
-    """Whether a block's threads fill whole warps on every scheduler of a unit."""
+    """Return whether a block's threads fill whole warps on every scheduler of a unit."""
     return program.threads % (units.warp * units.partitions) == 0

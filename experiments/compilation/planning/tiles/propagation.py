@@ -1,7 +1,8 @@
 """From a tile of a group's results to the tile of every operator in it, through the operators' index maps.
 
-Welder, section 4.2: an operator's input tile is what its output tile touches, clipped to the tensor; it is the output
-tile of the operator that makes it. Overlapping windows make producers compute more than once: the halo.
+Welder, section 4.2: an operator's input tile is what its output tile touches, clipped to the tensor; it is
+the output tile of the operator that makes it. Overlapping windows make producers compute more than once: the
+halo.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class FusedGroup:
 
     @functools.cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:
-        """For every operator and input the position of the operator in the group that makes it; -1: from memory."""
+        """For every operator and input the position of the operator in the group that makes it; -1: from
+        memory.
+        """
         place = {node.name: index for index, node in enumerate(self.nodes)}
         return tuple(tuple(place.get(source, -1) for source in node.sources) for node in self.nodes)
 
@@ -55,14 +58,14 @@ class FusedGroup:
 
 
 def group_of(graph: TileGraph, names: Sequence[str]) -> FusedGroup:
-    """The operators ``names`` of ``graph`` as a group."""
+    """Return the operators ``names`` of ``graph`` as a group."""
     inside = frozenset(names)
     nodes = tuple(graph.by_name[name] for name in sorted(inside, key=lambda name: graph.place[name]))
     return FusedGroup(nodes, tuple(node for node in nodes if graph.leaves(node.name, inside)))
 
 
 def spatial_of(expression: Expression, box: Sequence[int]) -> Sizes:
-    """The spatial tile that computes ``box`` (sizes along each dimension) of the expression's output.
+    """Return the spatial tile that computes ``box`` (sizes along each dimension) of the expression's output.
 
     A dimension of two axes (filters of a grouped convolution) is filled from the faster one.
     """
@@ -78,7 +81,9 @@ def spatial_of(expression: Expression, box: Sequence[int]) -> Sizes:
 
 
 def propagate(group: FusedGroup, tile: Sequence[int]) -> Tiles | None:
-    """The spatial tile of every operator for a ``tile`` of the first output; ``None`` where outputs cannot share a grid."""
+    """Return the spatial tile of every operator for a ``tile`` of the first output; ``None`` where outputs
+    cannot share a grid.
+    """
     found: list[Sizes | None] = [None] * len(group.nodes)
     for index in group.written:
         found[index] = _scaled(tile, group.domain, group.nodes[index].expression.domain)
@@ -98,7 +103,7 @@ def propagate(group: FusedGroup, tile: Sequence[int]) -> Tiles | None:
 
 
 def _scaled(tile: Sequence[int], domain: Sizes, own: Sizes) -> Sizes | None:
-    """``tile`` of ``domain`` in proportion on another output's domain."""
+    """Return ``tile`` of ``domain`` in proportion on another output's domain."""
     if len(domain) != len(own):
         return None
     if any(size * mine % whole for size, whole, mine in zip(tile, domain, own, strict=True)):
@@ -107,7 +112,7 @@ def _scaled(tile: Sequence[int], domain: Sizes, own: Sizes) -> Sizes | None:
 
 
 def block_flops(group: FusedGroup, tiles: Tiles) -> float:
-    """FLOPs of one block, halos included."""
+    """Return FLOPs of one block, halos included."""
     pairs = zip(group.nodes, tiles, strict=True)
     return sum(node.expression.work(node.expression.whole(tile)) for node, tile in pairs)
 

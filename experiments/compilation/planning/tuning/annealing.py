@@ -1,4 +1,6 @@
-"""Parallel simulated annealing over a space on a model's scores (AutoTVM, section 4; TVM's optimizer of that name)."""
+"""Parallel simulated annealing over a space on a model's scores (AutoTVM, section 4; TVM's optimizer of that
+name).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ LOWEST_TEMPERATURE = 1e-12
 
 @dataclass(frozen=True)
 class Annealing:
-    """``points`` walk at once for at most ``steps``; the temperature falls in a line from 1 to 0; the walk ends early
-    after ``patience`` steps in which no better point was found.
+    """``points`` walk at once for at most ``steps``; the temperature falls in a line from 1 to 0; the walk
+    ends early after ``patience`` steps in which no better point was found.
     """
 
     points: int = 128
@@ -46,9 +48,11 @@ def anneal(
     annealing: Annealing,
     start: Digits | None = None,
 ) -> tuple[list[int], Digits]:
-    """The ``count`` best points met that are not ``taken``, best first, and where the walkers stand at the end.
+    """Return the ``count`` best points met that are not ``taken``, best first, and where the walkers stand at
+    the end.
 
-    A move changes one knob to another value; a space that can be looked through is: its best points are then exact.
+    A move changes one knob to another value; a space that can be looked through is: its best points are then
+    exact.
     """
     if space.is_small and space.size <= annealing.points * annealing.steps:
         return best_of(space, score, count, taken), np.zeros((0, len(space.knobs)), dtype=np.int64)
@@ -73,7 +77,7 @@ def anneal(
 
 
 def best_of(space: ScheduleSpace, score: Score, count: int, taken: Collection[int]) -> list[int]:
-    """The best points of a small space that are not ``taken``, by looking at all of them."""
+    """Return the best points of a small space that are not ``taken``, by looking at all of them."""
     left = [point for point in space.points() if point not in taken]
     if not left:
         return []
@@ -101,7 +105,7 @@ class _Best:
         self._inside: set[int] = set()
 
     def offer(self, points: list[int], scores: Floats) -> bool:
-        """Whether one of the points is now among the best."""
+        """Return whether one of the points is now among the best."""
         changed = False
         floor = self._heap[0][0] if len(self._heap) == self._count else -np.inf
         for place in np.flatnonzero(scores > floor).tolist():
@@ -126,7 +130,9 @@ class _Best:
 
 
 def diverse(scores: Floats, digits: Digits, count: int) -> list[int]:
-    """Rows picked greedily by score plus the number of knob values that no row picked before has (submodular)."""
+    """Return rows picked greedily by score plus the number of knob values that no row picked before has
+    (submodular).
+    """
     seen: list[set[int]] = [set() for _ in range(digits.shape[1])]
     picked: list[int] = []
     left = list(range(len(scores)))

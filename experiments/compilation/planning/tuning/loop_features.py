@@ -1,5 +1,5 @@
-"""Features of loop nests for AutoTVM's model: per loop (itervar), and touch against reuse (curve), which any two tasks
-share (AutoTVM, section 4 and appendix A).
+"""Features of loop nests for AutoTVM's model: per loop (itervar), and touch against reuse (curve), which any
+two tasks share (AutoTVM, section 4 and appendix A).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ CURVE_POINTS = np.linspace(0.0, 24.0, 20)
 
 
 def itervar(nests: Nests) -> Floats:
-    """For each loop: length, annotations, products outside and inside, and per buffer touch, reuse and stride, in log2."""
+    """For each loop: length, annotations, products outside and inside, and per buffer touch, reuse and
+    stride, in log2.
+    """
     loops = nests.extent.shape[1]
     parallel = nests.parallel_loops.astype(float)
     vector = np.zeros_like(nests.extent)

@@ -1,7 +1,7 @@
 """Loop nests of many schedules at once, as columns: what a cost model's features are computed from.
 
-The loops stand in the order S0 S1 R0 S2 R1 S3, each group over its axes in their order, those of extent 1 too, so that
-a column means the same in every schedule of a task.
+The loops stand in the order S0 S1 R0 S2 R1 S3, each group over its axes in their order, those of extent 1
+too, so that a column means the same in every schedule of a task.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ FLOAT_BYTES, LINE_BYTES = 4, 64
 
 @dataclass(frozen=True)
 class Nests:
-    """``extent`` (schedules, loops); ``axis`` and ``level`` (loops), ``reduce`` (loops) whether a sum runs over it.
+    """``extent`` (schedules, loops).
 
-    ``stride`` (buffers, schedules, loops): elements that one step of the loop moves. ``touched`` (buffers, schedules,
-    loops): different elements read by this loop and all inside it. ``inside`` (schedules, loops): how often the
-    innermost statement runs in one run of the loop. ``lanes``, ``unroll``, ``parallel`` and ``local`` (the fusion
-    level, 0 for none; schedules). The first buffer is the output.
+    ``axis`` and ``level`` (loops), ``reduce`` (loops) whether a sum runs over it.
+
+    ``stride`` (buffers, schedules, loops): elements that one step of the loop moves. ``touched`` (buffers,
+    schedules, loops): different elements read by this loop and all inside it. ``inside`` (schedules, loops):
+    how often the innermost statement runs in one run of the loop. ``lanes``, ``unroll``, ``parallel`` and
+    ``local`` (the fusion level, 0 for none; schedules). The first buffer is the output.
     """
 
     extent: Floats
@@ -56,7 +58,7 @@ class Nests:
 
 
 def nests_of(nest: Contraction, space: ScheduleSpace, digits: Digits) -> Nests:
-    """The loop nests of rows of digits."""
+    """Return the loop nests of rows of digits."""
     spatial = len(nest.spatial)
     loops = [
         (axis, level, kind == "R")
@@ -116,7 +118,9 @@ def _lanes(wanted: Floats, widest: Floats) -> Floats:
 
 
 def _keeps(space: ScheduleSpace, columns: dict[str, int], digits: Digits) -> tuple[Floats, Floats]:
-    """The fusion level and the kind of rfactor (1 outer, 2 inner); a space without sketches fuses at level 2."""
+    """Return the fusion level and the kind of rfactor (1 outer, 2 inner); a space without sketches fuses at
+    level 2.
+    """
     if "sketch" not in columns:
         return np.full(len(digits), 2.0), np.zeros(len(digits))
     values = [str(value) for value in space.knobs[columns["sketch"]].values]
@@ -129,7 +133,7 @@ def _keeps(space: ScheduleSpace, columns: dict[str, int], digits: Digits) -> tup
 def _strides(
     access: BufferAccess, names: list[str], axis_of: npt.NDArray[np.int64], tile: Floats, extent: Floats
 ) -> Floats:
-    """A step of a loop moves its axis by the product of the axis's loops inside it."""
+    """Return a step of a loop moves its axis by the product of the axis's loops inside it."""
     coefficient = np.array([access.coefficient(name) for name in names], dtype=np.float64)
     step = np.stack([tile[axis, :, loop] for loop, axis in enumerate(axis_of)], axis=1) / extent
     found: Floats = coefficient[axis_of][None] * step

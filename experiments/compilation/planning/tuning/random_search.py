@@ -19,7 +19,7 @@ class RandomTuner:
         self._next = 0
 
     def propose(self, count: int) -> list[TuningProposal]:
-        """A batch of the next task in turn."""
+        """Return a batch of the next task in turn."""
         for _ in self._tasks:
             task, self._next = self._next, (self._next + 1) % len(self._tasks)
             drawn = self._tasks[task].space.fresh(min(count, self._batch), self._taken[task], self._rng)

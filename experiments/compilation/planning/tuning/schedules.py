@@ -1,8 +1,9 @@
-"""The schedules of a contraction on a CPU: tiles in the order SSRSRS, and what else is decided; as spaces of knobs.
+"""The schedules of a contraction on a CPU: tiles in the order SSRSRS, and what else is decided; as spaces of
+knobs.
 
-Every spatial axis is cut into four loops and every reduction into two, in the order S S R S R S from the outside. The
-last S is a tile of registers; around it the two inner reductions run; what is summed up goes to the output directly or
-through a local tile ("fused": written back once, when all of the reduction is done).
+Every spatial axis is cut into four loops and every reduction into two, in the order S S R S R S from the
+outside. The last S is a tile of registers; around it the two inner reductions run; what is summed up goes to
+the output directly or through a local tile ("fused": written back once, when all of the reduction is done).
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ MOST_SPLITS = 2000
 class LoopSchedule:
     """One point of a space, spelled out. ``tiles`` has the lengths of each axis's loops, outermost first;
 
-    ``sketch`` says where the sums are kept ("tile", "fused-1", "fused-2", "rfactor-outer", "rfactor-inner"); ``order``
-    names the axis whose outermost loop comes first; ``lanes`` numbers are computed at once; statements of the register
-    tile are written out where they are no more than ``unroll``; the ``parallel`` outermost loops run on all cores.
+    ``sketch`` says where the sums are kept ("tile", "fused-1", "fused-2", "rfactor-outer", "rfactor-inner");
+    ``order`` names the axis whose outermost loop comes first; ``lanes`` numbers are computed at once;
+    statements of the register tile are written out where they are no more than ``unroll``; the ``parallel``
+    outermost loops run on all cores.
     """
 
     tiles: Mapping[str, tuple[int, ...]]
@@ -47,7 +49,9 @@ class LoopSchedule:
 
 @functools.cache
 def factorisations(extent: int, parts: int, innermost: int = INNERMOST) -> tuple[tuple[int, ...], ...]:
-    """All ordered ways to write ``extent`` as a product of ``parts``, the last at most ``innermost``."""
+    """Return all ordered ways to write ``extent`` as a product of ``parts``, the last at most
+    ``innermost``.
+    """
     if parts == 1:
         return ((extent,),) if extent <= innermost else ()
     found = [
@@ -65,14 +69,16 @@ def divisors(number: int) -> list[int]:
 
 
 def _splits(extent: int, parts: int) -> tuple[tuple[int, ...], ...]:
-    """The cuts that a space offers; thinned out where there are very many."""
+    """Return the cuts that a space offers; thinned out where there are very many."""
     found = factorisations(extent, parts)
     step = -(-len(found) // MOST_SPLITS)
     return found[::step]
 
 
 def sketch_space(nest: Contraction, sketches: Sequence[Sketch]) -> ScheduleSpace:
-    """Ansor's: every sketch with every cut; the innermost loop is vectorised as far as it goes (16 at most)."""
+    """Ansor's: every sketch with every cut; the innermost loop is vectorised as far as it goes
+    (16 at most).
+    """
     knobs = [ScheduleKnob("sketch", tuple(sketch.keeps for sketch in sketches), "sketch")]
     knobs += [_tile(axis, _splits(extent, 4)) for axis, extent in nest.spatial]
     knobs += [_tile(axis, _splits(extent, 2)) for axis, extent in nest.reduce]
@@ -80,7 +86,9 @@ def sketch_space(nest: Contraction, sketches: Sequence[Sketch]) -> ScheduleSpace
 
 
 def template_space(nest: Contraction) -> ScheduleSpace:
-    """AutoTVM's: a template written by hand: one sketch, three levels of tiles, and the order of the outer loops."""
+    """AutoTVM's: a template written by hand: one sketch, three levels of tiles, and the order of the outer
+    loops.
+    """
     outer = tuple(axis for axis, extent in nest.spatial if extent > 1) or (nest.spatial[0][0],)
     knobs = [
         _tile(axis, tuple((a, 1, b, c) for a, b, c in _splits(extent, 3))) for axis, extent in nest.spatial
@@ -102,7 +110,7 @@ def _annotations(nest: Contraction, lanes: tuple[int, ...]) -> list[ScheduleKnob
 
 
 def schedule_of(nest: Contraction, config: Mapping[str, Value]) -> LoopSchedule:
-    """What the knobs of either space stand for."""
+    """Return what the knobs of either space stand for."""
     tiles = {axis: _lengths(config[f"tile_{axis}"]) for axis, _ in nest.axes}
     first = config.get("order", nest.spatial[0][0])
     lanes, unroll, parallel = (_number(config[name]) for name in ("vectorize", "unroll", "parallel"))

@@ -1,4 +1,6 @@
-"""One tuning run: ask, measure, tell, until the budget is spent or nothing is left to try; and what came of it."""
+"""One tuning run: ask, measure, tell, until the budget is spent or nothing is left to try; and what came of
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ SHARES = {"90": 0.90, "95": 0.95, "99": 0.99, "best": 1.0}
 
 @dataclass(frozen=True)
 class History:
-    """Every trial in the order measured. ``thinking`` is what the tuner itself took, ``seconds`` the whole run."""
+    """Every trial in the order measured.
+
+    ``thinking`` is what the tuner itself took, ``seconds`` the whole run.
+    """
 
     tasks: tuple[TuningTask, ...]
     trials: tuple[TuningTrial, ...]
@@ -41,12 +46,14 @@ class History:
         return dict(sorted(Counter(trial.error for trial in self.trials if trial.error).items()))
 
     def best(self, task: int) -> TuningTrial | None:
-        """The fastest trial of a task, the first of equal ones."""
+        """Return the fastest trial of a task, the first of equal ones."""
         valid = [trial for trial in self.trials if trial.proposal.task == task and trial.seconds is not None]
         return min(valid, key=lambda trial: trial.seconds or np.inf, default=None)
 
     def curve(self) -> Floats:
-        """After each trial, the weighted sum of the best times of all tasks; infinite until every task has one."""
+        """After each trial, the weighted sum of the best times of all tasks; infinite until every task has
+        one.
+        """
         best = np.full(len(self.tasks), np.inf)
         weight = np.array([task.weight for task in self.tasks])
         totals = np.empty(len(self.trials))
@@ -102,6 +109,6 @@ def progress_line(trial: TuningTrial, number: int, trials: int) -> str:
 
 
 def trials_to(curve: Floats, best: float, share: float) -> int | None:
-    """The first trial after which ``share`` of the best throughput is reached; ``None`` if never."""
+    """Return the first trial after which ``share`` of the best throughput is reached; ``None`` if never."""
     reached = np.flatnonzero(curve <= best / share * (1.0 + 1e-12))
     return int(reached[0]) + 1 if len(reached) else None

@@ -1,10 +1,10 @@
 """Sketches: the structures of a program that Ansor's rules derive from its stages, from the output backwards.
 
-Rules for CPUs in TVM's order (auto_scheduler, ``sketch_policy_rules.cc``): a stage that only renames is inlined; a
-reduction with too little parallelism is divided into partial sums (rfactor, two ways); a stage with reuse gets a cache
-for its writes where no element-wise consumer can take that place, is tiled and fused into its consumer at level 1 or
-2, or is tiled on its own; any other stage is left as it is. A rule is skipped, applied along with the next ones, or ends
-the list.
+Rules for CPUs in TVM's order (auto_scheduler, ``sketch_policy_rules.cc``): a stage that only renames is
+inlined; a reduction with too little parallelism is divided into partial sums (rfactor, two ways); a stage
+with reuse gets a cache for its writes where no element-wise consumer can take that place, is tiled and fused
+into its consumer at level 1 or 2, or is tiled on its own; any other stage is left as it is. A rule is
+skipped, applied along with the next ones, or ends the list.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FUSION_LEVELS = (1, 2)
 class SketchStage:
     """One step of a computation: points of its output, and terms of each sum.
 
-    ``reuses``: reads the same input for several outputs (a product, a convolution), so tiles pay. ``inlinable``: each
-    output is a plain function of one element of each input.
+    ``reuses``: reads the same input for several outputs (a product, a convolution), so tiles pay.
+    ``inlinable``: each output is a plain function of one element of each input.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Sketch:
 
 
 def derive(stages: Sequence[SketchStage], cores: int) -> tuple[Sketch, ...]:
-    """All sketches of ``stages`` (producers first)."""
+    """Return all sketches of ``stages`` (producers first)."""
     found: list[tuple[tuple[str, str], ...]] = [()]
     for place in reversed(range(len(stages))):
         stage = stages[place]
@@ -58,13 +58,14 @@ def derive(stages: Sequence[SketchStage], cores: int) -> tuple[Sketch, ...]:
 
 
 def ways_of(stage: SketchStage, cores: int, is_output: bool) -> tuple[str, ...]:
-    """What the rules make of one stage."""
+    """Return what the rules make of one stage."""
     if stage.inlinable and not is_output and stage.reduce == 1:
         return ("inline",)
     ways: tuple[str, ...] = ("rfactor-outer", "rfactor-inner") if needs_rfactor(stage, cores) else ()
     if not stage.reuses:
         return (*ways, "skip")
-    # With a cache for its writes, or an element-wise consumer, the tile is fused at either level; or it stands alone.
+    # With a cache for its writes, or an element-wise consumer, the tile is fused at either level; or it
+    # stands alone.
     fused = tuple(f"fused-{level}" for level in FUSION_LEVELS)
     return (*ways, *fused, "tile")
 

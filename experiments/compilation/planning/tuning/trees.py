@@ -1,4 +1,6 @@
-"""Gradient boosted trees on an objective of ours: LightGBM grows the trees, we give gradients and decide when to stop."""
+"""Gradient boosted trees on an objective of ours: LightGBM grows the trees, we give gradients and decide when
+to stop.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ LEAST_WEIGHT = 0.1
 
 @dataclass(frozen=True)
 class Growth:
-    """How trees are grown: at most ``rounds``, each at most ``depth`` deep, a split worth at least ``least_gain``."""
+    """How trees are grown: at most ``rounds``, each at most ``depth`` deep, a split worth at least
+    ``least_gain``.
+    """
 
     rounds: int = 100
     depth: int = 3
@@ -49,9 +53,11 @@ def fit(
     quality: Callable[[Floats], float],
     base: Floats | None = None,
 ) -> Trees:
-    """Trees on ``features``; stops after ``growth.patience`` rounds without a better ``quality`` of the predictions.
+    """Trees on ``features``; stops after ``growth.patience`` rounds without a better ``quality`` of the
+    predictions.
 
-    ``base`` are margins to start from (a model of other tasks); the trees predict what has to be added to them.
+    ``base`` are margins to start from (a model of other tasks); the trees predict what has to be added to
+    them.
     """
     library = _library()
     parameters = _parameters(growth)
@@ -101,10 +107,10 @@ def _library() -> Any:
 
 
 def pairwise(labels: Floats, seed: int, partners: int = 16) -> Objective:
-    """The rank objective: log(1 + exp(-(f_i - f_j))) over pairs with y_i > y_j.
+    """Return the rank objective: log(1 + exp(-(f_i - f_j))) over pairs with y_i > y_j.
 
-    All pairs of a few hundred rows would cost more than the trees; each row meets ``partners`` others a round, drawn
-    anew each time, which has the same expectation.
+    All pairs of a few hundred rows would cost more than the trees; each row meets ``partners`` others a
+    round, drawn anew each time, which has the same expectation.
     """
     rows = np.arange(len(labels))
 
@@ -126,8 +132,9 @@ def pairwise(labels: Floats, seed: int, partners: int = 16) -> Objective:
 def weighted_square(labels: Floats, group: npt.NDArray[np.int64]) -> Objective:
     """Squared error of each program's sum of rows, weighted by its label: the fast programs have to be right.
 
-    ``labels`` (programs) are normalised throughputs; ``group`` (rows) says whose row each is. No weight is below
-    ``LEAST_WEIGHT``: TVM gives a failed program no weight at all, so it teaches nothing (TenSet has the same floor).
+    ``labels`` (programs) are normalised throughputs; ``group`` (rows) says whose row each is. No weight is
+    below ``LEAST_WEIGHT``: TVM gives a failed program no weight at all, so it teaches nothing (TenSet has the
+    same floor).
     """
     weight = np.maximum(labels, LEAST_WEIGHT)
 
@@ -139,12 +146,14 @@ def weighted_square(labels: Floats, group: npt.NDArray[np.int64]) -> Objective:
 
 
 def sums(group: npt.NDArray[np.int64], values: Floats, size: int) -> Floats:
-    """The sum of each group's values."""
+    """Return the sum of each group's values."""
     return np.bincount(group, values, size).astype(np.float64)
 
 
 def average_recall(margins: Floats, labels: Floats, top: int = 64) -> float:
-    """Of the n best by ``labels`` how many are among the n best by ``margins``, averaged over n = 1..``top``."""
+    """Of the n best by ``labels`` how many are among the n best by ``margins``, averaged over n =
+    1..``top``.
+    """
     top = min(top, len(labels))
     rank = np.empty(len(labels), dtype=np.int64)
     rank[np.argsort(-labels, kind="stable")] = np.arange(len(labels))

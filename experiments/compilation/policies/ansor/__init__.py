@@ -1,12 +1,14 @@
-"""Ansor (Zheng et al., OSDI 2020): programs drawn from derived sketches, evolved on a cost model, tasks by gradient.
+"""Ansor (Zheng et al., OSDI 2020): programs drawn from derived sketches, evolved on a cost model, tasks by
+gradient.
 
-Sketches are derived by rule (section 4.1), filled in at random (4.2), and improved by evolution on a model that scores
-every store statement and sums them up (section 5); a scheduler gives each round of trials to the task where it lowers
-the model's total time most (section 6). Of a round 95 % are the best programs by the model and 5 % random. The model is
-fitted again when its data has grown by a fifth.
+Sketches are derived by rule (section 4.1), filled in at random (4.2), and improved by evolution on a model
+that scores every store statement and sums them up (section 5); a scheduler gives each round of trials to the
+task where it lowers the model's total time most (section 6). Of a round 95 % are the best programs by the
+model and 5 % random. The model is fitted again when its data has grown by a fifth.
 
-Left open by the paper, and taken from TVM: no crossover; throughput over the task's best as label; a program that
-failed has label 0. A compute location is the fusion level of the sketch; annotations are fused from the outside.
+Left open by the paper, and taken from TVM: no crossover; throughput over the task's best as label; a program
+that failed has label 0. A compute location is the fusion level of the sketch; annotations are fused from the
+outside.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class _Known:
         )
 
     def best_points(self, count: int) -> list[int]:
-        """The fastest measured, fastest first."""
+        """Return the fastest measured, fastest first."""
         order = np.argsort(-np.array(self.throughput), kind="stable")[:count]
         return [self.points[i] for i in order.tolist() if self.throughput[i] > 0]
 
@@ -90,7 +92,7 @@ class _Search:
         self._per_round = policy.round_of(policy.per_round, tasks)
 
     def propose(self, count: int) -> list[TuningProposal]:
-        """A round of the task that the scheduler chooses; none when all spaces are exhausted."""
+        """Return a round of the task that the scheduler chooses; none when all spaces are exhausted."""
         chosen = next_task([known.standing() for known in self._known], self._rng)
         if chosen is None:
             return []
@@ -113,7 +115,9 @@ class _Search:
             known.model, known.fitted = self._fit(known), len(known.points)
 
     def _round(self, known: _Known, count: int) -> list[int]:
-        """The best programs by the model and a few at random, or all at random while there is no model."""
+        """Return the best programs by the model and a few at random, or all at random while there is no
+        model.
+        """
         space, model = known.task.space, known.model
         found: list[int] = []
         if model is not None:

@@ -1,8 +1,8 @@
 """Ansor's evolutionary search: programs of all sketches mutate, the model says which survive (section 5.1).
 
-As in TVM there is no crossover: parents are drawn in proportion to their score, mutated with probability 0.85 by one
-rule (a cut moved from one loop to another, the unroll limit, a compute location, the parallel loops), and the best
-never measured are kept from all generations.
+As in TVM there is no crossover: parents are drawn in proportion to their score, mutated with probability 0.85
+by one rule (a cut moved from one loop to another, the unroll limit, a compute location, the parallel loops),
+and the best never measured are kept from all generations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ MEASURED_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Evolution:
-    """Sizes of the search; a space of at most ``population`` points for each generation is looked through instead."""
+    """Sizes of the search; a space of at most ``population`` points for each generation is looked through
+    instead.
+    """
 
     population: int = 2048
     generations: int = 4
@@ -44,7 +46,9 @@ def evolve(
     rng: np.random.Generator,
     evolution: Evolution,
 ) -> list[int]:
-    """The ``count`` best points met that are not ``taken``, best first; ``measured`` are the best known, best first."""
+    """Return the ``count`` best points met that are not ``taken``, best first; ``measured`` are the best
+    known, best first.
+    """
     if space.is_small and space.size <= evolution.population * (evolution.generations + 1):
         return best_of(space, score, count, taken)
     digits = first_population(space, measured, rng, evolution.population)
@@ -71,7 +75,9 @@ def first_population(
 
 
 def chances(scores: Floats) -> Floats:
-    """In proportion to the score; scores that reach below 0 are shifted first, all equal ones have equal chances."""
+    """In proportion to the score; scores that reach below 0 are shifted first, all equal ones have equal
+    chances.
+    """
     shifted = scores - min(float(scores.min()), 0.0)
     total = float(shifted.sum())
     return shifted / total if total > 0 else np.full(len(scores), 1.0 / len(scores))
@@ -80,7 +86,7 @@ def chances(scores: Floats) -> Floats:
 def mutated(
     space: ScheduleSpace, parents: Digits, rng: np.random.Generator, rules: dict[str, float]
 ) -> Digits:
-    """Children of the parents, each changed by one rule with probability 0.85."""
+    """Return children of the parents, each changed by one rule with probability 0.85."""
     places = {kind: _places(space, kind) for kind in rules}
     kinds = [kind for kind in rules if places[kind]]
     children = parents.copy()
@@ -111,7 +117,7 @@ def _changed(knob: ScheduleKnob, digit: int, rng: np.random.Generator) -> int:
 
 
 def moved_factor(lengths: tuple[int | str, ...], rng: np.random.Generator) -> Value:
-    """The lengths with a divisor of one moved to another: their product stays."""
+    """Return the lengths with a divisor of one moved to another: their product stays."""
     numbers = [int(length) for length in lengths]
     sources = [place for place, length in enumerate(numbers) if length > 1]
     if not sources or len(numbers) < 2:

@@ -1,7 +1,8 @@
-"""Features of store statements for Ansor's cost model (appendix B): the sum, and the write-back of a local tile.
+"""Features of store statements for Ansor's cost model (appendix B): the sum, and the write-back of a local
+tile.
 
-A program's score is the sum of its statements' scores, so each statement is a row of its own. Counts, extents and
-bytes are in log2(1 + x).
+A program's score is the sum of its statements' scores, so each statement is a row of its own. Counts, extents
+and bytes are in log2(1 + x).
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ INTENSITY_POINTS = 10
 def statement_rows(
     nest: Contraction | None, space: ScheduleSpace, digits: Digits
 ) -> tuple[Floats, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Rows of all programs' statements, and whose each row is. Without a loop nest a program is one row of its knobs."""
+    """Return rows of all programs' statements, and whose each row is.
+
+    Without a loop nest a program is one row of its knobs.
+    """
     programs = np.arange(len(digits))
     if nest is None:
         return knob_features(space, digits), programs
@@ -30,7 +34,7 @@ def statement_rows(
 
 
 def _sum(nests: Nests) -> Floats:
-    """The multiply-add: runs once for every point of the nest."""
+    """Return the multiply-add: runs once for every point of the nest."""
     return np.concatenate(
         [
             _log(np.stack([2.0 * nests.inside[:, 0], np.zeros(len(nests))], axis=1)),
@@ -44,7 +48,7 @@ def _sum(nests: Nests) -> Floats:
 
 
 def _write_back(nests: Nests) -> Floats:
-    """The copy of the local tile to the output: no arithmetic, the output's accesses only."""
+    """Return the copy of the local tile to the output: no arithmetic, the output's accesses only."""
     row = _sum(nests)
     width = _buffer(nests, 0).shape[1]
     inputs = slice(
@@ -70,7 +74,9 @@ def _annotation(nests: Nests) -> Floats:
 
 
 def _buffer(nests: Nests, place: int) -> Floats:
-    """Bytes, different bytes and lines of one buffer; how it is reused: by which loop, how far apart, how often."""
+    """Bytes, different bytes and lines of one buffer; how it is reused: by which loop, how far apart, how
+    often.
+    """
     touched, stride, inside = nests.touched[place], nests.stride[place], nests.inside
     reusing = (stride == 0) & (nests.extent > 1)
     found = reusing.any(axis=1)
@@ -97,7 +103,7 @@ def _intensity(nests: Nests) -> Floats:
 
 
 def _around(nests: Nests) -> Floats:
-    """The local tile's bytes, and per group of loops how often it is begun and what it touches."""
+    """Return the local tile's bytes, and per group of loops how often it is begun and what it touches."""
     loops = nests.extent.shape[1]
     spatial = int((~nests.reduce).sum()) // 4
     sums = (loops - 4 * spatial) // 2

@@ -1,8 +1,9 @@
-"""Which task gets the next round of trials: Ansor's gradient scheduler (section 6, and TVM's ``task_scheduler.py``).
+"""Which task gets the next round of trials: Ansor's gradient scheduler (section 6, and TVM's
+``task_scheduler.py``).
 
-The objective is f = sum of w_i g_i over tasks, g_i the best time of one call. What a further round of task i would
-change is estimated from the past (its last D rounds) and the future (the lesser of two optimistic guesses: the time
-falls as 1/t, or its throughput comes near that of the best similar task).
+The objective is f = sum of w_i g_i over tasks, g_i the best time of one call. What a further round of task i
+would change is estimated from the past (its last D rounds) and the future (the lesser of two optimistic
+guesses: the time falls as 1/t, or its throughput comes near that of the best similar task).
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ HOPELESS = 10
 
 @dataclass(frozen=True)
 class Standing:
-    """A task as the scheduler sees it: ``best`` after each of its rounds (infinite: nothing valid yet), FLOPs of a call
-    (``None``: unknown), ``group`` of similar tasks, and whether its space is ``exhausted``.
+    """A task as the scheduler sees it.
+
+    ``best`` after each of its rounds (infinite: nothing valid yet), FLOPs of a call (``None``: unknown),
+    ``group`` of similar tasks, and whether its space is ``exhausted``.
     """
 
     best: tuple[float, ...]
@@ -53,7 +56,7 @@ def gradient(task: Standing, similar: Sequence[Standing]) -> float:
 
 
 def _fastest(similar: Sequence[Standing]) -> float | None:
-    """The most FLOP/s that a similar task reached."""
+    """Return the most FLOP/s that a similar task reached."""
     rates = [task.flops / task.best[-1] for task in similar if task.flops is not None and task.best]
     return max(rates, default=None)
 

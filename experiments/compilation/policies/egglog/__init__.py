@@ -1,8 +1,8 @@
-"""Equality saturation with egglog (Willsey et al., POPL 2021; Zhang et al., PLDI 2023; on tensor graphs: TENSAT,
-Yang et al., MLSys 2021), an alternative to TASO's search with its rules.
+"""Equality saturation with egglog (Willsey et al., POPL 2021; Zhang et al., PLDI 2023; on tensor graphs:
+TENSAT, Yang et al., MLSys 2021), an alternative to TASO's search with its rules.
 
-All rewrites are kept at once in an e-graph, so that none shuts the door on another; the cheapest graph that it holds is
-selected by an integer program over calls, each charged once (``extraction``).
+All rewrites are kept at once in an e-graph, so that none shuts the door on another; the cheapest graph that
+it holds is selected by an integer program over calls, each charged once (``extraction``).
 """
 
 from __future__ import annotations

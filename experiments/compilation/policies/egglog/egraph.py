@@ -1,9 +1,10 @@
-"""Terms in an e-graph of egglog: classes of equal terms, and all matches of rules modulo what is known to be equal.
+"""Terms in an e-graph of egglog: classes of equal terms, and all matches of rules modulo what is known to be
+equal.
 
-A term of ``rules.terms`` is an e-node ``(A<arity> op x...)`` whose class also holds ``(N number)``; the function
-``number`` names a class by its lowest term. Each rule's source becomes a conjunctive query, whose answers are the
-classes that its variables are bound to; egglog joins, and keeps equality closed under congruence. (egg: Willsey et al.,
-POPL'21; egglog: Zhang et al., PLDI'23.)
+A term of ``rules.terms`` is an e-node ``(A<arity> op x...)`` whose class also holds ``(N number)``; the
+function ``number`` names a class by its lowest term. Each rule's source becomes a conjunctive query, whose
+answers are the classes that its variables are bound to; egglog joins, and keeps equality closed under
+congruence. (egg: Willsey et al., POPL'21; egglog: Zhang et al., PLDI'23.)
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def bindings() -> Any:
 
 
 class EGraph:
-    """All of ``terms``, also those that are made later (``grow``), with the equalities asserted (``unite``)."""
+    """All of ``terms``, also those that are made later (``grow``), with the equalities asserted
+    (``unite``).
+    """
 
     def __init__(self, terms: Terms, patterns: Sequence[Pattern]) -> None:
         self.terms, self.patterns = terms, patterns
@@ -61,7 +64,8 @@ class EGraph:
         self._nodes: dict[Key, int] = {}
         self._seen: set[tuple[int, tuple[int, ...]]] = set()
         self._wanted = wanted_orders(terms)
-        #: Classes that are joined in this order because the input graph joins what is made of them in this order.
+        #: Classes that are joined in this order because the input graph joins what is made of them in this
+        #: order.
         self.follow: set[tuple[int, int]] = set()
         self._run(PREAMBLE)
         self._run("\n".join(self._query(place, one.rule) for place, one in enumerate(patterns)))
@@ -73,7 +77,7 @@ class EGraph:
             self._egglog.run_program(*self._egglog.parse_program("\n".join(lines[start : start + AT_ONCE])))
 
     def _query(self, place: int, rule: Substitution) -> str:
-        """The rule's source as a conjunctive query whose answers become rows of ``Found<place>``."""
+        """Return the rule's source as a conjunctive query whose answers become rows of ``Found<place>``."""
         facts, codes = [], []
         for index, operator in enumerate(rule.source):
             code = str(self._code(operator.kind, data_of(operator)))
@@ -100,7 +104,7 @@ class EGraph:
         return self._codes.setdefault((kind, data), len(self._codes))
 
     def _constructor(self, arity: int) -> str:
-        """The constructor of e-nodes with so many inputs, declared when first used."""
+        """Return the constructor of e-nodes with so many inputs, declared when first used."""
         if arity not in self._arities:
             self._arities.add(arity)
             self._run(f"(constructor A{arity} (i64{' T' * arity}) T)")
@@ -135,7 +139,7 @@ class EGraph:
             yield f"(set (last (N {term.number})) {self._last(term)})"
 
     def _last(self, term: Term) -> int:
-        """The number of the last tensor of a join."""
+        """Return the number of the last tensor of a join."""
         source = self.terms[term.inputs[-1]]
         again = source.kind == "concat" and source.number >= self.given
         if again:
@@ -150,21 +154,23 @@ class EGraph:
         return int(self._egglog.value_to_i64(value))
 
     def class_of(self, number: int) -> int:
-        """The lowest term that is known to be equal."""
+        """Return the lowest term that is known to be equal."""
         return self._classes[number]
 
     def key(self, number: int) -> Key:
-        """The e-node of a term: equal keys are one e-node."""
+        """Return the e-node of a term: equal keys are one e-node."""
         term = self.terms[number]
         inputs = [self._classes[source] for source in term.inputs]
         return term.kind, term.data, tuple(sorted(inputs) if term.kind in COMMUTATIVE else inputs)
 
     def distinct(self) -> list[int]:
-        """One term for each e-node, that is live data and not a constant's; in the order in which they were made."""
+        """One term for each e-node, that is live data and not a constant's; in the order in which they were
+        made.
+        """
         return sorted(number for number in self._nodes.values() if not self.terms[number].free)
 
     def matches(self) -> list[Match]:
-        """The matches that were not there when last asked, by rule, then by terms."""
+        """Return the matches that were not there when last asked, by rule, then by terms."""
         self._run("(run-schedule (run matching))")
         functions = self._egglog.freeze().functions
         found = []
@@ -175,13 +181,17 @@ class EGraph:
         return found
 
     def _current(self, one: Pattern, values: Sequence[Any]) -> tuple[int, ...]:
-        """A row with the names that its classes have now: a row of before a union may name one that was merged."""
+        """Return a row with the names that its classes have now: a row of before a union may name one that
+        was merged.
+        """
         row = [self._whole(value) for value in values]
         bound = len(one.rule.variables)
         return (*(self.class_of(number) for number in row[:bound]), *row[bound:])
 
     def _match(self, one: Pattern, row: Sequence[int]) -> Match:
-        """The terms of all operators, from the classes of the variables and the codes of convolutions."""
+        """Return the terms of all operators, from the classes of the variables and the codes of
+        convolutions.
+        """
         bound: dict[Operand, int] = dict(zip(one.rule.variables, row, strict=False))
         datas = {code: data for (kind, data), code in self._codes.items() if kind == "conv2d"}
         codes = iter(row[len(bound) :])
@@ -194,7 +204,7 @@ class EGraph:
 
 
 def data_of(operator: Operator) -> Any:
-    """The data of the terms that the operator matches; a convolution matches several."""
+    """Return the data of the terms that the operator matches; a convolution matches several."""
     return operator.parameter("axis") if operator.kind == "concat" else None
 
 

@@ -1,8 +1,8 @@
 """A whole e-graph as hard-coded rules look at graphs: one term for each e-node, readers by class.
 
-So a rewrite that gains nothing by itself (a convolution with fewer groups) is there for the next one, though it is in no
-cheapest graph. Operators on what rules have joined are left out: those rules make all joins, and a join of a join with
-its own part would never end.
+So a rewrite that gains nothing by itself (a convolution with fewer groups) is there for the next one, though
+it is in no cheapest graph. Operators on what rules have joined are left out: those rules make all joins, and
+a join of a join with its own part would never end.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class EGraphView:
         self.readers = Readers(egraph, self.order, roots)
 
     def rejoinings(self) -> Iterator[Rewrite]:
-        """Joins of all parts of a split are what was split: known of terms, but not of terms that are equal to parts."""
+        """Joins of all parts of a split are what was split: known of terms, but not of terms that are equal
+        to parts.
+        """
         terms, of = self._egraph.terms, self._egraph.class_of
         parts: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
         for number in self._all:
@@ -72,6 +74,6 @@ class EGraphView:
         return self._egraph.class_of(number)
 
     def _reads_join(self, number: int) -> bool:
-        """Whether the operator reads a tensor that a rule joined."""
+        """Return whether the operator reads a tensor that a rule joined."""
         terms, given = self._egraph.terms, self._egraph.given
         return any(terms[source].kind == "concat" and source >= given for source in terms[number].inputs)

@@ -1,8 +1,8 @@
 """The cheapest graph in an e-graph: which call computes each class, each class once however often it is read.
 
-An integer program (as TENSAT's, Yang et al., MLSys'21, section 5.2, in our own terms): a binary for every call; a root's
-class has a chosen call, a chosen call's inputs have one each, and on a cycle of classes chosen calls go up in rank. The
-sum of prices is what the graph costs (DAG cost, not tree cost). HiGHS solves it.
+An integer program (as TENSAT's, Yang et al., MLSys'21, section 5.2, in our own terms): a binary for every
+call; a root's class has a chosen call, a chosen call's inputs have one each, and on a cycle of classes chosen
+calls go up in rank. The sum of prices is what the graph costs (DAG cost, not tree cost). HiGHS solves it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def extract(
     nodes: int = 10_000,
     progress: Progress = silent,
 ) -> Extracted[Name] | None:
-    """The cheapest selection that computes ``roots``; None where none was found in ``nodes`` of branch and bound."""
+    """Return the cheapest selection that computes ``roots``; None where none was found in ``nodes`` of branch
+    and bound.
+    """
     program = _Program(choices, roots)
     picked = run_reporting(lambda: program.solve(nodes), lambda: progress(0.0, ""))
     if picked is None:
@@ -105,7 +107,7 @@ class _Program(Generic[Name]):
         return {owner: int(labels[n]) for owner, n in place.items()}
 
     def _constraints(self) -> LinearConstraint:
-        """All of the form: sum of coefficients times columns >= bound."""
+        """Return all of the form: sum of coefficients times columns >= bound."""
         rows: list[tuple[dict[int, float], float]] = [
             (dict.fromkeys(self.of[root], 1.0), 1.0) for root in self.roots
         ]

@@ -1,4 +1,6 @@
-"""A graph of records optimised by equality saturation: terms, e-graph, cheapest selection, written back as records."""
+"""A graph of records optimised by equality saturation: terms, e-graph, cheapest selection, written back as
+records.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ MOST_GRAPHS = 4
 
 @dataclass(frozen=True)
 class Pick:
-    """The e-node of term ``node``, computed as ``number`` by one call together with the terms ``inside`` it."""
+    """The e-node of term ``node``, computed as ``number`` by one call together with the terms
+    ``inside`` it.
+    """
 
     node: int
     number: int
@@ -40,8 +44,8 @@ class Pick:
 
 
 def saturate_graph(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -> Rewritten:
-    """``graph`` at the lowest cost among all that the e-graph holds; what depends on constants only is computed once, and
-    equal ops are one.
+    """Return ``graph`` at the lowest cost among all that the e-graph holds; what depends on constants only is
+    computed once, and equal ops are one.
     """
     if graph.mutates:
         return Rewritten(graph, refused={"graph": "writes to its arguments: order and aliases matter"})
@@ -69,14 +73,18 @@ def saturate_graph(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Boun
 
 
 def _bound(stopped: str, proved: bool, bounds: Bounds) -> str:
-    """At which bound the e-graph stopped growing or the selection among what it holds ended; empty at none."""
+    """At which bound the e-graph stopped growing or the selection among what it holds ended;
+    empty at none.
+    """
     if stopped:
         return f"the e-graph stopped growing at its bound of {getattr(bounds, stopped)} {stopped} (knob {stopped})"
     return "" if proved else f"the selection ended at its bound of {bounds.nodes} nodes (knob nodes)"
 
 
 def _grow(saturation: Saturation, source: Imported, bounds: Bounds, progress: Progress) -> None:
-    """Rules, then hard-coded rules on all that the e-graph holds, until these say nothing new or a bound is met."""
+    """Rules, then hard-coded rules on all that the e-graph holds, until these say nothing new or a bound is
+    met.
+    """
     while True:
         saturation.run(bounds, progress)
         everything = EGraphView(saturation.egraph, source.roots)
@@ -146,7 +154,7 @@ class _Cheapest:
         return _Found(self.prices.graph(tuple(built[root] for root in roots), step), found.proved)
 
     def _choices(self, owner: int) -> Iterator[TermChoice[Pick]]:
-        """The calls that compute a class; one without any cost where it depends on constants alone."""
+        """Yield the calls that compute a class; one without any cost where it depends on constants alone."""
         free = next((term for term in self._nodes[owner] if term.free), None)
         if free is not None:
             yield TermChoice(Pick(free.number, free.number), (), 0.0)
@@ -202,7 +210,7 @@ class _Cheapest:
             yield TermChoice(Pick(term.number, whole, frozenset(inside)), reads, cost)
 
     def _built(self, found: Extracted[Pick]) -> dict[int, int]:
-        """The term of every chosen class, on its chosen inputs."""
+        """Return the term of every chosen class, on its chosen inputs."""
         built: dict[int, int] = {}
         for owner, choice in found.chosen.items():
             built[owner] = self._rebuilt(choice.name.number, choice.name.inside, built)
@@ -224,7 +232,9 @@ class _Cheapest:
         return number if self.terms[number].free else built[self._of[number]]
 
     def _steps(self, found: Extracted[Pick], built: Mapping[int, int]) -> RewriteStep | None:
-        """The rewrites that led from the input graph to what was chosen, in the order in which they were asserted."""
+        """Return the rewrites that led from the input graph to what was chosen, in the order in which they
+        were asserted.
+        """
         step: RewriteStep | None = None
         for place in sorted(self._used_rewrites(found)):
             rewrite = self.saturation.rewrites[place]
@@ -235,7 +245,9 @@ class _Cheapest:
         return step
 
     def _used_rewrites(self, found: Extracted[Pick]) -> set[int]:
-        """Places of the rewrites that made what was chosen, or what those took, or that replaced an op by another."""
+        """Places of the rewrites that made what was chosen, or what those took, or that replaced an op by
+        another.
+        """
         picks = [choice.name for choice in found.chosen.values()]
         chosen = {self._key(number) for pick in picks for number in (pick.node, *self._members(pick.inside))}
         given = {self._key(number) for number in range(self.given)}

@@ -1,9 +1,10 @@
 """In which order tensors are joined, so that n of them do not make all trees of joins.
 
-Where a rule matches two operators in either order (products of one input), the targets differ in order alone: the e-graph
-is asked only for those that append one tensor to a join of tensors with lower numbers. So n tensors make 2^n joins; of
-more than ``MOST_SUBSETS`` that can be joined with each other only neighbours in the order of numbers are, n^2 / 2 joins.
-Besides, tensors are joined in the orders that the graph's own concatenations have (``wanted_orders``), which then fall away.
+Where a rule matches two operators in either order (products of one input), the targets differ in order alone:
+the e-graph is asked only for those that append one tensor to a join of tensors with lower numbers. So n
+tensors make 2^n joins; of more than ``MOST_SUBSETS`` that can be joined with each other only neighbours in
+the order of numbers are, n^2 / 2 joins. Besides, tensors are joined in the orders that the graph's own
+concatenations have (``wanted_orders``), which then fall away.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ MOST_SUBSETS = 6
 
 
 def exchangeable(rule: Substitution) -> tuple[Operand, Operand] | None:
-    """The two variables that the target joins, where the source is the same with its two roots exchanged."""
+    """Return the two variables that the target joins, where the source is the same with its two roots
+    exchanged.
+    """
     roots = sorted({mine.op for mine, _ in rule.outputs})
     if len(roots) != 2 or _written(rule.source, roots) != _written(rule.source, roots[::-1]):
         return None
@@ -27,7 +30,7 @@ def exchangeable(rule: Substitution) -> tuple[Operand, Operand] | None:
 
 
 def first_concatenation(rule: Substitution) -> tuple[Operand, Operand] | None:
-    """The variables of the target's first concatenation of two variables."""
+    """Return the variables of the target's first concatenation of two variables."""
     for operator in rule.target:
         if operator.kind == "concat" and all(operand.is_variable for operand in operator.inputs):
             first, second = operator.inputs
@@ -36,7 +39,7 @@ def first_concatenation(rule: Substitution) -> tuple[Operand, Operand] | None:
 
 
 def _written(side: Sequence[Operator], roots: Sequence[int]) -> Any:
-    """The operators from ``roots`` on, with variables numbered as they are met."""
+    """Return the operators from ``roots`` on, with variables numbered as they are met."""
     numbers: dict[Operand, int] = {}
 
     def written(operand: Operand) -> Any:
@@ -49,7 +52,9 @@ def _written(side: Sequence[Operator], roots: Sequence[int]) -> Any:
 
 
 def wanted_orders(terms: Terms) -> frozenset[tuple[int, int]]:
-    """Tensors of the input graph in the order in which a concatenation reads them, or what is made of them by the same ops."""
+    """Return tensors of the input graph in the order in which a concatenation reads them, or what is made of
+    them by the same ops.
+    """
     found: set[tuple[int, int]] = set()
     joins = [_parts(terms, term.number, term.data) for term in terms if term.kind == "concat"]
     waiting = [pair for parts in joins for pair in itertools.pairwise(parts)]
@@ -64,7 +69,7 @@ def wanted_orders(terms: Terms) -> frozenset[tuple[int, int]]:
 
 
 def _parts(terms: Terms, number: int, axis: int) -> list[int]:
-    """What a concatenation and those inside it along the same axis read."""
+    """Return what a concatenation and those inside it along the same axis read."""
     term = terms[number]
     if term.kind != "concat" or term.data != axis:
         return [number]
@@ -83,7 +88,7 @@ class Neighbours:
             self._group[number] = merged
 
     def follows(self, number: int, last: int) -> bool:
-        """Whether ``number`` may be appended to a join that ends with ``last``."""
+        """Return whether ``number`` may be appended to a join that ends with ``last``."""
         group = self._group.get(number, {number})
         if len(group) <= MOST_SUBSETS:
             return True

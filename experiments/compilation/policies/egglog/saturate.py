@@ -1,7 +1,7 @@
 """Rules applied to an e-graph round by round, until nothing is new or a limit is met.
 
-The guards are those of the search: a rule fires where its exact test passes for the shapes at hand. Tensors are joined
-in order (``ordering``) and never with what holds them already.
+The guards are those of the search: a rule fires where its exact test passes for the shapes at hand. Tensors
+are joined in order (``ordering``) and never with what holds them already.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from experiments.workloads.substitutions import Operand
 
 @dataclass(frozen=True)
 class Bounds:
-    """When to stop although more would match: rounds, terms in the e-graph, matches that are looked at;
+    """When to stop although more would match: rounds, terms in the e-graph, matches that are looked at.
+
     ``nodes`` of branch and bound when the cheapest graph is selected.
     """
 
@@ -34,7 +35,10 @@ class Bounds:
 
 
 class Saturation:
-    """An e-graph of ``terms`` that grows by ``patterns``; ``rewrites`` are all equalities asserted, in order."""
+    """An e-graph of ``terms`` that grows by ``patterns``.
+
+    ``rewrites`` are all equalities asserted, in order.
+    """
 
     def __init__(self, terms: Terms, patterns: Sequence[Pattern]) -> None:
         self.terms = terms
@@ -50,7 +54,9 @@ class Saturation:
         self.egraph.grow()
 
     def run(self, bounds: Bounds, progress: Progress) -> None:
-        """Until saturated, or stopped by a bound: ``stopped`` says which, for good (matches left then do not return)."""
+        """Until saturated, or stopped by a bound: ``stopped`` says which, for good (matches left then do not
+        return).
+        """
         for _ in range(bounds.rounds):
             found = self.egraph.matches()
             progress(min(1.0, self.rounds / bounds.rounds), f"round {self.rounds + 1}: {len(found)} matches")
@@ -87,8 +93,8 @@ class Saturation:
         return all(new < held and of(old) == of(new) for old, new in rewrite.replaced.items())
 
     def _one_of_each(self, found: Sequence[Match]) -> Iterator[Match]:
-        """The matches that join what may be joined; of those of one rule that take the same operators and join in the same
-        order the first.
+        """Yield the matches that join what may be joined; of those of one rule that take the same operators
+        and join in the same order the first.
         """
         for match in found:
             self._notice(match)
@@ -99,7 +105,7 @@ class Saturation:
                 yield match
 
     def _rewrite(self, match: Match) -> Rewrite | None:
-        """What the match says is equal, if the rule is right here and the target new."""
+        """Return what the match says is equal, if the rule is right here and the target new."""
         name = match.pattern.rule.name
         try:
             if not self._application.is_right(match):
@@ -125,12 +131,14 @@ class Saturation:
                 self._neighbours.add(first[0], second[0])
 
     def _joined(self, match: Match) -> tuple[int, ...]:
-        """The classes that the match joins, in order, where order is free."""
+        """Return the classes that the match joins, in order, where order is free."""
         pair = exchangeable(match.pattern.rule)
         return tuple(part for operand in pair or () for part in self._parts(match, operand))
 
     def _joins_well(self, match: Match) -> bool:
-        """Whether what the target joins has no part in common and, where order is free, follows in order."""
+        """Return whether what the target joins has no part in common and, where order is free, follows in
+        order.
+        """
         pair = first_concatenation(match.pattern.rule)
         if pair is None:
             return True
@@ -142,7 +150,7 @@ class Saturation:
         return left[-1] < right[0] and self._neighbours.follows(right[0], left[-1])
 
     def _parts(self, match: Match, operand: Operand) -> list[int]:
-        """The classes that a join joins; the tensor's own where it is none."""
+        """Return the classes that a join joins; the tensor's own where it is none."""
         waiting, found = [dict(match.bound)[operand]], []
         while waiting:
             term = self.terms[waiting.pop()]

@@ -1,13 +1,14 @@
-"""Mixed precision (Micikevicius et al., ICLR 2018; Kalamkar et al., 2019, for bfloat16): products run in a 16-bit type,
-what loses digits in it runs in float32, and weights keep a float32 master copy.
+"""Mixed precision (Micikevicius et al., ICLR 2018; Kalamkar et al., 2019, for bfloat16): products run in a
+16-bit type, what loses digits in it runs in float32, and weights keep a float32 master copy.
 
 The graph is rewritten with casts where torch's own autocast would make them (``autocast``), so each op's type
-can be seen, priced and compared; ``torch.autocast`` decides inside the dispatcher and shows none of it. A weight is
-cast once; in training the cast stays in the graph and gradients reach the float32 parameter through it, which is the
-paper's master copy. Results are cast back to the type that the model gives.
+can be seen, priced and compared; ``torch.autocast`` decides inside the dispatcher and shows none of it. A
+weight is cast once; in training the cast stays in the graph and gradients reach the float32 parameter through
+it, which is the paper's master copy. Results are cast back to the type that the model gives.
 
-Loss scaling belongs to the training loop: with float16 the training check uses ``GradScaler`` (initial scale 65536,
-doubled after 2000 good steps, halved on overflow, whose step is skipped). bfloat16 has float32's range and needs none.
+Loss scaling belongs to the training loop: with float16 the training check uses ``GradScaler`` (initial scale
+65536, doubled after 2000 good steps, halved on overflow, whose step is skipped). bfloat16 has float32's range
+and needs none.
 """
 
 from __future__ import annotations
@@ -69,12 +70,14 @@ class MixedPrecision(RewritePolicy):
         )
 
     def _has_type_already(self, graph: Graph) -> bool:
-        """Whether the model computes in the type already."""
+        """Return whether the model computes in the type already."""
         return any(kind.dtype == self.dtype for node in graph.nodes for kind in node.outputs if kind)
 
 
 def _written_beyond_statistics(graph: Graph) -> str:
-    """A node that writes to something else than a statistic: a constant that only the op it is updated from reads."""
+    """Return a node that writes to something else than a statistic: a constant that only the op it is updated
+    from reads.
+    """
     for node in (node for node in graph.nodes if node.mutates):
         kept, source = (*node.refs, None, None)[:2]
         users = {user.name for user in graph.users[kept.node]} if kept else set()
@@ -124,7 +127,7 @@ class _Casting:
         return made
 
     def _wanted_type(self, node: GraphNode) -> str:
-        """The type that the node's floating point arguments should have; "" for as they are."""
+        """Return the type that the node's floating point arguments should have; "" for as they are."""
         kind = rule(node.target, self.policy.lists)
         if kind == WIDEST:
             read = {self._type(self._now.get(ref, ref)) for ref in node.refs}
@@ -136,7 +139,7 @@ class _Casting:
         return "" if kind is None else str(kind.dtype)
 
     def _cast(self, ref: Ref, dtype: str) -> Ref:
-        """``ref`` in ``dtype``, cast once however often it is read; float64 and whole numbers stay."""
+        """Return ``ref`` in ``dtype``, cast once however often it is read; float64 and whole numbers stay."""
         if self._type(ref) == dtype or self._type(ref) not in (FULL_TYPE, self.policy.dtype):
             return ref
         if (ref, dtype) not in self._casts:
@@ -148,7 +151,9 @@ class _Casting:
         return self._casts[ref, dtype]
 
     def restore(self, graph: Graph) -> None:
-        """Let the output give the types that it gave; what was made anew goes, also where it counts as random."""
+        """Let the output give the types that it gave; what was made anew goes, also where it counts as
+        random.
+        """
         for ref in dict.fromkeys(graph.output.refs):
             now = self._now.get(ref, ref)
             if now != ref:

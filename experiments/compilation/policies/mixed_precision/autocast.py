@@ -1,9 +1,11 @@
-"""Which op runs in which type: torch's own autocast lists (ATen/autocast_mode.h of torch 2.13), by op, as data.
+"""Which op runs in which type: torch's own autocast lists (ATen/autocast_mode.h of torch 2.13), by op, as
+data.
 
-LOW ops cast what they read to the low type, FULL ops to float32, WIDEST ops to the widest type that they read; all
-others take what comes. The list for GPUs keeps reductions, norms, softmax and losses in float32, as Micikevicius et
-al. (ICLR 2018, section 3.3) ask for; the list for CPUs lets softmax and norms run in what they are given. Of the CPU's
-list what no exported model of ours can hold (decompositions, transforms) is left out.
+LOW ops cast what they read to the low type, FULL ops to float32, WIDEST ops to the widest type that they
+read; all others take what comes. The list for GPUs keeps reductions, norms, softmax and losses in float32, as
+Micikevicius et al. (ICLR 2018, section 3.3) ask for; the list for CPUs lets softmax and norms run in what
+they are given. Of the CPU's list what no exported model of ours can hold (decompositions, transforms) is left
+out.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ def _table(low: str, full: str, widest: str) -> Mapping[str, str]:
     return {op: kind for kind, names in kinds for op in names.split()}
 
 
-#: Ops that refuse to mix types and that torch's lists leave out: eager autocast stops at them (a mixture of experts
-#: whose experts give bfloat16 is added up in float32).
+#: Ops that refuse to mix types and that torch's lists leave out: eager autocast stops at them (a mixture of
+#: experts whose experts give bfloat16 is added up in float32).
 _UNLISTED = " index_add index_copy scatter masked_scatter"
 
 LISTS: Mapping[str, Mapping[str, str]] = {
@@ -64,6 +66,6 @@ LISTS: Mapping[str, Mapping[str, str]] = {
 
 
 def rule(target: str, device: str) -> str:
-    """What the list of ``device`` says of an ATen overload; "" where it says nothing."""
+    """Return what the list of ``device`` says of an ATen overload; "" where it says nothing."""
     name = target.split(".")[1] if target.startswith("aten.") else ""
     return LISTS[device].get(name, "")

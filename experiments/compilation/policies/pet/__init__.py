@@ -1,10 +1,11 @@
 """PET (Wang et al., OSDI 2021): partially equivalent transformations with automated corrections.
 
-A convolution is replaced by a program that is faster but wrong at some positions, and those are computed again by the
-original. Which positions are wrong is decided box by box over integers modulo a prime (``boxes``); a mutant is
-kept only if, corrections included, the ops' prices say that it is faster. What the paper leaves open and its code
-decides badly: elements are not sampled (that misses borders); the right share that a mutant must reach is the code's
-0.7. Biases are added to every element by either program, so that the linear part alone is compared.
+A convolution is replaced by a program that is faster but wrong at some positions, and those are computed
+again by the original. Which positions are wrong is decided box by box over integers modulo a prime
+(``boxes``); a mutant is kept only if, corrections included, the ops' prices say that it is faster. What the
+paper leaves open and its code decides badly: elements are not sampled (that misses borders); the right share
+that a mutant must reach is the code's 0.7. Biases are added to every element by either program, so that the
+linear part alone is compared.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Pet(RewritePolicy):
         kept: list[tuple[Mutant, MutantVerdict]],
         bench: Workbench,
     ) -> tuple[Graph, str] | None:
-        """The cheapest graph with one of the mutants in the node's place, and what was done."""
+        """Return the cheapest graph with one of the mutants in the node's place, and what was done."""
         options = []
         for mutant, verdict in kept:
             try:
@@ -96,7 +97,7 @@ class Pet(RewritePolicy):
 
 
 def convolution_of(node: GraphNode, graph: Graph) -> Convolution | str:
-    """The node as an expression, or why it is none."""
+    """Return the node as an expression, or why it is none."""
     x, weight = (graph.type(ref) for ref in node.refs[:2])
     options: tuple[Any, ...] = (*node.arguments[3:], *DEFAULTS[len(node.arguments[3:]) :])
     stride, padding, dilation, groups = options
@@ -120,7 +121,9 @@ def _shape(sizes: tuple[int, ...]) -> Shape:
 
 @functools.lru_cache(maxsize=4096)
 def judge_mutants(original: Convolution, depth: int) -> list[tuple[Mutant, MutantVerdict]]:
-    """The convolution's mutants with their verdicts, those that are right at the most positions first."""
+    """Return the convolution's mutants with their verdicts, those that are right at the most
+    positions first.
+    """
     found = [(mutant, compare(original, mutant.program)) for mutant in mutants(original, depth)]
     return sorted(found, key=lambda pair: -pair[1].right_share)
 
@@ -128,7 +131,7 @@ def judge_mutants(original: Convolution, depth: int) -> list[tuple[Mutant, Mutan
 def insert_mutant(
     graph: Graph, node: GraphNode, read: Convolution, mutant: Mutant, verdict: MutantVerdict, bench: Workbench
 ) -> Graph:
-    """The graph with the mutant and its corrections in the place of the convolution."""
+    """Return the graph with the mutant and its corrections in the place of the convolution."""
     draft = Draft(graph, bench.types)
     bias = node.refs[2] if len(node.refs) > 2 else None
     lowering = Lowering(draft, node.refs[0], node.refs[1], bias)

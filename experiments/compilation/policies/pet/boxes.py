@@ -1,10 +1,11 @@
-"""Which elements of a mutant are right: tested box by box, never guessed from samples (PET, OSDI 2021, section 5).
+"""Which elements of a mutant are right: tested box by box, never guessed from samples (PET, OSDI 2021,
+section 5).
 
-Both programs' cuts along every axis are refined to one grid of boxes. Inside a box every element of either program is
-the same sum over a sliding window, so their difference is linear in the position along each axis: it vanishes in the
-whole box if it does at the box's first corner and one step from it along each axis (theorem 1). Two different linear
-programs of n random inputs agree at a position modulo the prime by chance with a probability of at most n / PRIME,
-which several draws make negligible (theorem 2).
+Both programs' cuts along every axis are refined to one grid of boxes. Inside a box every element of either
+program is the same sum over a sliding window, so their difference is linear in the position along each axis:
+it vanishes in the whole box if it does at the box's first corner and one step from it along each axis
+(theorem 1). Two different linear programs of n random inputs agree at a position modulo the prime by chance
+with a probability of at most n / PRIME, which several draws make negligible (theorem 2).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class MutantVerdict:
         return 1.0 - float(self.wrong.mean())
 
     def rectangles(self) -> list[Rectangle]:
-        """The wrong positions as disjoint rectangles, equal ones of consecutive images together."""
+        """Return the wrong positions as disjoint rectangles, equal ones of consecutive images together."""
         by_image = [sorted(_rectangles(image)) for image in self.wrong]
         found = []
         for rows, columns in sorted({r for image in by_image for r in image}):
@@ -75,13 +76,15 @@ def compare(original: Expression, mutant: Expression) -> MutantVerdict:
 
 
 def refine(one: Sequence[range], other: Sequence[range]) -> list[Positions]:
-    """The axis' positions grouped by the ranges of both in which they lie: each group has equal steps."""
+    """Return the axis' positions grouped by the ranges of both in which they lie: each group has
+    equal steps.
+    """
     pairs = ((a, set(b)) for a in one for b in other)
     return [group for a, b in pairs if (group := tuple(p for p in a if p in b))]
 
 
 def _corners(box: Sequence[Positions]) -> list[tuple[int, ...]]:
-    """The first position of the box and the next along each axis that has one."""
+    """Return the first position of the box and the next along each axis that has one."""
     corner = [axis[0] for axis in box]
     found = [tuple(corner)]
     for number, axis in enumerate(box):
@@ -91,7 +94,9 @@ def _corners(box: Sequence[Positions]) -> list[tuple[int, ...]]:
 
 
 def _rectangles(wrong: npt.NDArray[np.bool_]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Disjoint (rows, columns) that cover the marks of one image: runs of equal columns, then of what is left."""
+    """Disjoint (rows, columns) that cover the marks of one image: runs of equal columns, then of what is
+    left.
+    """
     left = wrong.copy()
     for columns in _runs(np.flatnonzero(left.all(axis=0)).tolist()):
         yield (0, left.shape[0]), columns

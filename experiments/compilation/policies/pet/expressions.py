@@ -1,8 +1,8 @@
 """Programs that are linear in their input, as expressions that can be asked for single elements.
 
-An expression has a shape [batch, channels, height, width], gives its elements at any positions over the integers
-modulo a prime, and says how each of its axes falls into ranges inside which every element is the same sum over a
-sliding window (PET, OSDI 2021, section 5). Nothing is computed but the elements asked for.
+An expression has a shape [batch, channels, height, width], gives its elements at any positions over the
+integers modulo a prime, and says how each of its axes falls into ranges inside which every element is the
+same sum over a sliding window (PET, OSDI 2021, section 5). Nothing is computed but the elements asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ BATCH, CHANNEL, HEIGHT, WIDTH = range(4)
 
 
 class Expression(Protocol):
-    """``at`` takes positions [points, 4], inside the shape or not (outside is 0), and gives values [points]."""
+    """``at`` takes positions [points, 4], inside the shape or not (outside is 0), and gives
+    values [points].
+    """
 
     @property
     def shape(self) -> Shape: ...
@@ -30,12 +32,14 @@ class Expression(Protocol):
     def at(self, where: Indices, seed: int) -> Indices: ...
 
     def cuts(self, axis: int) -> tuple[range, ...]:
-        """The axis as disjoint ranges (with steps), in order of their first positions."""
+        """Return the axis as disjoint ranges (with steps), in order of their first positions."""
         ...
 
 
 def noise(linear: Indices, seed: int) -> Indices:
-    """A value for every linear position, as good as random (the finalizer of splitmix64), below ``PRIME``."""
+    """Return a value for every linear position, as good as random (the finalizer of splitmix64), below
+    ``PRIME``.
+    """
     z = linear.astype(np.uint64) + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -53,7 +57,7 @@ def split_at(size: int, points: set[int]) -> tuple[range, ...]:
 
 
 def starts(ranges: tuple[range, ...]) -> set[int]:
-    """Where a new range begins; every position of one with a step."""
+    """Return where a new range begins; every position of one with a step."""
     return {p for r in ranges for p in (r if r.step > 1 else r[:1])}
 
 
@@ -73,8 +77,10 @@ class Image:
 
 @dataclass(frozen=True)
 class Convolution:
-    """Two-dimensional convolution of one group; ``weight`` is [outputs, inputs, height, width]. With ``transposed``
-    the weight's last two axes are swapped, and so are stride, padding and dilation, which are given as they are used.
+    """Two-dimensional convolution of one group; ``weight`` is [outputs, inputs, height, width].
+
+    With ``transposed`` the weight's last two axes are swapped, and so are stride, padding and dilation, which
+    are given as they are used.
     """
 
     source: Expression
@@ -109,7 +115,7 @@ class Convolution:
         return np.where(inside(where, self.shape), total % PRIME, 0)
 
     def _read(self, where: Indices, tap: tuple[int, ...], channels: Indices) -> Indices:
-        """Positions [points x channels, 4] that one tap of the kernel reads."""
+        """Return positions [points x channels, 4] that one tap of the kernel reads."""
         spatial = [
             where[:, 2 + a] * self.stride[a] - self.padding[a] + tap[a] * self.dilation[a] for a in (0, 1)
         ]
@@ -129,7 +135,9 @@ class Convolution:
         return noise(np.asarray(linear, dtype=np.int64), 2 * seed + 1)
 
     def cuts(self, axis: int) -> tuple[range, ...]:
-        """Along an image axis a tap begins to read another range of the source, or leaves it, at one position each."""
+        """Along an image axis a tap begins to read another range of the source, or leaves it, at one position
+        each.
+        """
         if axis in (BATCH, CHANNEL):
             return self.source.cuts(axis) if axis == BATCH else (range(self.weight[0]),)
         a = axis - HEIGHT
@@ -162,7 +170,9 @@ class Swap:
 
 @dataclass(frozen=True)
 class WindowAxes:
-    """The source from position ``first`` of an axis on, ``size`` long; zeros where it reaches over the source."""
+    """The source from position ``first`` of an axis on, ``size`` long; zeros where it reaches over the
+    source.
+    """
 
     source: Expression
     axis: int
@@ -251,7 +261,9 @@ class Unfold:
 
 @dataclass(frozen=True)
 class Scatter:
-    """Every ``step``-th row and column as an image of its own: [batch x step^2, channels, height / step, width / step]."""
+    """Every ``step``-th row and column as an image of its own: [batch x step^2, channels, height / step,
+    width / step].
+    """
 
     source: Expression
     step: int

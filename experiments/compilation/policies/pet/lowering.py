@@ -54,7 +54,7 @@ class Lowering:
         return self._op(CONVOLUTION, source, weight, self._bias, program.stride, padding, program.dilation)
 
     def window(self, source: Ref, axis: int, first: int, stop: int) -> Ref:
-        """Positions ``first`` to ``stop`` of an axis, zeros where there are none."""
+        """Return positions ``first`` to ``stop`` of an axis, zeros where there are none."""
         size = self._draft.type(source).shape[axis]
         if (first, stop) == (0, size):
             return source
@@ -85,7 +85,9 @@ class Lowering:
         return self._op("aten.reshape.default", self._op("aten.permute.default", apart, order), program.shape)
 
     def correct(self, result: Ref, original: Convolution, wrong: Sequence[Rectangle]) -> Ref:
-        """``result`` with every wrong rectangle computed as the original does, from the rows and columns it needs."""
+        """Return ``result`` with every wrong rectangle computed as the original does, from the rows and
+        columns it needs.
+        """
         for rectangle in wrong:
             result = self._written(result, self._patch(original, rectangle), rectangle)
         return result
@@ -101,7 +103,9 @@ class Lowering:
         return self.convolve(source, original, (0, 0))
 
     def _written(self, result: Ref, patch: Ref, rectangle: Rectangle) -> Ref:
-        """The patch in its place: scattered into the innermost slice, that into the next, and so on."""
+        """Return the patch in its place: scattered into the innermost slice, that into the next,
+        and so on.
+        """
         ranges = [(BATCH, rectangle.images), (HEIGHT, rectangle.rows), (WIDTH, rectangle.columns)]
         shape = self._draft.type(result).shape
         partial = [(axis, span) for axis, span in ranges if span != (0, shape[axis])]
@@ -116,7 +120,9 @@ class Lowering:
 def _side_by_side(
     program: Fold | Unfold, shape: tuple[int, int, int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Axes to split a tensor into, and their order, to join images along an axis or to separate them."""
+    """Return axes to split a tensor into, and their order, to join images along an axis or to
+    separate them.
+    """
     batch, channels, height, width = shape
     count = program.count
     if isinstance(program, Fold):

@@ -1,9 +1,9 @@
 """Programs that might replace a convolution: the input is laid out otherwise, convolved once, and laid back
 (PET, OSDI 2021, section 4).
 
-A layout is a chain of changes: images joined along height or width (with or without a gap), every d-th row and
-column as an image of its own (a dilated convolution becomes a plain one), height and width exchanged. A mutant is kept
-if it has the original's shape; whether it is right is for ``boxes`` to say.
+A layout is a chain of changes: images joined along height or width (with or without a gap), every d-th row
+and column as an image of its own (a dilated convolution becomes a plain one), height and width exchanged. A
+mutant is kept if it has the original's shape; whether it is right is for ``boxes`` to say.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Mutant:
 
 
 def mutants(original: Convolution, depth: int) -> Iterator[Mutant]:
-    """All mutants of up to ``depth`` changes that have the original's shape."""
+    """Yield all mutants of up to ``depth`` changes that have the original's shape."""
     assert isinstance(original.source, Image)
     for changes in _chains(original.source.shape, original, depth):
         program = mutant(original, changes)
@@ -109,7 +109,7 @@ def _choices(shape: Shape, original: Convolution) -> Iterator[Change]:
 
 
 def _parameters(original: Convolution, change: Change) -> dict[str, Any]:
-    """Those of the convolution behind the change."""
+    """Return those of the convolution behind the change."""
     if isinstance(change, Apart):
         padding = tuple(-(-p // change.step) for p in original.padding)
         return {"dilation": (1, 1), "padding": padding}
@@ -120,7 +120,7 @@ def _parameters(original: Convolution, change: Change) -> dict[str, Any]:
 
 
 def _laid(source: Expression, change: Change) -> Expression:
-    """The image laid out otherwise."""
+    """Return the image laid out otherwise."""
     if isinstance(change, Swapped):
         return Swap(source)
     if isinstance(change, Apart):
@@ -134,7 +134,7 @@ def _laid(source: Expression, change: Change) -> Expression:
 
 
 def _back(result: Expression, change: Change, original: Convolution) -> Expression | None:
-    """The result laid back and cut to the original's size; ``None`` where it cannot be."""
+    """Return the result laid back and cut to the original's size; ``None`` where it cannot be."""
     if isinstance(change, Swapped):
         result = Swap(result)
     elif isinstance(change, Apart):
@@ -158,7 +158,9 @@ def _cut(source: Expression, axis: int, first: int, size: int) -> Expression:
 
 
 def mutant(original: Convolution, changes: tuple[Change, ...]) -> Expression | None:
-    """The original with its input laid out by ``changes``; ``None`` where a result cannot be laid back."""
+    """Return the original with its input laid out by ``changes``; ``None`` where a result cannot be laid
+    back.
+    """
     levels = [original]
     source: Expression = original.source
     for change in changes:

@@ -1,12 +1,13 @@
-"""Post-training quantization of weights, and if asked of activations (Jacob et al., CVPR 2018; Dettmers et al., NeurIPS
-2022, section 2, for scales by row; Frantar et al., ICLR 2023, for groups; rounding is to nearest, no weight is tuned).
+"""Post-training quantization of weights, and if asked of activations (Jacob et al., CVPR 2018; Dettmers et
+al., NeurIPS 2022, section 2, for scales by row; Frantar et al., ICLR 2023, for groups; rounding is to
+nearest, no weight is tuned).
 
-Weights become integer codes with scales that are computed once and kept; every call turns them back (weights only), or
-multiplies integers (activations too). ``engine`` torchao leaves the mechanism to that library's ``quantize_``: linear
-layers only, on GPUs 8-bit floats as well.
+Weights become integer codes with scales that are computed once and kept; every call turns them back (weights
+only), or multiplies integers (activations too). ``engine`` torchao leaves the mechanism to that library's
+``quantize_``: linear layers only, on GPUs 8-bit floats as well.
 
-What the papers leave open: a constant that something else reads too stays as it is; a group size that does not divide
-a row pads the last group with zeros; scales are rounded before the codes are made with them.
+What the papers leave open: a constant that something else reads too stays as it is; a group size that does
+not divide a row pads the last group with zeros; scales are rounded before the codes are made with them.
 """
 
 from __future__ import annotations
@@ -149,7 +150,9 @@ class Quantize(RewritePolicy):
 
 
 def weights(graph: Graph, embeddings: bool) -> tuple[dict[str, int], dict[str, str]]:
-    """Constants to quantize with their axis of channels, and those that are products' weights but stay, with why."""
+    """Return constants to quantize with their axis of channels, and those that are products' weights but
+    stay, with why.
+    """
     chosen: dict[str, int] = {}
     refused: dict[str, str] = {}
     for constant in (node for node in graph.nodes if node.kind == CONSTANT):
@@ -166,7 +169,7 @@ def weights(graph: Graph, embeddings: bool) -> tuple[dict[str, int], dict[str, s
 
 
 def _place(user: GraphNode, constant: str) -> int | None:
-    """The axis of channels if ``user`` reads the constant as its weight and as nothing else."""
+    """Return the axis of channels if ``user`` reads the constant as its weight and as nothing else."""
     if user.target not in PLACES:
         return None
     position, axis = PLACES[user.target]
@@ -226,7 +229,7 @@ class _Work:
         return Applied(title, took, self.draft.made[before:])
 
     def _special(self, user: GraphNode, stored: StoredWeight) -> Ref | None:
-        """An op that works on codes themselves, where there is one."""
+        """Return an op that works on codes themselves, where there is one."""
         if user.target == EMBEDDING:
             indices = user.arguments[1]
             assert isinstance(indices, Ref)
@@ -242,7 +245,7 @@ class _Work:
         return integer_linear(self.draft, self._rounded(user, x), stored, bias)
 
     def _plain(self, user: GraphNode, weight: Ref) -> Ref:
-        """The op itself on the weight turned back, and on rounded activations where asked."""
+        """Return the op itself on the weight turned back, and on rounded activations where asked."""
         node = self.draft.node(user.name)
         arguments = list(node.arguments)
         arguments[PLACES[user.target][0]] = weight
@@ -262,7 +265,7 @@ class _Work:
         return x if found is None else found
 
     def _rounded(self, user: GraphNode, x: Ref) -> Codes:
-        """Codes of an activation; readers of one share them."""
+        """Return codes of an activation; readers of one share them."""
         if x not in self._codes:
             self._codes[x] = self._round(user, x)
         return self._codes[x]

@@ -1,9 +1,10 @@
 """Activations in 8 bits on graph records: what a product reads is rounded to codes in every call.
 
-``dynamic``: each token (row of the last axis; each sample of an image) has its own scale, found at run time, and no
-zero point. ``static``: one scale and zero point for all, from calibration (``calibration.ClippingRange``). Where the weight
-too is a symmetric byte with one scale a channel, the product is one of integers with 32-bit sums:
-``y = s_a s_w (sum q_a q_w - z_a sum q_w) + b``; otherwise codes are turned back before they are multiplied.
+``dynamic``: each token (row of the last axis; each sample of an image) has its own scale, found at run time,
+and no zero point. ``static``: one scale and zero point for all, from calibration
+(``calibration.ClippingRange``). Where the weight too is a symmetric byte with one scale a channel, the
+product is one of integers with 32-bit sums: ``y = s_a s_w (sum q_a q_w - z_a sum q_w) + b``; otherwise codes
+are turned back before they are multiplied.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ LEAST_ROWS, MULTIPLE = 17, 8
 
 @dataclass(frozen=True)
 class Codes:
-    """``codes`` are whole numbers in the activation's own type; ``scale`` a node or number, ``zero`` a number."""
+    """``codes`` are whole numbers in the activation's own type.
+
+    ``scale`` a node or number, ``zero`` a number.
+    """
 
     codes: Ref
     scale: Ref | float
@@ -38,7 +42,7 @@ def dynamic(draft: Draft, x: Ref, axes: tuple[int, ...]) -> Codes:
 
 
 def static(draft: Draft, x: Ref, seen: ClippingRange, symmetric: bool) -> Codes:
-    """The scale and zero point of what was seen; values beyond are clipped."""
+    """Return the scale and zero point of what was seen; values beyond are clipped."""
     scale, zero = seen.scale(8, symmetric)
     rounded = draft.op("aten.round.default", draft.op("aten.div.Scalar", x, scale))
     if zero:
@@ -48,7 +52,7 @@ def static(draft: Draft, x: Ref, seen: ClippingRange, symmetric: bool) -> Codes:
 
 
 def back(draft: Draft, codes: Codes) -> Ref:
-    """What the codes stand for."""
+    """Return what the codes stand for."""
     found = draft.op("aten.sub.Scalar", codes.codes, codes.zero) if codes.zero else codes.codes
     return _scaled(draft, found, codes.scale)
 
@@ -58,7 +62,7 @@ def _scaled(draft: Draft, x: Ref, scale: Ref | float) -> Ref:
 
 
 def integer_product_fits(draft: Draft, x: Ref, stored: StoredWeight) -> bool:
-    """Whether ``integer_linear`` may stand for the product."""
+    """Return whether ``integer_linear`` may stand for the product."""
     shape, scheme = draft.type(x).shape, stored.scheme
     rows = draft.type(x).elements // shape[-1]
     sizes = rows >= LEAST_ROWS and shape[-1] % MULTIPLE == 0 and stored.shape[0] % MULTIPLE == 0
@@ -68,7 +72,7 @@ def integer_product_fits(draft: Draft, x: Ref, stored: StoredWeight) -> bool:
 
 
 def integer_linear(draft: Draft, codes: Codes, stored: StoredWeight, bias: Argument) -> Ref:
-    """A linear layer on integer codes."""
+    """Return a linear layer on integer codes."""
     shape = draft.type(codes.codes).shape
     flat = draft.op("aten.reshape.default", codes.codes, (-1, shape[-1]))
     weight = unpack(draft, stored.codes, stored)

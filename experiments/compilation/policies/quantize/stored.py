@@ -1,7 +1,8 @@
-"""Quantized weights on graph records: nodes that make the codes once, and nodes that turn them back in every call.
+"""Quantized weights on graph records: nodes that make the codes once, and nodes that turn them back in every
+call.
 
-The codes are made in float64 by the arithmetic of ``quantization``, so both give the same ones. They lie as a matrix
-of one row for each output channel: a byte each for 5 to 8 bits, packed into bytes for 2 to 4.
+The codes are made in float64 by the arithmetic of ``quantization``, so both give the same ones. They lie as a
+matrix of one row for each output channel: a byte each for 5 to 8 bits, packed into bytes for 2 to 4.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ FLOAT32 = Symbol("dtype", "float32")
 
 @dataclass(frozen=True)
 class StoredWeight:
-    """``codes`` [channels, bytes of a row], ``scales`` and, where affine, ``zeros`` [channels or 1, blocks of a row].
+    """``codes`` [channels, bytes of a row], ``scales`` and, where affine, ``zeros`` [channels or 1, blocks of
+    a row].
 
     ``shape`` is the weight's with the axis of channels first, ``order`` the permutation that puts it there.
     """
@@ -79,7 +81,7 @@ def _wide(draft: Draft, value: Ref) -> Ref:
 
 
 def _blocks(draft: Draft, weight: Ref, scheme: Scheme, shape: tuple[int, ...], order: tuple[int, ...]) -> Ref:
-    """The weight in float64 as [rows, blocks of a row, weights of a block], padded with zeros."""
+    """Return the weight in float64 as [rows, blocks of a row, weights of a block], padded with zeros."""
     width = math.prod(shape[1:])
     blocking = scheme.blocking(shape[0], width)
     matrix = _once(draft, "permute.default", _wide(draft, weight), order)
@@ -112,7 +114,9 @@ def _zeros(draft: Draft, blocks: Ref, scales: Ref, scheme: Scheme) -> Ref:
 
 
 def _laid(draft: Draft, codes: Ref, scheme: Scheme, shape: tuple[int, ...]) -> Ref:
-    """Codes as [channels, bytes of a row]; packed ones count from 0, the first of a byte in its lowest bits."""
+    """Return codes as [channels, bytes of a row]; packed ones count from 0, the first of a byte in its lowest
+    bits.
+    """
     codes = _once(draft, "reshape.default", codes, (shape[0], -1))
     if scheme.stored_bits == 8:
         return _cast(draft, codes, "int8" if scheme.symmetric else "uint8", once=True)
@@ -133,7 +137,9 @@ def _laid(draft: Draft, codes: Ref, scheme: Scheme, shape: tuple[int, ...]) -> R
 
 
 def unpack(draft: Draft, rows: Ref, stored: StoredWeight) -> Ref:
-    """Codes [n, bytes of a row] as [n, padded width], one to a byte and, where symmetric, counted from zero."""
+    """Return codes [n, bytes of a row] as [n, padded width], one to a byte and, where symmetric, counted from
+    zero.
+    """
     scheme, blocking = stored.scheme, stored.blocking
     if not stored.packed:
         return rows
@@ -160,7 +166,9 @@ def unpack(draft: Draft, rows: Ref, stored: StoredWeight) -> Ref:
 
 
 def values(draft: Draft, codes: Ref, scales: Ref, zeros: Ref | None, stored: StoredWeight) -> Ref:
-    """``scales (codes - zeros)`` of some rows [n, bytes of a row] as [n, width] in the weight's type."""
+    """Return ``scales (codes - zeros)`` of some rows [n, bytes of a row] as [n, width] in the
+    weight's type.
+    """
     wide = "float64" if stored.dtype == "float64" else "float32"
     rows = draft.type(codes).shape[0]
     per_row = draft.type(scales).shape[1]
@@ -177,7 +185,7 @@ def values(draft: Draft, codes: Ref, scales: Ref, zeros: Ref | None, stored: Sto
 
 
 def whole(draft: Draft, stored: StoredWeight) -> Ref:
-    """The weight that the codes stand for, in its own shape."""
+    """Return the weight that the codes stand for, in its own shape."""
     found = values(draft, stored.codes, stored.scales, stored.zeros, stored)
     found = draft.op("aten.reshape.default", found, stored.shape)
     back = tuple(stored.order.index(number) for number in range(len(stored.order)))
@@ -185,7 +193,9 @@ def whole(draft: Draft, stored: StoredWeight) -> Ref:
 
 
 def looked_up(draft: Draft, stored: StoredWeight, indices: Ref) -> Ref:
-    """Rows of an embedding table: codes and scales are looked up, only what was found is turned back."""
+    """Return rows of an embedding table: codes and scales are looked up, only what was found is
+    turned back.
+    """
 
     def rows(table: Ref) -> Ref:
         found = draft.op("aten.embedding.default", table, indices)

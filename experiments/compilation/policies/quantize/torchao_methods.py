@@ -29,7 +29,7 @@ METHODS = {
 
 
 def method(number: str, scheme: Scheme, activations: str) -> str:
-    """The method's name; ``BadInput`` says what there is instead."""
+    """Return the method's name; ``BadInput`` says what there is instead."""
     asked = Asked(number, scheme.bits, scheme.granularity, scheme.symmetric, activations)
     if asked not in METHODS:
         raise BadInput(_scheme_text(asked), "engine torchao", "; ".join(map(_scheme_text, METHODS)))

@@ -1,14 +1,16 @@
-"""Rammer (Ma et al., OSDI 2020): operators are grids of blocks that are bound to units of the device when compiling.
+"""Rammer (Ma et al., OSDI 2020): operators are grids of blocks that are bound to units of the device when
+compiling.
 
-A graph of rOperators (kernels whose blocks, rTasks, are independent) becomes a few rPrograms: each one launched
-kernel in which every unit (vEU) has its list of blocks. Waves of independent operators fill the device that none of
-them fills alone, and synchronisation inside a kernel replaces launches. Element-wise ops are fused into what makes
-their input first, as the paper's compiler does before it schedules.
+A graph of rOperators (kernels whose blocks, rTasks, are independent) becomes a few rPrograms: each one
+launched kernel in which every unit (vEU) has its list of blocks. Waves of independent operators fill the
+device that none of them fills alone, and synchronisation inside a kernel replaces launches. Element-wise ops
+are fused into what makes their input first, as the paper's compiler does before it schedules.
 
-What the paper and its release leave open, and what is taken here: the kernels are modelled (``planning.blocks``), not
-measured; a block goes to the unit that is free first, and waits for what its kernel reads, not for all units; a wait
-costs ``sync`` seconds. ``schedule`` also gives the baselines by the same kernels: ``kernels`` launches every op by
-itself, as a framework does, ``fused`` one fused kernel after another, as compilers before it do.
+What the paper and its release leave open, and what is taken here: the kernels are modelled
+(``planning.blocks``), not measured; a block goes to the unit that is free first, and waits for what its
+kernel reads, not for all units; a wait costs ``sync`` seconds. ``schedule`` also gives the baselines by the
+same kernels: ``kernels`` launches every op by itself, as a framework does, ``fused`` one fused kernel after
+another, as compilers before it do.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class Rammer(SchedulingPolicy):
     sync: float = knob(1e-6, "a wait for other units inside a kernel", low=0.0, high=1e-3, unit="s")
 
     def plan(self, works: Sequence[OperatorWork], unit: UnitShare, launch: float) -> BlockSchedule:
-        """What is launched, in order, and where each block runs."""
+        """Return what is launched, in order, and where each block runs."""
         kernels = works if self.schedule == KERNELS else fused(works)
         operators = tuple(operator_of(work, unit) for work in kernels)
         machine = VirtualDevice(unit.count, self.sync, launch)

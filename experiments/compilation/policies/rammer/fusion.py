@@ -1,4 +1,6 @@
-"""Element-wise ops as parts of the kernels that make their inputs, as Rammer's compiler fuses before it schedules."""
+"""Element-wise ops as parts of the kernels that make their inputs, as Rammer's compiler fuses before it
+schedules.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,9 @@ def is_elementwise(work: OperatorWork) -> bool:
 def fused(works: Sequence[OperatorWork]) -> list[OperatorWork]:
     """Element-wise ops computed by the kernel that makes their input, where nothing else reads it.
 
-    A kernel holds at most one op that is not element-wise. What passes between two fused ops is neither written nor
-    read. A maker moves to its only reader, so the graph stays free of cycles and in execution order.
+    A kernel holds at most one op that is not element-wise. What passes between two fused ops is neither
+    written nor read. A maker moves to its only reader, so the graph stays free of cycles and in execution
+    order.
     """
     readers = Counter(name for work in works for name in work.reads)
     kernels: dict[str, OperatorWork] = {}
@@ -43,7 +46,7 @@ def fused(works: Sequence[OperatorWork]) -> list[OperatorWork]:
 
 
 def _now(name: str, moved: Mapping[str, str]) -> str:
-    """The kernel that an op has become part of."""
+    """Return the kernel that an op has become part of."""
     while name in moved:
         name = moved[name]
     return name

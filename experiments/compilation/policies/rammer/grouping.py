@@ -1,8 +1,9 @@
 """Which operators share a launched kernel: waves, merged while that is no longer, unless a skip rule says no.
 
-Rammer's release (NNFusion, ``blockfusion``): members of a wave share a group; more blocks than a threshold make them
-use their thrifty kernels; a group is given up when it has one kernel, when each of its kernels fills the device, or
-when its plan is no shorter than its kernels one after another. Consecutive groups are merged where that is shorter.
+Rammer's release (NNFusion, ``blockfusion``): members of a wave share a group; more blocks than a threshold
+make them use their thrifty kernels; a group is given up when it has one kernel, when each of its kernels
+fills the device, or when its plan is no shorter than its kernels one after another. Consecutive groups are
+merged where that is shorter.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ class Grouping:
     crowded: int = CROWDED
 
     def groups(self, operators: Sequence[BlockOperator]) -> list[KernelGroup]:
-        """The whole program, in order of launching."""
+        """Return the whole program, in order of launching."""
         pieces = [piece for wave in waves(operators) for piece in self._pieces(wave)]
         merged = self._merged(pieces) if self.merge else pieces
         return [group for piece in merged for group in self._settled(piece)]
 
     @staticmethod
     def _pieces(wave: Sequence[BlockOperator]) -> list[list[BlockOperator]]:
-        """A wave in parts of one group's size; what is not made of blocks is a part of its own, first."""
+        """Return a wave in parts of one group's size; what is not made of blocks is a part of its
+        own, first.
+        """
         whole = [[operator] for operator in wave if not operator.divisible]
         rest = [operator for operator in wave if operator.divisible]
         return whole + [rest[at : at + LARGEST_GROUP] for at in range(0, len(rest), LARGEST_GROUP)]
@@ -61,11 +64,11 @@ class Grouping:
         return self.cost(self.plan([*before, *piece])) < separate
 
     def cost(self, group: KernelGroup) -> float:
-        """Seconds of one group with its launch."""
+        """Return seconds of one group with its launch."""
         return self.machine.launch + group.seconds
 
     def plan(self, members: Sequence[BlockOperator]) -> KernelGroup:
-        """The members in company, with the kernels that the choice gives them."""
+        """Return the members in company, with the kernels that the choice gives them."""
         fast = laid_out(members, {member.name: member.fast for member in members}, self.machine)
         blocks = sum(member.fast.blocks for member in members)
         if self.choice == THRESHOLD and blocks <= self.crowded:
@@ -76,7 +79,7 @@ class Grouping:
         return min(fast, thrifty, key=lambda group: group.seconds)
 
     def _settled(self, members: Sequence[BlockOperator]) -> list[KernelGroup]:
-        """The members' group, or each alone where a skip rule holds."""
+        """Return the members' group, or each alone where a skip rule holds."""
         single = [alone(member, self.machine) for member in members]
         if len(members) == 1:
             return [alone(members[0], self.machine, "the only kernel of its group")]

@@ -1,4 +1,5 @@
-"""A list schedule of operators' blocks on a machine's units: waves of independent operators, laid out in order.
+"""A list schedule of operators' blocks on a machine's units: waves of independent operators, laid out in
+order.
 
 Rammer, OSDI 2020, section 3: what a group takes in company, and what an operator takes by itself.
 """
@@ -26,7 +27,10 @@ Floats = npt.NDArray[np.float64]
 
 
 def waves(operators: Sequence[BlockOperator]) -> list[list[BlockOperator]]:
-    """Operators by breadth-first level: none reads one of its own level or a later one. Given in execution order."""
+    """Return operators by breadth-first level: none reads one of its own level or a later one.
+
+    Given in execution order.
+    """
     level: dict[str, int] = {}
     found: list[list[BlockOperator]] = []
     for operator in operators:
@@ -47,7 +51,9 @@ class UnitLanes:
         self.finished: dict[str, float] = {}
 
     def place(self, operator: BlockOperator, kernel: KernelGrid) -> BlockPlacement:
-        """Deal the blocks to the units that are free first; what the group has made is waited for, and a sync."""
+        """Deal the blocks to the units that are free first; what the group has made is waited for, and a
+        sync.
+        """
         count = min(kernel.blocks, self.machine.units)
         chosen = np.argsort(self.ready, kind="stable")[:count]
         made = [self.finished[name] for name in operator.reads if name in self.finished]
@@ -68,7 +74,7 @@ def laid_out(
 
 
 def alone(operator: BlockOperator, machine: VirtualDevice, why: str = "") -> KernelGroup:
-    """The operator as a kernel of its own, the fast one."""
+    """Return the operator as a kernel of its own, the fast one."""
     kernel = operator.fast
     units = tuple(range(min(kernel.blocks, machine.units)))
     return KernelGroup((BlockPlacement(operator.name, kernel, units, 0.0, kernel.alone(machine.units)),), why)

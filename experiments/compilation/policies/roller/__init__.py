@@ -1,14 +1,16 @@
-"""Roller (Zhu et al., OSDI 2022): tiles are constructed from the shapes of hardware and tensors, not searched for.
+"""Roller (Zhu et al., OSDI 2022): tiles are constructed from the shapes of hardware and tensors, not searched
+for.
 
-An operator's program (rProgram) is a tile at each level of memory. Sizes are aligned with what the hardware moves and
-runs (transactions, banks, warps on every scheduler) and pad tensors little; they grow along the axis with the most
-data reuse until the level below is no longer waited for. A model of the device, built from micro-benchmarks, prices the
-few programs left: that is all that "top 1" does; "top 10" would also run ten on the device.
+An operator's program (rProgram) is a tile at each level of memory. Sizes are aligned with what the hardware
+moves and runs (transactions, banks, warps on every scheduler) and pad tensors little; they grow along the
+axis with the most data reuse until the level below is no longer waited for. A model of the device, built from
+micro-benchmarks, prices the few programs left: that is all that "top 1" does; "top 10" would also run ten on
+the device.
 
-What is chosen here where the paper and its release leave it open: see ``construction``, ``shrinking``
-and ``micro_model``. Every op of a model is a kernel of its own; ``programs`` constructed ones are priced and
-the best by the model is taken. A measured run, on a GPU, carries out linear layers and matmuls by a Triton kernel with
-the blocks nearest to their tiles; what else a model has stays with torch, and no others are tried.
+What is chosen here where the paper and its release leave it open: see ``construction``, ``shrinking`` and
+``micro_model``. Every op of a model is a kernel of its own; ``programs`` constructed ones are priced and the
+best by the model is taken. A measured run, on a GPU, carries out linear layers and matmuls by a Triton kernel
+with the blocks nearest to their tiles; what else a model has stays with torch, and no others are tried.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Roller(TilePolicy):
     padding: float = knob(1.0, "share by which a tile may pad an axis", low=0.0, high=1.0)
     shrink: str = knob(
         "one",
-        "halve tiles of small operators: the best axis at a time, all at once, not; or as far as the model likes best",
+        "halve tiles of small operators: the best axis at a time, all at once, not; or as far as the model "
+        "likes best",
         choices=WAYS,
     )
 

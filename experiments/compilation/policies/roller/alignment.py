@@ -1,7 +1,8 @@
-"""Which sizes a tile may have (Roller's rTile): aligned with the memory's transactions, not padding the tensor too much.
+"""Which sizes a tile may have (Roller's rTile): aligned with the memory's transactions, not padding the
+tensor too much.
 
-Roller, section 3.1: sizes that fall between transactions, or that leave most of the last tile empty, waste what the
-hardware moves anyway; only sizes without such waste are looked at, so that few are left.
+Roller, section 3.1: sizes that fall between transactions, or that leave most of the last tile empty, waste
+what the hardware moves anyway; only sizes without such waste are looked at, so that few are left.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ STEP_GROWTH, LONGEST_STEP = 4, 32
 
 
 def padded(extent: int, size: int) -> int:
-    """What an axis grows to when it is cut into tiles of ``size``."""
+    """Return what an axis grows to when it is cut into tiles of ``size``."""
     return -(-extent // size) * size
 
 
 def allowed_sizes(extent: int, sizes: Iterable[int], slack: float) -> list[int]:
-    """The sizes that pad ``extent`` by at most the share ``slack``."""
+    """Return the sizes that pad ``extent`` by at most the share ``slack``."""
     return [size for size in sizes if padded(extent, size) <= extent * (1 + slack)]
 
 
 def register_steps(expression: Expression, slack: float) -> list[list[int]]:
-    """Sizes of a thread's tile along every spatial axis, ascending."""
+    """Return sizes of a thread's tile along every spatial axis, ascending."""
     return [allowed_sizes(extent, REGISTER_FACTORS, slack) for extent in expression.domain]
 
 
 def transaction(expression: Expression, architecture: Architecture) -> int:
-    """Elements of the smallest transaction with DRAM."""
+    """Return elements of the smallest transaction with DRAM."""
     return max(1, architecture.units.write_transaction_bytes // expression.output.element_bytes)
 
 
 def shared_steps(
     expression: Expression, register: Sizes, architecture: Architecture, slack: float
 ) -> list[list[int]]:
-    """Sizes of a block's tile along every spatial axis: multiples of the thread's, the last axis in transactions.
+    """Return sizes of a block's tile along every spatial axis: multiples of the thread's, the last axis in
+    transactions.
 
     An axis shorter than a transaction is taken whole.
     """

@@ -1,15 +1,18 @@
-"""Roller's recursive construction of aligned tiles (OSDI'22, section 3.2, algorithm 1), without any measurement.
+"""Roller's recursive construction of aligned tiles (OSDI'22, section 3.2, algorithm 1), without any
+measurement.
 
-From the unit tile a thread's tile grows along the axis that gains most data reuse until registers compute slower than
-shared memory delivers; the block's tile grows from it in the same way until the device computes slower than DRAM
-delivers and the block's threads fill whole warps. Depth first, so that the first tile found is the smallest saturated one
-on the path of best reuse. Tiles that may pad tensors by more are looked at only while too few are found.
+From the unit tile a thread's tile grows along the axis that gains most data reuse until registers compute
+slower than shared memory delivers; the block's tile grows from it in the same way until the device computes
+slower than DRAM delivers and the block's threads fill whole warps. Depth first, so that the first tile found
+is the smallest saturated one on the path of best reuse. Tiles that may pad tensors by more are looked at only
+while too few are found.
 
-Where no tile can be bound by computation (little reuse: element-wise, short reductions) the border is taken: the last
-aligned tile on each path before a tile that does not fit. What is open in the paper and chosen here: a level also ends
-where growing gains no reuse; an operator whose whole intensity lies under the machine's balance is given up as soon as enough such border tiles are
-found; whole rows of a row-wise operator are added to what was found; sizes from which no larger block fills whole warps
-are left out; one padding share looks at no more than ``ROUND`` tiles, all of them together at ``BUDGET``.
+Where no tile can be bound by computation (little reuse: element-wise, short reductions) the border is taken:
+the last aligned tile on each path before a tile that does not fit. What is open in the paper and chosen here:
+a level also ends where growing gains no reuse; an operator whose whole intensity lies under the machine's
+balance is given up as soon as enough such border tiles are found; whole rows of a row-wise operator are added
+to what was found; sizes from which no larger block fills whole warps are left out; one padding share looks at
+no more than ``ROUND`` tiles, all of them together at ``BUDGET``.
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ def construct(
     slack: float = 1.0,
     shrink: str = "one",
 ) -> Constructed:
-    """Up to ``wanted`` programs for ``expression``; padding up to the share ``slack``; small grids shrunk (section 3.3).
+    """Return up to ``wanted`` programs for ``expression``; padding up to the share ``slack``; small grids
+    shrunk (section 3.3).
 
     With ``shrink="priced"`` each program comes in every size on the way to one block for each scheduler.
     """
@@ -79,7 +83,8 @@ def _sizes(
 
 
 def smallest(expression: Expression, architecture: Architecture) -> TileProgram:
-    """At most a warp's worth of points along the last axes, so many as fit: what is left where nothing aligned fits.
+    """At most a warp's worth of points along the last axes, so many as fit: what is left where nothing
+    aligned fits.
 
     Of a row-wise expression whole rows, where shared memory holds them.
     """
@@ -98,7 +103,9 @@ def smallest(expression: Expression, architecture: Architecture) -> TileProgram:
 
 
 def compute_bound(expression: Expression, spatial: Sequence[int], flops: float, bandwidth: float) -> bool:
-    """Whether a tile computes longer than its data take to come: intensity over the machine's balance."""
+    """Return whether a tile computes longer than its data take to come: intensity over the
+    machine's balance.
+    """
     clipped = [min(size, extent) for size, extent in zip(spatial, expression.domain, strict=True)]
     return expression.intensity(clipped) > flops / bandwidth
 
@@ -138,7 +145,9 @@ class _Search:
         return len(enough) >= self.wanted or self.examined >= self.budget
 
     def _gains(self, spatial: Sizes) -> tuple[list[int], bool]:
-        """Spatial axes by reuse after growing them by one point, best first; and whether the best gains anything."""
+        """Spatial axes by reuse after growing them by one point, best first; and whether the best gains
+        anything.
+        """
         reuse = []
         for axis, size in enumerate(spatial):
             reuse.append(self.expression.intensity((*spatial[:axis], size + 1, *spatial[axis + 1 :])))
@@ -224,7 +233,9 @@ def _next(steps: list[list[int]], position: Sizes, order: list[int]) -> Iterator
 
 
 def _suffixes(register: Sizes, steps: list[list[int]], threads: Sequence[int]) -> list[list[frozenset[int]]]:
-    """For every spatial axis and position: the threads along it, there and beyond, that divide an aligned block's."""
+    """For every spatial axis and position: the threads along it, there and beyond, that divide an aligned
+    block's.
+    """
     found = []
     for own, choices in zip(register, steps, strict=False):
         counts = [-(-size // own) for size in choices]
@@ -239,7 +250,9 @@ def _suffixes(register: Sizes, steps: list[list[int]], threads: Sequence[int]) -
 
 
 def alignable(counts: list[list[frozenset[int]]], position: Sizes, threads: Sequence[int]) -> bool:
-    """Whether some block at least as large as that at ``position`` has one of these numbers of threads."""
+    """Return whether some block at least as large as that at ``position`` has one of these numbers of
+    threads.
+    """
     left = set(threads)
     for axis, own in enumerate(counts):
         left = {total // count for total in left for count in own[position[axis]] if total % count == 0}

@@ -1,8 +1,10 @@
-"""Roller's micro-performance model: seconds of a program from the work of each level over what the device reaches.
+"""Roller's micro-performance model: seconds of a program from the work of each level over what the device
+reaches.
 
-OSDI'22, section 3.4: a kernel takes as long as the slowest of computing, moving data through shared memory and moving
-it from DRAM; each rate is the device's share that the grid's last wave leaves busy. DRAM is saturated by enough warps
-in flight, whatever block they belong to. Caches beyond shared memory are not modelled, nor latencies.
+OSDI'22, section 3.4: a kernel takes as long as the slowest of computing, moving data through shared memory
+and moving it from DRAM; each rate is the device's share that the grid's last wave leaves busy. DRAM is
+saturated by enough warps in flight, whatever block they belong to. Caches beyond shared memory are not
+modelled, nor latencies.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from experiments.hardware.parts import ComputeUnits
 
 @dataclass(frozen=True)
 class TileEstimate:
-    """Seconds by level; ``dram_bytes`` move with DRAM; ``utilisation`` is the share of the schedulers that work."""
+    """Seconds by level.
+
+    ``dram_bytes`` move with DRAM; ``utilisation`` is the share of the schedulers that work.
+    """
 
     compute: float
     shared: float
@@ -41,8 +46,8 @@ class TileEstimate:
 def utilisation(blocks: int, warps: int, active: int, units: ComputeUnits) -> float:
     """Share of the device at work: filled places over places of all waves.
 
-    While all blocks are resident at once a place is a scheduler and a block fills as many as it has warps (at most a
-    unit's); beyond that a place is a resident block. ``active`` blocks of ``warps`` warps fit a unit.
+    While all blocks are resident at once a place is a scheduler and a block fills as many as it has warps (at
+    most a unit's); beyond that a place is a resident block. ``active`` blocks of ``warps`` warps fit a unit.
     """
     if blocks <= active * units.count:
         filled, places = blocks * min(warps, units.partitions), units.count * units.partitions
@@ -58,7 +63,7 @@ def bandwidth_share(blocks: int, warps: int, active: int, units: ComputeUnits) -
 
 
 def estimate(expression: Expression, program: TileProgram, architecture: Architecture) -> TileEstimate:
-    """Seconds of ``program``, tiles at the border counted as whole ones where they compute."""
+    """Return seconds of ``program``, tiles at the border counted as whole ones where they compute."""
     units, blocks = architecture.units, grid(expression, program)
     warps, active = -(-program.threads // units.warp), resident(expression, program, architecture)
     busy = utilisation(blocks, warps, active, units)
@@ -76,7 +81,9 @@ def estimate(expression: Expression, program: TileProgram, architecture: Archite
 
 
 def _shared_traffic(expression: Expression, program: TileProgram) -> float:
-    """Bytes that a block's threads read from shared memory: each its operands over the whole reduction."""
+    """Return bytes that a block's threads read from shared memory: each its operands over the whole
+    reduction.
+    """
     sizes = expression.whole(program.register)
     return program.threads * sum(
         expression.elements(access, sizes) * access.element_bytes for access in staged_inputs(expression)
@@ -84,7 +91,8 @@ def _shared_traffic(expression: Expression, program: TileProgram) -> float:
 
 
 def dram_bytes(expression: Expression, program: TileProgram, architecture: Architecture) -> float:
-    """Bytes between DRAM and all blocks in whole transactions; what lies outside a tensor is not moved.
+    """Return bytes between DRAM and all blocks in whole transactions; what lies outside a tensor is not
+    moved.
 
     A row-wise expression whose rows do not stay in shared memory reads its inputs twice.
     """
@@ -109,7 +117,9 @@ def _moved(
 
 
 def _copies(expression: Expression, spatial: tuple[int, ...], access: TensorAccess) -> float:
-    """How many whole tiles' worth of ``access`` all blocks move: along its own axes only what the tensor has."""
+    """Return how many whole tiles' worth of ``access`` all blocks move: along its own axes only what the
+    tensor has.
+    """
     own, count = expression.axes_of(access), 1.0
     for axis, (extent, size) in enumerate(zip(expression.domain, spatial, strict=True)):
         count *= extent / size if axis in own else tiles((extent,), (size,))

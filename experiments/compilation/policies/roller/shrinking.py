@@ -12,10 +12,11 @@ WAYS = ("one", "all", "none", "priced")
 def shrunk(
     expression: Expression, program: TileProgram, architecture: Architecture, way: str = "one"
 ) -> TileProgram:
-    """``program`` with its spatial tiles halved (rounded up, at both levels) while the grid is smaller than the device.
+    """Return ``program`` with its spatial tiles halved (rounded up, at both levels) while the grid is smaller
+    than the device.
 
-    ``one`` axis at a time, that which loses least reuse; ``all`` axes at once, as the published release does; ``none``.
-    It stops where every tile is one point, however small the grid stays.
+    ``one`` axis at a time, that which loses least reuse; ``all`` axes at once, as the published release does;
+    ``none``. It stops where every tile is one point, however small the grid stays.
     """
     return _path(expression, program, architecture.units.count, way)[-1]
 
@@ -23,16 +24,17 @@ def shrunk(
 def sizes_on_the_way(
     expression: Expression, program: TileProgram, architecture: Architecture
 ) -> tuple[TileProgram, ...]:
-    """``program`` at every size while one axis at a time is halved until each scheduler has a block.
+    """Return ``program`` at every size while one axis at a time is halved until each scheduler has a block.
 
-    Ours, for ``priced``: fewer blocks of more threads may be faster than a block for every unit; the model is asked.
+    Ours, for ``priced``: fewer blocks of more threads may be faster than a block for every unit; the model is
+    asked.
     """
     units = architecture.units
     return tuple(_path(expression, program, units.count * units.partitions, "one"))
 
 
 def _path(expression: Expression, program: TileProgram, blocks: int, way: str) -> list[TileProgram]:
-    """The program and what it is halved to until there are so many ``blocks``."""
+    """Return the program and what it is halved to until there are so many ``blocks``."""
     found = [program]
     while way != "none" and grid(expression, program) < blocks:
         axes = [axis for axis, size in enumerate(program.shared) if size > 1]

@@ -1,13 +1,15 @@
-"""Welder (Shi et al., OSDI 2023): operators are connected at the level of tiles, so that results stay on the chip.
+"""Welder (Shi et al., OSDI 2023): operators are connected at the level of tiles, so that results stay on the
+chip.
 
-A tile of a group's result says, through the operators' index maps, which tile of every operator before it is needed;
-intermediate tiles live in shared memory (or registers) and only the group's own inputs and outputs move. Groups grow
-greedily along the graph while the modelled time falls.
+A tile of a group's result says, through the operators' index maps, which tile of every operator before it is
+needed; intermediate tiles live in shared memory (or registers) and only the group's own inputs and outputs
+move. Groups grow greedily along the graph while the modelled time falls.
 
 What is chosen here where the paper and its release leave it open: candidates are timed by the model of
-``planning.tiles.group_tile`` (bytes of all blocks, or arithmetic at the rate that the last wave leaves) with a launch each,
-where the release runs ten on the device; a register connection is tried for a reduction with one element-wise reader.
-Results are not followed through views (reshapes, transposes). Fused and unfused are priced by the same model.
+``planning.tiles.group_tile`` (bytes of all blocks, or arithmetic at the rate that the last wave leaves) with
+a launch each, where the release runs ten on the device; a register connection is tried for a reduction with
+one element-wise reader. Results are not followed through views (reshapes, transposes). Fused and unfused are
+priced by the same model.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ from experiments.core.progress import Progress, part
 
 @dataclass(frozen=True)
 class Welder(TilePolicy):
-    """Connects operators into kernels by tiles that stay in shared memory, where that saves traffic and time."""
+    """Connects operators into kernels by tiles that stay in shared memory, where that saves
+    traffic and time.
+    """
 
     name: ClassVar[str] = "welder"
     connects: ClassVar[bool] = True

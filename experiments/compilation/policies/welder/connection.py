@@ -1,7 +1,8 @@
 """Welder's greedy connection of operators into kernels (OSDI'23, section 4.3, and its release's engine).
 
-From each operator that no kernel has yet, in execution order, a group grows over the readers of one result at a time
-with what else they need; it is kept if the time that it saves over single kernels is not less than before.
+From each operator that no kernel has yet, in execution order, a group grows over the readers of one result at
+a time with what else they need; it is kept if the time that it saves over single kernels is not less than
+before.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ class Welding:
     _tuned: dict[object, tuple[GroupTile, float] | None] = field(default_factory=dict)
 
     def unfused_kernels(self) -> tuple[WeldedKernel, ...]:
-        """Every operator as a kernel of its own; ``Infeasible`` names one of which no tile fits."""
+        """Return every operator as a kernel of its own; ``Infeasible`` names one of which no tile fits."""
         return tuple(self.single(node.name) for node in self.graph.nodes)
 
     def run(self, progress: Progress = silent) -> tuple[WeldedKernel, ...]:
-        """Kernels in execution order of their first operator."""
+        """Return kernels in execution order of their first operator."""
         taken: set[str] = set()
         kernels = []
         for index, node in enumerate(self.graph.nodes):
@@ -84,7 +85,9 @@ class Welding:
         return best
 
     def _added(self, name: str, group: frozenset[str], taken: set[str]) -> frozenset[str] | None:
-        """All readers of a result with what they still need; ``None`` where the result is needed in memory anyway."""
+        """Return all readers of a result with what they still need; ``None`` where the result is needed in
+        memory anyway.
+        """
         if name in self.graph.kept or not self.graph.readers[name]:
             return None
         added, waiting = set[str](), [reader.name for reader in self.graph.readers[name]]
@@ -97,7 +100,9 @@ class Welding:
         return frozenset(added) if 0 < len(added) <= MOST_ADDED else None
 
     def together(self, names: frozenset[str]) -> WeldedKernel | None:
-        """``names`` as one kernel; ``None`` where a result is needed in it and in memory, or no tile fits."""
+        """Return ``names`` as one kernel; ``None`` where a result is needed in it and in memory, or no tile
+        fits.
+        """
         if any(self._both(name, names) for name in names):
             return None
         group = group_of(self.graph, sorted(names))
@@ -111,7 +116,9 @@ class Welding:
         return WeldedKernel(group, chosen[0], chosen[1], apart, in_registers)
 
     def _both(self, name: str, names: frozenset[str]) -> bool:
-        """Whether a result would be needed inside the kernel and in memory: there it is not complete in time."""
+        """Return whether a result would be needed inside the kernel and in memory: there it is not complete
+        in time.
+        """
         inside = any(reader.name in names for reader in self.graph.readers[name])
         return inside and self.graph.leaves(name, names)
 
@@ -127,7 +134,7 @@ class Welding:
 
 
 def _local(group: FusedGroup) -> bool:
-    """Whether a reduction meets one element-wise reader: their connection may stay in registers."""
+    """Return whether a reduction meets one element-wise reader: their connection may stay in registers."""
     if len(group.nodes) != 2:
         return False
     first, second = group.nodes
@@ -135,7 +142,8 @@ def _local(group: FusedGroup) -> bool:
 
 
 def launch_order(kernels: Sequence[WeldedKernel], graph: TileGraph) -> tuple[WeldedKernel, ...] | None:
-    """Kernels so that each comes after those whose results it reads, of several ready ones the first given.
+    """Return kernels so that each comes after those whose results it reads, of several ready ones the first
+    given.
 
     ``None`` where two wait for one another.
     """
@@ -156,7 +164,7 @@ def _needs(kernel: WeldedKernel, graph: TileGraph) -> set[str]:
 
 
 def _signature(group: FusedGroup) -> object:
-    """What the search depends on: expressions without their names, and who reads whom by position."""
+    """Return what the search depends on: expressions without their names, and who reads whom by position."""
     place = {node.name: index for index, node in enumerate(group.nodes)}
     outputs = tuple(place[node.name] for node in group.outputs)
     return outputs, tuple(

@@ -1,7 +1,9 @@
-"""Welder's search for the tile of a group: what to begin with, how far to reduce at once, and best first from there.
+"""Welder's search for the tile of a group: what to begin with, how far to reduce at once, and best first from
+there.
 
-OSDI'23, section 4.3 and its release: the base tile is the smallest whose operators compute nothing twice that a larger
-one would not; sizes along an axis are its divisors and small powers of two; the queue is ordered by traffic and waves.
+OSDI'23, section 4.3 and its release: the base tile is the smallest whose operators compute nothing twice that
+a larger one would not; sizes along an axis are its divisors and small powers of two; the queue is ordered by
+traffic and waves.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def base_tile(group: FusedGroup) -> Sizes | None:
 
 
 def _work_per_point(group: FusedGroup, tile: Sizes) -> float | None:
-    """Points computed in all operators for a point of the output."""
+    """Return points computed in all operators for a point of the output."""
     found = propagate(group, tile)
     return None if found is None else points(group, found) / math.prod(tile)
 
@@ -132,7 +134,7 @@ def search(
     budget: int = 2000,
     in_registers: bool = False,
 ) -> FoundTiles:
-    """The ``wanted`` best tiles of ``group``; none where no tile fits."""
+    """Return the ``wanted`` best tiles of ``group``; none where no tile fits."""
     start = base_tile(group)
     if start is None:
         return FoundTiles((), 0)
@@ -164,7 +166,7 @@ def search(
 def longer_steps(
     group: FusedGroup, made: GroupTile, architecture: Architecture, in_registers: bool = False
 ) -> GroupTile:
-    """``made`` with every reduction's step grown while as many blocks still fit a unit."""
+    """Return ``made`` with every reduction's step grown while as many blocks still fit a unit."""
     units = architecture.units
     allowed = min(units.shared_bytes // made.resident, units.shared_bytes_per_block)
     for index, node in enumerate(group.nodes):
@@ -191,7 +193,8 @@ def _runs(group: FusedGroup, index: int, tile: Sizes, step: Sizes) -> int:
 
 
 def block_size(group: FusedGroup, made: GroupTile, architecture: Architecture) -> int:
-    """Threads of a block: a divisor of every operator's tile, closest to a warp for each scheduler, then least idle.
+    """Threads of a block: a divisor of every operator's tile, closest to a warp for each scheduler, then
+    least idle.
 
     Where tiles are smaller than that, threads share reductions: reduced steps count as points too.
     """

@@ -26,7 +26,9 @@ OPTIONS = {"graphs": 2, "warm_up": 3, "clone": True}
 
 
 def test_two_hundred_short_kernels_gain_and_long_ones_do_not() -> None:
-    """3 us each: 200 launches of 5 us take 1000 us, a replay 10 + 600 us. 20 us each: 4000 against 4010 us."""
+    """3 us each: 200 launches of 5 us take 1000 us, a replay 10 + 600 us. 20 us each: 4000
+    against 4010 us.
+    """
     short = times([3e-6] * 200, launch=5e-6, replay=10e-6)
     assert (short.eager, short.replayed) == pytest.approx((1000e-6, 610e-6))
     assert short.speedup == pytest.approx(1.64, abs=5e-3)

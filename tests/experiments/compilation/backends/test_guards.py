@@ -1,4 +1,6 @@
-"""How many graphs a model at many sizes becomes, counted with Dynamo alone; pieces between cuts hold for any size."""
+"""How many graphs a model at many sizes becomes, counted with Dynamo alone; pieces between cuts hold for any
+size.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any

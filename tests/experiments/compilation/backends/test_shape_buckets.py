@@ -1,7 +1,7 @@
 """Padding never reaches a useful result: every graph here runs with NaN in its padding.
 
-A case is a model of one input with an axis of any size; it is called at sizes that are padded to 8 and compared with
-itself at the size as it is.
+A case is a model of one input with an axis of any size; it is called at sizes that are padded to 8 and
+compared with itself at the size as it is.
 """
 
 import copy

@@ -1,4 +1,6 @@
-"""What the torch.compile backend counts: kernels, graphs, breaks with their line, recompiles with their guard."""
+"""What the torch.compile backend counts: kernels, graphs, breaks with their line, recompiles with their
+guard.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

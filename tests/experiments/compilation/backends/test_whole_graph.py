@@ -49,7 +49,9 @@ def test_the_documentations_sum_of_a_sum_and_a_product_is_one_kernel() -> None:
 
 
 def test_buffers_that_never_live_together_share_a_pool() -> None:
-    """Four products of 16 x 16 floats (1,024 bytes) in a row: two at a time are alive, so two places serve all."""
+    """Four products of 16 x 16 floats (1,024 bytes) in a row: two at a time are alive, so two places serve
+    all.
+    """
     module = Calls(lambda x: x @ x @ x @ x @ x).eval()
     made = compile_task("whole_graph", {"planned": True}, Task(module, (torch.randn(16, 16),), "cpu"))
     (buffers,) = made.report["kernels"]["buffers"]

@@ -1,4 +1,6 @@
-"""Equality saturation on small modules: what is proved equal, what is selected, and that it is never dearer than search."""
+"""Equality saturation on small modules: what is proved equal, what is selected, and that it is never dearer
+than search.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +154,9 @@ def test_what_is_joined_in_the_order_in_which_it_is_read_is_one_op(
 
 
 def test_a_rewrite_that_gains_nothing_alone_is_there_for_the_next() -> None:
-    """A convolution of two groups becomes one of one, more expensive group, and is then joined with the kernel of one next to it."""
+    """A convolution of two groups becomes one of one, more expensive group, and is then joined with the
+    kernel of one next to it.
+    """
 
     class Unlike(nn.Module):
         def __init__(self) -> None:

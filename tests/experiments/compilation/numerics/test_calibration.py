@@ -69,7 +69,8 @@ def test_least_squares_clips_what_pays_and_nothing_else() -> None:
     assert uniform.range().high == pytest.approx(1.0, abs=0.02)
     normal = LeastSquares(bits=4)
     normal.observe(np.random.default_rng(0).normal(size=200_000))
-    # The optimal clip of a Gaussian at 4 bits is 2.55 standard deviations (Banner et al., NeurIPS 2019, table 1).
+    # The optimal clip of a Gaussian at 4 bits is 2.55 standard deviations (Banner et al., NeurIPS 2019, table
+    # 1).
     assert normal.range().high == pytest.approx(2.55, abs=0.25)
 
 

@@ -70,7 +70,8 @@ def test_sizes_count_scales_and_zero_points_and_padding() -> None:
     assert four.bytes(4096, 4096) == 8.25 * 2**20, "4.125 bits a weight"
     assert Scheme(8, "tensor").bytes(10, 10) == 100 + 4
     assert Scheme(8, "channel", symmetric=False).bytes(10, 10) == 100 + 10 * 5
-    # 100 weights in groups of 32 are four groups, the last with 28 zeros: 128 codes of half a byte, 4 scales of 4.
+    # 100 weights in groups of 32 are four groups, the last with 28 zeros: 128 codes of half a byte, 4 scales
+    # of 4.
     ragged = Scheme(4, "group", 32)
     assert ragged.blocking(1, 100).padding == 28
     assert ragged.bytes(1, 100) == 64 + 16

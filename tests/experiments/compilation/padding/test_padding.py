@@ -1,7 +1,7 @@
 """Padding that does not leak: ops carried out by torch on padded tensors with junk behind the useful entries.
 
-A model is written as ops at ``n`` entries. It is carried out on 3 useful entries, and on 5 of which the last two
-are junk, with the masks that the walk asks for: the useful part of the result must be the same.
+A model is written as ops at ``n`` entries. It is carried out on 3 useful entries, and on 5 of which the last
+two are junk, with the masks that the walk asks for: the useful part of the result must be the same.
 """
 
 from __future__ import annotations

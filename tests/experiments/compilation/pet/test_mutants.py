@@ -117,7 +117,9 @@ def test_points_of_an_expression_are_the_convolution() -> None:
     ],
 )
 def test_a_corrected_mutant_is_exact(layer: nn.Conv2d, shape: tuple[int, ...]) -> None:
-    """Whatever mutant is the cheapest here; ``rewritten`` compares floats, and whole numbers place by place."""
+    """Whatever mutant is the cheapest here; ``rewritten`` compares floats, and whole numbers
+    place by place.
+    """
     done, _, check = rewritten(nn.Sequential(layer, nn.ReLU()), Pet(always=True), torch.randn(shape))
     assert len(done.applied) == 1, done.refused
     assert check.ok, check.counterexample

@@ -10,7 +10,9 @@ from experiments.core.errors import BadInput
 
 
 def test_sizes_1_to_64_need_seven_buckets_and_waste_31_percent() -> None:
-    """Bucket 2^k takes the 2^(k-1) sizes above 2^(k-1): P = 1 + sum of 2^k 2^(k-1) for k = 1..6 = 2731, U = 2080."""
+    """Bucket 2^k takes the 2^(k-1) sizes above 2^(k-1): P = 1 + sum of 2^k 2^(k-1) for k = 1..6 = 2731, U =
+    2080.
+    """
     sizes = range(1, 65)
     buckets = powers_of_two(sizes)
     assert buckets == (1, 2, 4, 8, 16, 32, 64)
@@ -46,7 +48,9 @@ def test_sizes_are_read_from_words() -> None:
 
 
 def test_a_view_carries_the_axis_along() -> None:
-    """[2, 5, 4] with the 5 padded, merged to [10, 4]: two runs of 5. Back again, and split where it cannot be."""
+    """[2, 5, 4] with the 5 padded, merged to [10, 4]: two runs of 5. Back again, and split where it cannot
+    be.
+    """
     axes = (None, PaddedAxis(), None)
     merged = reshape_axes((2, 5, 4), axes, (10, 4), 5)
     assert merged == (PaddedAxis(outer=2), None)

@@ -1,4 +1,6 @@
-"""The generator: which graphs are paired, which pairs are dropped, and that the file of rules is what it makes."""
+"""The generator: which graphs are paired, which pairs are dropped, and that the file of rules is what it
+makes.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,9 @@ CONV = "conv2d[kernel_h=3,kernel_w=3,stride_h=1,stride_w=1,pad=0]"
 
 
 class Inception(nn.Module):
-    """Three branches of one input, joined: convolutions of 1 and of 3, a batch norm, two linear layers on top."""
+    """Three branches of one input, joined: convolutions of 1 and of 3, a batch norm, two linear layers on
+    top.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Proof and exact test of rules: what the axioms prove is still tested, and a wrong rule is reported with its shapes."""
+"""Proof and exact test of rules: what the axioms prove is still tested, and a wrong rule is reported with its
+shapes.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from experiments.readers.operator_times import operator_times
 from experiments.run import run
 
 LIST = Path(__file__).parents[4] / "experiments/suites/traces/roller-operators.txt"
-#: Of figure 10, by the paper's best of ten programs: geometric mean, and on how many operators Roller is faster.
+#: Of figure 10, by the paper's best of ten programs: geometric mean, and on how many operators Roller is
+#: faster.
 PUBLISHED = {"Ansor": (1.260, 78), "TF": (1.059, 71), "TVM": (0.992, 65)}
 
 

@@ -109,7 +109,9 @@ class TestWaves:
     def test_the_share_of_dram_that_few_warps_reach_is_that_of_the_published_table(
         self, shared_data: Path
     ) -> None:
-        """Roller's look-up table of small kernels (V100, GB/s): the curve is within 8 % of the peak everywhere."""
+        """Roller's look-up table of small kernels (V100, GB/s): the curve is within 8 % of the peak
+        everywhere.
+        """
         table = shared_data / "compilation/roller_osdi22/policy_glbmem_small_lookup.csv"
         rows = [line.split(",") for line in table.read_text(encoding="utf-8-sig").split()[1:]]
         peak = max(float(row[2]) for row in rows)
@@ -163,7 +165,8 @@ class TestConstruction:
         assert best.seconds < 2 * best.dram_bytes / V100.dram_bandwidth
 
     def test_where_the_largest_thread_tile_fills_no_warps_smaller_ones_are_tried(self) -> None:
-        # 42 rows by 2^7 83^2 columns without padding: threads of 32 columns leave 4 x 21 of them to a block at most.
+        # 42 rows by 2^7 83^2 columns without padding: threads of 32 columns leave 4 x 21 of them to a block
+        # at most.
         odd = operators.matmul(42, 128 * 83 * 83, 96)
         found = construct(odd, V100, slack=0.0)
         assert found.border

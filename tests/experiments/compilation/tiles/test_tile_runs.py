@@ -170,7 +170,8 @@ class TestRuns:
         file = tmp_path / "operators.txt"
         file.write_text(LIST)
         code = (
-            "import sys; from experiments.run import run; from experiments.core.spec import RunSpec, Workload;"
+            "import sys; from experiments.run import run; from experiments.core.spec import RunSpec, "
+            "Workload;"
             f"run(RunSpec('compilation', 'roller', Workload({str(file)!r}), 'a100'));"
             "print('torch' in sys.modules)"
         )

@@ -1,4 +1,6 @@
-"""Triton schedules of a product, in their child process, under Triton's interpreter (its times say nothing)."""
+"""Triton schedules of a product, in their child process, under Triton's interpreter (its times
+say nothing).
+"""
 
 from contextlib import closing
 

@@ -1,5 +1,6 @@
-"""Carries out one run of a compilation policy: the questions that policies are asked, and what each answer
-goes through.
+"""Carries out one run of a compilation policy.
+
+The questions that policies are asked, and what each answer goes through.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ QUESTIONS: Mapping[type[CompilationPolicy], Mapping[str, Way]] = {
 
 
 def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
-    """Carry out the policy's answer; an impossible one ends ``rejected`` with the first violation as its
-    reason.
+    """Carry out the policy's answer.
+
+    An impossible one ends ``rejected`` with the first violation as its reason.
     """
     try:
         return way_of(type(policy), spec.mode)(spec, policy, progress)
@@ -50,8 +52,9 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
 
 
 def way_of(policy: type[Policy], mode: str) -> Way:
-    """What carries out the answers of ``policy`` in ``mode``: that of the most specific question
-    it is asked.
+    """What carries out the answers of ``policy`` in ``mode``.
+
+    That of the most specific question it is asked.
     """
     ways = (QUESTIONS.get(kind, {}) for kind in policy.__mro__)
     return next(own[mode] for own in ways if mode in own)

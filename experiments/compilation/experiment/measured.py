@@ -1,4 +1,7 @@
-"""Policies whose answers torch carries out on a model: each one's answer, verified, and timed or priced."""
+"""Policies whose answers torch carries out on a model.
+
+Each one's answer, verified, and timed or priced.
+"""
 
 from __future__ import annotations
 

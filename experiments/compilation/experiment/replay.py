@@ -71,8 +71,9 @@ def replay_of(log: TuningLog) -> Replay:
 
 
 def _task_and_table(task: LoggedTask) -> tuple[TuningTask, dict[int, Recorded]]:
-    """Return values in ascending order, so that neighbouring digits are alike; every point recorded is listed
-    once.
+    """Return values in ascending order, so that neighbouring digits are alike.
+
+    Every point recorded is listed once.
     """
     order = [sorted(range(len(knob.values)), key=lambda i: _rank(knob.values[i])) for knob in task.knobs]
     knobs = tuple(

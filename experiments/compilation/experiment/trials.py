@@ -33,8 +33,9 @@ def result_of(trial: CompiledRun, sha256: str, live: Any) -> Result:
 
 
 def _clocks(trial: CompiledRun) -> dict[str, float]:
-    """What compiling or rewriting took here: a measured figure, and provenance where nothing else is
-    measured.
+    """What compiling or rewriting took here.
+
+    A measured figure, and provenance where nothing else is measured.
     """
     if trial.compiled.untimed:
         return {}

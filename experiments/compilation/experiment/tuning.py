@@ -1,5 +1,6 @@
-"""Joins a tuner with what it tunes: a recorded log in a simulated run, operators of a model or a list in a
-measured one.
+"""Joins a tuner with what it tunes.
+
+A recorded log in a simulated run, operators of a model or a list in a measured one.
 """
 
 from __future__ import annotations
@@ -108,8 +109,9 @@ def _provenance(log: TuningLog) -> dict[str, Any]:
 
 
 def recorded_curve(log: TuningLog) -> Floats:
-    """After each record of a log in file order the sum over tasks of the best times; infinite until each has
-    one.
+    """After each record of a log in file order the sum over tasks of the best times.
+
+    Infinite until each has one.
     """
     if len(log.tasks) == 1:
         return np.nan_to_num(best_so_far(log.tasks[0].seconds), nan=np.inf)
@@ -139,8 +141,9 @@ def _figures(history: History) -> dict[str, float]:
 
 
 def _reaching(curves: Sequence[Floats], best: float, prefix: str) -> dict[str, float]:
-    """Median over the seeds of the trials to each share of the best; absent where half of the seeds never get
-    there.
+    """Median over the seeds of the trials to each share of the best.
+
+    Absent where half of the seeds never get there.
     """
     found = {}
     for name, share in SHARES.items():

@@ -1,5 +1,6 @@
-"""What compilation policies see (plain records), are asked, and return; what makes an answer impossible
-stands beside each.
+"""What compilation policies see (plain records), are asked, and return.
+
+What makes an answer impossible stands beside each.
 
 ``policy``        a library's recipe, a rewritten graph; ``graph`` and ``draft`` are what they are made of.
 ``launches``      how kernels are launched.

@@ -1,5 +1,6 @@
-"""What planners of kernels see of a device: every rate, capacity and granularity is read from its sheets
-here.
+"""What planners of kernels see of a device.
+
+Every rate, capacity and granularity is read from its sheets here.
 
 Two kinds of kernels reach different shares of a device's peaks. *Constructed* kernels (Roller, Welder) are
 plain code for blocks of threads: their shares stand in the sheet of the device's units, with all that limits
@@ -19,8 +20,9 @@ from experiments.hardware.parts import ComputeUnits, Device
 
 @dataclass(frozen=True)
 class UnitShare:
-    """One of ``count`` equal units: FLOP/s, bytes/s, and seconds that a block takes however
-    little it does.
+    """One of ``count`` equal units.
+
+    FLOP/s, bytes/s, and seconds that a block takes however little it does.
     """
 
     count: int

@@ -187,8 +187,9 @@ def _misplaced(
 
 
 def omissions(schedule: BlockSchedule, works: Sequence[OperatorWork]) -> list[str]:
-    """Return what of a step's work no operator of the schedule does: a result that no op reads, or what an
-    operator reads.
+    """Return what of a step's work no operator of the schedule does.
+
+    A result that no op reads, or what an operator reads.
     """
     known = {operator.name for operator in schedule.operators}
     settled = known | {name for work in works for name in work.reads}

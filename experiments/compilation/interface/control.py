@@ -124,8 +124,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class ControlTrial:
-    """What a variant gave: seconds of one call (median and quartiles), graphs compiled in the first call,
-    breaks between them, ops captured, seconds to compile; or the ``error`` for which it was skipped.
+    """What a variant gave.
+
+    Seconds of one call (median and quartiles), graphs compiled in the first call, breaks between them, ops
+    captured, seconds to compile; or the ``error`` for which it was skipped.
     """
 
     variant: Variant
@@ -167,8 +169,9 @@ class LevelChoices:
 
 
 def violations(choices: LevelChoices, program: ControlProgram) -> list[str]:
-    """Return what makes a variant none of the program: not one known level for each kind of construct, one
-    line each.
+    """Return what makes a variant none of the program.
+
+    Not one known level for each kind of construct, one line each.
     """
     found = []
     for variant in choices.variants:
@@ -192,8 +195,9 @@ def frames(width: int, depth: int, stack: int) -> int:
 
 
 def returns_input(graph: Graph) -> bool:
-    """Return whether a result is an argument itself or shares its memory: no branch of one graph may hand
-    that out.
+    """Return whether a result is an argument itself or shares its memory.
+
+    No branch of one graph may hand that out.
     """
     return any(_views_input(graph, ref.node) for ref in graph.output.refs)
 
@@ -206,8 +210,9 @@ def _views_input(graph: Graph, name: str) -> bool:
 
 
 def has_effects(graph: Graph | None) -> bool:
-    """Return whether running it changes or draws anything besides its results; a body that is not known
-    counts as one.
+    """Return whether running it changes or draws anything besides its results.
+
+    A body that is not known counts as one.
     """
     if graph is None:
         return True
@@ -215,9 +220,10 @@ def has_effects(graph: Graph | None) -> bool:
 
 
 def small_ops(graph: Graph, most: int) -> tuple[str, ...]:
-    """Return ops that may run ahead of a branch: pure, of operands of at most ``most`` elements, none of them
-    computed after something that must stay behind. Views alone are not worth moving, and a result that is
-    returned stays.
+    """Return ops that may run ahead of a branch.
+
+    Pure, of operands of at most ``most`` elements, none of them computed after something that must stay
+    behind. Views alone are not worth moving, and a result that is returned stays.
     """
     moved: list[str] = []
     known = {node.name for node in graph.nodes if node.kind != OP}

@@ -25,8 +25,9 @@ class IllTyped(LabError):
 
 
 class Signature(NamedTuple):
-    """What is known of an op on given arguments: the types of its results and how it behaves (see
-    ``GraphNode``).
+    """What is known of an op on given arguments.
+
+    The types of its results and how it behaves (see ``GraphNode``).
     """
 
     outputs: tuple[Any, ...]

@@ -1,5 +1,6 @@
-"""A tensor expression: loops over spatial and reduced axes, and for each tensor which element a point of them
-touches.
+"""A tensor expression.
+
+Loops over spatial and reduced axes, and for each tensor which element a point of them touches.
 
 The form that Roller (OSDI'22, section 3) and Welder (OSDI'23, section 4) start from. Sizes of a tile are one
 number for each axis, spatial axes first; elements and bytes of what a tile touches follow from the index maps
@@ -39,8 +40,9 @@ class Index:
 
 @dataclass(frozen=True)
 class TensorAccess:
-    """A tensor that an expression reads or writes: one ``Index`` for each dimension, the last contiguous in
-    memory.
+    """A tensor that an expression reads or writes.
+
+    One ``Index`` for each dimension, the last contiguous in memory.
 
     ``repeats``: how often each element of the stored tensor stands in the (virtual) tensor described, as in
     the matrix that a convolution's windows make.
@@ -145,14 +147,16 @@ class Expression:
         return tuple(found)
 
     def elements(self, access: TensorAccess, sizes: Sizes) -> int:
-        """Return elements of ``access`` that a tile needs: those in its box, without what strides
-        leave out.
+        """Return elements of ``access`` that a tile needs.
+
+        Those in its box, without what strides leave out.
         """
         return _needed(self._maps[id(access)], sizes)
 
     def gaps(self, access: TensorAccess, sizes: Sizes) -> float:
-        """Return elements passed over for each one needed along the contiguous dimension: what a stride
-        leaves out.
+        """Return elements passed over for each one needed along the contiguous dimension.
+
+        What a stride leaves out.
         """
         if not access.indices:
             return 1.0
@@ -178,8 +182,9 @@ class Expression:
 
     @functools.cached_property
     def column_reads(self) -> tuple[TensorAccess, ...]:
-        """Inputs whose contiguous dimension is reduced over: the threads of a warp read a column of their
-        tile.
+        """Inputs whose contiguous dimension is reduced over.
+
+        The threads of a warp read a column of their tile.
         """
         spatial = len(self.spatial)
         return tuple(

@@ -199,8 +199,9 @@ class Graph:
 
     @property
     def mutates(self) -> bool:
-        """Whether an op that writes to an argument is left: then order and aliases matter and rewrites keep
-        off.
+        """Whether an op that writes to an argument is left.
+
+        Then order and aliases matter and rewrites keep off.
         """
         return any(node.mutates for node in self.nodes)
 
@@ -216,8 +217,9 @@ class Graph:
 
     @functools.cached_property
     def written(self) -> frozenset[str]:
-        """Nodes that an op writes to, counters and running statistics among them: another value in every
-        call.
+        """Nodes that an op writes to, counters and running statistics among them.
+
+        Another value in every call.
         """
         return frozenset(node.refs[0].node for node in self.ops if node.mutates and node.refs)
 
@@ -240,8 +242,9 @@ class Graph:
 
     @functools.cached_property
     def hashes(self) -> Mapping[str, bytes]:
-        """A Merkle hash of every node: equal where op, arguments and everything below are equal, names of ops
-        aside.
+        """A Merkle hash of every node.
+
+        Equal where op, arguments and everything below are equal, names of ops aside.
         """
         found: dict[str, bytes] = {}
         for number, node in enumerate(self.nodes):

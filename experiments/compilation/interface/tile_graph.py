@@ -1,5 +1,6 @@
-"""Operators that read each other's results: the graph whose tiles Welder aligns and connects (OSDI'23,
-section 4).
+"""Operators that read each other's results.
+
+The graph whose tiles Welder aligns and connects (OSDI'23, section 4).
 """
 
 from __future__ import annotations

@@ -110,8 +110,9 @@ class ScheduleSpace:
         return self.size <= MOST_LISTED
 
     def fresh(self, count: int, taken: Collection[int], rng: np.random.Generator) -> list[int]:
-        """Return up to ``count`` different points at random that are not ``taken``; fewer only where no more
-        are left.
+        """Return up to ``count`` different points at random that are not ``taken``.
+
+        Fewer only where no more are left.
         """
         if self.is_small and self.size - len(taken) < 4 * count + self.size // 2:
             left = [point for point in self.points() if point not in taken]
@@ -125,7 +126,9 @@ class ScheduleSpace:
 
 @dataclass(frozen=True)
 class BufferAccess:
-    """A buffer as a loop nest reads or writes it: sizes, and for each dimension the coefficients of the axes.
+    """A buffer as a loop nest reads or writes it.
+
+    Sizes, and for each dimension the coefficients of the axes.
 
     Where ``padding`` is given (entries before each dimension), the buffer is made of one of sizes ``inside``
     with zeros around it.
@@ -150,8 +153,9 @@ class BufferAccess:
 
 @dataclass(frozen=True)
 class Contraction:
-    """A sum of products over affine accesses: what the schedules of a matrix product or a convolution are
-    about.
+    """A sum of products over affine accesses.
+
+    What the schedules of a matrix product or a convolution are about.
 
     ``spatial`` and ``reduce`` name the axes with their extents, the last spatial axis being the one to
     vectorise. ``output`` is written, the two ``inputs`` are read and multiplied.
@@ -259,8 +263,9 @@ class TuningPolicy(CompilationPolicy):
     compiled: bool = knob(False, "time torch.compile's operator too (some seconds for each task)")
 
     def round_of(self, wanted: int, tasks: Sequence[TuningTask]) -> int:
-        """Return trials between two looks at the model: as many as ``wanted``, fewer where the budget has few
-        for each task.
+        """Return trials between two looks at the model.
+
+        As many as ``wanted``, fewer where the budget has few for each task.
         """
         return max(1, min(wanted, self.trials // (LEAST_ROUNDS * max(len(tasks), 1))))
 

@@ -1,5 +1,6 @@
-"""Carries out answers of policies with torch: export, rewriting, backends, verification in
-float64, timing.
+"""Carries out answers of policies with torch.
+
+Export, rewriting, backends, verification in float64, timing.
 """
 
 from experiments.compilation.live.backends import CompilationFailed

@@ -76,8 +76,9 @@ def _verify_kept_weights(
     seed: int,
     peer: Callable[..., Any] | None = None,
 ) -> tuple[Verification, Compiled]:
-    """Agreement with a model that has the weights that were kept; the errors that are reported are from the
-    original.
+    """Agreement with a model that has the weights that were kept.
+
+    The errors that are reported are from the original.
     """
     standing = replace(task, module=with_kept(task.module, kept)) if kept else task
     checked = verify(standing, ours, seed, bound, cases, peer)
@@ -99,8 +100,9 @@ def _without_casts(task: Task, rewritten: Rewritten, seed: int) -> Verification:
 
 
 def _autocast(task: Task, dtype: str) -> Callable[..., Any] | None:
-    """Return the original under torch's own autocast, which rounds as often as the rewrite: ReLUs send
-    gradients elsewhere after any rounding, so those of both are far from float64's.
+    """Return the original under torch's own autocast, which rounds as often as the rewrite.
+
+    ReLUs send gradients elsewhere after any rounding, so those of both are far from float64's.
     """
     if not dtype:
         return None
@@ -138,8 +140,9 @@ def _constant(module: nn.Module, path: str) -> Tensor:
 
 @torch.no_grad()
 def _errors(task: Task, call: Callable[..., Any], cases: list[tuple[str, Inputs]]) -> tuple[float, float]:
-    """Return the largest differences from the original in float64, absolute and in norm: what the kept values
-    make.
+    """Return the largest differences from the original in float64, absolute and in norm.
+
+    What the kept values make.
     """
     exact = copy.deepcopy(task.module).double()
     largest, relative = 0.0, 0.0

@@ -1,4 +1,7 @@
-"""What an op costs: measured on this host, once for each op and types, or by roofline on named hardware."""
+"""What an op costs.
+
+Measured on this host, once for each op and types, or by roofline on named hardware.
+"""
 
 from __future__ import annotations
 
@@ -185,8 +188,9 @@ def tensor_types(value: Any) -> list[TensorType]:
 
 
 def random_values(value: Any, generator: torch.Generator, high: int) -> Any:
-    """Return ``value`` with a random tensor for every type: N(0, 1), or whole numbers below ``high`` (they
-    may be indices).
+    """Return ``value`` with a random tensor for every type.
+
+    N(0, 1), or whole numbers below ``high`` (they may be indices).
     """
     if isinstance(value, tuple):
         return [random_values(entry, generator, high) for entry in value]

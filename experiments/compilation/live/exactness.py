@@ -1,4 +1,6 @@
-"""Whether a rewrite that claims to be exact is: on small whole numbers, where arithmetic does not round.
+"""Whether a rewrite that claims to be exact is.
+
+On small whole numbers, where arithmetic does not round.
 
 A node *stayed* if both graphs have it under its name, with the same op on the same plain arguments. Where a
 node that stayed reads something else than before, the two things read must be equal whatever the nodes that
@@ -60,9 +62,10 @@ def _agree(sides: Sides, drawn: Set[str], draws: _Draws) -> bool:
 
 
 def _independent(sides: Sides, stayed: Set[str]) -> Set[str]:
-    """Return ``stayed`` without what can be computed from others of them: where a duplicate gives way to a
-    node that stayed, the two are equal because of what both are made of. Random nodes are never computed
-    again.
+    """Return ``stayed`` without what can be computed from others of them.
+
+    Where a duplicate gives way to a node that stayed, the two are equal because of what both are made of.
+    Random nodes are never computed again.
     """
     drawn = set(stayed)
     while True:

@@ -59,10 +59,11 @@ class NoOneGraph(BadInput):
 def export(
     module: nn.Module, inputs: tuple[torch.Tensor, ...], open_axes: Mapping[int, Sequence[int]] | None = None
 ) -> fx.GraphModule:
-    """Return ``module`` exported in the mode it is in and functionalized: parameters are attributes, and the
-    only ops that write to what they read are the last ones, which keep the buffers (running statistics) up to
-    date. ``open_axes``: by number of the input the dimensions whose sizes stay open. ``NoOneGraph`` where
-    control flow depends on data.
+    """Return ``module`` exported in the mode it is in and functionalized.
+
+    Parameters are attributes, and the only ops that write to what they read are the last ones, which keep the
+    buffers (running statistics) up to date. ``open_axes``: by number of the input the dimensions whose sizes
+    stay open. ``NoOneGraph`` where control flow depends on data.
     """
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for place, dimensions in (open_axes or {}).items():

@@ -1,5 +1,6 @@
-"""Constructed tiles as blocks that Triton can launch: powers of two, of at least 16 where a product runs on
-them.
+"""Constructed tiles as blocks that Triton can launch.
+
+Powers of two, of at least 16 where a product runs on them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ class LaunchBlocks:
 
 
 def launch_blocks(planned: PlannedKernel) -> LaunchBlocks:
-    """Return the nearest blocks of a planned product whose tile is ``rows.. x columns``; rows of several axes
-    are one.
+    """Return the nearest blocks of a planned product whose tile is ``rows.. x columns``.
+
+    Rows of several axes are one.
     """
     *rows, columns = planned.tile
     depth = planned.levels["reduction step"][-1]

@@ -1,4 +1,7 @@
-"""Our Triton matmul against cuBLAS on this GPU: how much of its speed, and whether both multiply the same."""
+"""Our Triton matmul against cuBLAS on this GPU.
+
+How much of its speed, and whether both multiply the same.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,9 @@ class MatmulRate:
 
 
 def beside_cublas(size: int, dtype: str) -> MatmulRate:
-    """Square matrices of ``size``; ``Infeasible`` where there is no GPU or no Triton. float32 is not cut to
-    TF32.
+    """Square matrices of ``size``.
+
+    ``Infeasible`` where there is no GPU or no Triton. float32 is not cut to TF32.
     """
     if not torch.cuda.is_available():
         raise unsupported_backend("there is no NVIDIA GPU", "triton matmul")

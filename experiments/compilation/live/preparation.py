@@ -21,8 +21,9 @@ def prepare(
     progress: Progress = silent,
     file: Path | None = None,
 ) -> Task:
-    """Return the module and one batch, both drawn from ``seed``; parameters ask for gradients in training
-    only.
+    """Return the module and one batch, both drawn from ``seed``.
+
+    Parameters ask for gradients in training only.
     """
     device = default_device()
     torch.manual_seed(seed)

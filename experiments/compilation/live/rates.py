@@ -25,8 +25,10 @@ DTYPES = ("float32", "bfloat16")
 
 
 def calibrate_device(kind: str, prices: Prices | None = None) -> Device:
-    """This host's ``cpu`` or ``cuda`` device: the FLOP rate of a square product in each type, the byte rate
-    of a large sum (12 bytes an element), and what the smallest sum takes as the time between two ops.
+    """This host's ``cpu`` or ``cuda`` device.
+
+    The FLOP rate of a square product in each type, the byte rate of a large sum (12 bytes an element), and
+    what the smallest sum takes as the time between two ops.
     """
     host, prices = this_host().device, prices or MeasuredPrices(kind)
     side, elements = PRODUCT[kind], SUM[kind]
@@ -58,8 +60,9 @@ def _seconds(prices: Prices, target: str, *types: TensorType) -> float:
 
 
 def eager_rows(source: ModelSource) -> list[dict[str, Any]]:
-    """Return the forward pass op by op, as it is, with what each op costs on this host; ``NoOneGraph`` where
-    it has none.
+    """Return the forward pass op by op, as it is, with what each op costs on this host.
+
+    ``NoOneGraph`` where it has none.
     """
     task = prepare(source, training=False, seed=0)
     prices = MeasuredPrices(task.device)
@@ -69,8 +72,9 @@ def eager_rows(source: ModelSource) -> list[dict[str, Any]]:
 
 
 def roofline_seconds(listed: Iterable[Mapping[str, Any]], device: Device) -> float:
-    """Return seconds of the ops of a plan's graph by the device's rates; views and what is computed once take
-    none.
+    """Return seconds of the ops of a plan's graph by the device's rates.
+
+    Views and what is computed once take none.
     """
     moving = [row for row in listed if "seconds" in row and not row["view"] and row["state"] != "once"]
     return sum(

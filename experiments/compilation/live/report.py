@@ -36,8 +36,9 @@ def predict_seconds(trial: CompiledRun) -> tuple[float, float]:
 
 
 def plan_of(trial: CompiledRun) -> dict[str, Any]:
-    """Return the plan as JSON: recipe or rewrites, the backend's report, both graphs with what
-    each op costs.
+    """Return the plan as JSON.
+
+    Recipe or rewrites, the backend's report, both graphs with what each op costs.
     """
     before = trial.task.whole
     plan: dict[str, Any] = {
@@ -61,8 +62,9 @@ def plan_of(trial: CompiledRun) -> dict[str, Any]:
 
 
 def rows(graph: Graph, bench: Bench | None, original: Graph) -> list[dict[str, Any]]:
-    """One row for each op and constant; ``state`` tells how it stands to the original: kept, rewired, new or
-    once.
+    """One row for each op and constant.
+
+    ``state`` tells how it stands to the original: kept, rewired, new or once.
     """
     return [_row(node, graph, bench, original) for node in graph.nodes if node.kind in (OP, CONSTANT)]
 

@@ -1,4 +1,6 @@
-"""Constructed tiles carried out: each product of the graph by the Triton kernel with the blocks of its tile.
+"""Constructed tiles carried out.
+
+Each product of the graph by the Triton kernel with the blocks of its tile.
 
 Only on a GPU whose sheet names its units. Other operators stay with torch: their tiles are priced, not
 compiled.

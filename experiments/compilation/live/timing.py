@@ -1,4 +1,6 @@
-"""The one harness by which times of this host are compared: several things timed in turn, A B C C B A ...
+"""The one harness by which times of this host are compared.
+
+Several things timed in turn, A B C C B A ...
 
 Clock: wall time, the device waited for before and after; processor time of the calling thread where only that
 thread computes, which other work on the host does not lengthen. Warm-up: ``WARM_UP`` rounds are thrown away
@@ -52,8 +54,9 @@ class Comparison:
         return self.ours.overlaps(self.eager)
 
     def break_even(self, compiling: float) -> float | None:
-        """Calls after which ``compiling`` seconds are won back; ``None`` where ours is not faster beyond the
-        noise.
+        """Calls after which ``compiling`` seconds are won back.
+
+        ``None`` where ours is not faster beyond the noise.
         """
         won = self.eager.median - self.ours.median
         return compiling / won if won > 0 and not self.inside_the_noise else None
@@ -70,8 +73,9 @@ Timed = Callable[[], float]
 def in_turns(
     calls: Mapping[str, Timed], rounds: int = LEAST_ROUNDS, seconds: float = 0.0
 ) -> dict[str, Sample]:
-    """Take the seconds of each of ``calls`` in turn: at least ``rounds`` times, then for
-    ``seconds`` in all.
+    """Take the seconds of each of ``calls`` in turn.
+
+    At least ``rounds`` times, then for ``seconds`` in all.
     """
     order = list(calls)
     for _ in range(WARM_UP):

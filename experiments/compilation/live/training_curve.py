@@ -1,5 +1,6 @@
-"""A rewritten model and the original trained alike: the same batches, the same steps of plain gradient
-descent.
+"""A rewritten model and the original trained alike.
+
+The same batches, the same steps of plain gradient descent.
 """
 
 from __future__ import annotations

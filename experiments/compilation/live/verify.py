@@ -48,8 +48,9 @@ class Verification:
 
 
 def unfriendly(inputs: Inputs, seed: int) -> list[tuple[str, Inputs]]:
-    """Return the inputs as given, fresh draws, negated, large and zero ones; integer inputs stay in their
-    range.
+    """Return the inputs as given, fresh draws, negated, large and zero ones.
+
+    Integer inputs stay in their range.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -78,10 +79,11 @@ def verify(
     cases: Sequence[tuple[str, Inputs]] | None = None,
     peer: Callable[..., Any] | None = None,
 ) -> Verification:
-    """Compare ``ours`` with eager in float64 and in its own dtype on unfriendly inputs and other sizes; in
-    training, where the output is the loss, the gradients of the parameters too. ``bound`` > 0 is the error in
-    norm of an approximation; ``cases`` are the inputs to compare on instead of these; a ``peer`` approximates
-    by the same means, and may be missed by as much as eager otherwise.
+    """Compare ``ours`` with eager in float64 and in its own dtype on unfriendly inputs and other sizes.
+
+    In training, where the output is the loss, the gradients of the parameters too. ``bound`` > 0 is the error
+    in norm of an approximation; ``cases`` are the inputs to compare on instead of these; a ``peer``
+    approximates by the same means, and may be missed by as much as eager otherwise.
     """
     reference = replace(task, module=copy.deepcopy(task.module).double())
     cases = [*unfriendly(task.inputs, seed), *ours.others.items()] if cases is None else cases
@@ -133,8 +135,9 @@ def _compare_input(
     ours: Results,
     bound: float,
 ) -> Verification:
-    """Return ``so_far`` with one more input compared; ``other`` is what may be missed as far as
-    ``EAGER_ALLOWANCE`` says.
+    """Return ``so_far`` with one more input compared.
+
+    ``other`` is what may be missed as far as ``EAGER_ALLOWANCE`` says.
     """
     complaint = _mismatch(exact, ours)
     if complaint:

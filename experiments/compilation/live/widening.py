@@ -1,5 +1,6 @@
-"""A graph with casts to a 16-bit type, with float32 in that type's place: it must compute what it did without
-them.
+"""A graph with casts to a 16-bit type, with float32 in that type's place.
+
+It must compute what it did without them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A step's ops as operators of blocks on a named device: modelled kernels, in place of a database of measured
-ones.
+"""A step's ops as operators of blocks on a named device.
+
+Modelled kernels, in place of a database of measured ones.
 
 A block makes ``tile`` output elements and an equal part of the op's work. A unit has its share of the
 device's arithmetic and of its memory bandwidth, at the efficiencies of the device's sheet, and every block
@@ -23,8 +24,9 @@ TILES = tuple(2**power for power in range(2, 17))
 
 
 def work_of(step: Step) -> list[OperatorWork]:
-    """Return the ops that launch something; each reads the last writers of what it touches (what it
-    overwrites too).
+    """Return the ops that launch something.
+
+    Each reads the last writers of what it touches (what it overwrites too).
     """
     writer: dict[int, str] = {}
     readers: dict[int, list[str]] = {}

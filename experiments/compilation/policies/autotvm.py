@@ -1,5 +1,6 @@
-"""AutoTVM (Chen et al., NeurIPS 2018): a ranking model of schedules, searched by annealing, retrained as
-trials come in.
+"""AutoTVM (Chen et al., NeurIPS 2018).
+
+A ranking model of schedules, searched by annealing, retrained as trials come in.
 
 Tasks are tuned one after another, each with its share of the trials. The first batch of a task is random.
 After every ``plan_size`` trials boosted trees are fitted to rank the task's schedules by throughput (section
@@ -100,8 +101,9 @@ class _Search:
         self._base: trees.Trees | None = None
 
     def propose(self, count: int) -> list[TuningProposal]:
-        """Return the rest of the current task's plan, or a new plan of it; the next task when this one is
-        done.
+        """Return the rest of the current task's plan, or a new plan of it.
+
+        The next task when this one is done.
         """
         while self._current < 0 or not self._trials_left(self._tasks[self._current]):
             if self._current + 1 == len(self._tasks):
@@ -214,8 +216,9 @@ class _Model:
 
 
 def discount(trials: int) -> float:
-    """Return how much the model of earlier tasks still counts: half as much every 64 trials, nothing below
-    0.05.
+    """Return how much the model of earlier tasks still counts.
+
+    Half as much every 64 trials, nothing below 0.05.
     """
     say: float = 2.0 ** (-trials / 64)
     return say if say >= LEAST_SAY else 0.0

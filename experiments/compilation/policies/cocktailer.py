@@ -1,5 +1,6 @@
-"""Cocktailer (Zhang et al., OSDI 2023): control flow is scheduled with the data flow, at the level that is
-fastest.
+"""Cocktailer (Zhang et al., OSDI 2023).
+
+Control flow is scheduled with the data flow, at the level that is fastest.
 
 The paper compiles a construct of control flow either on the host, which launches its bodies' kernels, or into
 one kernel. Here one graph of torch stands for the one kernel (``torch.cond``, ``torch.while_loop``), since a
@@ -52,9 +53,7 @@ IN_ONE_GRAPH = {
 
 @dataclass(frozen=True)
 class Cocktailer(ControlPolicy):
-    """Loops, branches and recursion at the level that is fastest here: host, unrolled, or inside
-    one graph.
-    """
+    """Loops, branches and recursion at the level that is fastest here: host, unrolled, or inside one graph."""
 
     name: ClassVar[str] = "cocktailer"
 

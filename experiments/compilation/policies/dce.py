@@ -1,4 +1,6 @@
-"""Dead code elimination: what no output, effect or random draw needs is removed (Muchnick, section 18.10).
+"""Dead code elimination.
+
+What no output, effect or random draw needs is removed (Muchnick, section 18.10).
 
 Random ops stay even when nobody reads them, because removing one would shift the numbers that later ones
 draw.

@@ -1,6 +1,7 @@
-"""Batch norm folded into the convolution before it (inference): ``W' = W * s``, ``b' = (b - mean) * s +
-beta`` with ``s = gamma / sqrt(var + eps)`` per output channel (Jacob et al., CVPR 2018, section 3.2; Markus,
-2018).
+"""Batch norm folded into the convolution before it (inference).
+
+``W' = W * s``, ``b' = (b - mean) * s + beta`` with ``s = gamma / sqrt(var + eps)`` per output channel (Jacob
+et al., CVPR 2018, section 3.2; Markus, 2018).
 
 The new weights are computed in float64 and rounded once. Refused where it would be wrong: the convolution's
 result is read by anything else, its weight is shared with another op (folding would change both), a weight is
@@ -106,8 +107,9 @@ def fold(draft: Draft, convolution: GraphNode, norm: GraphNode) -> Ref:
 
 
 def _scaled(draft: Draft, convolution: GraphNode, weight: Ref, scale: Ref, shape: tuple[int, ...]) -> Ref:
-    """Return the weight times the scale of its output channel: axis 0, or, transposed, axis 1 inside each
-    group of axis 0.
+    """Return the weight times the scale of its output channel.
+
+    Axis 0, or, transposed, axis 1 inside each group of axis 0.
     """
     rest = len(shape) - 2
     if convolution.target in CONVOLUTIONS:

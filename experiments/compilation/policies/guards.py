@@ -1,5 +1,6 @@
-"""Guards (Ansel et al., ASPLOS 2024, sections 3 and 5): compiled code holds while its guards do, and is else
-recompiled.
+"""Guards (Ansel et al., ASPLOS 2024, sections 3 and 5).
+
+Compiled code holds while its guards do, and is else recompiled.
 
 Every size is a guard of its own where sizes are static. Automatic: the first size that differs makes it a
 symbol. Symbolic: from the start. Marked: only the axis in question, by ``mark_dynamic``. Sizes 0 and 1 are

@@ -1,4 +1,6 @@
-"""MetaFlow (Jia et al., SysML 2019): relaxed substitutions, and large graphs cut where few of them lie.
+"""MetaFlow (Jia et al., SysML 2019).
+
+Relaxed substitutions, and large graphs cut where few of them lie.
 
 The search is TASO's, which came from it, with alpha 1.05: a graph that costs a little more is followed,
 because it may lead to one that costs less. A graph of more than ``threshold`` terms is divided at minimum

@@ -1,4 +1,6 @@
-"""TASO (Jia et al., SOSP 2019): a backtracking search over the graphs that generated substitutions lead to.
+"""TASO (Jia et al., SOSP 2019).
+
+A backtracking search over the graphs that generated substitutions lead to.
 
 Rules: the 133 that TASO ships when its file is the workload's side file (``options.extra``), else those that
 this lab's own generator found (``python -m experiments rules``); and those that TASO wrote by hand. The

@@ -1,5 +1,6 @@
-"""torch.compile (Ansel et al., ASPLOS 2024): TorchDynamo captures graphs, TorchInductor generates fused
-kernels.
+"""torch.compile (Ansel et al., ASPLOS 2024).
+
+TorchDynamo captures graphs, TorchInductor generates fused kernels.
 
 The policy chooses Inductor's mode; the mechanism is torch's own. On a CPU the modes differ little and a
 speed-up is reported, never promised. Freezing turns parameters into constants, so it is for inference only.

@@ -1,5 +1,6 @@
-"""Triton (Tillet, Kung and Cox, MAPL 2019): ops carried out by kernels of ours, written in Triton's blocked
-language.
+"""Triton (Tillet, Kung and Cox, MAPL 2019).
+
+Ops carried out by kernels of ours, written in Triton's blocked language.
 
 The policy says which op of the graph goes to which kernel; ``live.triton_kernels`` has them. A linear layer
 whose only reader is an exact GELU becomes a matmul and one kernel for bias and GELU. On a GPU a matmul's

@@ -1,4 +1,6 @@
-"""The algebraic part of Unity (Unger et al., OSDI 2022): its substitutions that move no data among devices.
+"""The algebraic part of Unity (Unger et al., OSDI 2022).
+
+Its substitutions that move no data among devices.
 
 Rules: those of FlexFlow's file when it is the workload's side file (``options.extra``): 136 of its 640
 compute only, of which those are used that bind what they read and pass the exact test; else the same as

@@ -1,5 +1,6 @@
-"""Whole-graph compilation in the style of XLA: the model is one program of fixed sizes, or it is not
-compiled.
+"""Whole-graph compilation in the style of XLA.
+
+The model is one program of fixed sizes, or it is not compiled.
 
 XLA compiles a program as a whole: every shape is known, elementwise ops are fused into their readers, and
 buffers are assigned to memory in advance. Here TorchDynamo must capture one graph (``fullgraph``), sizes are

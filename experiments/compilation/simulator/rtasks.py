@@ -1,5 +1,6 @@
-"""A schedule of blocks carried out: every unit works off its list, in order, and waits for what a block
-reads.
+"""A schedule of blocks carried out.
+
+Every unit works off its list, in order, and waits for what a block reads.
 
 Nothing of the planner's times is used: only which blocks run where, in which order, and how long a block is.
 """

@@ -1,5 +1,6 @@
-"""The document and the figures of planned kernels: a row for each, sums by kind and by what they wait for,
-others' times.
+"""The document and the figures of planned kernels.
+
+A row for each, sums by kind and by what they wait for, others' times.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ def figures(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def curves(found: Mapping[str, Mapping[str, float]]) -> dict[str, Series]:
-    """For every system the ratios from small to large: where they pass 1 the rest of the operators are faster
-    here.
+    """For every system the ratios from small to large.
+
+    Where they pass 1 the rest of the operators are faster here.
     """
     return {
         f"recorded {system} over ours": Series(

@@ -1,5 +1,6 @@
-"""One simulated run of a tile policy: a model's operators, or a list of them, as kernels on a
-named device.
+"""One simulated run of a tile policy.
+
+A model's operators, or a list of them, as kernels on a named device.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ Export = Callable[[ModelSource, int, Progress, Path | None], Graph]
 
 
 def carry_out(spec: RunSpec, policy: TilePolicy, progress: Progress, export: Export) -> Result:
-    """Return the policy's kernels, priced on the device of the spec; what constructing them took is
-    provenance.
+    """Return the policy's kernels, priced on the device of the spec.
+
+    What constructing them took is provenance.
     """
     device = resolve(spec.hardware).device
     on = Architecture(device)

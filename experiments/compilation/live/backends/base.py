@@ -60,8 +60,9 @@ class Task:
 
     @cached_property
     def whole(self) -> Graph:
-        """The graph, or one without nodes where the data decide the control flow: a backend may still compile
-        it.
+        """The graph, or one without nodes where the data decide the control flow.
+
+        A backend may still compile it.
         """
         try:
             return self.graph
@@ -95,8 +96,9 @@ class Compiled:
 
 @dataclass
 class CompilationClock:
-    """Wall and processor seconds of a ``with`` block, once it has ended; those of ended child processes (a
-    C++ compiler's) are among the latter.
+    """Wall and processor seconds of a ``with`` block, once it has ended.
+
+    Those of ended child processes (a C++ compiler's) are among the latter.
     """
 
     wall: float = 0.0

@@ -1,5 +1,6 @@
-"""What TorchDynamo did: graphs, calls captured, graph breaks with their source line, recompiles with their
-guard.
+"""What TorchDynamo did.
+
+Graphs, calls captured, graph breaks with their source line, recompiles with their guard.
 
 Breaks are those that ``torch._dynamo.explain`` finds on one batch: Dynamo's own counter of breaks misses
 jumps that depend on data.
@@ -32,8 +33,9 @@ _COMPILATION = re.compile(r"^\d+/\d+(_\d+)?: ")
 
 @dataclass(frozen=True)
 class Break:
-    """Where a graph ended although the function went on: file and line of the model's code, the line, the
-    reason.
+    """Where a graph ended although the function went on.
+
+    File and line of the model's code, the line, the reason.
     """
 
     where: str
@@ -103,9 +105,10 @@ def _phases(frames: Sequence[Any]) -> dict[str, float]:
 
 
 def breaks(call: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, tuple[Break, ...]]:
-    """Graphs of one call, and what is known of the breaks between them; Dynamo alone runs, nothing is
-    generated. Of breaks inside a function that is not traced into after all, ``explain`` keeps no record: of
-    those the counter's reasons are reported, without a place.
+    """Graphs of one call, and what is known of the breaks between them.
+
+    Dynamo alone runs, nothing is generated. Of breaks inside a function that is not traced into after all,
+    ``explain`` keeps no record: of those the counter's reasons are reported, without a place.
     """
     reset()
     found = torch._dynamo.explain(call)(*inputs)

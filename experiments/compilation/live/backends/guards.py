@@ -31,8 +31,9 @@ Call = Callable[..., Any]
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
-    """Return ``options``: variant, axis, sizes in order, limit of compilations, compare with the others,
-    timed.
+    """Return ``options``.
+
+    Variant, axis, sizes in order, limit of compilations, compare with the others, timed.
     """
     if task.training:
         raise BadInput("sizes are varied in forward passes", "knobs.training", "false")

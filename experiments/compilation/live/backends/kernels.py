@@ -1,4 +1,6 @@
-"""The kernels that Inductor makes of a graph: what each one fuses and how many bytes it reads and writes.
+"""The kernels that Inductor makes of a graph.
+
+What each one fuses and how many bytes it reads and writes.
 
 Seen where Inductor's scheduler hands over its fused nodes. On a CPU a fused node is one or several loop
 nests, and several fused nodes may share a function: ``emitted`` names the functions of the generated code.
@@ -33,9 +35,10 @@ _Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", object)
 
 @dataclass(frozen=True)
 class InductorKernel:
-    """One scheduled node: generated loops (or a template filled in), a library's routine, or an op run as it
-    is in eager mode because Inductor cannot lower it. ``bytes`` read and written, each buffer once; ``loops``
-    the nests.
+    """One scheduled node.
+
+    Generated loops (or a template filled in), a library's routine, or an op run as it is in eager mode
+    because Inductor cannot lower it. ``bytes`` read and written, each buffer once; ``loops`` the nests.
     """
 
     name: str
@@ -47,8 +50,9 @@ class InductorKernel:
 
 @dataclass(frozen=True)
 class Buffers:
-    """Memory that a graph's code asks for: buffers ``alone``, and those ``placed`` in pools of
-    these bytes.
+    """Memory that a graph's code asks for.
+
+    Buffers ``alone``, and those ``placed`` in pools of these bytes.
     """
 
     alone: int

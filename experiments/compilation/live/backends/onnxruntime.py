@@ -126,8 +126,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _session(runtime: Any, file: Path, level: str, settings: Callable[[Any], None] | None = None) -> Any:
-    """Return as many threads as torch has; they sleep between calls, or eager would be timed
-    while they spin.
+    """Return as many threads as torch has.
+
+    They sleep between calls, or eager would be timed while they spin.
     """
     chosen = runtime.SessionOptions()
     chosen.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, LEVELS[level])

@@ -137,7 +137,9 @@ class Masker:
 def _normalized(
     useful: Tensor, x: Tensor, weight: Any, bias: Any, mean: Tensor, variance: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
-    """Ioffe and Szegedy, 2015, algorithm 1: statistics per channel; the running variance is the unbiased one.
+    """Ioffe and Szegedy, 2015, algorithm 1.
+
+    Statistics per channel; the running variance is the unbiased one.
 
     ``useful`` broadcasts to ``x`` [n, channels, ...]; gives what ``_native_batch_norm_legit_functional``
     gives.

@@ -1,5 +1,6 @@
-"""A model cut at ops that are better left alone; the pieces between them are compiled for any size, once
-each.
+"""A model cut at ops that are better left alone.
+
+The pieces between them are compiled for any size, once each.
 
 Cut at are attention, whose kernels and caches depend on the size (as vLLM cuts), and what needs the host or
 gives shapes that depend on data. The cuts themselves run eagerly.

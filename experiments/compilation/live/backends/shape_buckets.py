@@ -41,8 +41,9 @@ SMALL, LARGE = 3, 5
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
-    """Return ``options``: axis, sizes to run in order, buckets (empty: powers of two), compare with the other
-    variants.
+    """Return ``options``.
+
+    Axis, sizes to run in order, buckets (empty: powers of two), compare with the other variants.
     """
     if task.training:
         raise BadInput("padded rows would count in the loss", "knobs.training", "false")
@@ -92,8 +93,9 @@ def masked_at(task: Task, batch: Sampler, plan: Padding) -> Callable[[int], torc
 def proven(
     task: Task, batch: Sampler, plan: Padding, sizes: Sequence[int], buckets: Sequence[int]
 ) -> dict[str, Any]:
-    """Largest relative difference from the unpadded model with NaN as padding; ``CompilationFailed`` where it
-    leaks.
+    """Largest relative difference from the unpadded model with NaN as padding.
+
+    ``CompilationFailed`` where it leaks.
     """
     call = Bucketed(buckets, plan, task.device, masked_at(task, batch, plan), fill=torch.nan)
     worst, seen = 0.0, []

@@ -105,8 +105,9 @@ def graphs_by_size(
 def latencies(
     calls: Mapping[str, Callable[..., Any]], batch: Sampler, sizes: Sequence[int], device: str
 ) -> dict[str, Series]:
-    """Median seconds of each call at each size, taken in turn; sizes beyond the time for it all
-    are left out.
+    """Median seconds of each call at each size, taken in turn.
+
+    Sizes beyond the time for it all are left out.
     """
     started = time.perf_counter()
     done: list[int] = []

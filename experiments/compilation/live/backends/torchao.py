@@ -45,8 +45,9 @@ class Library:
     rows: int = 1
 
     def takes(self, layer: nn.Module, path: str) -> bool:
-        """Return whether the layer is to be quantized; the library then still leaves out those that groups do
-        not divide.
+        """Return whether the layer is to be quantized.
+
+        The library then still leaves out those that groups do not divide.
         """
         return isinstance(layer, nn.Linear) and layer.out_features % self.rows == 0
 

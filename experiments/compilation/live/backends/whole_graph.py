@@ -1,5 +1,6 @@
-"""``whole_graph``: the model as one graph of fixed sizes whose memory is planned, or a refusal that names the
-break.
+"""``whole_graph``.
+
+The model as one graph of fixed sizes whose memory is planned, or a refusal that names the break.
 """
 
 from __future__ import annotations

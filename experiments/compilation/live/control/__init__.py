@@ -1,5 +1,6 @@
-"""Control flow carried out at the level that a policy chooses: constructs found, put into forms, counted and
-timed.
+"""Control flow carried out at the level that a policy chooses.
+
+Constructs found, put into forms, counted and timed.
 """
 
 from experiments.compilation.live.control.search import build

@@ -72,8 +72,9 @@ class AheadBranch(nn.Module):
 
 
 def split_ahead(side: fx.GraphModule, moved: Sequence[str]) -> tuple[nn.Module, nn.Module]:
-    """Return ``side`` in two: the ops called ``moved``, and the rest, which takes their results after its own
-    operands.
+    """Return ``side`` in two.
+
+    The ops called ``moved``, and the rest, which takes their results after its own operands.
     """
     early, late = copy.deepcopy(side), copy.deepcopy(side)
     needed = [

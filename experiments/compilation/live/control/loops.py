@@ -28,8 +28,9 @@ class Chunk(nn.Module):
 
 
 class UnrolledLoop(nn.Module):
-    """Whole groups of ``factor`` trips from one graph, then one group of those left; the host asks in
-    between.
+    """Whole groups of ``factor`` trips from one graph, then one group of those left.
+
+    The host asks in between.
 
     Groups for ``trips`` are made beforehand, others when they are met.
     """

@@ -55,8 +55,9 @@ FAILURES = (LabError, ArithmeticError, LookupError, RuntimeError, TimeoutError, 
 
 @dataclass(frozen=True)
 class Carried:
-    """A variant carried out: what it gave, the compiled call, where graphs ended, and processor seconds to
-    compile.
+    """A variant carried out.
+
+    What it gave, the compiled call, where graphs ended, and processor seconds to compile.
     """
 
     trial: ControlTrial

@@ -1,4 +1,6 @@
-"""What each ATen op does to padding: keeps it apart, needs a neutral element in its place, or lets it leak.
+"""What each ATen op does to padding.
+
+Keeps it apart, needs a neutral element in its place, or lets it leak.
 
 A rule gives the axes of the op's results and tells the walk what must be masked. Dimensions are counted from
 the front; what is neutral: 0 for sums and products over an axis, -inf for softmax and maxima, +inf for
@@ -102,8 +104,9 @@ def squeeze(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
 
 
 def slice_axis(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
-    """Return a slice (start and end): of the whole axis, or of a table's first rows, as many as there are
-    entries.
+    """Return a slice (start and end).
+
+    Of the whole axis, or of a table's first rows, as many as there are entries.
     """
     source = node.refs[0]
     axes = walk.of(source)
@@ -165,8 +168,9 @@ def embedding(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
 
 
 def index_tensor(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
-    """Return ``x[i, j]``: fixed indices of the first dimensions after the untouched ones, none of them
-    padded.
+    """Return ``x[i, j]``.
+
+    Fixed indices of the first dimensions after the untouched ones, none of them padded.
     """
     source = node.refs[0]
     axes, places = walk.of(source), node.arguments[1]

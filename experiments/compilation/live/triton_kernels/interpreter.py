@@ -1,5 +1,6 @@
-"""The kernels under Triton's interpreter, in a child process: ``TRITON_INTERPRET`` counts only before the
-import.
+"""The kernels under Triton's interpreter, in a child process.
+
+``TRITON_INTERPRET`` counts only before the import.
 
 The child reads calls from its standard input and writes results to its standard output, each as its length in
 8 bytes and what ``torch.save`` makes of it; it ends when the input does, so it never outlives the process

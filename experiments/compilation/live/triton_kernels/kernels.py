@@ -82,8 +82,9 @@ def bias_gelu_kernel(x, bias, out, count, channels, HAS_BIAS: tl.constexpr, BLOC
 def layer_norm_kernel(
     x, weight, bias, out, columns, eps, HAS_WEIGHT: tl.constexpr, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """One row to a program: mean, then the variance around it (not the difference of squares,
-    which cancels).
+    """One row to a program.
+
+    Mean, then the variance around it (not the difference of squares, which cancels).
     """
     row = tl.program_id(0).to(tl.int64) * columns
     at = tl.arange(0, BLOCK)

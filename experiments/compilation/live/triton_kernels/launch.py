@@ -1,5 +1,6 @@
-"""The kernels on torch tensors: sizes, strides and blocks are worked out here, wrong shapes are
-refused here.
+"""The kernels on torch tensors.
+
+Sizes, strides and blocks are worked out here, wrong shapes are refused here.
 """
 
 from __future__ import annotations
@@ -104,8 +105,9 @@ def layer_norm(
 
 
 def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, blocks: BlockSizes | None = None) -> Tensor:
-    """Return ``a [M, K] @ b [K, N] + bias [N]`` in a's type; a transposed operand is read through its
-    strides.
+    """Return ``a [M, K] @ b [K, N] + bias [N]`` in a's type.
+
+    A transposed operand is read through its strides.
     """
     (rows, inner), (other, columns) = a.shape, b.shape
     if inner != other:

@@ -41,8 +41,9 @@ def fastest(rows: int, columns: int, inner: int, dtype: torch.dtype, transposed:
 
 
 def _seconds(a: Tensor, b: Tensor, blocks: BlockSizes) -> float:
-    """Median time of one product; infinite for blocks that do not fit the GPU's shared memory or
-    registers.
+    """Median time of one product.
+
+    Infinite for blocks that do not fit the GPU's shared memory or registers.
     """
     try:
         return float(do_bench(lambda: launch.matmul(a, b, None, blocks), return_mode="median")) / 1e3

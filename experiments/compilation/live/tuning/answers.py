@@ -91,8 +91,9 @@ class Child:
 
 
 class TimedTasks:
-    """A child that holds the operands of one task at a time and times schedules on them; both benches have
-    one.
+    """A child that holds the operands of one task at a time and times schedules on them.
+
+    Both benches have one.
 
     ``greeting`` says what a task is to the child: asked once when the task changes, and of every new child.
     """
@@ -112,8 +113,9 @@ class TimedTasks:
         self._child.close()
 
     def repeats(self, task: int, question: Mapping[str, Any], seconds: float) -> list[float]:
-        """Return the seconds of one call, each time; ``NoAnswer`` says why there are none within
-        ``seconds``.
+        """Return the seconds of one call, each time.
+
+        ``NoAnswer`` says why there are none within ``seconds``.
         """
         if task != self._task:
             self._child.greet({"task": self._greeting(task)}, seconds)

@@ -1,5 +1,6 @@
-"""The heaviest operators of a model or a list: tasks, their measurement, best schedules against
-torch's own.
+"""The heaviest operators of a model or a list.
+
+Tasks, their measurement, best schedules against torch's own.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ GPU_KINDS, GPU_DTYPES = ("matmul",), ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Compared:
-    """The best schedules against torch: figures over all tasks, a row for each, and what goes to the
-    provenance.
+    """The best schedules against torch.
+
+    Figures over all tasks, a row for each, and what goes to the provenance.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -115,8 +117,9 @@ class Bench:
 
     @property
     def _alone(self) -> bool:
-        """One thread of this host computes: the time it used of a processor is the time that it would take
-        alone.
+        """One thread of this host computes.
+
+        The time it used of a processor is the time that it would take alone.
         """
         return self._threads == 1 and not self._on_gpu
 

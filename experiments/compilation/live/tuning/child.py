@@ -1,5 +1,6 @@
-"""Runs compiled schedules in a process of its own: a schedule that crashes or hangs takes only this process
-with it.
+"""Runs compiled schedules in a process of its own.
+
+A schedule that crashes or hangs takes only this process with it.
 
 Started by file name with NumPy alone (no torch: it starts in a tenth of a second). One JSON object a line in
 and out: ``{"task": FOLDER}`` loads operands, reference and error bound; ``{"library": FILE, "repeats": N,
@@ -41,8 +42,9 @@ def main() -> None:
 
 
 def measure(data: dict[str, Any], file: str, repeats: int, least: float, clock: Clock) -> dict[str, Any]:
-    """Return the seconds of one call, ``repeats`` times over at least ``least`` seconds each; or where it is
-    wrong.
+    """Return the seconds of one call, ``repeats`` times over at least ``least`` seconds each.
+
+    Or where it is wrong.
     """
     library = ctypes.CDLL(file)
     try:
@@ -74,8 +76,9 @@ def time_calls(kernel: Callable[..., Any], arguments: list[Any], calls: int, clo
 
 
 def difference(out: np.ndarray, reference: np.ndarray, bound: np.ndarray) -> str:
-    """Return the first element that is further from the reference than rounding explains; empty where there
-    is none.
+    """Return the first element that is further from the reference than rounding explains.
+
+    Empty where there is none.
     """
     bad = ~(np.abs(out - reference) <= bound)
     if not bad.any():

@@ -1,4 +1,6 @@
-"""A schedule of a contraction as C++ source: loops in the order S0 S1 R0 S2 R1 S3 around a tile of registers.
+"""A schedule of a contraction as C++ source.
+
+Loops in the order S0 S1 R0 S2 R1 S3 around a tile of registers.
 
 ``extern "C" void kernel(const float* in0, const float* in1, float* out)``; ``release()`` frees what it kept
 between two calls. The register tile (S3) is written out statement by statement where it has no more
@@ -110,8 +112,9 @@ class _Program(Text):
             self._looped(fused)
 
     def _register_points(self) -> Iterator[dict[str, int]]:
-        """Yield each statement of the register tile: where it stands along each axis (the vector axis in
-        whole vectors).
+        """Yield each statement of the register tile.
+
+        Where it stands along each axis (the vector axis in whole vectors).
         """
         steps = [self.lanes if axis == self.vector_axis else 1 for axis in self.spatial]
         ranges = [

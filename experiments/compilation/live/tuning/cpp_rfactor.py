@@ -1,5 +1,6 @@
-"""Schedules that divide a reduction (rfactor): partial sums of its outer part, or of each step of its inner
-part.
+"""Schedules that divide a reduction (rfactor).
+
+Partial sums of its outer part, or of each step of its inner part.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""C++ text in the making: a contraction's loops opened and closed, its inputs made ready, its places written
-out.
+"""C++ text in the making.
+
+A contraction's loops opened and closed, its inputs made ready, its places written out.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Runs Triton schedules of a product in a process of its own: a fault of the GPU's context ends only this
-process.
+"""Runs Triton schedules of a product in a process of its own.
+
+A fault of the GPU's context ends only this process.
 
 One JSON object a line in and out: ``{"task": {"m", "n", "k", "dtype", "seed"}}`` makes operands and the
 float64 reference; ``{"blocks": {...}, "repeats": N, "least": SECONDS}`` answers ``{"repeats": [...]}``,
@@ -55,8 +56,9 @@ class GpuProduct:
 
 
 def answer(product: GpuProduct, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what one question gives; a schedule that needs more than the GPU has is an answer,
-    not a crash.
+    """Return what one question gives.
+
+    A schedule that needs more than the GPU has is an answer, not a crash.
     """
     if asked.get("eager"):
         return {"repeats": time_repeats(product.eager, product.device, asked["repeats"], asked["least"])}

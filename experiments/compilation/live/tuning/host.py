@@ -48,8 +48,9 @@ class HostBench:
         self._child.close()
 
     def measure(self, proposals: Sequence[TuningProposal]) -> Iterator[TuningTrial]:
-        """Check and time one schedule after another; as many as there are cores are compiled before,
-        concurrently.
+        """Check and time one schedule after another.
+
+        As many as there are cores are compiled before, concurrently.
         """
         cores = os.cpu_count() or 1
         for start in range(0, len(proposals), cores):

@@ -1,5 +1,6 @@
-"""Operators that can be tuned: products and convolutions of a model or of a list, by shape, the heaviest
-first.
+"""Operators that can be tuned.
+
+Products and convolutions of a model or of a list, by shape, the heaviest first.
 """
 
 from __future__ import annotations

@@ -32,8 +32,9 @@ def conv2d(
     padding: tuple[int, int],
     dilation: tuple[int, int] = (1, 1),
 ) -> Contraction:
-    """Direct convolution, NCHW in and out, one group; the weight is laid out (c, r, q, f) beforehand, f to
-    vectorise.
+    """Direct convolution, NCHW in and out, one group.
+
+    The weight is laid out (c, r, q, f) beforehand, f to vectorise.
 
     Weights are constants of an inference graph, so laying them out costs nothing at run time.
     """
@@ -54,8 +55,9 @@ def _padding(data: tuple[int, ...], padding: tuple[int, int]) -> tuple[tuple[int
 
 
 def stages_of(nest: Contraction) -> tuple[SketchStage, ...]:
-    """Return the stages from which sketches are derived: the padding, where there is one, and the
-    contraction.
+    """Return the stages from which sketches are derived.
+
+    The padding, where there is one, and the contraction.
 
     Padding reads through a condition and is therefore not inlined.
     """

@@ -1,5 +1,6 @@
-"""The schedules of a product on a GPU: how ``live.triton_kernels`` divides it into blocks, and what a block
-gets.
+"""The schedules of a product on a GPU.
+
+How ``live.triton_kernels`` divides it into blocks, and what a block gets.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""How far rounding may carry a result: what an approximate rewrite promises, as error over result, both in
-norm.
+"""How far rounding may carry a result.
+
+What an approximate rewrite promises, as error over result, both in norm.
 
 A rough model, stated so that it can be checked: one product's result is off by the noise of its operands, and
 noises of products in a row add as independent errors do, by their squares. ``SAFETY`` covers what the model

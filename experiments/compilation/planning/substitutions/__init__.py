@@ -1,3 +1,4 @@
-"""Graph substitutions: their algebra, verdicts, generation, matching and search (TASO, MetaFlow, Unity's
-algebraic part).
+"""Graph substitutions.
+
+Their algebra, verdicts, generation, matching and search (TASO, MetaFlow, Unity's algebraic part).
 """

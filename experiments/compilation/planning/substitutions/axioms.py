@@ -1,5 +1,6 @@
-"""What the operators obey, stated as rules: every proof starts here, and every statement is tested like any
-rule.
+"""What the operators obey, stated as rules.
+
+Every proof starts here, and every statement is tested like any rule.
 
 A statement is a template in the rules' text: ``$x`` and ``$y`` stand for two different axes, ``$conv``,
 ``$small``, ``$large`` and ``$pool`` for parameters. Those of convolutions hold for convolutions of one group,

@@ -48,8 +48,9 @@ class WindowDims:
 
 @dataclass
 class Dims:
-    """Unknown dims (union-find) with the equations among them; numbers are unknowns that are
-    solved already.
+    """Unknown dims (union-find) with the equations among them.
+
+    Numbers are unknowns that are solved already.
     """
 
     parent: list[int] = field(default_factory=list)
@@ -236,8 +237,9 @@ def _concat(x: Symbols, y: Symbols, axis: int, dims: Dims) -> Symbols:
 
 
 def _split(x: Symbols, axis: int, dims: Dims) -> list[Symbols]:
-    """Return where it cuts is not known symbolically: the newest concatenation of that size says it, if one
-    does.
+    """Return where it cuts is not known symbolically.
+
+    The newest concatenation of that size says it, if one does.
     """
     place = len(x) + axis
     if place < 0:

@@ -1,4 +1,6 @@
-"""The graph of records that a graph of terms stands for: what did not change keeps its nodes and names.
+"""The graph of records that a graph of terms stands for.
+
+What did not change keeps its nodes and names.
 
 A term of the input graph is its node. The same op on changed inputs is that node with other arguments, so
 that names and order stay; anything else is a new node. Free terms are nodes that are computed once.

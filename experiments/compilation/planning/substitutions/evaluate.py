@@ -145,8 +145,9 @@ def _joins_of_places(operator: Operator, x: JoinedTensor) -> Joins:
 
 
 def windows(operator: Operator, a: Integers, kernel: tuple[int, int]) -> Integers:
-    """(batch, channel, row, column, kernel row, kernel column), zero outside; SAME pads as TASO (more at the
-    end).
+    """(batch, channel, row, column, kernel row, kernel column), zero outside.
+
+    SAME pads as TASO (more at the end).
     """
     strides = (operator.parameter("stride_h"), operator.parameter("stride_w"))
     pad = operator.parameter("pad")

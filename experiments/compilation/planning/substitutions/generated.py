@@ -1,5 +1,6 @@
-"""The rules that this lab's own generator found, proved and tested: ``generated.txt``, one a line with its
-verdicts.
+"""The rules that this lab's own generator found, proved and tested.
+
+``generated.txt``, one a line with its verdicts.
 
 They are not judged again in every run; the tests do that. Made by ``python -m experiments rules --out
 experiments/compilation/planning/substitutions/generated.txt``.

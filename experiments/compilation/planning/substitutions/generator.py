@@ -1,5 +1,6 @@
-"""TASO's generator (SOSP'19, section 3): all small graphs over a few tensors, paired where they compute the
-same.
+"""TASO's generator (SOSP'19, section 3).
+
+All small graphs over a few tensors, paired where they compute the same.
 
 Tensors hold random integers; a graph's fingerprint is what it leaves unread: every value, the shape, and
 where it was joined (which ``split`` depends on). Pairs are candidates: they are pruned (``pairs``), then
@@ -89,8 +90,9 @@ def vocabulary(name: str) -> Vocabulary:
 def equal_graphs(
     words: Vocabulary, depth: int, seed: int = 0, progress: Progress = silent
 ) -> list[list[Small]]:
-    """Return all graphs of at most ``depth`` operators that compute what another one does, together; fewest
-    operators first.
+    """Return all graphs of at most ``depth`` operators that compute what another one does, together.
+
+    Fewest operators first.
     """
     found: dict[tuple[Print, ...], list[Small]] = defaultdict(list)
     first = len(list(_Enumeration(words, 1, seed).graphs()))
@@ -107,8 +109,9 @@ def equal_graphs(
 
 
 class _Enumeration:
-    """Depth-first over sequences of operators; of two independent ones next to each other only one order is
-    taken.
+    """Depth-first over sequences of operators.
+
+    Of two independent ones next to each other only one order is taken.
     """
 
     def __init__(self, words: Vocabulary, depth: int, seed: int) -> None:

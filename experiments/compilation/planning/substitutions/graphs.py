@@ -74,8 +74,9 @@ class GraphView(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TermGraph:
-    """The terms that ``roots`` need; all but these is found when first asked for (most graphs are seen
-    again).
+    """The terms that ``roots`` need.
+
+    All but these is found when first asked for (most graphs are seen again).
     """
 
     roots: tuple[int, ...]
@@ -143,8 +144,9 @@ class Prices:
         return tuple(order)
 
     def charge(self, number: int, readers: ReadersOf) -> float:
-        """Return the seconds of one term among its readers; 0 for what is free, or computed inside its
-        readers' calls.
+        """Return the seconds of one term among its readers.
+
+        0 for what is free, or computed inside its readers' calls.
         """
         term = self.terms[number]
         if term.free or term.kind in (LEAF, RESULT):
@@ -249,8 +251,9 @@ class Prices:
 
 
 def rebuilt(terms: Terms, graph: TermGraph, replaced: Mapping[int, int]) -> dict[int, int]:
-    """What becomes of every term when some are replaced and everything above is built again; raises
-    ``IllTyped``.
+    """What becomes of every term when some are replaced and everything above is built again.
+
+    Raises ``IllTyped``.
     """
     new = dict(replaced)
     for number in graph.order:

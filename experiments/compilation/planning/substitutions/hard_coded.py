@@ -167,8 +167,9 @@ def _enlarged(terms: Terms, weight: int, kernel: tuple[int, int]) -> int:
 def _with_biases(
     terms: Terms, graph: GraphView, pair: tuple[int, int]
 ) -> tuple[tuple[int, ...], list[int] | None]:
-    """Return the sums with biases that alone read the two, and these biases; or the two
-    themselves and None.
+    """Return the sums with biases that alone read the two, and these biases.
+
+    Or the two themselves and None.
     """
     roots, biases = [], []
     for number in pair:
@@ -186,8 +187,9 @@ def _with_biases(
 
 
 def merge_groups(terms: Terms, graph: GraphView) -> Iterator[Rewrite]:
-    """A convolution of g groups as one of g/2: group q reads channel block q mod 2, the other block has
-    zeros.
+    """A convolution of g groups as one of g/2.
+
+    Group q reads channel block q mod 2, the other block has zeros.
     """
     for number in graph.order:
         here = terms[number]

@@ -1,5 +1,6 @@
-"""A graph of records as terms: ATen ops with a place in the algebra are taken apart, all others stay as they
-are.
+"""A graph of records as terms.
+
+ATen ops with a place in the algebra are taken apart, all others stay as they are.
 
 linear(x, w, b) is matmul(x, transpose(w)) + bias, addmm(b, x, w) is matmul(x, w) + bias, conv2d(x, w, b) is
 conv2d(x, w) + bias; add and mul of equal shapes, relu, mm, bmm, matmul, cat and transposes of the last two

@@ -83,8 +83,9 @@ class Matcher:
             yield from self._inputs(one, operands[1:], numbers[1:], further)
 
     def _accepts(self, operator: Operator, number: int) -> bool:
-        """Parameters that the rule is about: axes. Those of convolutions are bound and tested
-        (``_is_right``).
+        """Parameters that the rule is about.
+
+        Axes. Those of convolutions are bound and tested (``_is_right``).
         """
         term = self.terms[number]
         if operator.kind == "concat":

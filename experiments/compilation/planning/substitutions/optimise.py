@@ -1,5 +1,6 @@
-"""A graph of records optimised by rules: terms, search, the cheapest graph written back, and what
-was done.
+"""A graph of records optimised by rules.
+
+Terms, search, the cheapest graph written back, and what was done.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ def optimise_graph(
     strategy: Strategy = WHOLE,
     progress: Progress = silent,
 ) -> Rewritten:
-    """Return ``graph`` at the lowest cost that the search finds; what depends on constants only is computed
-    once, and equal ops are one.
+    """Return ``graph`` at the lowest cost that the search finds.
+
+    What depends on constants only is computed once, and equal ops are one.
     """
     if graph.mutates:
         return Rewritten(graph, refused={"graph": "writes to its arguments: order and aliases matter"})

@@ -37,8 +37,9 @@ class Tensor:
 
 
 def candidates(groups: Iterable[Sequence[Small]], sorts: Mapping[Operand, bool]) -> Iterator[Substitution]:
-    """Yield all pairs of equal graphs that pass the tests of their own, smallest first; ``sorts`` of the
-    variables.
+    """Yield all pairs of equal graphs that pass the tests of their own, smallest first.
+
+    ``sorts`` of the variables.
     """
     for group in groups:
         for left, right in itertools.combinations(group, 2):

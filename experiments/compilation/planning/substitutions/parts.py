@@ -1,4 +1,6 @@
-"""Large graphs are optimised in parts: cut where few matches lie, search each part, then around the cuts.
+"""Large graphs are optimised in parts.
+
+cut where few matches lie, search each part, then around the cuts.
 
 MetaFlow (SysML'19, section 5.2) cuts by flow: the capacity of a node is the number of matches that use an
 edge into it and one out of it, a minimum vertex cut divides the graph, and so on until parts are small. Unity
@@ -66,8 +68,9 @@ def minimum_cut(order: Sequence[int], inputs: Edges, capacity: Mapping[int, int]
 def flow_parts(
     order: Sequence[int], inputs: Edges, capacity: Mapping[int, int], threshold: int
 ) -> list[list[int]]:
-    """Return ``order`` in parts of at most ``threshold`` nodes, where balanced cuts exist; a cut's nodes end
-    the part before it.
+    """Return ``order`` in parts of at most ``threshold`` nodes, where balanced cuts exist.
+
+    A cut's nodes end the part before it.
     """
     if len(order) <= threshold:
         return [list(order)]
@@ -113,8 +116,9 @@ def post_dominators(order: Sequence[int], inputs: Edges) -> list[int]:
 def dominated_parts(
     order: Sequence[int], inputs: Edges, matches: Sequence[Set[int]], threshold: int, most_crossing: int = 0
 ) -> list[list[int]]:
-    """Return ``order`` cut behind post-dominators whose out-edges at most ``most_crossing`` matches use; the
-    fewest first.
+    """Return ``order`` cut behind post-dominators whose out-edges at most ``most_crossing`` matches use.
+
+    The fewest first.
     """
     if len(order) <= threshold:
         return [list(order)]

@@ -1,5 +1,6 @@
-"""A rule's source as what is looked for in a graph of terms: its roots, and the ways from what is bound to a
-further root.
+"""A rule's source as what is looked for in a graph of terms.
+
+Its roots, and the ways from what is bound to a further root.
 """
 
 from __future__ import annotations

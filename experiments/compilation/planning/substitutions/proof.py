@@ -1,4 +1,6 @@
-"""Proof of a rule from the axioms by Z3 (TASO, SOSP'19, section 4.2): tensors are one uninterpreted sort.
+"""Proof of a rule from the axioms by Z3 (TASO, SOSP'19, section 4.2).
+
+Tensors are one uninterpreted sort.
 
 Each operator with its parameters is a function of tensors; the axioms are quantified equations; the negation
 of the rule is asserted. ``unsat`` is a proof. Anything else proves nothing: Z3 gives no counterexample here.

@@ -1,5 +1,6 @@
-"""Rules as text, for people and for files: ``matmul(a, b), matmul(a, c) => split[axis=-1](matmul(a,
-concat[axis=-1](b, c)))``.
+"""Rules as text, for people and for files.
+
+``matmul(a, b), matmul(a, c) => split[axis=-1](matmul(a, concat[axis=-1](b, c)))``.
 
 Both sides list the mapped tensors in the same order. A tensor is a variable, or
 ``kind[parameters](tensors)``, with ``.1`` behind it for the second output of a split; an operator with

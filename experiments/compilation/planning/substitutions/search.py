@@ -44,17 +44,20 @@ class SearchSpace(Protocol[State]):
     def size(self, state: State) -> int: ...
 
     def successors(self, state: State, below: float) -> Iterable[Successor[State]]:
-        """Changes of ``state``, the cheapest first; those expected to cost ``below`` or more may
-        be left out.
+        """Changes of ``state``, the cheapest first.
+
+        Those expected to cost ``below`` or more may be left out.
         """
         ...
 
 
 @dataclass
 class Statistics:
-    """``explored`` states were expanded; successors were ``pruned`` by cost or size (those of one state that
-    were too expensive from the start count as one), ``duplicate``, or ``rejected`` because they could not be
-    built. ``truncated`` searches ended at a bound with graphs left to expand.
+    """``explored`` states were expanded.
+
+    Successors were ``pruned`` by cost or size (those of one state that were too expensive from the start
+    count as one), ``duplicate``, or ``rejected`` because they could not be built. ``truncated`` searches
+    ended at a bound with graphs left to expand.
     """
 
     explored: int = 0

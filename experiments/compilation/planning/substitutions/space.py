@@ -1,5 +1,6 @@
-"""The space that the search walks: graphs of terms, and every rewrite of one with the cost that it would lead
-to.
+"""The space that the search walks.
+
+Graphs of terms, and every rewrite of one with the cost that it would lead to.
 
 A rewrite touches few terms, so the cost that it leads to is predicted from those alone: what is added, what
 nobody reads any more, and whose readers change. The whole graph is built, and the rule tested for these
@@ -58,8 +59,9 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How a graph came from another: what became of its terms, those whose own state is another now, and all
-    those whose readers are.
+    """How a graph came from another.
+
+    What became of its terms, those whose own state is another now, and all those whose readers are.
     """
 
     options: list[Option]
@@ -175,8 +177,9 @@ class RewriteSpace:
             return None
 
     def _target(self, match: Match) -> Mapping[int, int]:
-        """Return what the match's mapped terms become; empty where nothing changes or the target is
-        ill-typed.
+        """Return what the match's mapped terms become.
+
+        Empty where nothing changes or the target is ill-typed.
         """
         key = (match.pattern.rule.name, tuple(number for _, number in match.bound))
         if key not in self._targets:

@@ -1,4 +1,6 @@
-"""Rules that hold for what real models have and files leave out: products and convolutions with their biases.
+"""Rules that hold for what real models have and files leave out.
+
+Products and convolutions with their biases.
 
 Each is derived from two rules of TASO (join the filters, join what is added) and stands as text; like every
 rule it is proved and tested.

@@ -1,4 +1,6 @@
-"""How a search goes over a large graph: as a whole, or part by part (``parts``) with the budget shared.
+"""How a search goes over a large graph.
+
+As a whole, or part by part (``parts``) with the budget shared.
 
 Each part is searched from where the last one ended, so that the result is never dearer than the start. A part
 is a set of terms; it follows its terms through every rewrite, also through those of other parts.

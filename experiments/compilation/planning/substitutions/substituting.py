@@ -1,5 +1,6 @@
-"""What policies that search by substitution rules share: where rules come from, what each must have shown,
-the search.
+"""What policies that search by substitution rules share.
+
+Where rules come from, what each must have shown, the search.
 
 Rules are those of the workload's side file (``options.extra``: TASO's protobuf, FlexFlow's JSON), each judged
 before it is used; else those that this lab's own generator found and judged (``generated``), with those of
@@ -62,8 +63,9 @@ class SubstitutionPolicy(RewritePolicy):
 
 
 def own_verdicts(prove: bool = False) -> tuple[RuleVerdict, ...]:
-    """Return the rules that come with the lab: those generated, and those with biases, which are too large to
-    be generated.
+    """Return the rules that come with the lab.
+
+    Those generated, and those with biases, which are too large to be generated.
     """
     return (*standard_verdicts(prove), *generated_verdicts())
 
@@ -74,8 +76,9 @@ def rules_of(
     progress: Progress = silent,
     own: Callable[[bool], Sequence[RuleVerdict]] = own_verdicts,
 ) -> Rulebook:
-    """Return the rules of ``file``, else the ``own``, that may be applied: tested, and with ``prove`` proved
-    too.
+    """Return the rules of ``file``, else the ``own``, that may be applied.
+
+    Tested, and with ``prove`` proved too.
     """
     if file is None:
         return _usable(own(prove), prove)

@@ -98,8 +98,9 @@ class Terms:
         return self._add(LEAF, name, (), types, free, name)
 
     def make(self, kind: str, data: Any, inputs: Sequence[int]) -> int:
-        """Return the term, simplified, made if it is new; ``IllTyped`` where the op does not accept its
-        inputs.
+        """Return the term, simplified, made if it is new.
+
+        ``IllTyped`` where the op does not accept its inputs.
         """
         inputs = tuple(inputs)
         if kind in ADDITION:

@@ -1,5 +1,6 @@
-"""Both verdicts on a rule, proof and test, and what they allow: a rule is applied only where testing found it
-right.
+"""Both verdicts on a rule, proof and test, and what they allow.
+
+A rule is applied only where testing found it right.
 
 A proof alone allows nothing (the axioms leave out what grouped convolutions need), and a rule that only the
 test supports may be applied: the test is exact. A rule with a counterexample is tested again under each guard

@@ -1,5 +1,6 @@
-"""Addresses in shared memory by best fit: the smallest hole that holds a block, else more memory
-at the end.
+"""Addresses in shared memory by best fit.
+
+The smallest hole that holds a block, else more memory at the end.
 """
 
 from __future__ import annotations

@@ -72,8 +72,9 @@ class _Reading:
         return replace(made[0], name=node.name), made[1]
 
     def _append(self, name: str, expression: Expression, refs: Sequence[Ref]) -> None:
-        """Inputs are connected where the operator reads the result as it was made; the others come from
-        memory.
+        """Inputs are connected where the operator reads the result as it was made.
+
+        The others come from memory.
         """
         sources, after = [""] * len(expression.inputs), []
         for place, ref in enumerate(refs):
@@ -88,8 +89,9 @@ class _Reading:
         self._put(TileNode(name, expression, tuple(sources), tuple(dict.fromkeys(after))))
 
     def _as_made(self, access: TensorAccess, maker: str) -> bool:
-        """Return whether ``access`` is the maker's tensor, dimension by dimension; a convolution sees it with
-        its padding.
+        """Return whether ``access`` is the maker's tensor, dimension by dimension.
+
+        A convolution sees it with its padding.
         """
         made = self.by_name[maker].expression.output.shape
         same = len(made) == len(access.shape)

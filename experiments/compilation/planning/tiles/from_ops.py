@@ -193,8 +193,9 @@ def _broadcasts(shape: Sizes, to: Sizes) -> bool:
 
 
 def copy(node: GraphNode, graph: Graph) -> Made:
-    """Return an op of no known form: as many elements read as its operands have together, its
-    result written.
+    """Return an op of no known form.
+
+    As many elements read as its operands have together, its result written.
     """
     out = _result(node)
     shape = out.shape or (1,)

@@ -1,5 +1,6 @@
-"""One kernel of connected tiles: what a block moves and holds, how many waves its grid takes, and its
-modelled time.
+"""One kernel of connected tiles.
+
+What a block moves and holds, how many waves its grid takes, and its modelled time.
 
 Welder, section 4.3: tiles are ranked by what they move, weighed by waves; what does not fit is no candidate.
 Traffic is in elements of one block, not bytes and not times the grid; it ranks tiles of one group, it is no
@@ -136,8 +137,9 @@ def _transactions(access: TensorAccess, box: Sequence[int], size: int) -> float:
 
 
 def footprint(group: FusedGroup, found: Tiles, steps: Steps, in_registers: bool = False) -> int:
-    """Return bytes of shared memory: inputs of the running operator over one step, and results until their
-    last reader.
+    """Return bytes of shared memory.
+
+    Inputs of the running operator over one step, and results until their last reader.
     """
     memory, blocks = BestFitMemory(), dict[int, tuple[int, int]]()
     last = {source: index for index, own in enumerate(group.producers) for source in own if source >= 0}
@@ -157,8 +159,9 @@ def footprint(group: FusedGroup, found: Tiles, steps: Steps, in_registers: bool 
 
 
 def seconds(group: FusedGroup, of: GroupTile, architecture: Architecture) -> float:
-    """Modelled time of a launched kernel: the longer of moving its blocks' bytes and computing, after the
-    launch.
+    """Modelled time of a launched kernel.
+
+    The longer of moving its blocks' bytes and computing, after the launch.
     """
     return architecture.launch + max(_levels(group, of, architecture).values())
 

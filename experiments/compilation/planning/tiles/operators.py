@@ -38,8 +38,9 @@ def matmul(
     transposed: bool = False,
     name: str = "matmul",
 ) -> Expression:
-    """Return ``C[b.., m, n] = sum over k of A[b.., m, k] * B[b.., k, n]``; ``transposed``: B lies as ``[b..,
-    n, k]``.
+    """Return ``C[b.., m, n] = sum over k of A[b.., m, k] * B[b.., k, n]``.
+
+    ``transposed``: B lies as ``[b.., n, k]``.
     """
     lead = tuple(LoopAxis(f"b{i}", extent) for i, extent in enumerate(batch))
     indices = _plain([axis.extent for axis in lead], [axis.name for axis in lead])
@@ -61,8 +62,9 @@ def matmul(
 def linear(
     lead: Sequence[int], inputs: int, outputs: int, dtype: str = "float32", *, name: str = "linear"
 ) -> Expression:
-    """Return ``y[.., n] = sum over k of x[.., k] * w[n, k]``: a layer's weight lies with its inputs
-    contiguous.
+    """Return ``y[.., n] = sum over k of x[.., k] * w[n, k]``.
+
+    A layer's weight lies with its inputs contiguous.
     """
     names = [f"m{i}" for i in range(len(lead))]
     columns, depth = Index(outputs, (("n", 1),)), Index(inputs, (("k", 1),))
@@ -232,8 +234,9 @@ def elementwise(
     flops: float = 1.0,
     name: str = "elementwise",
 ) -> Expression:
-    """One output point from one point of every operand; operands broadcast by numpy's rule (default: one, as
-    large).
+    """One output point from one point of every operand.
+
+    Operands broadcast by numpy's rule (default: one, as large).
     """
     names = [f"i{i}" for i in range(len(shape))]
 
@@ -268,8 +271,9 @@ def reduction(
     keep: bool = False,
     name: str = "reduction",
 ) -> Expression:
-    """Return a sum, mean or maximum over the dimensions ``over``; ``keep``: they stay in the result with one
-    element.
+    """Return a sum, mean or maximum over the dimensions ``over``.
+
+    ``keep``: they stay in the result with one element.
     """
     names = [f"i{i}" for i in range(len(shape))]
     axes = [LoopAxis(axis, extent) for axis, extent in zip(names, shape, strict=True)]
@@ -302,8 +306,9 @@ def rowwise(
     parameters: int = 0,
     name: str = "softmax",
 ) -> Expression:
-    """Softmax and normalisations: whole rows along ``over`` in, whole rows out, ``parameters`` vectors over
-    the rows.
+    """Softmax and normalisations.
+
+    Whole rows along ``over`` in, whole rows out, ``parameters`` vectors over the rows.
     """
     names = [f"i{i}" for i in range(len(shape))]
     axes = [LoopAxis(axis, extent) for axis, extent in zip(names, shape, strict=True)]

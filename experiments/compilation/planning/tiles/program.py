@@ -1,5 +1,6 @@
-"""A program of two levels of tiles (Roller's rProgram): a thread's share in registers, a block's in shared
-memory.
+"""A program of two levels of tiles (Roller's rProgram).
+
+A thread's share in registers, a block's in shared memory.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ def grid(expression: Expression, program: TileProgram) -> int:
 
 
 def staged_inputs(expression: Expression) -> tuple[TensorAccess, ...]:
-    """Return inputs that go through shared memory: all of a reduction; what is used once goes straight to
-    registers.
+    """Return inputs that go through shared memory.
+
+    All of a reduction; what is used once goes straight to registers.
     """
     return expression.inputs if expression.reduced else ()
 
@@ -70,8 +72,9 @@ def row_padding(expression: Expression, access: TensorAccess, sizes: Sizes, unit
 
 
 def shared_bytes(expression: Expression, program: TileProgram, units: ComputeUnits) -> int:
-    """Shared memory of a block: its staged inputs over one reduction step, rows padded against bank
-    conflicts.
+    """Shared memory of a block.
+
+    Its staged inputs over one reduction step, rows padded against bank conflicts.
     """
     sizes = (*program.shared, *program.step)
     total = 0

@@ -32,8 +32,9 @@ class FusedGroup:
 
     @functools.cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:
-        """For every operator and input the position of the operator in the group that makes it; -1: from
-        memory.
+        """For every operator and input the position of the operator in the group that makes it.
+
+        -1: from memory.
         """
         place = {node.name: index for index, node in enumerate(self.nodes)}
         return tuple(tuple(place.get(source, -1) for source in node.sources) for node in self.nodes)
@@ -81,8 +82,9 @@ def spatial_of(expression: Expression, box: Sequence[int]) -> Sizes:
 
 
 def propagate(group: FusedGroup, tile: Sequence[int]) -> Tiles | None:
-    """Return the spatial tile of every operator for a ``tile`` of the first output; ``None`` where outputs
-    cannot share a grid.
+    """Return the spatial tile of every operator for a ``tile`` of the first output.
+
+    ``None`` where outputs cannot share a grid.
     """
     found: list[Sizes | None] = [None] * len(group.nodes)
     for index in group.written:

@@ -18,8 +18,10 @@ LOWEST_TEMPERATURE = 1e-12
 
 @dataclass(frozen=True)
 class Annealing:
-    """``points`` walk at once for at most ``steps``; the temperature falls in a line from 1 to 0; the walk
-    ends early after ``patience`` steps in which no better point was found.
+    """``points`` walk at once for at most ``steps``.
+
+    The temperature falls in a line from 1 to 0; the walk ends early after ``patience`` steps in which no
+    better point was found.
     """
 
     points: int = 128

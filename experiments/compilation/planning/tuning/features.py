@@ -1,5 +1,6 @@
-"""Schedules as numbers for a cost model: the knobs themselves, which every space has, or what their loops
-touch.
+"""Schedules as numbers for a cost model.
+
+The knobs themselves, which every space has, or what their loops touch.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from experiments.workloads.tuning_log import Value
 
 
 def knob_features(space: ScheduleSpace, digits: Digits) -> Floats:
-    """Raw values, one column for each number of a knob; a name stands as its place among the
-    knob's values.
+    """Raw values, one column for each number of a knob.
+
+    A name stands as its place among the knob's values.
     """
     columns = [_table(knob)[digits[:, place]] for place, knob in enumerate(space.knobs)]
     return np.concatenate(columns, axis=1) if columns else np.zeros((len(digits), 1))
@@ -40,8 +42,9 @@ def _numbers(value: Value, digit: int) -> list[float]:
 
 
 def features(kind: str, task: TuningTask, digits: Digits) -> Floats:
-    """Return rows of ``kind`` (``knob``, ``itervar`` or ``curve``); a recorded task has no loop nest, only
-    its knobs.
+    """Return rows of ``kind`` (``knob``, ``itervar`` or ``curve``).
+
+    A recorded task has no loop nest, only its knobs.
     """
     if kind == "knob" or task.nest is None:
         return knob_features(task.space, digits)
@@ -52,8 +55,9 @@ def features(kind: str, task: TuningTask, digits: Digits) -> Floats:
 
 
 def comparable(kind: str, one: TuningTask, other: TuningTask) -> bool:
-    """Return whether columns of the two mean the same: curves always do, all others where the knobs have the
-    same names.
+    """Return whether columns of the two mean the same.
+
+    curves always do, all others where the knobs have the same names.
     """
     if kind == "curve" and one.nest is not None and other.nest is not None:
         return True

@@ -1,5 +1,7 @@
-"""Features of loop nests for AutoTVM's model: per loop (itervar), and touch against reuse (curve), which any
-two tasks share (AutoTVM, section 4 and appendix A).
+"""Features of loop nests for AutoTVM's model.
+
+Per loop (itervar), and touch against reuse (curve), which any two tasks share (AutoTVM, section 4 and
+appendix A).
 """
 
 from __future__ import annotations

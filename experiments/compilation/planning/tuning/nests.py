@@ -118,8 +118,9 @@ def _lanes(wanted: Floats, widest: Floats) -> Floats:
 
 
 def _keeps(space: ScheduleSpace, columns: dict[str, int], digits: Digits) -> tuple[Floats, Floats]:
-    """Return the fusion level and the kind of rfactor (1 outer, 2 inner); a space without sketches fuses at
-    level 2.
+    """Return the fusion level and the kind of rfactor (1 outer, 2 inner).
+
+    A space without sketches fuses at level 2.
     """
     if "sketch" not in columns:
         return np.full(len(digits), 2.0), np.zeros(len(digits))

@@ -1,5 +1,6 @@
-"""The schedules of a contraction on a CPU: tiles in the order SSRSRS, and what else is decided; as spaces of
-knobs.
+"""The schedules of a contraction on a CPU.
+
+Tiles in the order SSRSRS, and what else is decided; as spaces of knobs.
 
 Every spatial axis is cut into four loops and every reduction into two, in the order S S R S R S from the
 outside. The last S is a tile of registers; around it the two inner reductions run; what is summed up goes to
@@ -76,8 +77,9 @@ def _splits(extent: int, parts: int) -> tuple[tuple[int, ...], ...]:
 
 
 def sketch_space(nest: Contraction, sketches: Sequence[Sketch]) -> ScheduleSpace:
-    """Ansor's: every sketch with every cut; the innermost loop is vectorised as far as it goes
-    (16 at most).
+    """Ansor's: every sketch with every cut.
+
+    The innermost loop is vectorised as far as it goes (16 at most).
     """
     knobs = [ScheduleKnob("sketch", tuple(sketch.keeps for sketch in sketches), "sketch")]
     knobs += [_tile(axis, _splits(extent, 4)) for axis, extent in nest.spatial]
@@ -86,8 +88,9 @@ def sketch_space(nest: Contraction, sketches: Sequence[Sketch]) -> ScheduleSpace
 
 
 def template_space(nest: Contraction) -> ScheduleSpace:
-    """AutoTVM's: a template written by hand: one sketch, three levels of tiles, and the order of the outer
-    loops.
+    """AutoTVM's: a template written by hand.
+
+    One sketch, three levels of tiles, and the order of the outer loops.
     """
     outer = tuple(axis for axis, extent in nest.spatial if extent > 1) or (nest.spatial[0][0],)
     knobs = [

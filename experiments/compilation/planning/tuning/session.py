@@ -1,5 +1,6 @@
-"""One tuning run: ask, measure, tell, until the budget is spent or nothing is left to try; and what came of
-it.
+"""One tuning run: ask, measure, tell, until the budget is spent or nothing is left to try.
+
+And what came of it.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class History:
         return min(valid, key=lambda trial: trial.seconds or np.inf, default=None)
 
     def curve(self) -> Floats:
-        """After each trial, the weighted sum of the best times of all tasks; infinite until every task has
-        one.
+        """After each trial, the weighted sum of the best times of all tasks.
+
+        Infinite until every task has one.
         """
         best = np.full(len(self.tasks), np.inf)
         weight = np.array([task.weight for task in self.tasks])

@@ -1,5 +1,6 @@
-"""Gradient boosted trees on an objective of ours: LightGBM grows the trees, we give gradients and decide when
-to stop.
+"""Gradient boosted trees on an objective of ours.
+
+LightGBM grows the trees, we give gradients and decide when to stop.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ LEAST_WEIGHT = 0.1
 
 @dataclass(frozen=True)
 class Growth:
-    """How trees are grown: at most ``rounds``, each at most ``depth`` deep, a split worth at least
-    ``least_gain``.
+    """How trees are grown.
+
+    At most ``rounds``, each at most ``depth`` deep, a split worth at least ``least_gain``.
     """
 
     rounds: int = 100
@@ -53,8 +55,9 @@ def fit(
     quality: Callable[[Floats], float],
     base: Floats | None = None,
 ) -> Trees:
-    """Trees on ``features``; stops after ``growth.patience`` rounds without a better ``quality`` of the
-    predictions.
+    """Trees on ``features``.
+
+    Stops after ``growth.patience`` rounds without a better ``quality`` of the predictions.
 
     ``base`` are margins to start from (a model of other tasks); the trees predict what has to be added to
     them.
@@ -130,7 +133,9 @@ def pairwise(labels: Floats, seed: int, partners: int = 16) -> Objective:
 
 
 def weighted_square(labels: Floats, group: npt.NDArray[np.int64]) -> Objective:
-    """Squared error of each program's sum of rows, weighted by its label: the fast programs have to be right.
+    """Squared error of each program's sum of rows, weighted by its label.
+
+    The fast programs have to be right.
 
     ``labels`` (programs) are normalised throughputs; ``group`` (rows) says whose row each is. No weight is
     below ``LEAST_WEIGHT``: TVM gives a failed program no weight at all, so it teaches nothing (TenSet has the

@@ -1,5 +1,6 @@
-"""Ansor (Zheng et al., OSDI 2020): programs drawn from derived sketches, evolved on a cost model, tasks by
-gradient.
+"""Ansor (Zheng et al., OSDI 2020).
+
+Programs drawn from derived sketches, evolved on a cost model, tasks by gradient.
 
 Sketches are derived by rule (section 4.1), filled in at random (4.2), and improved by evolution on a model
 that scores every store statement and sums them up (section 5); a scheduler gives each round of trials to the

@@ -1,4 +1,6 @@
-"""Ansor's evolutionary search: programs of all sketches mutate, the model says which survive (section 5.1).
+"""Ansor's evolutionary search.
+
+Programs of all sketches mutate, the model says which survive (section 5.1).
 
 As in TVM there is no crossover: parents are drawn in proportion to their score, mutated with probability 0.85
 by one rule (a cut moved from one loop to another, the unroll limit, a compute location, the parallel loops),
@@ -28,8 +30,9 @@ MEASURED_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Evolution:
-    """Sizes of the search; a space of at most ``population`` points for each generation is looked through
-    instead.
+    """Sizes of the search.
+
+    A space of at most ``population`` points for each generation is looked through instead.
     """
 
     population: int = 2048
@@ -46,8 +49,9 @@ def evolve(
     rng: np.random.Generator,
     evolution: Evolution,
 ) -> list[int]:
-    """Return the ``count`` best points met that are not ``taken``, best first; ``measured`` are the best
-    known, best first.
+    """Return the ``count`` best points met that are not ``taken``, best first.
+
+    ``measured`` are the best known, best first.
     """
     if space.is_small and space.size <= evolution.population * (evolution.generations + 1):
         return best_of(space, score, count, taken)
@@ -75,8 +79,9 @@ def first_population(
 
 
 def chances(scores: Floats) -> Floats:
-    """In proportion to the score; scores that reach below 0 are shifted first, all equal ones have equal
-    chances.
+    """In proportion to the score.
+
+    Scores that reach below 0 are shifted first, all equal ones have equal chances.
     """
     shifted = scores - min(float(scores.min()), 0.0)
     total = float(shifted.sum())

@@ -1,5 +1,6 @@
-"""Features of store statements for Ansor's cost model (appendix B): the sum, and the write-back of a local
-tile.
+"""Features of store statements for Ansor's cost model (appendix B).
+
+The sum, and the write-back of a local tile.
 
 A program's score is the sum of its statements' scores, so each statement is a row of its own. Counts, extents
 and bytes are in log2(1 + x).
@@ -74,8 +75,9 @@ def _annotation(nests: Nests) -> Floats:
 
 
 def _buffer(nests: Nests, place: int) -> Floats:
-    """Bytes, different bytes and lines of one buffer; how it is reused: by which loop, how far apart, how
-    often.
+    """Bytes, different bytes and lines of one buffer.
+
+    How it is reused: by which loop, how far apart, how often.
     """
     touched, stride, inside = nests.touched[place], nests.stride[place], nests.inside
     reusing = (stride == 0) & (nests.extent > 1)

@@ -1,5 +1,6 @@
-"""Which task gets the next round of trials: Ansor's gradient scheduler (section 6, and TVM's
-``task_scheduler.py``).
+"""Which task gets the next round of trials.
+
+Ansor's gradient scheduler (section 6, and TVM's ``task_scheduler.py``).
 
 The objective is f = sum of w_i g_i over tasks, g_i the best time of one call. What a further round of task i
 would change is estimated from the past (its last D rounds) and the future (the lesser of two optimistic

@@ -1,5 +1,6 @@
-"""Terms in an e-graph of egglog: classes of equal terms, and all matches of rules modulo what is known to be
-equal.
+"""Terms in an e-graph of egglog.
+
+Classes of equal terms, and all matches of rules modulo what is known to be equal.
 
 A term of ``rules.terms`` is an e-node ``(A<arity> op x...)`` whose class also holds ``(N number)``; the
 function ``number`` names a class by its lowest term. Each rule's source becomes a conjunctive query, whose
@@ -164,8 +165,9 @@ class EGraph:
         return term.kind, term.data, tuple(sorted(inputs) if term.kind in COMMUTATIVE else inputs)
 
     def distinct(self) -> list[int]:
-        """One term for each e-node, that is live data and not a constant's; in the order in which they were
-        made.
+        """One term for each e-node, that is live data and not a constant's.
+
+        In the order in which they were made.
         """
         return sorted(number for number in self._nodes.values() if not self.terms[number].free)
 
@@ -181,8 +183,9 @@ class EGraph:
         return found
 
     def _current(self, one: Pattern, values: Sequence[Any]) -> tuple[int, ...]:
-        """Return a row with the names that its classes have now: a row of before a union may name one that
-        was merged.
+        """Return a row with the names that its classes have now.
+
+        A row of before a union may name one that was merged.
         """
         row = [self._whole(value) for value in values]
         bound = len(one.rule.variables)

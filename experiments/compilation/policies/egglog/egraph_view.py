@@ -51,8 +51,9 @@ class EGraphView:
         self.readers = Readers(egraph, self.order, roots)
 
     def rejoinings(self) -> Iterator[Rewrite]:
-        """Joins of all parts of a split are what was split: known of terms, but not of terms that are equal
-        to parts.
+        """Joins of all parts of a split are what was split.
+
+        Known of terms, but not of terms that are equal to parts.
         """
         terms, of = self._egraph.terms, self._egraph.class_of
         parts: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)

@@ -1,4 +1,6 @@
-"""The cheapest graph in an e-graph: which call computes each class, each class once however often it is read.
+"""The cheapest graph in an e-graph.
+
+Which call computes each class, each class once however often it is read.
 
 An integer program (as TENSAT's, Yang et al., MLSys'21, section 5.2, in our own terms): a binary for every
 call; a root's class has a chosen call, a chosen call's inputs have one each, and on a cycle of classes chosen
@@ -47,8 +49,9 @@ def extract(
     nodes: int = 10_000,
     progress: Progress = silent,
 ) -> Extracted[Name] | None:
-    """Return the cheapest selection that computes ``roots``; None where none was found in ``nodes`` of branch
-    and bound.
+    """Return the cheapest selection that computes ``roots``.
+
+    None where none was found in ``nodes`` of branch and bound.
     """
     program = _Program(choices, roots)
     picked = run_reporting(lambda: program.solve(nodes), lambda: progress(0.0, ""))

@@ -1,5 +1,6 @@
-"""A graph of records optimised by equality saturation: terms, e-graph, cheapest selection, written back as
-records.
+"""A graph of records optimised by equality saturation.
+
+Terms, e-graph, cheapest selection, written back as records.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class Pick:
 
 
 def saturate_graph(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Bounds) -> Rewritten:
-    """Return ``graph`` at the lowest cost among all that the e-graph holds; what depends on constants only is
-    computed once, and equal ops are one.
+    """Return ``graph`` at the lowest cost among all that the e-graph holds.
+
+    What depends on constants only is computed once, and equal ops are one.
     """
     if graph.mutates:
         return Rewritten(graph, refused={"graph": "writes to its arguments: order and aliases matter"})
@@ -73,8 +75,9 @@ def saturate_graph(graph: Graph, bench: Workbench, rules: Rulebook, bounds: Boun
 
 
 def _bound(stopped: str, proved: bool, bounds: Bounds) -> str:
-    """At which bound the e-graph stopped growing or the selection among what it holds ended;
-    empty at none.
+    """At which bound the e-graph stopped growing or the selection among what it holds ended.
+
+    Empty at none.
     """
     if stopped:
         return f"the e-graph stopped growing at its bound of {getattr(bounds, stopped)} {stopped} (knob {stopped})"

@@ -54,8 +54,9 @@ class Saturation:
         self.egraph.grow()
 
     def run(self, bounds: Bounds, progress: Progress) -> None:
-        """Until saturated, or stopped by a bound: ``stopped`` says which, for good (matches left then do not
-        return).
+        """Until saturated, or stopped by a bound.
+
+        ``stopped`` says which, for good (matches left then do not return).
         """
         for _ in range(bounds.rounds):
             found = self.egraph.matches()
@@ -93,8 +94,9 @@ class Saturation:
         return all(new < held and of(old) == of(new) for old, new in rewrite.replaced.items())
 
     def _one_of_each(self, found: Sequence[Match]) -> Iterator[Match]:
-        """Yield the matches that join what may be joined; of those of one rule that take the same operators
-        and join in the same order the first.
+        """Yield the matches that join what may be joined.
+
+        Of those of one rule that take the same operators and join in the same order the first.
         """
         for match in found:
             self._notice(match)

@@ -1,5 +1,7 @@
-"""Mixed precision (Micikevicius et al., ICLR 2018; Kalamkar et al., 2019, for bfloat16): products run in a
-16-bit type, what loses digits in it runs in float32, and weights keep a float32 master copy.
+"""Mixed precision (Micikevicius et al., ICLR 2018; Kalamkar et al., 2019, for bfloat16).
+
+Products run in a 16-bit type, what loses digits in it runs in float32, and weights keep a float32 master
+copy.
 
 The graph is rewritten with casts where torch's own autocast would make them (``autocast``), so each op's type
 can be seen, priced and compared; ``torch.autocast`` decides inside the dispatcher and shows none of it. A
@@ -75,8 +77,9 @@ class MixedPrecision(RewritePolicy):
 
 
 def _written_beyond_statistics(graph: Graph) -> str:
-    """Return a node that writes to something else than a statistic: a constant that only the op it is updated
-    from reads.
+    """Return a node that writes to something else than a statistic.
+
+    A constant that only the op it is updated from reads.
     """
     for node in (node for node in graph.nodes if node.mutates):
         kept, source = (*node.refs, None, None)[:2]
@@ -151,8 +154,9 @@ class _Casting:
         return self._casts[ref, dtype]
 
     def restore(self, graph: Graph) -> None:
-        """Let the output give the types that it gave; what was made anew goes, also where it counts as
-        random.
+        """Let the output give the types that it gave.
+
+        What was made anew goes, also where it counts as random.
         """
         for ref in dict.fromkeys(graph.output.refs):
             now = self._now.get(ref, ref)

@@ -1,5 +1,6 @@
-"""Which op runs in which type: torch's own autocast lists (ATen/autocast_mode.h of torch 2.13), by op, as
-data.
+"""Which op runs in which type.
+
+torch's own autocast lists (ATen/autocast_mode.h of torch 2.13), by op, as data.
 
 LOW ops cast what they read to the low type, FULL ops to float32, WIDEST ops to the widest type that they
 read; all others take what comes. The list for GPUs keeps reductions, norms, softmax and losses in float32, as

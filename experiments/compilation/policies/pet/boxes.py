@@ -1,5 +1,6 @@
-"""Which elements of a mutant are right: tested box by box, never guessed from samples (PET, OSDI 2021,
-section 5).
+"""Which elements of a mutant are right.
+
+Tested box by box, never guessed from samples (PET, OSDI 2021, section 5).
 
 Both programs' cuts along every axis are refined to one grid of boxes. Inside a box every element of either
 program is the same sum over a sliding window, so their difference is linear in the position along each axis:
@@ -76,8 +77,9 @@ def compare(original: Expression, mutant: Expression) -> MutantVerdict:
 
 
 def refine(one: Sequence[range], other: Sequence[range]) -> list[Positions]:
-    """Return the axis' positions grouped by the ranges of both in which they lie: each group has
-    equal steps.
+    """Return the axis' positions grouped by the ranges of both in which they lie.
+
+    Each group has equal steps.
     """
     pairs = ((a, set(b)) for a in one for b in other)
     return [group for a, b in pairs if (group := tuple(p for p in a if p in b))]
@@ -94,8 +96,9 @@ def _corners(box: Sequence[Positions]) -> list[tuple[int, ...]]:
 
 
 def _rectangles(wrong: npt.NDArray[np.bool_]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Disjoint (rows, columns) that cover the marks of one image: runs of equal columns, then of what is
-    left.
+    """Disjoint (rows, columns) that cover the marks of one image.
+
+    Runs of equal columns, then of what is left.
     """
     left = wrong.copy()
     for columns in _runs(np.flatnonzero(left.all(axis=0)).tolist()):

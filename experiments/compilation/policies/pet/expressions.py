@@ -170,8 +170,9 @@ class Swap:
 
 @dataclass(frozen=True)
 class WindowAxes:
-    """The source from position ``first`` of an axis on, ``size`` long; zeros where it reaches over the
-    source.
+    """The source from position ``first`` of an axis on, ``size`` long.
+
+    Zeros where it reaches over the source.
     """
 
     source: Expression
@@ -261,8 +262,9 @@ class Unfold:
 
 @dataclass(frozen=True)
 class Scatter:
-    """Every ``step``-th row and column as an image of its own: [batch x step^2, channels, height / step,
-    width / step].
+    """Every ``step``-th row and column as an image of its own.
+
+    [batch x step^2, channels, height / step, width / step].
     """
 
     source: Expression

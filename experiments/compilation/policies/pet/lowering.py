@@ -103,8 +103,9 @@ class Lowering:
         return self.convolve(source, original, (0, 0))
 
     def _written(self, result: Ref, patch: Ref, rectangle: Rectangle) -> Ref:
-        """Return the patch in its place: scattered into the innermost slice, that into the next,
-        and so on.
+        """Return the patch in its place.
+
+        Scattered into the innermost slice, that into the next, and so on.
         """
         ranges = [(BATCH, rectangle.images), (HEIGHT, rectangle.rows), (WIDTH, rectangle.columns)]
         shape = self._draft.type(result).shape

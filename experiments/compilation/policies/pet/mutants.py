@@ -1,5 +1,6 @@
-"""Programs that might replace a convolution: the input is laid out otherwise, convolved once, and laid back
-(PET, OSDI 2021, section 4).
+"""Programs that might replace a convolution.
+
+The input is laid out otherwise, convolved once, and laid back (PET, OSDI 2021, section 4).
 
 A layout is a chain of changes: images joined along height or width (with or without a gap), every d-th row
 and column as an image of its own (a dilated convolution becomes a plain one), height and width exchanged. A
@@ -158,8 +159,9 @@ def _cut(source: Expression, axis: int, first: int, size: int) -> Expression:
 
 
 def mutant(original: Convolution, changes: tuple[Change, ...]) -> Expression | None:
-    """Return the original with its input laid out by ``changes``; ``None`` where a result cannot be laid
-    back.
+    """Return the original with its input laid out by ``changes``.
+
+    ``None`` where a result cannot be laid back.
     """
     levels = [original]
     source: Expression = original.source

@@ -1,5 +1,6 @@
-"""Quantized weights on graph records: nodes that make the codes once, and nodes that turn them back in every
-call.
+"""Quantized weights on graph records.
+
+Nodes that make the codes once, and nodes that turn them back in every call.
 
 The codes are made in float64 by the arithmetic of ``quantization``, so both give the same ones. They lie as a
 matrix of one row for each output channel: a byte each for 5 to 8 bits, packed into bytes for 2 to 4.
@@ -114,8 +115,9 @@ def _zeros(draft: Draft, blocks: Ref, scales: Ref, scheme: Scheme) -> Ref:
 
 
 def _laid(draft: Draft, codes: Ref, scheme: Scheme, shape: tuple[int, ...]) -> Ref:
-    """Return codes as [channels, bytes of a row]; packed ones count from 0, the first of a byte in its lowest
-    bits.
+    """Return codes as [channels, bytes of a row].
+
+    Packed ones count from 0, the first of a byte in its lowest bits.
     """
     codes = _once(draft, "reshape.default", codes, (shape[0], -1))
     if scheme.stored_bits == 8:
@@ -193,8 +195,9 @@ def whole(draft: Draft, stored: StoredWeight) -> Ref:
 
 
 def looked_up(draft: Draft, stored: StoredWeight, indices: Ref) -> Ref:
-    """Return rows of an embedding table: codes and scales are looked up, only what was found is
-    turned back.
+    """Return rows of an embedding table.
+
+    Codes and scales are looked up, only what was found is turned back.
     """
 
     def rows(table: Ref) -> Ref:

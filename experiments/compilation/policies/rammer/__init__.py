@@ -1,5 +1,6 @@
-"""Rammer (Ma et al., OSDI 2020): operators are grids of blocks that are bound to units of the device when
-compiling.
+"""Rammer (Ma et al., OSDI 2020).
+
+Operators are grids of blocks that are bound to units of the device when compiling.
 
 A graph of rOperators (kernels whose blocks, rTasks, are independent) becomes a few rPrograms: each one
 launched kernel in which every unit (vEU) has its list of blocks. Waves of independent operators fill the

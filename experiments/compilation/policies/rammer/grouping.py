@@ -1,4 +1,6 @@
-"""Which operators share a launched kernel: waves, merged while that is no longer, unless a skip rule says no.
+"""Which operators share a launched kernel.
+
+Waves, merged while that is no longer, unless a skip rule says no.
 
 Rammer's release (NNFusion, ``blockfusion``): members of a wave share a group; more blocks than a threshold
 make them use their thrifty kernels; a group is given up when it has one kernel, when each of its kernels
@@ -37,8 +39,9 @@ class Grouping:
 
     @staticmethod
     def _pieces(wave: Sequence[BlockOperator]) -> list[list[BlockOperator]]:
-        """Return a wave in parts of one group's size; what is not made of blocks is a part of its
-        own, first.
+        """Return a wave in parts of one group's size.
+
+        What is not made of blocks is a part of its own, first.
         """
         whole = [[operator] for operator in wave if not operator.divisible]
         rest = [operator for operator in wave if operator.divisible]

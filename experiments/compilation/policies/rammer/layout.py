@@ -1,5 +1,6 @@
-"""A list schedule of operators' blocks on a machine's units: waves of independent operators, laid out in
-order.
+"""A list schedule of operators' blocks on a machine's units.
+
+Waves of independent operators, laid out in order.
 
 Rammer, OSDI 2020, section 3: what a group takes in company, and what an operator takes by itself.
 """
@@ -51,8 +52,9 @@ class UnitLanes:
         self.finished: dict[str, float] = {}
 
     def place(self, operator: BlockOperator, kernel: KernelGrid) -> BlockPlacement:
-        """Deal the blocks to the units that are free first; what the group has made is waited for, and a
-        sync.
+        """Deal the blocks to the units that are free first.
+
+        What the group has made is waited for, and a sync.
         """
         count = min(kernel.blocks, self.machine.units)
         chosen = np.argsort(self.ready, kind="stable")[:count]

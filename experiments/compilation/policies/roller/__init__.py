@@ -1,5 +1,6 @@
-"""Roller (Zhu et al., OSDI 2022): tiles are constructed from the shapes of hardware and tensors, not searched
-for.
+"""Roller (Zhu et al., OSDI 2022).
+
+Tiles are constructed from the shapes of hardware and tensors, not searched for.
 
 An operator's program (rProgram) is a tile at each level of memory. Sizes are aligned with what the hardware
 moves and runs (transactions, banks, warps on every scheduler) and pad tensors little; they grow along the

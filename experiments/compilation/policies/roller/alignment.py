@@ -1,5 +1,6 @@
-"""Which sizes a tile may have (Roller's rTile): aligned with the memory's transactions, not padding the
-tensor too much.
+"""Which sizes a tile may have (Roller's rTile).
+
+Aligned with the memory's transactions, not padding the tensor too much.
 
 Roller, section 3.1: sizes that fall between transactions, or that leave most of the last tile empty, waste
 what the hardware moves anyway; only sizes without such waste are looked at, so that few are left.
@@ -44,8 +45,9 @@ def transaction(expression: Expression, architecture: Architecture) -> int:
 def shared_steps(
     expression: Expression, register: Sizes, architecture: Architecture, slack: float
 ) -> list[list[int]]:
-    """Return sizes of a block's tile along every spatial axis: multiples of the thread's, the last axis in
-    transactions.
+    """Return sizes of a block's tile along every spatial axis.
+
+    Multiples of the thread's, the last axis in transactions.
 
     An axis shorter than a transaction is taken whole.
     """

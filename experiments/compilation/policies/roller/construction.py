@@ -49,8 +49,9 @@ def construct(
     slack: float = 1.0,
     shrink: str = "one",
 ) -> Constructed:
-    """Return up to ``wanted`` programs for ``expression``; padding up to the share ``slack``; small grids
-    shrunk (section 3.3).
+    """Return up to ``wanted`` programs for ``expression``.
+
+    Padding up to the share ``slack``; small grids shrunk (section 3.3).
 
     With ``shrink="priced"`` each program comes in every size on the way to one block for each scheduler.
     """
@@ -83,8 +84,9 @@ def _sizes(
 
 
 def smallest(expression: Expression, architecture: Architecture) -> TileProgram:
-    """At most a warp's worth of points along the last axes, so many as fit: what is left where nothing
-    aligned fits.
+    """At most a warp's worth of points along the last axes, so many as fit.
+
+    What is left where nothing aligned fits.
 
     Of a row-wise expression whole rows, where shared memory holds them.
     """
@@ -103,8 +105,9 @@ def smallest(expression: Expression, architecture: Architecture) -> TileProgram:
 
 
 def compute_bound(expression: Expression, spatial: Sequence[int], flops: float, bandwidth: float) -> bool:
-    """Return whether a tile computes longer than its data take to come: intensity over the
-    machine's balance.
+    """Return whether a tile computes longer than its data take to come.
+
+    Intensity over the machine's balance.
     """
     clipped = [min(size, extent) for size, extent in zip(spatial, expression.domain, strict=True)]
     return expression.intensity(clipped) > flops / bandwidth
@@ -145,8 +148,9 @@ class _Search:
         return len(enough) >= self.wanted or self.examined >= self.budget
 
     def _gains(self, spatial: Sizes) -> tuple[list[int], bool]:
-        """Spatial axes by reuse after growing them by one point, best first; and whether the best gains
-        anything.
+        """Spatial axes by reuse after growing them by one point, best first.
+
+        And whether the best gains anything.
         """
         reuse = []
         for axis, size in enumerate(spatial):
@@ -233,8 +237,9 @@ def _next(steps: list[list[int]], position: Sizes, order: list[int]) -> Iterator
 
 
 def _suffixes(register: Sizes, steps: list[list[int]], threads: Sequence[int]) -> list[list[frozenset[int]]]:
-    """For every spatial axis and position: the threads along it, there and beyond, that divide an aligned
-    block's.
+    """For every spatial axis and position.
+
+    The threads along it, there and beyond, that divide an aligned block's.
     """
     found = []
     for own, choices in zip(register, steps, strict=False):

@@ -1,5 +1,6 @@
-"""Roller's micro-performance model: seconds of a program from the work of each level over what the device
-reaches.
+"""Roller's micro-performance model.
+
+Seconds of a program from the work of each level over what the device reaches.
 
 OSDI'22, section 3.4: a kernel takes as long as the slowest of computing, moving data through shared memory
 and moving it from DRAM; each rate is the device's share that the grid's last wave leaves busy. DRAM is
@@ -81,8 +82,9 @@ def estimate(expression: Expression, program: TileProgram, architecture: Archite
 
 
 def _shared_traffic(expression: Expression, program: TileProgram) -> float:
-    """Return bytes that a block's threads read from shared memory: each its operands over the whole
-    reduction.
+    """Return bytes that a block's threads read from shared memory.
+
+    Each its operands over the whole reduction.
     """
     sizes = expression.whole(program.register)
     return program.threads * sum(
@@ -91,8 +93,9 @@ def _shared_traffic(expression: Expression, program: TileProgram) -> float:
 
 
 def dram_bytes(expression: Expression, program: TileProgram, architecture: Architecture) -> float:
-    """Return bytes between DRAM and all blocks in whole transactions; what lies outside a tensor is not
-    moved.
+    """Return bytes between DRAM and all blocks in whole transactions.
+
+    What lies outside a tensor is not moved.
 
     A row-wise expression whose rows do not stay in shared memory reads its inputs twice.
     """
@@ -117,8 +120,9 @@ def _moved(
 
 
 def _copies(expression: Expression, spatial: tuple[int, ...], access: TensorAccess) -> float:
-    """Return how many whole tiles' worth of ``access`` all blocks move: along its own axes only what the
-    tensor has.
+    """Return how many whole tiles' worth of ``access`` all blocks move.
+
+    Along its own axes only what the tensor has.
     """
     own, count = expression.axes_of(access), 1.0
     for axis, (extent, size) in enumerate(zip(expression.domain, spatial, strict=True)):

@@ -1,5 +1,6 @@
-"""Welder (Shi et al., OSDI 2023): operators are connected at the level of tiles, so that results stay on the
-chip.
+"""Welder (Shi et al., OSDI 2023).
+
+Operators are connected at the level of tiles, so that results stay on the chip.
 
 A tile of a group's result says, through the operators' index maps, which tile of every operator before it is
 needed; intermediate tiles live in shared memory (or registers) and only the group's own inputs and outputs
@@ -35,9 +36,7 @@ from experiments.core.progress import Progress, part
 
 @dataclass(frozen=True)
 class Welder(TilePolicy):
-    """Connects operators into kernels by tiles that stay in shared memory, where that saves
-    traffic and time.
-    """
+    """Connects operators into kernels by tiles kept in shared memory, where that saves traffic and time."""
 
     name: ClassVar[str] = "welder"
     connects: ClassVar[bool] = True

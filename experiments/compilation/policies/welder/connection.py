@@ -85,8 +85,9 @@ class Welding:
         return best
 
     def _added(self, name: str, group: frozenset[str], taken: set[str]) -> frozenset[str] | None:
-        """Return all readers of a result with what they still need; ``None`` where the result is needed in
-        memory anyway.
+        """Return all readers of a result with what they still need.
+
+        ``None`` where the result is needed in memory anyway.
         """
         if name in self.graph.kept or not self.graph.readers[name]:
             return None
@@ -100,8 +101,9 @@ class Welding:
         return frozenset(added) if 0 < len(added) <= MOST_ADDED else None
 
     def together(self, names: frozenset[str]) -> WeldedKernel | None:
-        """Return ``names`` as one kernel; ``None`` where a result is needed in it and in memory, or no tile
-        fits.
+        """Return ``names`` as one kernel.
+
+        ``None`` where a result is needed in it and in memory, or no tile fits.
         """
         if any(self._both(name, names) for name in names):
             return None
@@ -116,8 +118,9 @@ class Welding:
         return WeldedKernel(group, chosen[0], chosen[1], apart, in_registers)
 
     def _both(self, name: str, names: frozenset[str]) -> bool:
-        """Return whether a result would be needed inside the kernel and in memory: there it is not complete
-        in time.
+        """Return whether a result would be needed inside the kernel and in memory.
+
+        There it is not complete in time.
         """
         inside = any(reader.name in names for reader in self.graph.readers[name])
         return inside and self.graph.leaves(name, names)

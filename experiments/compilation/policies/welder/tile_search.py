@@ -1,5 +1,6 @@
-"""Welder's search for the tile of a group: what to begin with, how far to reduce at once, and best first from
-there.
+"""Welder's search for the tile of a group.
+
+What to begin with, how far to reduce at once, and best first from there.
 
 OSDI'23, section 4.3 and its release: the base tile is the smallest whose operators compute nothing twice that
 a larger one would not; sizes along an axis are its divisors and small powers of two; the queue is ordered by
@@ -193,8 +194,9 @@ def _runs(group: FusedGroup, index: int, tile: Sizes, step: Sizes) -> int:
 
 
 def block_size(group: FusedGroup, made: GroupTile, architecture: Architecture) -> int:
-    """Threads of a block: a divisor of every operator's tile, closest to a warp for each scheduler, then
-    least idle.
+    """Threads of a block.
+
+    A divisor of every operator's tile, closest to a warp for each scheduler, then least idle.
 
     Where tiles are smaller than that, threads share reductions: reduced steps count as points too.
     """

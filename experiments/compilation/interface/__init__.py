@@ -1,6 +1,6 @@
-"""What compilation policies see (plain records), are asked, and return.
+"""Records that compilation policies see, the questions they are asked, and the answers they return.
 
-What makes an answer impossible stands beside each.
+What makes an answer impossible (``violations``) is next to the answer's records.
 
 ``policy``        a library's recipe, a rewritten graph; ``graph`` and ``draft`` are what they are made of.
 ``launches``      how kernels are launched.

@@ -1,7 +1,7 @@
 """Operators as blocks that any unit of a device can run, and the schedules that bind them (Rammer, OSDI 2020,
 section 3).
 
-The paper's names: an rOperator is an ``BlockOperator`` (independent blocks, its rTasks), the vDevice a
+The paper's names: an rOperator is a ``BlockOperator`` (independent blocks, its rTasks), the vDevice a
 ``VirtualDevice`` of ``units`` (vEUs), an rProgram's piece a ``KernelGroup``: what one launched kernel runs,
 blocks bound to units beforehand. Times are seconds from the group's start.
 """
@@ -25,9 +25,11 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class OperatorWork:
-    """What an op does, before it is cut into blocks.
+    """Work of an op before it is divided into blocks.
 
-    ``elements`` and ``made`` bytes are its largest output's.
+    - ``flops``, ``bytes``: computed, and read and written.
+    - ``elements``, ``made``: elements and bytes of its largest output.
+    - ``reads``: the ops whose results it reads.
     """
 
     name: str
@@ -59,10 +61,13 @@ class KernelGrid:
 
 @dataclass(frozen=True)
 class BlockOperator:
-    """One kernel of a graph: ``fast`` is the shortest alone, ``thrifty`` the one of least area.
+    """One kernel of a graph in two versions (Rammer's rOperator).
 
-    ``reads`` are the operators that must be done before. ``divisible`` is false for an operator that is not
-    made of blocks (a library's call): it is launched by itself.
+    - ``fast``: the shortest alone.
+    - ``thrifty``: the one of least area.
+    - ``reads``: the operators that must be done before.
+    - ``divisible``: false for an operator that is not made of blocks (a library's call): it is launched by
+      itself.
     """
 
     name: str
@@ -74,9 +79,10 @@ class BlockOperator:
 
 @dataclass(frozen=True)
 class VirtualDevice:
-    """``units`` that run blocks concurrently.
+    """Device of ``units`` that run blocks concurrently (Rammer's vDevice).
 
-    ``sync`` seconds to wait for each other inside a kernel, ``launch`` seconds from one kernel to the next.
+    ``sync`` seconds pass to wait for each other inside a kernel, ``launch`` seconds from one kernel to the
+    next.
     """
 
     units: int
@@ -102,7 +108,10 @@ class BlockPlacement:
 
 @dataclass(frozen=True)
 class KernelGroup:
-    """What one launched kernel runs. ``why`` says why a group of one operator was not put in company."""
+    """Operators that one launched kernel runs.
+
+    ``why`` says why a group of one operator was not joined with others.
+    """
 
     placements: tuple[BlockPlacement, ...]
     why: str = ""
@@ -113,13 +122,13 @@ class KernelGroup:
 
 
 def counts_of(blocks: int, units: int) -> Ints:
-    """Return how many of ``blocks`` dealt out in turn each of ``units`` gets."""
+    """Return how many of ``blocks`` each of ``units`` gets when they are dealt out in turn."""
     return blocks // units + (np.arange(units) < blocks % units)
 
 
 @dataclass(frozen=True)
 class BlockSchedule:
-    """A whole program: its operators in execution order, and what is launched one after another."""
+    """Whole program: its operators in execution order, and the groups launched one after another."""
 
     machine: VirtualDevice
     operators: tuple[BlockOperator, ...]
@@ -152,7 +161,7 @@ class SchedulingPolicy(CompilationPolicy):
 
 
 def violations(schedule: BlockSchedule) -> list[str]:
-    """Return what makes a schedule no schedule of its operators, one line each."""
+    """Return the reasons why a schedule is none of its operators, one line each."""
     placed = [entry for group in schedule.groups for entry in group.placements]
     known = {operator.name: operator for operator in schedule.operators}
     times = Counter(entry.operator for entry in placed)
@@ -187,9 +196,9 @@ def _misplaced(
 
 
 def omissions(schedule: BlockSchedule, works: Sequence[OperatorWork]) -> list[str]:
-    """Return what of a step's work no operator of the schedule does.
+    """Return the work of a step that no operator of the schedule does, one line each.
 
-    A result that no op reads, or what an operator reads.
+    That is a result that no op reads, or what an operator reads.
     """
     known = {operator.name for operator in schedule.operators}
     settled = known | {name for work in works for name in work.reads}

@@ -31,9 +31,9 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ControlLoop:
-    """``trips`` at most; ``conditional`` where the data end it.
+    """A loop of at most ``trips`` trips.
 
-    ``body`` is ``None`` where its own flow is data's.
+    ``conditional``: the data end it. ``body`` is ``None`` where the body's own control flow depends on data.
     """
 
     path: str
@@ -63,9 +63,9 @@ class ControlBranch:
 
 @dataclass(frozen=True)
 class ControlRecursion:
-    """Calls itself ``width`` times, independently, down to ``depth`` calls below the first.
+    """A function that calls itself ``width`` times, independently.
 
-    ``calls`` in all.
+    ``depth`` is how many calls lie below the first, ``calls`` how many there are in all.
     """
 
     path: str
@@ -124,10 +124,15 @@ class Variant:
 
 @dataclass(frozen=True)
 class ControlTrial:
-    """What a variant gave.
+    """Outcome of one variant: measured, or skipped for an ``error``.
 
-    Seconds of one call (median and quartiles), graphs compiled in the first call, breaks between them, ops
-    captured, seconds to compile; or the ``error`` for which it was skipped.
+    - ``seconds``, ``lower``, ``upper``: median and quartiles of one call.
+    - ``graphs``: compiled in the first call.
+    - ``breaks``: between those graphs.
+    - ``ops``: captured.
+    - ``compile_seconds``: what compiling took.
+    - ``bit_equal``: the results are eager's to the last bit.
+    - ``error``: why the variant was skipped.
     """
 
     variant: Variant
@@ -162,16 +167,16 @@ class ControlPolicy(CompilationPolicy):
 
 @dataclass(frozen=True)
 class LevelChoices:
-    """Variants to try, and levels that are refused with the reason."""
+    """Variants to try, and the levels refused with their reasons."""
 
     variants: tuple[Variant, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def violations(choices: LevelChoices, program: ControlProgram) -> list[str]:
-    """Return what makes a variant none of the program.
+    """Return the reasons why variants are none of the program, one line each.
 
-    Not one known level for each kind of construct, one line each.
+    A variant has one known level for each kind of construct.
     """
     found = []
     for variant in choices.variants:
@@ -183,13 +188,14 @@ def violations(choices: LevelChoices, program: ControlProgram) -> list[str]:
 
 
 def chunks(trips: int, factor: int) -> tuple[int, int]:
-    """Whole groups of ``factor`` trips, and the trips that are left."""
+    """Return the whole groups of ``factor`` trips, and the trips that remain."""
     return divmod(trips, factor)
 
 
 def frames(width: int, depth: int, stack: int) -> int:
-    """Return frames that a stack of ``stack`` calls needs when each is unrolled ``depth`` levels of ``width``
-    calls.
+    """Return the frames that a stack of ``stack`` calls needs.
+
+    Each call is unrolled ``depth`` levels of ``width`` calls.
     """
     return int(stack * width**depth)
 

@@ -25,10 +25,7 @@ class IllTyped(LabError):
 
 
 class Signature(NamedTuple):
-    """What is known of an op on given arguments.
-
-    The types of its results and how it behaves (see ``GraphNode``).
-    """
+    """Types of an op's results on given arguments, and how it behaves (see ``GraphNode``)."""
 
     outputs: tuple[Any, ...]
     random: bool = False
@@ -72,7 +69,10 @@ class Draft:
         return self._nodes[ref.node].outputs[ref.output]
 
     def op(self, target: str, *arguments: Argument, once: bool = False, **keywords: Any) -> Ref:
-        """Add ``target(*arguments, **keywords)``; its first result. Lists in arguments are tuples here."""
+        """Add ``target(*arguments, **keywords)`` and return its first result.
+
+        Lists in arguments are tuples here.
+        """
         named = tuple(sorted(keywords.items()))
         known = self._signature(target, arguments, named, self.type)
         name = self._name(target)
@@ -135,9 +135,11 @@ class Draft:
             self._users[source].discard(name)
 
     def finish(self) -> Graph:
-        """Return the changed graph without what it stopped needing (dead nodes of the original stay), in a
-        legal order, the types below a change inferred again: raises ``IllTyped`` where an op cannot read what
-        it is given now (a view of results that lie otherwise in memory), ``ValueError`` on a cycle.
+        """Return the changed graph in a legal order, without what it stopped needing.
+
+        Dead nodes of the original stay, and the types below a change are inferred again. Raises ``IllTyped``
+        where an op cannot read its new arguments (a view of results in another memory layout), ``ValueError``
+        on a cycle.
         """
         ordered = Graph(tuple(self._nodes[name] for name in self._order()))
         needed = reachable_from(ordered, [node.name for node in ordered.nodes if node.anchored])

@@ -1,4 +1,4 @@
-"""A tensor expression.
+"""Tensor expressions: loops over spatial and reduced axes, and the elements that each point touches.
 
 Loops over spatial and reduced axes, and for each tensor which element a point of them touches.
 
@@ -64,10 +64,10 @@ class TensorAccess:
 
 @dataclass(frozen=True)
 class Expression:
-    """``output[...] = reduce over reduced axes of f(inputs[...])`` with ``flops`` for each point of all axes.
+    """Tensor expression ``output[...] = reduce over reduced axes of f(inputs[...])``.
 
-    ``rowwise`` expressions (softmax, normalisation) write whole rows along their reduced axes: these stand in
-    the output's indices too.
+    ``flops`` is for each point of all axes. ``rowwise`` expressions (softmax, normalisation) write whole rows
+    along their reduced axes: these stand in the output's indices too.
     """
 
     name: str
@@ -108,9 +108,7 @@ class Expression:
 
     @functools.cached_property
     def _maps(self) -> dict[int, tuple[tuple[int, tuple[tuple[int, int], ...]], ...]]:
-        """For every access of this expression (by identity) and dimension its extent and its terms by axis
-        position.
-        """
+        """For every access (by identity) and dimension its extent and its terms by axis position."""
         position = {axis.name: index for index, axis in enumerate(self.axes)}
         return {
             id(access): tuple(
@@ -135,9 +133,7 @@ class Expression:
         return (*spatial, *self.reduction)
 
     def extents_touched(self, access: TensorAccess, sizes: Sizes) -> Sizes:
-        """Return elements along each dimension of ``access`` between the first and the last that a tile
-        touches.
-        """
+        """Return a tile's extent along each dimension of ``access``, from first to last element."""
         found = []
         for extent, terms in self._maps[id(access)]:
             box = 1
@@ -147,10 +143,7 @@ class Expression:
         return tuple(found)
 
     def elements(self, access: TensorAccess, sizes: Sizes) -> int:
-        """Return elements of ``access`` that a tile needs.
-
-        Those in its box, without what strides leave out.
-        """
+        """Return the elements of ``access`` that a tile needs: its box without what strides leave out."""
         return _needed(self._maps[id(access)], sizes)
 
     def gaps(self, access: TensorAccess, sizes: Sizes) -> float:

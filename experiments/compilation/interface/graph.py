@@ -81,12 +81,15 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 class GraphNode:
     """One input, constant, op or the output.
 
-    ``target`` is the ATen overload (``aten.conv2d.default``) of an op, the path of a constant (a parameter or
-    buffer), the name of an input. ``outputs`` are the types of its results; ``None`` where one is no tensor.
-    ``random``: it draws from a generator. ``mutates``: it writes to an argument, or its schema is unknown.
-    ``effect``: it is there for what it does, not for its result (assertions). ``views``: a result shares
-    memory with an argument. ``once``: it depends on constants only and is computed when the graph is lowered,
-    so a call does not pay for it.
+    - ``target``: the ATen overload (``aten.conv2d.default``) of an op, the path of a constant (a parameter or
+      buffer), the name of an input.
+    - ``outputs``: the types of its results; ``None`` where one is no tensor.
+    - ``random``: it draws from a generator.
+    - ``mutates``: it writes to an argument, or its schema is unknown.
+    - ``effect``: it is there for what it does, not for its result (assertions).
+    - ``views``: a result shares memory with an argument.
+    - ``once``: it depends on constants only and is computed when the graph is lowered, so a call does not pay
+      for it.
     """
 
     name: str

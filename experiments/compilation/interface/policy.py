@@ -1,7 +1,7 @@
 """The first two questions that compilation policies answer, and what they answer with.
 
 A library's mechanism is chosen by a ``Recipe``; a graph is rewritten on its records. The other questions
-stand beside this file: how kernels are launched (``launches``), at which level control flow is carried out
+have files of their own: how kernels are launched (``launches``), at which level control flow is carried out
 (``control``), which schedules are tried (``tuning``), with which tiles operators run (``tiles``), and which
 blocks run where (``blocks``). No policy runs anything: ``live`` does, and checks every result against eager
 in float64 before it is reported.
@@ -63,14 +63,17 @@ class Applied:
 
 @dataclass(frozen=True)
 class Approximation:
-    """What an approximate rewrite says of itself, so that it can be held to it.
+    """Claims of an approximate rewrite about itself, which it is then held to.
 
-    ``weights``: constants, by their path, for which the graph computes with other values on purpose, each
-    with the quantization scheme and the axis of channels that give these values; the rewrite is compared with
-    a model that has them, so that a wrong code, scale, zero point or axis shows however few the bits are.
-    ``calibration``: the rule and the batches (by seed) that ranges of activations were taken from; then only
-    inputs like those are compared. ``casts``: the type that ops were given by casts; with float32 in its
-    place the graph must be the original. ``training_steps``: how many steps are trained beside the original.
+    - ``weights``: constants, by their path, for which the graph computes with other values on purpose, each
+      with the quantization scheme and the axis of channels that give these values. The rewrite is compared
+      with a model that has them, so that a wrong code, scale, zero point or axis shows however few the bits
+      are.
+    - ``calibration``: the rule and the batches (by seed) that ranges of activations were taken from; then
+      only inputs like those are compared.
+    - ``casts``: the type that ops were given by casts; with float32 in its place the graph must be the
+      original.
+    - ``training_steps``: how many steps the model and the original are trained for.
     """
 
     weights: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -92,12 +95,12 @@ class ObservedRanges:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A graph that computes the same, what was done to get there, and what was refused and why (by node or
-    rule).
+    """A graph that computes the same, the rewrites done, and what was refused and why (by node or rule).
 
-    ``bound`` is the relative error in norm, ||ours - exact|| / ||exact|| of every output, that an
-    ``approximate`` rewrite promises. ``search`` holds the statistics of a search (expanded, duplicates ...),
-    ``ended_at`` says at which bound it ended with the best so far; empty where it ended by itself.
+    - ``bound``: the relative error in norm, ||ours - exact|| / ||exact|| of every output, that an
+      ``approximate`` rewrite promises.
+    - ``search``: statistics of a search (expanded, duplicates ...).
+    - ``ended_at``: the bound at which a search ended with the best so far; empty where it ended by itself.
     """
 
     graph: Graph
@@ -137,8 +140,9 @@ class Workbench(Protocol):
         ...
 
     def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> ObservedRanges:
-        """Return ranges of results of the original graph over ``batches`` batches, by a rule of
-        ``planning.numerics.calibration``.
+        """Return the ranges of results of the original graph over ``batches`` batches.
+
+        ``rule`` is one of ``planning.numerics.calibration``.
         """
         ...
 
@@ -183,7 +187,7 @@ class RewritePolicy(CompilationPolicy):
 
 
 def violations(graph: Graph, original: Graph) -> list[str]:
-    """Return what makes a rewritten graph no graph, or one with another signature; empty when it is sound."""
+    """Return what is wrong with a rewritten graph or its signature, one line each; empty when it is sound."""
     found: list[str] = []
     seen: dict[str, GraphNode] = {}
     constants = {node.target for node in original.nodes if node.kind == CONSTANT}

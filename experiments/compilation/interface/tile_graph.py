@@ -14,11 +14,11 @@ from experiments.compilation.interface.expressions import Expression
 
 @dataclass(frozen=True)
 class TileNode:
-    """One operator. ``sources`` name, for each input of its expression, the node whose result is read as it
-    is.
+    """One operator and where its inputs come from.
 
-    An empty source is data from memory: an argument, a weight, or a result that reaches the operator only
-    through a view that no tile can be followed through; ``after`` names the producers of the latter.
+    ``sources`` name, for each input of its expression, the node whose result is read as it is. An empty
+    source is data from memory: an argument, a weight, or a result that reaches the operator only through a
+    view that no tile can be followed through; ``after`` names the producers of the latter.
     """
 
     name: str
@@ -57,9 +57,7 @@ class TileGraph:
         return {name: tuple(nodes) for name, nodes in found.items()}
 
     def leaves(self, name: str, group: frozenset[str]) -> bool:
-        """Return whether a result is needed outside ``group``, or in it through a view (which
-        reads memory).
-        """
+        """Return whether a result is needed outside ``group``, or in it through a view."""
         own = self.by_name[name].name
         return (
             own in self.kept

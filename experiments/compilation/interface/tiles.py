@@ -18,8 +18,9 @@ from experiments.hardware.parts import ComputeUnits
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """``grid`` blocks in ``waves``, each of so many threads with so much shared memory and registers of a
-    thread.
+    """Launch configuration of a kernel: ``grid`` blocks in ``waves``.
+
+    Each block has so many threads, so much shared memory and so many registers of a thread.
     """
 
     grid: int
@@ -41,9 +42,10 @@ class TileCost:
 class PlannedKernel:
     """A launched kernel: its operators, the sizes it tiles (``domain``) and by what (``tile``).
 
-    ``levels`` are further tiles by name (thread, reduction step; tiles of operators inside). ``cost`` is
-    modelled, waiting for ``bound``; ``least`` is what no tile passes (each element moved once, every unit
-    busy); ``apart`` is the cost of the operators by themselves.
+    - ``levels``: further tiles by name (thread, reduction step; tiles of operators inside).
+    - ``cost``: modelled, waiting for ``bound``.
+    - ``least``: what no tile passes (each element moved once, every unit busy).
+    - ``apart``: the cost of the operators by themselves.
     """
 
     operators: tuple[str, ...]

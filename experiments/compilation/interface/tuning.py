@@ -1,5 +1,4 @@
-"""What a kernel tuner sees (tasks over spaces of schedules), what it answers (which to try) and what it is
-told.
+"""Records of kernel tuning: tasks over spaces of schedules, proposals to try, and trials measured.
 
 A space is a mixed radix number: each knob is a digit, its values are what the digit can stand for, the first
 knob is the least significant. A trial that failed has no time: it carries the class of its error instead.
@@ -128,10 +127,9 @@ class ScheduleSpace:
 class BufferAccess:
     """A buffer as a loop nest reads or writes it.
 
-    Sizes, and for each dimension the coefficients of the axes.
-
-    Where ``padding`` is given (entries before each dimension), the buffer is made of one of sizes ``inside``
-    with zeros around it.
+    - ``sizes``, ``forms``: sizes, and for each dimension the coefficients of the axes.
+    - ``padding``, ``inside``: where given, the buffer is made of one of sizes ``inside`` with zeros around
+      it, ``padding`` entries of them before each dimension.
     """
 
     buffer: str
@@ -153,12 +151,11 @@ class BufferAccess:
 
 @dataclass(frozen=True)
 class Contraction:
-    """A sum of products over affine accesses.
+    """A sum of products over affine accesses: a matrix product or a convolution to be scheduled.
 
-    What the schedules of a matrix product or a convolution are about.
-
-    ``spatial`` and ``reduce`` name the axes with their extents, the last spatial axis being the one to
-    vectorise. ``output`` is written, the two ``inputs`` are read and multiplied.
+    - ``spatial``, ``reduce``: the axes with their extents, the last spatial axis being the one to vectorise.
+    - ``output``: the buffer written.
+    - ``inputs``: the two buffers read and multiplied.
     """
 
     operator: str
@@ -181,9 +178,9 @@ class Contraction:
 class TuningTask:
     """One operator on one shape.
 
-    ``weight`` is how often a model calls it; ``flops`` of one call where known.
-
-    ``nest`` is what the schedules are about; a recorded task has none, only its table of knobs.
+    - ``weight``: how often a model calls it.
+    - ``flops``: of one call, where known.
+    - ``nest``: the loop nest that is scheduled; a recorded task has none, only its table of knobs.
     """
 
     name: str
@@ -204,7 +201,7 @@ class TuningProposal:
 
 @dataclass(frozen=True)
 class TuningTrial:
-    """What measuring a proposal gave: seconds of each repeat, or the class of the error; never both."""
+    """Outcome of measuring a proposal: seconds of each repeat, or the class of the error; never both."""
 
     proposal: TuningProposal
     repeats: tuple[float, ...] = ()
@@ -229,7 +226,7 @@ class ScheduleTuner(Protocol):
         """Return up to ``count`` schedules never proposed before; none when there is nothing left to try."""
 
     def learn(self, trials: Sequence[TuningTrial]) -> None:
-        """What measuring the last proposals gave, in the order proposed (fewer where time ran out)."""
+        """Take in the trials of the last proposals, in the order proposed (fewer where time ran out)."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +260,7 @@ class TuningPolicy(CompilationPolicy):
     compiled: bool = knob(False, "time torch.compile's operator too (some seconds for each task)")
 
     def round_of(self, wanted: int, tasks: Sequence[TuningTask]) -> int:
-        """Return trials between two looks at the model.
+        """Return how many trials pass between two looks at the model.
 
         As many as ``wanted``, fewer where the budget has few for each task.
         """
@@ -275,7 +272,7 @@ class TuningPolicy(CompilationPolicy):
 
 
 def require_trials(tasks: Sequence[TuningTask], trials: int) -> Sequence[TuningTask]:
-    """Return ``tasks`` if there is something to tune and a trial for each."""
+    """Return ``tasks`` if there is something to tune and a trial for each; raise ``BadInput`` else."""
     if not tasks:
         raise BadInput("has no operator that can be tuned", "workload", "a matrix product or a convolution")
     if trials < len(tasks):
@@ -289,8 +286,9 @@ def violations(
     count: int,
     tried: Collection[TuningProposal],
 ) -> list[str]:
-    """Return what makes proposals none of at most ``count`` schedules that were not ``tried`` before, one
-    line each.
+    """Return the reasons why proposals are none, one line each.
+
+    There are at most ``count``, none of them ``tried`` before.
     """
     found = [f"{len(proposals)} schedules are proposed where {count} are left"] * (len(proposals) > count)
     seen = set[TuningProposal]()

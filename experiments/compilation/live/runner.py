@@ -36,10 +36,12 @@ from experiments.workloads.substitutions import Substitutions
 
 @dataclass(frozen=True)
 class CompiledRun:
-    """What carrying out an answer gave.
+    """Outcome of carrying out an answer.
 
-    ``timing`` is ``None`` when the result was wrong or times are not of this host; ``rewritten`` and
-    ``bench`` belong to rewrites, ``recipe`` to recipes. ``priced``: by a named device, not timed.
+    - ``timing``: ``None`` when the result was wrong or times are not of this host.
+    - ``recipe``: belongs to recipes.
+    - ``rewritten``, ``bench``: belong to rewrites.
+    - ``priced``: by a named device, not timed.
     """
 
     task: Task

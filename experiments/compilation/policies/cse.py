@@ -1,5 +1,6 @@
-"""Common subexpression elimination by value numbering (Alpern, Wegman, Zadeck, POPL 1988; Muchnick, section
-12.4).
+"""Common subexpression elimination by value numbering (Alpern, Wegman, Zadeck, POPL 1988).
+
+Also: Muchnick, section 12.4.
 
 Two ops get the same number when op and numbered arguments are equal; the later one's uses go to the earlier.
 What the textbook leaves open on tensor graphs: an op that draws random numbers is never equal to another, and

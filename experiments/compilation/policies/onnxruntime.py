@@ -1,5 +1,4 @@
-"""ONNX Runtime: the model as an ONNX graph, rewritten by the runtime's own passes up to a level, run by its
-kernels.
+"""ONNX Runtime: the model as an ONNX graph, rewritten by the runtime's own passes, run by its kernels.
 
 Level "basic" folds constants and removes what does nothing, "extended" fuses nodes into kernels of its own
 (attention, GELU, convolution with activation), "layout" changes the order of dimensions in memory to suit

@@ -1,6 +1,6 @@
-"""``whole_graph``.
+"""Backend ``whole_graph``: the model as one graph of fixed sizes, its memory planned.
 
-The model as one graph of fixed sizes whose memory is planned, or a refusal that names the break.
+A model with a graph break is refused, and the refusal names the break.
 """
 
 from __future__ import annotations

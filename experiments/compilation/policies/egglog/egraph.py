@@ -50,8 +50,9 @@ def bindings() -> Any:
 
 
 class EGraph:
-    """All of ``terms``, also those that are made later (``grow``), with the equalities asserted
-    (``unite``).
+    """E-graph of all ``terms`` with the equalities asserted (``unite``).
+
+    Terms that are made later are added by ``grow``.
     """
 
     def __init__(self, terms: Terms, patterns: Sequence[Pattern]) -> None:
@@ -192,9 +193,7 @@ class EGraph:
         return (*(self.class_of(number) for number in row[:bound]), *row[bound:])
 
     def _match(self, one: Pattern, row: Sequence[int]) -> Match:
-        """Return the terms of all operators, from the classes of the variables and the codes of
-        convolutions.
-        """
+        """Return the terms of all operators, from the classes of variables and the codes of convolutions."""
         bound: dict[Operand, int] = dict(zip(one.rule.variables, row, strict=False))
         datas = {code: data for (kind, data), code in self._codes.items() if kind == "conv2d"}
         codes = iter(row[len(bound) :])

@@ -42,7 +42,7 @@ class Readers(Mapping[int, Sequence[int]]):
 
 
 class EGraphView:
-    """The view of ``egraph``, whose graph ends in ``roots``."""
+    """View of ``egraph``, whose graph ends in ``roots``, as hard-coded rules look at graphs."""
 
     def __init__(self, egraph: EGraph, roots: Sequence[int]) -> None:
         self._egraph = egraph
@@ -51,7 +51,7 @@ class EGraphView:
         self.readers = Readers(egraph, self.order, roots)
 
     def rejoinings(self) -> Iterator[Rewrite]:
-        """Joins of all parts of a split are what was split.
+        """Yield the rewrites of a join of all parts of a split to what was split.
 
         Known of terms, but not of terms that are equal to parts.
         """

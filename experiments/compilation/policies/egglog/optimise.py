@@ -35,9 +35,7 @@ MOST_GRAPHS = 4
 
 @dataclass(frozen=True)
 class Pick:
-    """The e-node of term ``node``, computed as ``number`` by one call together with the terms
-    ``inside`` it.
-    """
+    """The e-node of term ``node``, computed as ``number`` by one call that has the terms ``inside`` it."""
 
     node: int
     number: int
@@ -235,9 +233,7 @@ class _Cheapest:
         return number if self.terms[number].free else built[self._of[number]]
 
     def _steps(self, found: Extracted[Pick], built: Mapping[int, int]) -> RewriteStep | None:
-        """Return the rewrites that led from the input graph to what was chosen, in the order in which they
-        were asserted.
-        """
+        """Return the rewrites that led from the input graph to what was chosen, in the order asserted."""
         step: RewriteStep | None = None
         for place in sorted(self._used_rewrites(found)):
             rewrite = self.saturation.rewrites[place]
@@ -248,8 +244,9 @@ class _Cheapest:
         return step
 
     def _used_rewrites(self, found: Extracted[Pick]) -> set[int]:
-        """Places of the rewrites that made what was chosen, or what those took, or that replaced an op by
-        another.
+        """Return the places of the rewrites that made what was chosen.
+
+        With those that made what those took, or that replaced an op by another.
         """
         picks = [choice.name for choice in found.chosen.values()]
         chosen = {self._key(number) for pick in picks for number in (pick.node, *self._members(pick.inside))}

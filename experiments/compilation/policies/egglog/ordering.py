@@ -20,8 +20,9 @@ MOST_SUBSETS = 6
 
 
 def exchangeable(rule: Substitution) -> tuple[Operand, Operand] | None:
-    """Return the two variables that the target joins, where the source is the same with its two roots
-    exchanged.
+    """Return the two variables that the target joins in any order.
+
+    The source is the same with its two roots exchanged.
     """
     roots = sorted({mine.op for mine, _ in rule.outputs})
     if len(roots) != 2 or _written(rule.source, roots) != _written(rule.source, roots[::-1]):
@@ -52,8 +53,9 @@ def _written(side: Sequence[Operator], roots: Sequence[int]) -> Any:
 
 
 def wanted_orders(terms: Terms) -> frozenset[tuple[int, int]]:
-    """Return tensors of the input graph in the order in which a concatenation reads them, or what is made of
-    them by the same ops.
+    """Return tensors of the input graph in the order in which a concatenation reads them.
+
+    Or what is made of them by the same ops.
     """
     found: set[tuple[int, int]] = set()
     joins = [_parts(terms, term.number, term.data) for term in terms if term.kind == "concat"]

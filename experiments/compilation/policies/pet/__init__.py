@@ -121,9 +121,7 @@ def _shape(sizes: tuple[int, ...]) -> Shape:
 
 @functools.lru_cache(maxsize=4096)
 def judge_mutants(original: Convolution, depth: int) -> list[tuple[Mutant, MutantVerdict]]:
-    """Return the convolution's mutants with their verdicts, those that are right at the most
-    positions first.
-    """
+    """Return the convolution's mutants with their verdicts, those right at the most positions first."""
     found = [(mutant, compare(original, mutant.program)) for mutant in mutants(original, depth)]
     return sorted(found, key=lambda pair: -pair[1].right_share)
 

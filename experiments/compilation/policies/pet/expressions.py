@@ -22,8 +22,9 @@ BATCH, CHANNEL, HEIGHT, WIDTH = range(4)
 
 
 class Expression(Protocol):
-    """``at`` takes positions [points, 4], inside the shape or not (outside is 0), and gives
-    values [points].
+    """A tensor expression that can be asked for single elements.
+
+    ``at`` takes positions [points, 4], inside the shape or not (outside is 0), and gives values [points].
     """
 
     @property
@@ -37,9 +38,7 @@ class Expression(Protocol):
 
 
 def noise(linear: Indices, seed: int) -> Indices:
-    """Return a value for every linear position, as good as random (the finalizer of splitmix64), below
-    ``PRIME``.
-    """
+    """Return a value below ``PRIME`` for every linear position, pseudorandom (splitmix64's finalizer)."""
     z = linear.astype(np.uint64) + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -85,8 +85,9 @@ class Lowering:
         return self._op("aten.reshape.default", self._op("aten.permute.default", apart, order), program.shape)
 
     def correct(self, result: Ref, original: Convolution, wrong: Sequence[Rectangle]) -> Ref:
-        """Return ``result`` with every wrong rectangle computed as the original does, from the rows and
-        columns it needs.
+        """Return ``result`` with every wrong rectangle computed as the original does.
+
+        It reads only the rows and columns that these need.
         """
         for rectangle in wrong:
             result = self._written(result, self._patch(original, rectangle), rectangle)

@@ -150,8 +150,9 @@ class Quantize(RewritePolicy):
 
 
 def weights(graph: Graph, embeddings: bool) -> tuple[dict[str, int], dict[str, str]]:
-    """Return constants to quantize with their axis of channels, and those that are products' weights but
-    stay, with why.
+    """Return constants to quantize with their axis of channels.
+
+    And those that are products' weights but stay, with why.
     """
     chosen: dict[str, int] = {}
     refused: dict[str, str] = {}

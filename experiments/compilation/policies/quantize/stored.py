@@ -20,10 +20,12 @@ FLOAT32 = Symbol("dtype", "float32")
 
 @dataclass(frozen=True)
 class StoredWeight:
-    """``codes`` [channels, bytes of a row], ``scales`` and, where affine, ``zeros`` [channels or 1, blocks of
-    a row].
+    """A quantized weight as it is stored.
 
-    ``shape`` is the weight's with the axis of channels first, ``order`` the permutation that puts it there.
+    - ``codes``: [channels, bytes of a row].
+    - ``scales`` and, where affine, ``zeros``: [channels or 1, blocks of a row].
+    - ``shape``: the weight's with the axis of channels first.
+    - ``order``: the permutation that puts it there.
     """
 
     scheme: Scheme
@@ -139,8 +141,9 @@ def _laid(draft: Draft, codes: Ref, scheme: Scheme, shape: tuple[int, ...]) -> R
 
 
 def unpack(draft: Draft, rows: Ref, stored: StoredWeight) -> Ref:
-    """Return codes [n, bytes of a row] as [n, padded width], one to a byte and, where symmetric, counted from
-    zero.
+    """Return codes [n, bytes of a row] as [n, padded width], one to a byte.
+
+    Where symmetric they are counted from zero.
     """
     scheme, blocking = stored.scheme, stored.blocking
     if not stored.packed:
@@ -168,9 +171,7 @@ def unpack(draft: Draft, rows: Ref, stored: StoredWeight) -> Ref:
 
 
 def values(draft: Draft, codes: Ref, scales: Ref, zeros: Ref | None, stored: StoredWeight) -> Ref:
-    """Return ``scales (codes - zeros)`` of some rows [n, bytes of a row] as [n, width] in the
-    weight's type.
-    """
+    """Return ``scales (codes - zeros)`` of some rows as [n, width] in the weight's type."""
     wide = "float64" if stored.dtype == "float64" else "float32"
     rows = draft.type(codes).shape[0]
     per_row = draft.type(scales).shape[1]

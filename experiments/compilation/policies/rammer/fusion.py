@@ -1,6 +1,4 @@
-"""Element-wise ops as parts of the kernels that make their inputs, as Rammer's compiler fuses before it
-schedules.
-"""
+"""Element-wise ops as parts of the kernels that make their inputs: Rammer's fusion before scheduling."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Roller's recursive construction of aligned tiles (OSDI'22, section 3.2, algorithm 1), without any
-measurement.
+"""Roller's recursive construction of aligned tiles (OSDI'22, section 3.2, algorithm 1); no measurement.
 
 From the unit tile a thread's tile grows along the axis that gains most data reuse until registers compute
 slower than shared memory delivers; the block's tile grows from it in the same way until the device computes
@@ -255,9 +254,7 @@ def _suffixes(register: Sizes, steps: list[list[int]], threads: Sequence[int]) -
 
 
 def alignable(counts: list[list[frozenset[int]]], position: Sizes, threads: Sequence[int]) -> bool:
-    """Return whether some block at least as large as that at ``position`` has one of these numbers of
-    threads.
-    """
+    """Return whether a block as large as that at ``position`` or larger has one of these thread counts."""
     left = set(threads)
     for axis, own in enumerate(counts):
         left = {total // count for total in left for count in own[position[axis]] if total % count == 0}

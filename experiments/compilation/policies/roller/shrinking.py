@@ -12,11 +12,9 @@ WAYS = ("one", "all", "none", "priced")
 def shrunk(
     expression: Expression, program: TileProgram, architecture: Architecture, way: str = "one"
 ) -> TileProgram:
-    """Return ``program`` with its spatial tiles halved (rounded up, at both levels) while the grid is smaller
-    than the device.
+    """Return ``program`` with its spatial tiles halved while the grid is smaller than the device.
 
-    ``one`` axis at a time, that which loses least reuse; ``all`` axes at once, as the published release does;
-    ``none``. It stops where every tile is one point, however small the grid stays.
+    Sizes are rounded up, at both levels.
     """
     return _path(expression, program, architecture.units.count, way)[-1]
 

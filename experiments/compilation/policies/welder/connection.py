@@ -145,10 +145,9 @@ def _local(group: FusedGroup) -> bool:
 
 
 def launch_order(kernels: Sequence[WeldedKernel], graph: TileGraph) -> tuple[WeldedKernel, ...] | None:
-    """Return kernels so that each comes after those whose results it reads, of several ready ones the first
-    given.
+    """Return kernels so that each comes after those whose results it reads.
 
-    ``None`` where two wait for one another.
+    Of several ready ones the first given goes first.
     """
     waiting, done, order = list(kernels), set[str](), []
     while waiting:

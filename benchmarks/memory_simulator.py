@@ -25,7 +25,7 @@ from experiments.core import registry
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
 from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Pool, machine_of
-from experiments.memory.interface.transform import misplaced
+from experiments.memory.interface.transform import order_fault
 from experiments.memory.simulator import Simulator, run_shared
 from experiments.memory.simulator.recorder import Recording, StepRecorder
 from experiments.sources import step_of
@@ -141,7 +141,7 @@ def other_order(step: Step, seed: int) -> tuple[int, ...]:
     while True:
         at = int(random.integers(count - 1))
         order = [*range(at), at + 1, at, *range(at + 2, count)]
-        if misplaced(step, order) is None:  # a swap of two neighbours is its own inverse
+        if order_fault(step, order) is None:  # a swap of two neighbours is its own inverse
             return tuple(order)
 
 

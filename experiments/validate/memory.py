@@ -56,7 +56,7 @@ def _cell(session: Any, model: str, options: Mapping[str, Any], policy: str, pro
         try:
             spec, made = complete(cell_spec(model, options, "memory", policy, capacity))
             assert isinstance(made, MemoryPolicy)
-            result = experiment.measured_in(session, spec, made, progress)
+            result = experiment.measure_in(session, spec, made, progress)
         except Infeasible as error:
             status, reason = "infeasible", str(error)
             continue

@@ -11,7 +11,7 @@ from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.memory.experiment.figures import rates
-from experiments.memory.experiment.planned import make_plan, rejected, splitter
+from experiments.memory.experiment.planned import make_plan, rejected_result, splitter
 from experiments.memory.interface import (
     Compress,
     MemoryPlan,
@@ -26,18 +26,18 @@ from experiments.sources import model_of, model_step
 from experiments.workloads.step import Step
 
 
-def measured(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
+def measure(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     """Plan on the step as profiled on this host, and run the plan with torch; the prediction stands beside it."""
     source, loaded = model_of(spec.workload)
     if isinstance(policy, ReactiveMemoryPolicy):
         raise BadInput(f"{policy.name} decides while it runs", "spec.mode", "simulated")
     live = registry.load_module("memory", "live")
     session = live.Session(source, part(progress, 0.0, 0.4))
-    result = measured_in(session, spec, policy, part(progress, 0.4, 1.0))
+    result = measure_in(session, spec, policy, part(progress, 0.4, 1.0))
     return replace(result, workload_sha256=loaded.sha256)
 
 
-def measured_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
+def measure_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     """One plan in a ``live.Session``, made for this host with the overrides of ``spec.hardware``."""
     live = registry.load_module("memory", "live")
     source, step = session.source, session.step
@@ -53,7 +53,7 @@ def measured_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Pro
         step = session.step
     faults = violations(plan, step, machine)
     if faults:
-        return rejected(plan, faults)
+        return rejected_result(plan, faults)
     predicted = Simulator(step, machine).run(plan)
     seen = session.measure(plan, spec.seed, reference=whole, progress=part(progress, 0.2, 1.0))
     metrics = {

@@ -65,7 +65,7 @@ def splitter(step: Step, value: Any, capture: Callable[[ModelSource], Step]) -> 
     return functools.partial(in_microbatches, step)
 
 
-def too_large(error: Infeasible, plan: MemoryPlan, step: Step, sha256: str) -> Result:
+def infeasible_result(error: Infeasible, plan: MemoryPlan, step: Step, sha256: str) -> Result:
     """What does not fit and by how much, and what the step would take with nothing moved."""
     return Result(
         status="infeasible",
@@ -76,5 +76,5 @@ def too_large(error: Infeasible, plan: MemoryPlan, step: Step, sha256: str) -> R
     )
 
 
-def rejected(plan: MemoryPlan, faults: list[str]) -> Result:
+def rejected_result(plan: MemoryPlan, faults: list[str]) -> Result:
     return Result.rejected(faults, plan.to_json())

@@ -7,7 +7,13 @@ from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, resolve
 from experiments.memory.experiment.figures import metrics_of, notes_of
-from experiments.memory.experiment.planned import make_plan, rejected, splitter, too_large, view_of
+from experiments.memory.experiment.planned import (
+    infeasible_result,
+    make_plan,
+    rejected_result,
+    splitter,
+    view_of,
+)
 from experiments.memory.interface import (
     Machine,
     MemoryPlan,
@@ -28,7 +34,7 @@ from experiments.sources import model_step, step_of
 from experiments.workloads.step import Step
 
 
-def simulated(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
+def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     """The policy's plan on the hardware named, and all that its simulation tells."""
     hardware = resolve(spec.hardware)
     whole, loaded = step_of(spec.workload, hardware.device, progress)
@@ -42,22 +48,24 @@ def simulated(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result
     )
     try:
         if isinstance(policy, SharedLinkPolicy):
-            return together(step, machine, policy, spec, hardware, loaded.sha256, part(progress, 0.5, 0.8))
+            return simulate_together(
+                step, machine, policy, spec, hardware, loaded.sha256, part(progress, 0.5, 0.8)
+            )
         plan = make_plan(step, machine, policy, spec.seed, split, part(progress, 0.5, 0.8))
         if plan.splits > 1:
             step = split(plan.splits)
         faults = violations(plan, step, machine)
         if any(not fault.startswith(FULL) for fault in faults):
-            return rejected(plan, faults)
+            return rejected_result(plan, faults)
         progress(0.8, "simulating")
         recorder = StepRecorder()
         simulation = Simulator(step, machine).steady(plan, reactive, recorder)
         step = transformed(step, plan)
         drawn = timeline(recorder.recording, step, plan)
     except ImpossiblePlan as error:
-        return rejected(plan, list(error.violations))
+        return rejected_result(plan, list(error.violations))
     except Infeasible as error:
-        return too_large(error, plan, step, loaded.sha256)
+        return infeasible_result(error, plan, step, loaded.sha256)
     metrics = metrics_of(simulation, step, hardware, spec.workload.options.steps)
     if plan.splits > 1:  # with infinite memory nobody would cut the batch
         metrics["ideal_step_time"] = sum(whole.ops.seconds.tolist())
@@ -72,7 +80,7 @@ def simulated(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result
     )
 
 
-def together(
+def simulate_together(
     step: Step,
     machine: Machine,
     policy: SharedLinkPolicy,
@@ -91,7 +99,7 @@ def together(
     shared = policy.share(step, view, estimate)
     faults = [fault for plan in shared.plans for fault in violations(plan, step, machine)]
     if faults:
-        return rejected(shared.plans[0], faults)
+        return rejected_result(shared.plans[0], faults)
     recorders = [StepRecorder() for _ in shared.plans]
     simulations = run_shared(step, shared.plans, machine, shared.discipline, recorders)
     times = [done.step_time for done in simulations]

@@ -46,7 +46,7 @@ def reordered(step: Step, order: Sequence[int]) -> Step:
     position = [0] * len(order)
     for new, old in enumerate(order):
         position[old] = new
-    fault = misplaced(step, position)
+    fault = order_fault(step, position)
     if fault:
         raise BadInput(fault, "plan.order", "an order in which every op reads what it read before")
     columns: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def reordered(step: Step, order: Sequence[int]) -> Step:
     return moved
 
 
-def misplaced(step: Step, position: Sequence[int]) -> str | None:
+def order_fault(step: Step, position: Sequence[int]) -> str | None:
     """The first op that ``position`` moves across a write of a tensor that it uses, or a random op out of turn."""
     writers = Lineage(step).writers
     for tensor, row in enumerate(step.uses.lists()):

@@ -15,7 +15,7 @@ from torch import Tensor, fx
 
 from experiments.memory.interface import plan as moves
 from experiments.memory.live.moves import Moves
-from experiments.memory.live.values import call, mapped, over, parts
+from experiments.memory.live.values import call, map_parts, over, parts
 
 
 class Elsewhere(Moves):
@@ -73,7 +73,7 @@ class Elsewhere(Moves):
         value = self.scope[node.name]
         if node.name in self.on_host:
             return value
-        return mapped(value, self._host_part, iter(self.traced.tensor_of[node.name]))
+        return map_parts(value, self._host_part, iter(self.traced.tensor_of[node.name]))
 
     def _host_part(self, part: Tensor, tensor: int) -> Tensor:
         self.homes.setdefault(tensor, part.untyped_storage())
@@ -84,7 +84,7 @@ class Elsewhere(Moves):
         value = self.scope[node.name]
         if node.name not in self.on_host:
             return value
-        return mapped(
+        return map_parts(
             value, lambda part, t: over(part, self.homes[t]), iter(self.traced.tensor_of[node.name])
         )
 

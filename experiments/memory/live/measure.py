@@ -18,7 +18,7 @@ from experiments.memory.interface.machine import Machine, machine_of
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.live.copy_rates import copy_rates
 from experiments.memory.live.runner import StepRunner
-from experiments.memory.live.turns import Runner, seeded, take_turns
+from experiments.memory.live.turns import Runner, seeded_state, take_turns
 from experiments.profiling import timing
 from experiments.profiling.capture import Traced, trace
 from experiments.sources import with_roofline_times
@@ -63,9 +63,9 @@ class Session:
         self._plain: dict[tuple[int, int], Runner | None] = {}
         timing.flush_denormals()
         self.traced: Traced = trace(source, self.device, part(progress, 0.0, 0.4))
-        self.step = self._profiled(part(progress, 0.4, 1.0))
+        self.step = self._profile(part(progress, 0.4, 1.0))
 
-    def _profiled(self, progress: Progress) -> Step:
+    def _profile(self, progress: Progress) -> Step:
         """Timed here; by roofline where the unplanned step, which timing runs, does not fit the device."""
         try:
             return timing.profile_cached(self.source, self.device, progress)
@@ -109,13 +109,13 @@ class Session:
         if self.synchronous:
             plain = whole.plain_runner(seed) if whole.fits else None
         else:
-            plain = whole.unplanned(seed, steps, part(progress, 0.0, 0.5))
+            plain = whole.run_unplanned(seed, steps, part(progress, 0.0, 0.5))
         try:
-            return self._planned(plan, seed, steps, part(progress, 0.5, 1.0), plain)
+            return self._measure_plan(plan, seed, steps, part(progress, 0.5, 1.0), plain)
         except torch.OutOfMemoryError as error:
             raise Infeasible(str(error).split("\n")[0], "the step under the plan") from None
 
-    def _planned(
+    def _measure_plan(
         self, plan: MemoryPlan, seed: int, steps: int, progress: Progress, plain: Runner | None
     ) -> Measured:
         inputs = self.traced.make_inputs(seed)
@@ -124,7 +124,7 @@ class Session:
             if self.device == "cuda":
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()
-            planned = Runner(runner, inputs, self.device, seeded(seed, self.device))
+            planned = Runner(runner, inputs, self.device, seeded_state(seed, self.device))
             take_turns([plain, planned] if plain and self.synchronous else [planned], steps, progress)
             copies, peak = runner.copies, self._peak(runner)
             out, back = copies.bytes_out // steps, copies.bytes_back // steps
@@ -146,7 +146,7 @@ class Session:
     def plain_runner(self, seed: int) -> Runner:
         """The captured graph as it is."""
         graph, inputs = self.traced.graph_module, self.traced.make_inputs(seed)
-        return Runner(lambda values: graph(*values), inputs, self.device, seeded(seed, self.device))
+        return Runner(lambda values: graph(*values), inputs, self.device, seeded_state(seed, self.device))
 
     @functools.cached_property
     def fits(self) -> bool:
@@ -157,13 +157,13 @@ class Session:
             return False
         return True
 
-    def unplanned(self, seed: int, steps: int, progress: Progress = silent) -> Runner | None:
+    def run_unplanned(self, seed: int, steps: int, progress: Progress = silent) -> Runner | None:
         """Steps without a plan, run once for each seed, their values in host memory; ``None`` where they do not fit."""
         if (seed, steps) not in self._plain:
-            self._plain[seed, steps] = self._unplanned(seed, steps, progress)
+            self._plain[seed, steps] = self._run_unplanned(seed, steps, progress)
         return self._plain[seed, steps]
 
-    def _unplanned(self, seed: int, steps: int, progress: Progress) -> Runner | None:
+    def _run_unplanned(self, seed: int, steps: int, progress: Progress) -> Runner | None:
         try:
             runner = self.plain_runner(seed)
             take_turns([runner], steps, progress)

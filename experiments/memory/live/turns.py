@@ -34,7 +34,7 @@ class Runner:
             self.state = generator_state(self.device)
 
 
-def seeded(seed: int, device: str) -> Tensor:
+def seeded_state(seed: int, device: str) -> Tensor:
     """The random state that ``seed`` gives."""
     torch.manual_seed(seed)
     return generator_state(device)

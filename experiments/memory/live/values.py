@@ -132,12 +132,12 @@ def over(part: Tensor, storage: torch.UntypedStorage) -> Tensor:
     return empty.set_(storage, part.storage_offset(), part.size(), part.stride())
 
 
-def mapped(value: Any, new: Callable[[Tensor, int], Tensor], tensors: Iterator[int]) -> Any:
+def map_parts(value: Any, new: Callable[[Tensor, int], Tensor], tensors: Iterator[int]) -> Any:
     """``value`` with each part that lies in one of ``tensors``, which go beside the parts, replaced."""
     if isinstance(value, Tensor):
         return new(value, next(tensors))
     return (
-        type(value)(mapped(part, new, tensors) for part in value)
+        type(value)(map_parts(part, new, tensors) for part in value)
         if isinstance(value, tuple | list)
         else value
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.memory.interface import DeviceView, MemoryPlan
 from experiments.memory.planning.chain import Chain
-from experiments.memory.planning.reversal import segmented
+from experiments.memory.planning.reversal import reverse_by_segments
 from experiments.memory.planning.segments import greedy
 from experiments.workloads.step import Step
 
@@ -50,12 +50,12 @@ def budgets(chain: Chain) -> list[float]:
 
 def keep_every_kth(chain: Chain, keep_last: bool) -> MemoryPlan:
     """Return the plan that keeps ``every_kth`` state."""
-    return chain.plan(segmented(chain.units, every_kth(chain)), keep_last)
+    return chain.plan(reverse_by_segments(chain.units, every_kth(chain)), keep_last)
 
 
 def keep_by_budget(chain: Chain, budget: float, keep_last: bool) -> MemoryPlan:
     """Return the plan that keeps the states of a ``walk``."""
-    return chain.plan(segmented(chain.units, walk(chain, budget)), keep_last)
+    return chain.plan(reverse_by_segments(chain.units, walk(chain, budget)), keep_last)
 
 
 def search_budgets(chain: Chain, step: Step, device: DeviceView, keep_last: bool) -> MemoryPlan:

@@ -46,5 +46,5 @@ class Chain:
         borders = {
             tensor for turn in reversal.turns for s in turn.store for tensor in candidates[s - 1].border
         }
-        moves = self.rematerialiser.remade(demands, held | borders)
+        moves = self.rematerialiser.moves_for(demands, held | borders)
         return MemoryPlan(moves, notes={"kept_after_ops": [candidates[s - 1].op for s in reversal.kept]})

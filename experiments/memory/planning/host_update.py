@@ -98,8 +98,8 @@ class UpdateElsewhere(MemoryPolicy):
             return MemoryPlan(notes={"offloads": "nothing: the step has no optimizer"})
         if not self.always and device.estimate(MemoryPlan()).fits:
             return MemoryPlan(notes={"offloads": "nothing: all fits"})
-        return self.offloaded(step, update, device)
+        return self.offload_plan(step, update, device)
 
-    def offloaded(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
+    def offload_plan(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
         """The plan for a step that does not fit as it is."""
         raise NotImplementedError

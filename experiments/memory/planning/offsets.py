@@ -116,14 +116,14 @@ def online(stays: Sequence[Stay], capacity: int, fit: str) -> dict[Stay, int]:
     done = 0
     for stay in stays:
         while ends[done].end <= stay.start:
-            pool.give(found[ends[done]], found[ends[done]] + rounded(ends[done].bytes))
+            pool.give(found[ends[done]], found[ends[done]] + round_up(ends[done].bytes))
             done += 1
-        address = pool.take(rounded(stay.bytes), fit)
+        address = pool.take(round_up(stay.bytes), fit)
         found[stay] = pool.exceed() if address is None else address
     return found
 
 
-def rounded(size: int) -> int:
+def round_up(size: int) -> int:
     """Allocators hand out whole granules."""
     return -(-size // GRANULARITY) * GRANULARITY
 
@@ -136,7 +136,7 @@ def longest_first(stay: Stay) -> tuple[int, ...]:
     return stay.start - stay.end, -stay.bytes, stay.tensor
 
 
-def packed(
+def pack(
     stays: Sequence[Stay],
     fit: str,
     fixed: Collection[int] = (),
@@ -155,7 +155,7 @@ def packed(
     ranks = np.array([rank for rank, _ in placed], np.int64)
     starts = np.array([stay.start for _, stay in placed], np.int64)
     ends = np.array([stay.end for _, stay in placed], np.int64)
-    sizes = np.array([rounded(spans[tensor][0].bytes) for tensor in order], np.int64)
+    sizes = np.array([round_up(spans[tensor][0].bytes) for tensor in order], np.int64)
     addresses = np.zeros(len(order), np.int64)
     for rank, tensor in enumerate(order):
         before = int(np.searchsorted(ranks, rank))

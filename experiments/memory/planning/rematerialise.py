@@ -1,6 +1,6 @@
 """Rematerialisation: tensors leave after a use and are made again before a later one.
 
-A policy says *what* is wanted again and *when* (``Demand``); ``remade`` works out which ops must run for it, when the
+A policy says *what* is wanted again and *when* (``Demand``); ``moves_for`` works out which ops must run for it, when the
 tensors are dropped, and which of them cannot be made again and therefore stay: those of ops that update a
 persistent tensor, and those of ops whose sources have been overwritten meanwhile (a parameter that was updated during
 the backward pass, an activation changed in place). Random ops run again from the generator state of their first run.
@@ -128,7 +128,7 @@ class Rematerialiser:
         """The last op before ``at`` that uses ``tensor``; -1 when there is none."""
         return max((op for op in self._uses[tensor] if op < at), default=-1)
 
-    def remade(self, demands: Sequence[Demand], held: Collection[int] = ()) -> tuple[Move, ...]:
+    def moves_for(self, demands: Sequence[Demand], held: Collection[int] = ()) -> tuple[Move, ...]:
         """Drops and reruns for ``demands``; what cannot be made again stays on the device.
 
         Sources of a rerun are persistent tensors, those that the step itself still needs, those made again before,
@@ -163,7 +163,7 @@ class Rematerialiser:
             chain = self.chain(demand.wanted, present, demand.at)
             chains.append(chain.ops)
             if chain.stuck:
-                stays |= self._blamed(demand, chain.stuck, set(gone), present)
+                stays |= self._must_stay(demand, chain.stuck, set(gone), present)
         return chains, stays
 
     def _presence(self, at: int, gone: dict[int, tuple[int, int]], held: frozenset[int]) -> Present:
@@ -175,7 +175,7 @@ class Rematerialiser:
 
         return present
 
-    def _blamed(self, demand: Demand, stuck: frozenset[int], gone: set[int], present: Present) -> set[int]:
+    def _must_stay(self, demand: Demand, stuck: frozenset[int], gone: set[int], present: Present) -> set[int]:
         """Stuck tensors that were to leave stay instead; where a stuck one is dead, what depends on it stays."""
         blamed = set(stuck) & gone
         if stuck <= gone:

@@ -33,14 +33,14 @@ class Reversal:
     turns: tuple[Turn, ...]
 
 
-def segmented(units: int, kept: Sequence[int]) -> Reversal:
+def reverse_by_segments(units: int, kept: Sequence[int]) -> Reversal:
     """One level: the states ``kept`` (ascending) are borders, each segment between two is one turn."""
     edges = [0, *kept, units]
     turns = [Turn(a, b) for a, b in itertools.pairwise(edges) if b > a]
     return Reversal(tuple(kept), tuple(reversed(turns)))
 
 
-def recursive(units: int, borders: int) -> Reversal:
+def reverse_recursively(units: int, borders: int) -> Reversal:
     """Split into ``borders`` + 1 parts of nearly equal length, keep the states between them, and each part again.
 
     Memory g(n) = k + g(n / (k + 1)), that is k log_{k+1} n states (Chen et al. 2016, section 4.4).
@@ -53,7 +53,7 @@ def recursive(units: int, borders: int) -> Reversal:
     return _reversal(units, borders, split)
 
 
-def optimal(units: int, slots: int) -> Reversal:
+def reverse_optimally(units: int, slots: int) -> Reversal:
     """The fewest forward steps with ``slots`` stored states besides state 0 (Griewank 1992)."""
     table = _costs(units, slots)
 

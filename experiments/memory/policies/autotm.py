@@ -65,7 +65,7 @@ class AutoTM(MemoryPolicy):
         rules = self._rules(device.machine)
         limits = np.full(len(step.ops), float(device.capacity))
         for attempt in range(1, self.rounds + 1):
-            program, solution = self._solved(step, device, limits, rules)
+            program, solution = self._solve(step, device, limits, rules)
             over = self._overflow(step, absent_ops(program, solution), device.capacity)
             if over is None or attempt == self.rounds:
                 break
@@ -89,7 +89,7 @@ class AutoTM(MemoryPolicy):
         window = self.window if self.mode == "asynchronous" else 0
         return Rules("remote" if remote else "host", remote, self.mode != "static", window, self.places)
 
-    def _solved(
+    def _solve(
         self, step: Step, device: DeviceView, limits: Floats, rules: Rules
     ) -> tuple[LocationProgram, Solution]:
         """The largest tensors take part: as many as are needed, and half as many again, at first."""

@@ -27,7 +27,7 @@ from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.planning.borders import keep_by_budget, keep_every_kth, search_budgets
 from experiments.memory.planning.chain import Chain, chain_of
-from experiments.memory.planning.reversal import optimal, recursive
+from experiments.memory.planning.reversal import reverse_optimally, reverse_recursively
 from experiments.workloads.step import Step
 
 
@@ -56,7 +56,7 @@ class Checkpoint(MemoryPolicy):
         if self.variant == "sqrt":
             return keep_every_kth(chain, self.keep_last)
         if self.variant == "recursive":
-            return chain.plan(recursive(chain.units, self.borders), self.keep_last)
+            return chain.plan(reverse_recursively(chain.units, self.borders), self.keep_last)
         if self.variant == "optimal":
             return self._most_states(chain, step, device)
         if self.variant == "greedy" and self.budget is not None:
@@ -66,17 +66,19 @@ class Checkpoint(MemoryPolicy):
     def _most_states(self, chain: Chain, step: Step, device: DeviceView) -> MemoryPlan:
         """With the number of states given, or halving it from one for each unit until the plan fits."""
         if self.slots is not None:
-            return chain.plan(optimal(chain.units, min(self.slots, chain.units - 1)), self.keep_last)
+            return chain.plan(
+                reverse_optimally(chain.units, min(self.slots, chain.units - 1)), self.keep_last
+            )
         if step.live_peak <= device.capacity:
             return MemoryPlan()
         plan = MemoryPlan()
-        for slots in _halved(chain.units - 1):
-            plan = chain.plan(optimal(chain.units, slots), self.keep_last)
+        for slots in _halvings(chain.units - 1):
+            plan = chain.plan(reverse_optimally(chain.units, slots), self.keep_last)
             if device.estimate(plan).fits:
                 break
         return plan
 
 
-def _halved(most: int) -> list[int]:
+def _halvings(most: int) -> list[int]:
     """``most``, half of it, and so on down to 0."""
     return [*dict.fromkeys(most >> shift for shift in range(most.bit_length())), 0]

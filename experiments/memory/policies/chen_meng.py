@@ -33,7 +33,7 @@ def largest_transient_need(step: Step) -> int:
     return int((np.array(needs, np.int64) + step.ops.workspace).max(initial=0))
 
 
-def kept(maps: Sequence[Saved], budget: float) -> int:
+def count_kept(maps: Sequence[Saved], budget: float) -> int:
     """How many of ``maps``, shortest life first, stay within ``budget`` bytes."""
     total = 0.0
     for count, saved in enumerate(maps):
@@ -81,7 +81,7 @@ class ChenMeng(MemoryPolicy):
             return MemoryPlan()
         flow = DataFlow(step)
         maps = sorted(saved_activations(step), key=lambda saved: (-saved.produced, saved.tensor))
-        stay = kept(maps, threshold - step.persistent_bytes - largest_transient_need(step))
+        stay = count_kept(maps, threshold - step.persistent_bytes - largest_transient_need(step))
         swaps = swaps_of(step, device.machine, maps[stay:], flow)
         while self.threshold is None and stay and load_under(step, swaps).max() > device.capacity:
             stay -= max(1, stay // 8)

@@ -94,7 +94,7 @@ class Cswap(CompressedSwapping):
         for saved in saved_activations(step):
             if saved.tensor in chosen:
                 fetch = fetched[saved.tensor]
-                moves += packed(
+                moves += swap_compressed(
                     saved.tensor, saved.last_forward, fetch, saved.first_backward, chosen[saved.tensor]
                 )
         found = {tensor: codec.ratio for tensor, codec in chosen.items()}
@@ -123,7 +123,7 @@ class Cswap(CompressedSwapping):
         return found
 
 
-def packed(tensor: int, last: int, fetch: int, back: int, codec: Codec) -> list[Move]:
+def swap_compressed(tensor: int, last: int, fetch: int, back: int, codec: Codec) -> list[Move]:
     """Encode ``tensor`` after op ``last``, send it beside the next op, fetch it before ``fetch``, decode before ``back``."""
     return [
         Compress(last + 1, tensor, codec.ratio, codec.encode),

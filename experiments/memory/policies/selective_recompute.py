@@ -23,7 +23,7 @@ from experiments.memory.interface.activations import CONV, FC, Saved, layer_type
 from experiments.memory.planning.attention import Core, attention_cores, fused_attention, is_product
 from experiments.memory.planning.chain import chain_of
 from experiments.memory.planning.rematerialise import Demand, Rematerialiser
-from experiments.memory.planning.reversal import segmented
+from experiments.memory.planning.reversal import reverse_by_segments
 from experiments.workloads.step import Step
 
 FUSED = "attention is fused and never stores its core: nothing to do"
@@ -98,7 +98,7 @@ class SelectiveRecompute(MemoryPolicy):
         if self.select == "full":
             return self._whole_layers(step, [core.first for core in cores] or fused)
         return MemoryPlan(
-            rematerialiser.remade(core_demands(step, cores)), notes={"attention_cores": len(cores)}
+            rematerialiser.moves_for(core_demands(step, cores)), notes={"attention_cores": len(cores)}
         )
 
     def _whole_layers(self, step: Step, firsts: list[int]) -> MemoryPlan:
@@ -106,7 +106,7 @@ class SelectiveRecompute(MemoryPolicy):
         chain = chain_of(step)
         ends = [candidate.op for candidate in chain.forward.candidates]
         states = sorted({bisect_left(ends, first) for first in firsts} - {0})
-        return chain.plan(segmented(chain.units, states), keep_last=False)
+        return chain.plan(reverse_by_segments(chain.units, states), keep_last=False)
 
     def _by_ratio(self, step: Step, device: DeviceView, rematerialiser: Rematerialiser) -> MemoryPlan:
         if step.live_peak <= device.capacity:
@@ -115,7 +115,7 @@ class SelectiveRecompute(MemoryPolicy):
         demands = [Demand(cheap.saved.first_backward, (cheap.saved.tensor,)) for cheap in order]
 
         def first(count: int) -> MemoryPlan:
-            return MemoryPlan(rematerialiser.remade(demands[:count]), notes={"dropped": count})
+            return MemoryPlan(rematerialiser.moves_for(demands[:count]), notes={"dropped": count})
 
         low, high = 1, len(demands)
         while low < high:

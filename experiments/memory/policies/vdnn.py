@@ -37,7 +37,7 @@ class Vdnn(MemoryPolicy):
         return algorithms(step, self.library) if self.library != "none" else {}
 
 
-def fastest_everywhere(plan: MemoryPlan, choices: dict[int, list[Choice]]) -> MemoryPlan:
+def with_fastest_algorithms(plan: MemoryPlan, choices: dict[int, list[Choice]]) -> MemoryPlan:
     """``plan`` with the fastest algorithm for each convolution, in one workspace as large as the largest (p)."""
     picked = {op: fastest(options) for op, options in choices.items()}
     workspace = max((choice.workspace for choice in picked.values()), default=0)
@@ -46,7 +46,9 @@ def fastest_everywhere(plan: MemoryPlan, choices: dict[int, list[Choice]]) -> Me
     )
 
 
-def greedily(plan: MemoryPlan, choices: dict[int, list[Choice]], device: DeviceView) -> MemoryPlan:
+def with_greedy_algorithms(
+    plan: MemoryPlan, choices: dict[int, list[Choice]], device: DeviceView
+) -> MemoryPlan:
     """``plan`` with the fastest algorithm for each convolution that fits at its op."""
     picked: dict[int, Choice] = {}
     for op, options in choices.items():
@@ -71,7 +73,7 @@ class VdnnAll(Vdnn):
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        return fixed(offload_plan(step, "all"), self.choices(step), device)
+        return with_fitting_algorithms(offload_plan(step, "all"), self.choices(step), device)
 
 
 @dataclass(frozen=True)
@@ -82,14 +84,16 @@ class VdnnConv(Vdnn):
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        return fixed(offload_plan(step, "conv"), self.choices(step), device)
+        return with_fitting_algorithms(offload_plan(step, "conv"), self.choices(step), device)
 
 
-def fixed(plan: MemoryPlan, choices: dict[int, list[Choice]], device: DeviceView) -> MemoryPlan:
+def with_fitting_algorithms(
+    plan: MemoryPlan, choices: dict[int, list[Choice]], device: DeviceView
+) -> MemoryPlan:
     """One set of offloads: with the fastest algorithms where they fit, otherwise with the smallest."""
     if not choices:
         return plan
-    quick = fastest_everywhere(plan, choices)
+    quick = with_fastest_algorithms(plan, choices)
     return quick if device.estimate(quick).fits else plan
 
 
@@ -114,7 +118,7 @@ class VdnnDyn(Vdnn):
             if not tried.fits:
                 continue
             if self.pick == "fastest" and trial.notes["offloads"] == "conv":
-                other = fastest_everywhere(everything, choices) if choices else everything
+                other = with_fastest_algorithms(everything, choices) if choices else everything
                 return other if device.estimate(other).step_time < tried.step_time else trial
             return trial
         return everything
@@ -129,8 +133,10 @@ class VdnnDyn(Vdnn):
     ) -> Iterator[MemoryPlan]:
         """(b) to (h) of the module's list."""
         if choices:
-            yield from (fastest_everywhere(plan, choices) for plan in (nothing, convolutions, everything))
-            yield from (greedily(plan, choices, device) for plan in (convolutions, everything))
+            yield from (
+                with_fastest_algorithms(plan, choices) for plan in (nothing, convolutions, everything)
+            )
+            yield from (with_greedy_algorithms(plan, choices, device) for plan in (convolutions, everything))
         else:
             yield nothing
         yield from (convolutions, everything)

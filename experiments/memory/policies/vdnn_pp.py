@@ -33,7 +33,7 @@ from experiments.memory.planning.offsets import (
     load_bound,
     longest_first,
     online,
-    packed,
+    pack,
     packed_bytes,
     pool_bytes,
     stays_of,
@@ -94,7 +94,7 @@ def best_pool(step: Step, moves: tuple[Move, ...], capacity: int) -> tuple[Pool,
     """The order with the smallest pool, and what each came to beside the bound."""
     stays, fixed = stays_of(step, absences(moves)), set(np.nonzero(step.persistent)[0].tolist())
     sizes = {"as executed": pool_bytes(online(stays, capacity, "best_fit"))}
-    tried = {name: packed(stays, "best_fit", fixed, key) for name, key in ORDERS.items()}
+    tried = {name: pack(stays, "best_fit", fixed, key) for name, key in ORDERS.items()}
     sizes |= {name: packed_bytes(stays, addresses) for name, addresses in tried.items()}
     best = min(sizes, key=lambda name: sizes[name])
     sizes["bound"] = load_bound(stays, len(step.ops))

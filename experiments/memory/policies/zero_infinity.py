@@ -90,7 +90,7 @@ class ZeroInfinity(UpdateElsewhere):
     optimizer_on: str = knob("host", "where the optimizer's state lies", choices=("host", "storage"))
     ahead: int = knob(2, "layers ahead of its use that a parameter is fetched", low=0, high=64)
 
-    def offloaded(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
+    def offload_plan(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
         seconds = self.seconds(step, update, device)
         through = "storage" if "storage" in (self.parameters_on, self.optimizer_on) else "host"
         recomputed = keep_every_kth(chain_of(step), keep_last=True).moves if self.checkpoint else ()

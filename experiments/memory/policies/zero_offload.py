@@ -48,7 +48,7 @@ class ZeroOffload(UpdateElsewhere):
         False, "update beside the next step's passes, parameters one step late (changes what is computed)"
     )
 
-    def offloaded(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
+    def offload_plan(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
         seconds = self.seconds(step, update, device.machine.host_bandwidth)
         moves: list[Move] = update_moves(step, update, seconds, self.delayed) + parameters_back(step, update)
         if self.checkpoint:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.memory.interface.machine import Machine, Rate
-from experiments.memory.simulator.report import Spans, until
+from experiments.memory.simulator.report import Spans, clip
 
 #: The channels that a copy to a tier, and one from it, passes.
 OUT = {"host": ("out",), "storage": ("out", "write"), "remote": ("out", "remote_write")}
@@ -88,7 +88,7 @@ class Channels:
 
     def spans_until(self, now: float) -> dict[str, Spans]:
         """When each channel was busy before ``now``."""
-        return {name: until(now, spans) for name, spans in self.spans.items()}
+        return {name: clip(now, spans) for name, spans in self.spans.items()}
 
     @property
     def end(self) -> float:

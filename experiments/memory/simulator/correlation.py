@@ -22,7 +22,7 @@ class Correlation:
         self.blocks: dict[int, Sequence[int]] = {}
         self.past: deque[int] = deque(maxlen=4)
 
-    def expected(self, kernel: int) -> list[int]:
+    def predict(self, kernel: int) -> list[int]:
         """Blocks of the next ``degree`` kernels if ``kernel`` is launched now, in the order of their use."""
         history = deque(self.past, maxlen=4)
         history.append(kernel)

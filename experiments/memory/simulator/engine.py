@@ -51,7 +51,7 @@ class Simulator:
         The last one is reported, from end to end, and holds the first. A paged device repeats the step by
         itself. ``recorder`` watches the step that is reported.
         """
-        prepared = self._transformed(plan)
+        prepared = self._prepare(plan)
         recorder.begin()
         if isinstance(plan.space, REPEATING):
             simulation = _carry_out_pages(prepared, plan, plan.space, iterations, recorder)
@@ -76,7 +76,7 @@ class Simulator:
             return once
         return self.run(plan, policy, ITERATIONS, recorder)
 
-    def _transformed(self, plan: MemoryPlan) -> Prepared:
+    def _prepare(self, plan: MemoryPlan) -> Prepared:
         """What is simulated: the step as the plan changes it; the latest such step is kept."""
         if not changes_step(plan, self.prepared.step):
             return self.prepared

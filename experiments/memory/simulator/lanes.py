@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from experiments.core.spec import Series
-from experiments.memory.simulator.report import Simulation, Spans, merged
+from experiments.memory.simulator.report import Simulation, Spans, union
 from experiments.workloads.step import Floats
 
 #: Spans of one lane that are kept; where there are more, the narrowest gaps between them are closed.
@@ -19,12 +19,12 @@ def lanes(simulation: Simulation) -> dict[str, Series]:
 
 
 def _busy(spans: Spans, end: float) -> Series:
-    rows = joined(merged([(start, stop) for start, stop in spans if stop > start]), MOST_SPANS)
+    rows = close_gaps(union([(start, stop) for start, stop in spans if stop > start]), MOST_SPANS)
     x = [0.0, *rows.ravel().tolist(), end]
     return Series("busy", tuple(x), (0.0, *[1.0, 0.0] * len(rows), 0.0))
 
 
-def joined(rows: Floats, most: int) -> Floats:
+def close_gaps(rows: Floats, most: int) -> Floats:
     """Disjoint ascending spans, at most ``most`` of them: the narrowest gaps are closed first."""
     if len(rows) <= most:
         return rows

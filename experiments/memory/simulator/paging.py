@@ -230,7 +230,7 @@ class PagedRun:
     def _predict(self, op: int) -> None:
         """Prefetch what the next ops touched the last time, and evict ahead for what they lack (DeepUM)."""
         assert self.correlation is not None
-        expected = self.correlation.expected(self.blocks.identity[op])
+        expected = self.correlation.predict(self.blocks.identity[op])
         self.spared = {*self.preferred, *expected, *self.blocks.touched[op]}
         if all(block in self.resident for block in expected):
             return

@@ -76,8 +76,8 @@ class Simulation:
     @functools.cached_property
     def overlap_time(self) -> float:
         """Time in which some channel is busy while compute runs."""
-        busy = merged([span for spans in self.transfers.values() for span in spans])
-        return max(0.0, length(busy) - length(common(busy, merged(self.idle))))
+        busy = union([span for spans in self.transfers.values() for span in spans])
+        return max(0.0, length(busy) - length(intersection(busy, union(self.idle))))
 
     @property
     def execution_time(self) -> float:
@@ -87,7 +87,7 @@ class Simulation:
     @property
     def host_time(self) -> float:
         """Time in which ops run on the host's processor."""
-        return length(merged(self.host_busy))
+        return length(union(self.host_busy))
 
     @property
     def average_bytes(self) -> float:
@@ -103,12 +103,12 @@ class Simulation:
         return Estimate(True, self.peak_bytes, self.step_time, stalls=self.stalls, late=self.late)
 
 
-def until(time: float, spans: Spans) -> Spans:
+def clip(time: float, spans: Spans) -> Spans:
     """What of ``spans`` lies before ``time``."""
     return [(start, min(end, time)) for start, end in spans if start < time or end <= time]
 
 
-def merged(spans: Spans) -> npt.NDArray[np.float64]:
+def union(spans: Spans) -> npt.NDArray[np.float64]:
     """The union of ``spans`` as rows (start, end), disjoint and ascending."""
     rows = np.array(spans, np.float64).reshape(-1, 2)
     if not len(rows):
@@ -123,8 +123,8 @@ def length(spans: npt.NDArray[np.float64]) -> float:
     return float((spans[:, 1] - spans[:, 0]).sum())
 
 
-def common(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The intersection of two unions as ``merged`` gives them."""
+def intersection(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The intersection of two unions as ``union`` gives them."""
     low = np.searchsorted(second[:, 1], first[:, 0], side="right")
     met = np.maximum(np.searchsorted(second[:, 0], first[:, 1], side="left") - low, 0)
     mine = np.repeat(np.arange(len(first)), met)
@@ -141,7 +141,7 @@ def curves(simulation: Simulation, capacity: int) -> dict[str, Series]:
     times = np.array([time for time, _, _ in simulation.log])
     kinds = np.array([kind for _, kind, _ in simulation.log], np.int64)
     changes = np.array([change for _, _, change in simulation.log], np.int64)
-    shown = _shown(times, np.cumsum(changes))
+    shown = _rows_to_draw(times, np.cumsum(changes))
     series = {"device_bytes": _curve(times, changes, shown)}
     for kind in np.unique(kinds).tolist():
         series[f"device_bytes.{TIMELINE[kind]}"] = _curve(times, np.where(kinds == kind, changes, 0), shown)
@@ -149,7 +149,7 @@ def curves(simulation: Simulation, capacity: int) -> dict[str, Series]:
     return series
 
 
-def _shown(times: Floats, heights: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _rows_to_draw(times: Floats, heights: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Rows to draw: the last of each instant, and the highest where it tops the heights before and after."""
     if not len(times):
         return np.zeros(0, np.int64)

@@ -23,7 +23,7 @@ from experiments.memory.simulator.moves import CARRY, SETTINGS, carry_out, settl
 from experiments.memory.simulator.pools.allocator import NOWHERE, SCRATCH
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.recorder import UNWATCHED, Recorder, fullest_of_tensors
-from experiments.memory.simulator.report import Simulation, until
+from experiments.memory.simulator.report import Simulation, clip
 from experiments.memory.simulator.residency import Residency
 from experiments.memory.simulator.tier_copies import AWAY, DEVICE, QUEUED, UNBORN, TierCopies
 
@@ -213,7 +213,7 @@ class Run:
             idle=self.lane.idle,
             log=memory.log,
             late=self.lane.late,
-            host_busy=until(now, self.host.spans),
+            host_busy=clip(now, self.host.spans),
             peaks={tier: round(most) for tier, most in tiers.peaks.items()},
             pool_bytes=memory.pool.end if memory.pool else None,
             wasted_bytes=memory.pool.wasted if memory.pool else None,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from experiments.memory.interface.plan import MemoryPlan
-from experiments.memory.simulator.lanes import joined
+from experiments.memory.simulator.lanes import close_gaps
 from experiments.memory.simulator.recorder import Busy, Recording
-from experiments.memory.simulator.report import TIMELINE, Fullest, Spans, merged
+from experiments.memory.simulator.report import TIMELINE, Fullest, Spans, union
 from experiments.workloads.step import Step
 
 #: Spans of compute, spans of one cause of stalls, tensors at the peak and tensors of the plan that are kept.
@@ -23,8 +23,8 @@ def timeline(recording: Recording, step: Step, plan: MemoryPlan) -> dict[str, An
     """Columns of compute, stalls by cause, the device at its fullest, and the tensors that the plan moves."""
     found = {
         "compute": compute(recording.busy, step),
-        "stalls": {cause: _rounded(spans) for cause, spans in recording.stalls.items()},
-        "tensors": _named(plan, step),
+        "stalls": {cause: _span_rows(spans) for cause, spans in recording.stalls.items()},
+        "tensors": _moved_tensors(plan, step),
     }
     if recording.fullest is not None:
         found["fullest"] = fullest(recording.fullest, step)
@@ -55,8 +55,8 @@ def compute(busy: tuple[Busy, ...], step: Step) -> dict[str, Any]:
     }
 
 
-def _rounded(spans: Spans) -> list[list[float]]:
-    rows = np.round(joined(merged(spans), MOST_STALLS), NANOSECONDS)
+def _span_rows(spans: Spans) -> list[list[float]]:
+    rows = np.round(close_gaps(union(spans), MOST_STALLS), NANOSECONDS)
     listed: list[list[float]] = rows.tolist()
     return listed
 
@@ -69,13 +69,14 @@ def fullest(moment: Fullest, step: Step) -> dict[str, Any]:
         "time": round(moment.time, NANOSECONDS),
         "op": moment.op,
         "name": step.ops.name[moment.op] if 0 <= moment.op < len(step.ops) else "",
-        "held": [_tensor(tensor, size, step) for tensor, size in ranked[:MOST_HELD]] + _unused(moment.unused),
+        "held": [_tensor(tensor, size, step) for tensor, size in ranked[:MOST_HELD]]
+        + _unused_rows(moment.unused),
         "others": {"tensors": len(rest), "bytes": sum(size for _, size in rest)},
         "workspace": moment.scratch,
     }
 
 
-def _unused(size: int) -> list[dict[str, Any]]:
+def _unused_rows(size: int) -> list[dict[str, Any]]:
     """A row for pages that hold nothing which is needed."""
     name = "pages without a tensor that is needed"
     return [{"tensor": None, "name": name, "kind": "", "bytes": size, "module": ""}] if size else []
@@ -94,7 +95,7 @@ def _tensor(tensor: int, size: int, step: Step) -> dict[str, Any]:
     }
 
 
-def _named(plan: MemoryPlan, step: Step) -> dict[str, dict[str, Any]]:
+def _moved_tensors(plan: MemoryPlan, step: Step) -> dict[str, dict[str, Any]]:
     """The tensors that moves name, by number, the first ``MOST_NAMED`` of them."""
     moved = _first(getattr(move, "tensor", None) for move in plan.moves)
     return {str(t): _tensor(t, int(step.tensors.bytes[t]), step) for t in moved}

@@ -8,7 +8,7 @@ import pytest
 from experiments.memory.interface import MemoryPlan, Offload, Rate, violations
 from experiments.memory.planning.swaps import Clock, Gap
 from experiments.memory.policies.autoswap import SCORES, AutoSwap, ranks, scores, weighted_idle
-from experiments.memory.policies.autoswap.hidden import fetched, sent
+from experiments.memory.policies.autoswap.hidden import copy_back_starts, copy_out_ends
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import MS, chain, machine, make_step, plan_of
 
@@ -53,8 +53,8 @@ def test_copies_out_queue_up_and_copies_in_are_packed_against_their_uses():
     rows = [(f"op_{i}", "forward", 1.0, [], [f"t{i}"]) for i in range(10)]
     clock, on = Clock(make_step(rows, {f"t{i}": 2 for i in range(10)})), machine(bandwidth=1.0)
     first, second = Gap(0, 2, 0, 8), Gap(1, 2, 1, 9)
-    assert sent([first, second], clock, on) == {first: 3.0, second: 5.0}
-    assert fetched([first, second], clock, on) == {first: 5.0, second: 7.0}
+    assert copy_out_ends([first, second], clock, on) == {first: 3.0, second: 5.0}
+    assert copy_back_starts([first, second], clock, on) == {first: 5.0, second: 7.0}
 
 
 @pytest.mark.parametrize("score", SCORES)

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from experiments.memory.interface import Drop, MemoryPlan, Recompute, violations
 from experiments.memory.planning.rematerialise import Demand, Rematerialiser
-from experiments.memory.planning.reversal import Turn, optimal, recursive, segmented
+from experiments.memory.planning.reversal import (
+    Turn,
+    reverse_by_segments,
+    reverse_optimally,
+    reverse_recursively,
+)
 from experiments.memory.policies.checkpoint import Checkpoint
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import chain, machine, make_step, plan_of
@@ -47,7 +52,7 @@ def counted(reversal, units: int) -> tuple[int, int]:
 @given(st.integers(1, 40), st.integers(0, 8))
 def test_the_optimal_reversal_takes_as_many_steps_as_the_formula_says(units, slots):
     # The first forward pass makes the steps up to the last stored state; those are not extra.
-    reversal = optimal(units, slots)
+    reversal = reverse_optimally(units, slots)
     steps, most = counted(reversal, units)
     first = max(reversal.kept, default=0)
     assert steps + first == extra_steps(units, slots)
@@ -55,14 +60,14 @@ def test_the_optimal_reversal_takes_as_many_steps_as_the_formula_says(units, slo
 
 
 def test_a_recursive_reversal_of_eight_units_keeps_three_states_at_once():
-    reversal = recursive(8, borders=1)
+    reversal = reverse_recursively(8, borders=1)
     assert reversal.kept == (4, 6, 7)
     assert counted(reversal, 8)[1] == 3
     assert reversal.turns[:4] == (Turn(7, 8), Turn(6, 7), Turn(5, 6, (5,)), Turn(4, 5))
 
 
 def test_segments_are_turned_last_first():
-    assert segmented(5, [2, 4]).turns == (Turn(4, 5), Turn(2, 4), Turn(0, 2))
+    assert reverse_by_segments(5, [2, 4]).turns == (Turn(4, 5), Turn(2, 4), Turn(0, 2))
 
 
 def peak_and_reruns(step, **knobs) -> tuple[int, float]:
@@ -122,7 +127,7 @@ def updated_early():
 def test_what_reads_a_parameter_updated_meanwhile_stays_and_the_rest_is_made_from_it():
     step = updated_early()
     a, b = step.tensors.name.index("a"), step.tensors.name.index("b")
-    moves = Rematerialiser(step).remade([Demand(7, (a, b))])
+    moves = Rematerialiser(step).moves_for([Demand(7, (a, b))])
     assert moves == (Drop(4, b), Recompute(7, (2,), (b,)))
     assert violations(MemoryPlan(moves), step, machine()) == []
 
@@ -137,7 +142,7 @@ def test_a_tensor_overwritten_in_place_is_made_by_all_its_writers():
         ("scale_backward", "backward", 1.0, ["g", "a", "x"], ["g"]),
     ]
     step = make_step(rows, {"x": 1, "a": 4, "l": 0, "g": 1})
-    moves = Rematerialiser(step).remade([Demand(5, (1,))])
+    moves = Rematerialiser(step).moves_for([Demand(5, (1,))])
     assert moves == (Drop(4, 1), Recompute(5, (1, 2), (1,)))
 
 
@@ -152,9 +157,9 @@ def test_a_reader_of_a_value_that_was_overwritten_since_cannot_run_again():
         ("copy_backward", "backward", 1.0, ["g", "y", "a"], ["g"]),
     ]
     step = make_step(rows, {"a": 4, "y": 4, "l": 0, "g": 1})
-    assert Rematerialiser(step).remade([Demand(5, (1,))]) == ()
+    assert Rematerialiser(step).moves_for([Demand(5, (1,))]) == ()
     # Where a leaves too, both are made again from the start.
-    assert Rematerialiser(step).remade([Demand(5, (0, 1))])[-1] == Recompute(5, (0, 1, 2), (0, 1))
+    assert Rematerialiser(step).moves_for([Demand(5, (0, 1))])[-1] == Recompute(5, (0, 1, 2), (0, 1))
 
 
 def test_bert_with_shared_constants_that_the_trace_updates_still_gives_back_half_its_memory(shared_data):

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.memory.interface import InPlace, MemoryPlan, Offload, Place, Prefetch, Rate, violations
 from experiments.memory.policies.deeptm import DeepTM, Learner
-from experiments.memory.policies.deeptm.placement_game import Board, Turn, binned
+from experiments.memory.policies.deeptm.placement_game import Board, Turn, bin_of
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import chain, machine, make_step, plan_of
 
@@ -30,14 +30,14 @@ def with_remote(capacity: int, bandwidth: float = 4.0):
 def test_turns_around_the_end_come_first_then_births_then_gaps():
     board = Board(three_uses(), with_remote(100), 1)
     assert board.turns == [Turn(0, 2, 0, wraps=True), Turn(1, -1, 0), Turn(0, 0, 2), Turn(1, 0, 2)]
-    assert [board.held(turn).tolist() for turn in board.turns] == [[0], [0], [1, 2], [1, 2]]
+    assert [board.resident_ops(turn).tolist() for turn in board.turns] == [[0], [0], [1, 2], [1, 2]]
     assert board.least_load.tolist() == [0, 0, 0]
 
 
 def test_without_memory_to_use_in_place_only_gaps_are_decided():
     board = Board(three_uses(), machine(100), 1)
     assert board.turns == [Turn(0, 2, 0, wraps=True), Turn(0, 0, 2), Turn(1, 0, 2)]
-    assert [board.held(turn).tolist() for turn in board.turns] == [[], [1], [1]]
+    assert [board.resident_ops(turn).tolist() for turn in board.turns] == [[], [1], [1]]
     assert board.least_load.tolist() == [6, 0, 6]
 
 
@@ -101,4 +101,4 @@ def test_a_refused_overflow_is_punished():
 
 
 def test_bins_are_fifths():
-    assert [binned(share, (0.2, 0.4, 0.6, 0.8)) for share in (0.0, 0.2, 0.5, 1.0)] == [0, 1, 2, 4]
+    assert [bin_of(share, (0.2, 0.4, 0.6, 0.8)) for share in (0.0, 0.2, 0.5, 1.0)] == [0, 1, 2, 4]

@@ -31,17 +31,17 @@ def test_prices_with_and_without_an_evicted_neighbour():
     local = Local(three())
     assert [local.price(t) / stale[t] for t in range(3)] == [0.125, 0.25, 1.0]
     for neighbours in (Full(three()), Classes(three())):
-        neighbours.left(1)
+        neighbours.note_departure(1)
         assert [neighbours.price(t) / stale[t] for t in (0, 2)] == [0.5, 1.75]
 
 
 def test_classes_join_when_one_leaves_between_two_and_shrink_when_one_returns():
     classes = Classes(three())
-    classes.left(0)
-    classes.left(2)
+    classes.note_departure(0)
+    classes.note_departure(2)
     assert classes.price(1) == 3 + 1 + 4
-    classes.left(1)
-    classes.returned(1)
+    classes.note_departure(1)
+    classes.note_return(1)
     # The class is never split: what is left of it, 1 + 4, is counted once.
     assert classes.price(1) == 3 + (1 + 4)
 

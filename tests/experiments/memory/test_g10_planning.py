@@ -7,13 +7,13 @@ import pytest
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.paged import PAGE, PagedStep
-from experiments.memory.planning.g10.artifact_rules import artifact_rules, loosened
+from experiments.memory.planning.g10.artifact_rules import artifact_rules, target_factor
 from experiments.memory.planning.g10.benefit import benefits
 from experiments.memory.planning.g10.gaps import paged_gaps
 from experiments.memory.planning.g10.link_time import BACK, OUT, LinkTime
 from experiments.memory.planning.g10.load import load_until_fits
 from experiments.memory.planning.g10.migrations import Planner, Taken
-from experiments.memory.policies.flashneuron.forward_offload import Write, candidates, choose, room_for_saved
+from experiments.memory.policies.flashneuron.forward_offload import Write, bytes_for_saved, candidates, choose
 from tests.experiments.memory.steps import machine, make_step
 
 MS = 1e-3
@@ -160,11 +160,11 @@ def test_a_prefetch_moves_forward_while_memory_allows():
 def test_flashneuron_takes_candidates_in_forward_order_until_the_rest_fits():
     paged = PagedStep(small_step())
     assert candidates(paged) == [0, 2], "z is made by the loss itself"
-    assert room_for_saved(paged, 20 * P) == 3 * P
+    assert bytes_for_saved(paged, 20 * P) == 3 * P
     assert choose(paged, [0, 2], 4 * P) == ([Write(0, 2)], 3 * P)
     assert choose(paged, [0, 2], 14 * P) == ([], 13 * P)
     with pytest.raises(Infeasible, match="nothing is left"):
-        room_for_saved(paged, 17 * P)
+        bytes_for_saved(paged, 17 * P)
     with pytest.raises(Infeasible, match="cannot leave"):
         choose(paged, [2], 1 * P)
 
@@ -174,9 +174,9 @@ def test_factors_apply_to_the_workloads_they_were_tuned_for():
         return replace(small_step(), facts={"model": model, "batch": batch})
 
     slow, fast = machine(bandwidth=3.2 * 2**30), machine(bandwidth=6.4 * 2**30)
-    assert loosened(step("VIT", 7), "g10-host", slow) == 1.269366
-    assert loosened(step("BERT_Base", 7), "g10-gds", slow) == 1.060606
-    assert loosened(step("BERT_Base", 512), "g10", slow) == 1.394
-    assert loosened(step("BERT_Base", 512), "g10", fast) == 1.0
-    assert loosened(step("VIT", 1280), "g10", fast) == 1.1
-    assert loosened(step("VIT", 1280), "g10", slow) == 1.0
+    assert target_factor(step("VIT", 7), "g10-host", slow) == 1.269366
+    assert target_factor(step("BERT_Base", 7), "g10-gds", slow) == 1.060606
+    assert target_factor(step("BERT_Base", 512), "g10", slow) == 1.394
+    assert target_factor(step("BERT_Base", 512), "g10", fast) == 1.0
+    assert target_factor(step("VIT", 1280), "g10", fast) == 1.1
+    assert target_factor(step("VIT", 1280), "g10", slow) == 1.0

@@ -10,10 +10,10 @@ from experiments.memory.planning.offsets import (
     Stay,
     load_bound,
     online,
-    packed,
+    pack,
     packed_bytes,
     pool_bytes,
-    rounded,
+    round_up,
     stays_of,
 )
 from tests.experiments.memory.steps import chain
@@ -25,18 +25,18 @@ P, Q, R = Stay(0, 1 * KIB, 0, 2), Stay(1, 2 * KIB, 0, 4), Stay(2, 3 * KIB, 2, 4)
 def test_in_the_order_of_arrival_first_fit_needs_6_and_sorted_by_size_5():
     # p lies at 0, q above it; r does not fit into the hole that p leaves.
     assert pool_bytes(online([P, Q, R], 100 * KIB, "first_fit")) == 6 * KIB
-    assert packed_bytes([P, Q, R], packed([P, Q, R], "first_fit")) == 5 * KIB == load_bound([P, Q, R], 4)
+    assert packed_bytes([P, Q, R], pack([P, Q, R], "first_fit")) == 5 * KIB == load_bound([P, Q, R], 4)
 
 
 def test_what_lives_on_from_step_to_step_lies_at_the_bottom():
-    assert packed([P, Q, R], "best_fit")[R.tensor] == 0
-    assert packed([P, Q, R], "best_fit", fixed={1})[Q.tensor] == 0
+    assert pack([P, Q, R], "best_fit")[R.tensor] == 0
+    assert pack([P, Q, R], "best_fit", fixed={1})[Q.tensor] == 0
 
 
 def test_a_tensor_that_returns_keeps_its_address():
     # a is away for ops 1-2; b, there meanwhile, may lie over it, c, which meets the second stay, may not.
     stays = [Stay(0, KIB, 0, 1), Stay(0, KIB, 3, 5), Stay(1, KIB, 1, 3), Stay(2, KIB, 4, 6)]
-    addresses = packed(stays, "first_fit")
+    addresses = pack(stays, "first_fit")
     assert addresses == {0: 0, 1: 0, 2: KIB}
     assert packed_bytes(stays, addresses) == 2 * KIB
 
@@ -64,12 +64,12 @@ stays = st.lists(
 def test_stays_that_overlap_in_time_never_overlap_in_address(rows, fit):
     lives = [Stay(i, size * 512, start, start + length) for i, (size, start, length) in enumerate(rows)]
     lives.sort(key=lambda stay: (stay.start, stay.tensor))
-    ahead = packed(lives, fit)
+    ahead = pack(lives, fit)
     for addresses in ({stay: ahead[stay.tensor] for stay in lives}, online(lives, 2**20, fit)):
         for one, at in addresses.items():
             for other, there in addresses.items():
                 if one is not other and one.start < other.end and other.start < one.end:
-                    assert at + rounded(one.bytes) <= there or there + rounded(other.bytes) <= at
+                    assert at + round_up(one.bytes) <= there or there + round_up(other.bytes) <= at
         assert pool_bytes(addresses) >= load_bound(lives, 20)
 
 

@@ -12,7 +12,7 @@ from experiments.memory.interface import MemoryPlan, Offload, OnHost, Place, Pre
 from experiments.memory.policies.checkpoint import Checkpoint
 from experiments.memory.policies.swap_all import SwapAll
 from experiments.memory.simulator import Simulator, lanes
-from experiments.memory.simulator.lanes import joined
+from experiments.memory.simulator.lanes import close_gaps
 from tests.experiments.memory.steps import machine, plan_of
 from tests.experiments.memory.test_elsewhere import G, W, training
 from tests.experiments.memory.test_simulator import run, steps
@@ -43,9 +43,9 @@ def test_the_host_has_a_lane_and_every_tier_a_peak():
 
 def test_a_lane_with_too_many_spans_closes_the_narrowest_gaps():
     rows = np.array([[0.0, 1.0], [1.5, 2.0], [5.0, 6.0], [6.25, 7.0]])
-    assert joined(rows, 3).tolist() == [[0, 1], [1.5, 2], [5, 7]]
-    assert joined(rows, 1).tolist() == [[0, 7]]
-    assert joined(rows, 4) is rows
+    assert close_gaps(rows, 3).tolist() == [[0, 1], [1.5, 2], [5, 7]]
+    assert close_gaps(rows, 1).tolist() == [[0, 7]]
+    assert close_gaps(rows, 4) is rows
 
 
 POLICIES = st.sampled_from([SwapAll(), SwapAll(ahead=3), Checkpoint()])

@@ -38,7 +38,7 @@ def test_a_segment_larger_than_the_largest_layer_runs_again_for_each_reader(l_pe
     remake = Rematerialiser(step)
     (segment,) = segments(step, remake)
     assert (segment.ops, segment.bytes) == ((1, 2), 5)
-    moves = remake.remade(demands_of(segment, l_peak))
+    moves = remake.moves_for(demands_of(segment, l_peak))
     assert sum(len(move.ops) for move in moves if isinstance(move, Recompute)) == forwards
     assert violations(MemoryPlan(moves), step, machine()) == []
 

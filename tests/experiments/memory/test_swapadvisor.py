@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import MemoryPlan, Offload, Place, Prefetch, violations
-from experiments.memory.interface.transform import misplaced
+from experiments.memory.interface.transform import order_fault
 from experiments.memory.policies.swapadvisor import SwapAdvisor, moves_of, pool_of, selection
 from experiments.memory.policies.swapadvisor.belady import Problem, step_time, swaps_of
 from experiments.memory.policies.swapadvisor.precedence import Precedence
@@ -116,7 +116,7 @@ def test_mutated_orders_compute_the_same(seed, chance):
     order = precedence.mutated(range(len(step.ops)), chance, random)
     assert precedence.allows(order)
     position = {op: at for at, op in enumerate(order)}
-    assert misplaced(step, [position[op] for op in range(len(order))]) is None
+    assert order_fault(step, [position[op] for op in range(len(order))]) is None
 
 
 def test_without_chance_a_mutation_keeps_the_order():

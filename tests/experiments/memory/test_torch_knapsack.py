@@ -46,15 +46,15 @@ def graph(needed, sizes) -> ForwardGraph:
 def test_the_narrow_place_before_two_wide_tensors_is_saved():
     # 2 and 3 are 10 bytes each and read by the backward pass; both can be made from 1, which is 4.
     narrow = graph({2, 3}, {0: 100, 1: 4, 2: 10, 3: 10})
-    assert narrow.saved(banned=set()) == [1]
-    assert narrow.saved(banned={2}) == [2]  # 3 is made from 2
-    assert narrow.saved(banned={2, 3}) == [2, 3]
+    assert narrow.minimum_cut(banned=set()) == [1]
+    assert narrow.minimum_cut(banned={2}) == [2]  # 3 is made from 2
+    assert narrow.minimum_cut(banned={2, 3}) == [2, 3]
 
 
 def test_a_saved_tensor_weighs_more_the_further_it_is_from_its_reader():
     # 1 is 9 bytes, one step further away: 9 x 1.21 against 10 x 1.1.
-    assert graph({2}, {0: 100, 1: 9, 2: 10, 3: 1}).saved(set()) == [1]
-    assert graph({2}, {0: 100, 1: 9.5, 2: 10, 3: 1}).saved(set()) == [2]
+    assert graph({2}, {0: 100, 1: 9, 2: 10, 3: 1}).minimum_cut(set()) == [1]
+    assert graph({2}, {0: 100, 1: 9.5, 2: 10, 3: 1}).minimum_cut(set()) == [2]
 
 
 def perceptron(layers: int):
@@ -82,7 +82,7 @@ def test_half_a_budget_saves_the_dearest_products():
     # Every linear output is a quarter of the saved bytes or more; the dearest are the last ones.
     step = perceptron(4)
     partition = Partition(step)
-    names = [step.tensors.name[t] for t in partition.saved(0.5, "dp")]
+    names = [step.tensors.name[t] for t in partition.choose_saved(0.5, "dp")]
     assert "a3" in names and "a0" not in names
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.memory.interface import Counted, Offload, Wait, violations
-from experiments.memory.planning.offsets import packed, stays_of
+from experiments.memory.planning.offsets import pack, stays_of
 from experiments.memory.policies.vdnn import VdnnAll
 from experiments.memory.policies.vdnn_pp import ORDERS, VdnnPp, absences, best_pool
 from experiments.memory.simulator import Simulator
@@ -66,7 +66,7 @@ def test_addresses_never_overlap_and_the_smallest_pool_is_kept() -> None:
     plan = plan_of(VdnnPp(), STEP, on)
     stays = stays_of(STEP, absences(plan.moves))
     for order in ORDERS.values():
-        found = packed(stays, "best_fit", key=order)
+        found = pack(stays, "best_fit", key=order)
         for a in stays:
             for b in stays:
                 apart = a is b or a.end <= b.start or b.end <= a.start

@@ -19,7 +19,7 @@ def is_model(step: Step, name: str, batch: int | None = None) -> bool:
     return model.startswith(name) and batch in (None, step.facts.get("batch"))
 
 
-def loosened(step: Step, variant: str, machine: Machine) -> float:
+def target_factor(step: Step, variant: str, machine: Machine) -> float:
     """By what the target is multiplied: tuned by hand, per variant, workload and storage bandwidth."""
     storage = machine.write.bandwidth / GIB
     if variant == "g10-host" and is_model(step, "vit"):

@@ -110,7 +110,9 @@ class Planner:
         host = self.rules.link_latency + _time(size, self.rules.link[OUT])
         patience = 2 + self.rules.margin
         if duration > patience * storage:
-            to_host = not self.gaps.looped[gap] and self._congested(gap, storage) and self._host_has_room(gap)
+            to_host = (
+                not self.gaps.looped[gap] and self._is_congested(gap, storage) and self._host_has_room(gap)
+            )
             if self._move(gap, to_host, host if to_host else storage) and to_host:
                 self.host[slots] += size
             return True
@@ -134,7 +136,7 @@ class Planner:
             return np.concatenate((np.arange(start, self.paged.ops), np.arange(end)))
         return np.arange(start, end)
 
-    def _congested(self, gap: int, time: float) -> bool:
+    def _is_congested(self, gap: int, time: float) -> bool:
         """Storage would take the tensor later than if nothing else were written, or have it back too late.
 
         The artifact asks whether every slot of the write lane in which it should leave is full.

@@ -30,7 +30,7 @@ from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Memory
 from experiments.memory.planning.offsets import (
     load_bound,
     online,
-    packed,
+    pack,
     packed_bytes,
     pool_bytes,
     stays_of,
@@ -45,7 +45,7 @@ from experiments.memory.planning.swaps import (
     moves_of,
     within,
 )
-from experiments.memory.policies.autoswap.hidden import fetched, sent
+from experiments.memory.policies.autoswap.hidden import copy_back_starts, copy_out_ends
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats, Step
 
@@ -94,7 +94,10 @@ class Selection:
 
     def _hidden(self, gaps: Sequence[Gap]) -> list[tuple[Swap, bool]]:
         """Each swap as the load sees it, and whether its copies fit beside computation."""
-        out, back = sent(gaps, self.clock, self.machine), fetched(gaps, self.clock, self.machine)
+        out, back = (
+            copy_out_ends(gaps, self.clock, self.machine),
+            copy_back_starts(gaps, self.clock, self.machine),
+        )
         start, found = self.clock.start, []
         for gap in gaps:
             leave = int(np.searchsorted(start, out[gap], side="left"))
@@ -186,7 +189,7 @@ class AutoSwap(MemoryPolicy):
         limit = device.capacity if self.limit is None else self.limit
         for _ in range(8):
             swaps = self._swaps(step, device, limit, weights)
-            plan, lacking = self._pooled(step, swaps, device.capacity)
+            plan, lacking = self._plan_with_pool(step, swaps, device.capacity)
             if lacking <= 0 or not swaps:
                 break
             limit -= lacking
@@ -199,21 +202,21 @@ class AutoSwap(MemoryPolicy):
         if hidden:
             return selection.swaps()
         start = selection.clock.start
-        latest = fetched(gaps, selection.clock, device.machine)
+        latest = copy_back_starts(gaps, selection.clock, device.machine)
         swaps = []
         for gap in gaps:
             home = int(np.searchsorted(start, max(0.0, latest[gap]), side="right")) - 1
             swaps.append(Swap(gap, min(gap.before, max(home, earliest_return(gap)))))
         return within(step, swaps, int(limit))
 
-    def _pooled(self, step: Step, swaps: Sequence[Swap], capacity: int) -> tuple[MemoryPlan, int]:
+    def _plan_with_pool(self, step: Step, swaps: Sequence[Swap], capacity: int) -> tuple[MemoryPlan, int]:
         """The plan with its pool, and the bytes that the pool lacks. Copies start at once, whenever they end."""
         notes: dict[str, Any] = {"swaps": len(swaps), "load": int(load_under(step, swaps).max())}
         moves = moves_of([replace(swap, leave=-1) for swap in swaps])
         if self.pool == "none":
             return MemoryPlan(moves, notes=notes), 0
         stays = stays_of(step, absences(step, swaps))
-        addresses = packed(stays, self.pool, fixed=set(np.nonzero(step.persistent)[0].tolist()))
+        addresses = pack(stays, self.pool, fixed=set(np.nonzero(step.persistent)[0].tolist()))
         size = packed_bytes(stays, addresses)
         notes |= {
             "smartpool_bytes": size,

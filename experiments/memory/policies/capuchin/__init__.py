@@ -159,9 +159,9 @@ class Planner:
     def plan(self, choice: Choice, capacity: int, earlier: Mapping[int, float]) -> MemoryPlan:
         """Moves for ``choice``; ``earlier`` are seconds that a tensor's way back begins sooner than it takes."""
         demands = [Demand(gap.before, (gap.tensor,)) for gap in choice.reruns]
-        remade = self.remake.remade(demands)
+        remade = self.remake.moves_for(demands)
         swaps = self._for_reruns(choice.swaps, remade)
-        timed = [self._timed(gap, earlier.get(gap.tensor, 0.0)) for gap in swaps]
+        timed = [self._swap_for(gap, earlier.get(gap.tensor, 0.0)) for gap in swaps]
         drops = [Swap(gap, gap.before, "drop") for gap in choice.reruns]
         fitted = [swap for swap in within(self.step, [*timed, *drops], capacity) if swap.tier != "drop"]
         moves = (*moves_of(fitted), *remade)
@@ -182,7 +182,7 @@ class Planner:
                 found.append(replace(gap, before=at))
         return found
 
-    def _timed(self, gap: Gap, earlier: float) -> Swap:
+    def _swap_for(self, gap: Gap, earlier: float) -> Swap:
         time = self.machine.back_time(gap.bytes) + earlier
         return Swap(gap, self.clock.walk_back(gap.before, time, min(gap.after + 2, gap.before)))
 
@@ -209,7 +209,7 @@ class Capuchin(MemoryPolicy):
         planner = Planner(step, device, self.hybrid)
         tried = [self._fitting(planner, crowded, device) for crowded in CROWDED]
         choice, plan, first = min(tried, key=lambda found: found[2].step_time)
-        return self._corrected(planner, choice, plan, first, device) if first.fits else plan
+        return self._correct(planner, choice, plan, first, device) if first.fits else plan
 
     def _fitting(
         self, planner: Planner, crowded: float, device: DeviceView
@@ -224,7 +224,7 @@ class Capuchin(MemoryPolicy):
                 break
         return choice, plan, tried
 
-    def _corrected(
+    def _correct(
         self, planner: Planner, choice: Choice, plan: MemoryPlan, first: Estimate, device: DeviceView
     ) -> MemoryPlan:
         """Moves triggers while that makes the step faster."""

@@ -25,7 +25,7 @@ from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.planning.borders import search_budgets
 from experiments.memory.planning.chain import chain_of
 from experiments.memory.policies.checkmate.coarse import Coarse, coarse
-from experiments.memory.policies.checkmate.remat_program import Schedule, exact, rounded
+from experiments.memory.policies.checkmate.remat_program import Schedule, solve_by_rounding, solve_exactly
 from experiments.workloads.step import Step
 
 #: A plan that takes less of the device than this is made again for a larger budget, up to ``MOST`` times the device.
@@ -84,8 +84,8 @@ class Checkmate(MemoryPolicy):
         if min([*problem.problem.forward, *problem.problem.stages]) < 0:
             return None, {}
         if variant == "milp":
-            found = exact(problem.problem, self.nodes, self.gap, progress)
+            found = solve_exactly(problem.problem, self.nodes, self.gap, progress)
             if found:
                 schedule, solution = found
                 return schedule, {"solved_by": "milp", "proven": solution.proven}
-        return rounded(problem.problem, progress=progress), {"solved_by": "rounding"}
+        return solve_by_rounding(problem.problem, progress=progress), {"solved_by": "rounding"}

@@ -70,7 +70,7 @@ class Schedule:
         return float((self.again @ np.array(problem.seconds)).sum())
 
 
-def completed(problem: Problem, kept: Flags) -> Schedule:
+def complete(problem: Problem, kept: Flags) -> Schedule:
     """The least reruns for ``kept``, by the paper's closed form, and of ``kept`` only what is of use."""
     again = np.zeros((len(problem.stages), len(problem.seconds)), np.bool_)
     for stage in range(len(problem.stages)):
@@ -230,7 +230,7 @@ class _Builder:
         return free
 
 
-def exact(
+def solve_exactly(
     problem: Problem, nodes: int, gap: float, progress: Progress = silent
 ) -> tuple[Schedule, Solution] | None:
     """The best schedule found within ``nodes``; ``None`` where there is none or none was found."""
@@ -238,15 +238,15 @@ def exact(
     solution = program.solve(nodes, gap, progress=progress)
     if solution is None:
         return None
-    return completed(problem, solution.values[kept] > 0.5), solution
+    return complete(problem, solution.values[kept] > 0.5), solution
 
 
-def rounded(problem: Problem, share: float = 0.9, progress: Progress = silent) -> Schedule | None:
+def solve_by_rounding(problem: Problem, share: float = 0.9, progress: Progress = silent) -> Schedule | None:
     """The relaxed program at ``share`` of the memory, S rounded at 0.1 to 0.9; the cheapest that fits all of it."""
     program, kept = build(problem.scaled(share))
     solution = program.solve(relaxed=True, progress=progress)
     if solution is None:
         return None
-    tried = [completed(problem, solution.values[kept] > level / 10) for level in range(1, 10)]
+    tried = [complete(problem, solution.values[kept] > level / 10) for level in range(1, 10)]
     fitting = [schedule for schedule in tried if fits(problem, schedule)]
     return min(fitting, key=lambda schedule: schedule.seconds(problem), default=None)

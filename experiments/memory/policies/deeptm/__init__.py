@@ -24,7 +24,7 @@ import numpy as np
 from experiments.core.knobs import knob
 from experiments.core.policy import MINUTES
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
-from experiments.memory.policies.deeptm.placement_game import Board, binned
+from experiments.memory.policies.deeptm.placement_game import Board, bin_of
 from experiments.workloads.step import Floats, Step
 
 UNMADE, HERE, ELSEWHERE = range(3)
@@ -46,7 +46,7 @@ class Learner:
     def __post_init__(self) -> None:
         heat = self.board.heat()
         edges = np.quantile(heat[self.board.tensors], EDGES).tolist() if self.board.tensors else EDGES
-        self.heat = [binned(value, edges) for value in heat.tolist()]
+        self.heat = [bin_of(value, edges) for value in heat.tolist()]
         self.ideal = self.board.step.seconds
 
     def episode(self, exploration: float) -> tuple[list[bool], list[tuple[int, ...]]]:
@@ -61,14 +61,14 @@ class Learner:
         explored = self.random.random(len(board.turns)) < exploration
         strays = self.random.integers(3, size=len(board.turns))
         for index, turn in enumerate(board.turns):
-            held, size = board.held(turn), board.sizes[turn.tensor]
+            held, size = board.resident_ops(turn), board.sizes[turn.tensor]
             free = room - int(load[held].max(initial=0))
             location = where.get(turn.tensor, HERE if turn.after >= 0 and not turn.wraps else UNMADE)
             state = (
                 location,
                 self.heat[turn.tensor],
-                binned(free / room, EDGES),
-                binned(left / slow if slow else 0.0, EDGES),
+                bin_of(free / room, EDGES),
+                bin_of(left / slow if slow else 0.0, EDGES),
             )
             action = int(strays[index]) if explored[index] else int(self.table[state].argmax())
             wanted = location != ELSEWHERE if action == STAY else action == TO_FAST

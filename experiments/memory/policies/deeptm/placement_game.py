@@ -58,7 +58,7 @@ class Board:
                 if self.in_place or before > after + 1:
                     yield Turn(tensor, after, before)
 
-    def held(self, turn: Turn) -> Ints:
+    def resident_ops(self, turn: Turn) -> Ints:
         """The ops for which a tensor on the device needs room by this decision."""
         end = turn.before + 1 if self.in_place else turn.before
         if turn.wraps:
@@ -69,7 +69,7 @@ class Board:
         """Bytes by op if every decision were against the device."""
         load = self.step.live_bytes.copy()
         for turn in self.turns:
-            load[self.held(turn)] -= self.sizes[turn.tensor]
+            load[self.resident_ops(turn)] -= self.sizes[turn.tensor]
         return load
 
     def cost(self, turn: Turn, here: bool, stays: bool) -> float:
@@ -155,5 +155,5 @@ def _when(turn: Turn) -> tuple[int, int, int]:
     return -1 if turn.wraps else turn.after, turn.before, turn.tensor
 
 
-def binned(value: float, edges: Sequence[float]) -> int:
+def bin_of(value: float, edges: Sequence[float]) -> int:
     return bisect_right(edges, value)

@@ -37,9 +37,9 @@ class Local:
     def price(self, tensor: int) -> float:
         return self.relations.cost[tensor]
 
-    def left(self, tensor: int) -> None: ...
+    def note_departure(self, tensor: int) -> None: ...
 
-    def returned(self, tensor: int) -> None: ...
+    def note_return(self, tensor: int) -> None: ...
 
 
 class Full(Local):
@@ -50,11 +50,11 @@ class Full(Local):
         self.absent: set[int] = set()
 
     def price(self, tensor: int) -> float:
-        up = self._reached(tensor, self.relations.parents)
-        down = self._reached(tensor, self.relations.children)
+        up = self._reach(tensor, self.relations.parents)
+        down = self._reach(tensor, self.relations.children)
         return self.relations.cost[tensor] + sum(self.relations.cost[other] for other in sorted(up | down))
 
-    def _reached(self, tensor: int, neighbours: list[list[int]]) -> set[int]:
+    def _reach(self, tensor: int, neighbours: list[list[int]]) -> set[int]:
         found: set[int] = set()
         todo = list(neighbours[tensor])
         while todo:
@@ -64,10 +64,10 @@ class Full(Local):
                 todo += neighbours[other]
         return found
 
-    def left(self, tensor: int) -> None:
+    def note_departure(self, tensor: int) -> None:
         self.absent.add(tensor)
 
-    def returned(self, tensor: int) -> None:
+    def note_return(self, tensor: int) -> None:
         self.absent.discard(tensor)
 
 
@@ -94,7 +94,7 @@ class Classes(Local):
             number = self.above[number]
         return number
 
-    def left(self, tensor: int) -> None:
+    def note_departure(self, tensor: int) -> None:
         joined = len(self.above)
         self.above.append(joined)
         self.total.append(self.relations.cost[tensor])
@@ -103,7 +103,7 @@ class Classes(Local):
             self.total[joined] += self.total[root]
         self.member[tensor] = joined
 
-    def returned(self, tensor: int) -> None:
+    def note_return(self, tensor: int) -> None:
         if tensor in self.member:
             root = self._root(self.member.pop(tensor))
             self.total[root] = max(0.0, self.total[root] - self.relations.cost[tensor])

@@ -23,9 +23,9 @@ class Valuation(Protocol):
     def price(self, tensor: int) -> float:
         """Seconds of compute at stake when ``tensor`` leaves."""
 
-    def left(self, tensor: int) -> None: ...
+    def note_departure(self, tensor: int) -> None: ...
 
-    def returned(self, tensor: int) -> None: ...
+    def note_return(self, tensor: int) -> None: ...
 
 
 class Relations:
@@ -138,7 +138,7 @@ class OnlineRun:
             if self.last[tensor] < at:
                 self.late_drops.setdefault(tensor, Drop(self.last[tensor] + 1, tensor))
             self._enter(tensor)
-            self.valuation.returned(tensor)
+            self.valuation.note_return(tensor)
         seconds = sum(self.seconds[op] for op in block)
         self.spent += seconds
         self._compute(seconds, keep)
@@ -174,7 +174,7 @@ class OnlineRun:
                 )
             self.moves.append(Drop(at, tensor))
             self._leave(tensor)
-            self.valuation.left(tensor)
+            self.valuation.note_departure(tensor)
 
     def _cheapest(self, at: int) -> int | None:
         """The evictable tensor of least price by byte and staleness; small ones only where there is no other."""

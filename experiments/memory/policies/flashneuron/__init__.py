@@ -23,7 +23,7 @@ from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, O
 from experiments.memory.interface.paged import PagedStep
 from experiments.memory.planning.g10.artifact_rules import is_model
 from experiments.memory.planning.g10.priority import TIE_ORDERS, order_by
-from experiments.memory.policies.flashneuron.forward_offload import candidates, choose, room_for_saved
+from experiments.memory.policies.flashneuron.forward_offload import bytes_for_saved, candidates, choose
 from experiments.memory.policies.flashneuron.ssd_offload import offload_to_storage
 from experiments.workloads.step import Step
 
@@ -53,7 +53,7 @@ class FlashNeuron(MemoryPolicy):
         paged, capacity = PagedStep(step), device.machine.capacity
         if self.vit1024_margin and is_model(step, "vit", 1024):
             capacity = int(capacity * VIT_1024_MARGIN)
-        line = room_for_saved(paged, capacity)
+        line = bytes_for_saved(paged, capacity)
         order = candidates(paged)
         writes, rest = choose(paged, order, line)
         writes = order_by(writes, [write.start for write in writes], self.tie_order)

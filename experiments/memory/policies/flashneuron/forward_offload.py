@@ -19,7 +19,7 @@ class Write:
     start: int
 
 
-def room_for_saved(paged: PagedStep, capacity: int) -> int:
+def bytes_for_saved(paged: PagedStep, capacity: int) -> int:
     """Bytes left for saved tensors beside the global ones and the largest op; ``Infeasible`` when there are none."""
     line = capacity - paged.global_bytes - paged.largest_op
     if line <= 0:

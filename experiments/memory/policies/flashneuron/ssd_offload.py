@@ -11,7 +11,7 @@ from experiments.core.errors import Infeasible
 from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Move, Offload, Pool, Prefetch, Wait
 from experiments.memory.interface.activations import last_forward_op
 from experiments.memory.interface.paged import PAGE, PagedStep
-from experiments.memory.policies.flashneuron.forward_offload import Write, candidates, choose, room_for_saved
+from experiments.memory.policies.flashneuron.forward_offload import Write, bytes_for_saved, candidates, choose
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
@@ -48,7 +48,7 @@ class Choice:
 def _plan(step: Step, machine: Machine, capacity: int, compress: bool) -> MemoryPlan:
     """Phase 1, and phase 2 where ``compress`` allows it and writing takes longer than the forward pass."""
     paged = PagedStep(step)
-    line = room_for_saved(paged, capacity)
+    line = bytes_for_saved(paged, capacity)
     order = candidates(paged)
     chosen = _choice(paged, order, line, dict.fromkeys(order, 1.0))
     forward = float(step.ops.seconds[: last_forward_op(step) + 1].sum())

@@ -33,7 +33,7 @@ from experiments.memory.interface import (
     WaitingRelease,
 )
 from experiments.memory.interface.paged import PagedStep
-from experiments.memory.planning.g10.artifact_rules import artifact_rules, block_bytes, loosened
+from experiments.memory.planning.g10.artifact_rules import artifact_rules, block_bytes, target_factor
 from experiments.memory.planning.g10.load import load_until_fits
 from experiments.memory.planning.g10.migrations import Planner
 from experiments.memory.planning.g10.priority import TIE_ORDERS
@@ -69,7 +69,7 @@ class Migrating(MemoryPolicy):
 
     def _by_the_artifact(self, step: Step, device: DeviceView) -> MemoryPlan:
         machine, paged = device.machine, PagedStep(step)
-        factor = loosened(step, self.name, machine) if self.loosen is None else self.loosen
+        factor = target_factor(step, self.name, machine) if self.loosen is None else self.loosen
         rules = artifact_rules(machine, factor, machine.host_bytes if self.uses_host else 0, self.tie_order)
         load = load_until_fits(paged, rules.target)
         planner = Planner(paged, rules, load.bytes)

@@ -46,7 +46,7 @@ class Intervals:
         self.least_bytes = least_bytes
         self._layer = np.searchsorted(np.array(starts), np.arange(len(step.ops)), side="right") - 1
         self.tensors, self._uses = self._long_lived(self._layer)
-        self.reserved = int(self._beside(set(self.tensors)).max(initial=0))
+        self.reserved = int(self._other_bytes(set(self.tensors)).max(initial=0))
         self._sizes = step.tensors.bytes[np.array([t for t, _ in self._uses], np.int64)]
         self._owners = np.array([t for t, _ in self._uses], np.int64)
         self._layers = np.array([used for _, used in self._uses], np.int64)
@@ -64,7 +64,7 @@ class Intervals:
                 uses += [(tensor, at) for at in used]
         return tensors, uses
 
-    def _beside(self, long_lived: set[int]) -> Ints:
+    def _other_bytes(self, long_lived: set[int]) -> Ints:
         load = self.step.live_bytes.copy()
         for tensor in long_lived:
             load[slice(*self.span(tensor))] -= self.step.tensors.bytes[tensor]

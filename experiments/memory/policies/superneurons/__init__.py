@@ -114,7 +114,7 @@ class Superneurons(MemoryPolicy):
             if sources is not None:
                 held |= sources
                 demands += demands_of(segment, limit)
-        remade = rematerialiser.remade(demands, held)
+        remade = rematerialiser.moves_for(demands, held)
         dropped = {move.tensor for move in remade if isinstance(move, Drop)}
         ahead = _ahead(step)
         cache = TensorCache(step, rematerialiser.lineage, device.capacity, remade, ahead, dropped)

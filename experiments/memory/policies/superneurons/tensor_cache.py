@@ -49,7 +49,7 @@ class TensorCache:
         """The given moves and the copies, in order."""
         for op, touched in enumerate(self.touched):
             for move in self.given[op]:
-                self._given(move)
+                self._apply(move)
             self._leave(self.dying[2 * op])
             self._fetch(touched, op)
             new = [t for t in touched if t not in self.here]
@@ -60,19 +60,19 @@ class TensorCache:
             self._leave(self.dying[2 * op + 1])
         return tuple(self.moves)
 
-    def _given(self, move: Move) -> None:
+    def _apply(self, move: Move) -> None:
         if isinstance(move, Drop):
             self._leave([move.tensor])
         if isinstance(move, Recompute):
             sources = [t for op in move.ops for t in self.touched[op] if t in self.here or t in self.away]
             self._fetch(sources, move.at)
-            self._make_room(self._rerun_need(move), sources, move.at)
+            self._make_room(self._recompute_need(move), sources, move.at)
         self.moves.append(move)
         if isinstance(move, Recompute):
             self._enter(move.keep)
             self._access(move.keep)
 
-    def _rerun_need(self, move: Recompute) -> int:
+    def _recompute_need(self, move: Recompute) -> int:
         """The most bytes that a rerun holds at once beyond what is there."""
         last = {t: op for op in move.ops for t in self.touched[op]}
         born: set[int] = set()

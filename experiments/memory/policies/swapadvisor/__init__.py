@@ -65,7 +65,7 @@ class Search:
     evaluations: int = 0
     best: list[float] = field(default_factory=list)
 
-    def evaluated(self, order: Sequence[int], layout: Layout) -> Candidate:
+    def evaluate(self, order: Sequence[int], layout: Layout) -> Candidate:
         self.evaluations += 1
         self.progress(0.0, f"{self.evaluations} candidates evaluated")
         kinds = [layout.serves[group] for group in self.classes.group_of.tolist()]
@@ -77,7 +77,7 @@ class Search:
         order = (
             self.precedence.mutated(parent.order, self.chance, self.random) if self.reorder else parent.order
         )
-        return self.evaluated(order, self.classes.mutated(parent.layout, self.chance, self.random))
+        return self.evaluate(order, self.classes.mutated(parent.layout, self.chance, self.random))
 
     def child(self, first: Candidate, second: Candidate) -> Candidate:
         cut = self.random.random()
@@ -85,7 +85,7 @@ class Search:
         layout = self.classes.crossed(first.layout, second.layout, self.random.random())
         if self.reorder:
             order = self.precedence.mutated(order, self.chance, self.random)
-        return self.evaluated(order, self.classes.mutated(layout, self.chance, self.random))
+        return self.evaluate(order, self.classes.mutated(layout, self.chance, self.random))
 
     def run(self, first: Candidate, population: int, elite: int, budget: int) -> Candidate:
         """Generations until ``budget`` candidates have been evaluated."""
@@ -156,7 +156,7 @@ class SwapAdvisor(MemoryPolicy):
         search = Search(
             problem, Precedence(step), classes, device.random, self.mutation, self.reorder, device.progress
         )
-        first = search.evaluated(range(len(step.ops)), classes.first())
+        first = search.evaluate(range(len(step.ops)), classes.first())
         best = search.run(first, self.population, self.elite, self.evaluations)
         assert best.schedule is not None  # the first candidate has objects enough for every op
         return MemoryPlan(

@@ -103,9 +103,9 @@ class SizeClasses:
             fits = self.total(least + np.floor((most - least) * middle).astype(np.int64)) <= self.capacity
             low, high = (middle, high) if fits else (low, middle)
         counts = least + np.floor((most - least) * low).astype(np.int64)
-        return self.repaired(self.own, counts)
+        return self.repair(self.own, counts)
 
-    def repaired(self, serves: Sequence[int], counts: Ints) -> Layout:
+    def repair(self, serves: Sequence[int], counts: Ints) -> Layout:
         """Objects taken from the largest classes until all fit, then added where they fit; the least of each stays."""
         least, most = self.least(serves), self.most(serves)
         counts = np.clip(counts, least, np.maximum(least, most))
@@ -127,7 +127,7 @@ class SizeClasses:
         serves = (*first.serves[:groups], *second.serves[groups:])
         if not self.feasible(serves):
             serves = first.serves
-        return self.repaired(serves, np.array((*first.counts[:kinds], *second.counts[kinds:]), np.int64))
+        return self.repair(serves, np.array((*first.counts[:kinds], *second.counts[kinds:]), np.int64))
 
     def mutated(self, layout: Layout, chance: float, random: np.random.Generator) -> Layout:
         """With ``chance`` a size goes to its own class or the next larger, and a class gives objects to another."""
@@ -141,4 +141,4 @@ class SizeClasses:
             other, given = int(random.integers(kinds)), int(random.integers(1, counts[kind] + 2))
             counts[kind] -= given
             counts[other] += -(-given * self.bytes[kind] // self.bytes[other])
-        return self.repaired(serves, counts)
+        return self.repair(serves, counts)

@@ -89,11 +89,11 @@ class Tflms(MemoryPolicy):
             return MemoryPlan()
         swaps = LevelSwaps(step)
         tuner = Tuner(swaps, self.ratio * device.capacity)
-        settings = self._tuned(tuner)
+        settings = self._tune(tuner)
         moves = blocking_moves(swaps.swaps(settings), settings.sync)
         return MemoryPlan(moves, notes={**settings.to_json(), "levels": swaps.levels, "plays": tuner.plays})
 
-    def _tuned(self, tuner: Tuner) -> Settings:
+    def _tune(self, tuner: Tuner) -> Settings:
         def given(value: int | None, default: int) -> int:
             return default if value is None else value
 

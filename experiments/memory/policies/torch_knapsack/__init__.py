@@ -51,7 +51,7 @@ GRID = [i / 20 for i in range(20, -1, -1)]
 
 
 class Partition:
-    """The forward pass of ``step`` as the partitioner sees it; ``saved(budget, solver)`` are the values to keep."""
+    """The forward pass of ``step`` as the partitioner sees it; ``choose_saved(budget, solver)`` are the values to keep."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -73,7 +73,7 @@ class Partition:
         self.heavy = {t for t in tensors if any(self._is_heavy(op) for op in self.makers[t])}
         self.dear = self.heavy | {t for t in tensors if any(self._is_not_cheap(op) for op in self.makers[t])}
         self.cuts = [
-            self.graph.saved(self.hard | banned)
+            self.graph.minimum_cut(self.hard | banned)
             for banned in (self.dear | self._far_apart() | self._long(), self.dear, self.heavy)
         ]
         self.most = max(1, self._bytes(self.cuts[0]))
@@ -131,7 +131,7 @@ class Partition:
     def _bytes(self, tensors: Collection[int]) -> int:
         return sum(self.graph.bytes[tensor] for tensor in tensors)
 
-    def saved(self, budget: float, solver: str) -> list[int]:
+    def choose_saved(self, budget: float, solver: str) -> list[int]:
         """Values to save at ``budget``."""
         if budget >= 1:
             return self.cuts[0]
@@ -139,16 +139,16 @@ class Partition:
             if self._bytes(cut) / self.most < budget:
                 return cut
         if budget <= 0:
-            return self.graph.saved(self.hard)
+            return self.graph.minimum_cut(self.hard)
         items = [t for t in self.cuts[-1] if t in self.heavy and t not in self.hard and self.graph.bytes[t]]
         weights = [self.graph.bytes[t] / self.most for t in items]
         worth = [sum(float(self.step.ops.seconds[op]) for op in self.makers[t]) for t in items]
         chosen = {items[i] for i in SOLVERS[solver](weights, worth, budget)}
-        return self.graph.saved(self.hard | chosen)
+        return self.graph.minimum_cut(self.hard | chosen)
 
     def plan(self, budget: float, solver: str, once: bool) -> MemoryPlan:
         """What is not saved is made again before the first backward op that reads it."""
-        kept = set(self.saved(budget, solver))
+        kept = set(self.choose_saved(budget, solver))
         wanted: dict[int, list[int]] = {}
         for saved in self.activations:
             if saved.tensor not in kept:
@@ -157,7 +157,9 @@ class Partition:
         if once:
             demands = self._shared(demands, kept)
         share = self._bytes(kept) / self.most
-        return MemoryPlan(self.remake.remade(demands, kept), notes={"budget": budget, "saved_share": share})
+        return MemoryPlan(
+            self.remake.moves_for(demands, kept), notes={"budget": budget, "saved_share": share}
+        )
 
     def _shared(self, demands: list[Demand], kept: set[int]) -> list[Demand]:
         """Everything that a rerun makes on its way is held for later ones, so that no op runs again twice."""

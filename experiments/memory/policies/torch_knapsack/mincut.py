@@ -47,7 +47,7 @@ class ForwardGraph:
             for t in self.tensors
         }
 
-    def saved(self, banned: Collection[int]) -> list[int]:
+    def minimum_cut(self, banned: Collection[int]) -> list[int]:
         """The cheapest tensors to save when those ``banned`` do not run again; free ones are not listed."""
         position = {tensor: i for i, tensor in enumerate(self.tensors)}
         count = len(position)

@@ -35,7 +35,7 @@ class FaultTimes:
     def __init__(self, paged: PagedStep, machine: Machine) -> None:
         self.link, self.storage = decimal(machine.back.bandwidth), decimal(machine.read.bandwidth)
         profile = paged.step.facts.get("g10", {})
-        self.rates = [_profiled(paged, profile, op) for op in range(paged.ops)]
+        self.rates = [_profiled_rates(paged, profile, op) for op in range(paged.ops)]
 
     def of(self, op: int, faults: Faults) -> float:
         """Seconds that the missing bytes cost beyond the op's own time: storage and host beside each other.
@@ -58,7 +58,7 @@ class FaultTimes:
         return max(from_storage, from_host)
 
 
-def _profiled(paged: PagedStep, profile: Mapping[str, Any], op: int) -> tuple[float, float]:
+def _profiled_rates(paged: PagedStep, profile: Mapping[str, Any], op: int) -> tuple[float, float]:
     """From the times with faults on everything, on outputs only and on nothing, each cut to whole seconds."""
     if not profile:
         return UNLIMITED, UNLIMITED

@@ -57,7 +57,7 @@ class Lanes:
             self._start(lane, end)
         return tensor
 
-    def cut(self, now: float) -> dict[str, Spans]:
+    def spans_until(self, now: float) -> dict[str, Spans]:
         """The spans in which each lane was busy until ``now``."""
         for lane, queue in enumerate(self.queues):
             if queue and self.began[lane] < now:

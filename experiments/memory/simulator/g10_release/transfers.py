@@ -32,12 +32,12 @@ def kinds_of(paged: PagedStep) -> list[int]:
 def fullest_of(paged: PagedStep, time: float, op: int, held: Mapping[int, int]) -> Fullest:
     """The fullest moment from the bytes of each tensor there (-1: a range that serves all transient ones)."""
     own = len(paged.step.tensors)
-    living = {t: size for t, size in held.items() if 0 <= t < own and _needed(paged, t, op)}
+    living = {t: size for t, size in held.items() if 0 <= t < own and _is_needed(paged, t, op)}
     scratch = sum(size for t, size in held.items() if not 0 <= t < own)
     return Fullest(time, op, living, scratch, sum(held.values()) - sum(living.values()) - scratch)
 
 
-def _needed(paged: PagedStep, tensor: int, op: int) -> bool:
+def _is_needed(paged: PagedStep, tensor: int, op: int) -> bool:
     return paged.is_global[tensor] or paged.birth[tensor] <= op < paged.death[tensor]
 
 
@@ -94,7 +94,7 @@ class Transfers:
     def after(self, op: int) -> None:
         """What follows an op and its frees."""
 
-    def served(self) -> None:
+    def follow_up(self) -> None:
         """Do what follows the end of an op, or of a transfer while compute runs or waits for a tensor."""
 
     def compute(self, seconds: float) -> None:
@@ -102,9 +102,9 @@ class Transfers:
         end, lanes = self.now + seconds, self.lanes
         while min(lanes.ends) <= end:
             self._complete(lanes.next)
-            self.served()
+            self.follow_up()
         self.now = end
-        self.served()
+        self.follow_up()
 
     def serve(self, cause: str) -> bool:
         """Compute waits for the next transfer to end; False when none is under way."""
@@ -123,7 +123,7 @@ class Transfers:
         while tensor in self.fetching:
             if not self.serve("transfer"):
                 raise Infeasible(f"waits for tensor {tensor}, whose transfer never ends", self.where())
-            self.served()
+            self.follow_up()
 
     def _complete(self, lane: int) -> None:
         self.now = self.lanes.ends[lane]
@@ -132,9 +132,9 @@ class Transfers:
             self.free(tensor)
         else:
             self.fetching.discard(tensor)
-        self.completed(tensor, lane)
+        self.finish_transfer(tensor, lane)
 
-    def completed(self, tensor: int, lane: int) -> None:
+    def finish_transfer(self, tensor: int, lane: int) -> None:
         """A transfer of ``tensor`` has ended."""
 
     def allocate(self, tensor: int, right: bool) -> None:
@@ -145,7 +145,7 @@ class Transfers:
                 raise self.lacking(tensor)
             waited = True
         if waited:
-            self.served()
+            self.follow_up()
 
     def try_allocate(self, tensor: int, right: bool) -> bool:
         pages = self.paged.pages[tensor]
@@ -199,7 +199,7 @@ class Transfers:
             codec_time=0.0,
             stalls=self.stalls,
             moved=self.lanes.moved,
-            transfers=self.lanes.cut(self.now),
+            transfers=self.lanes.spans_until(self.now),
             idle=self.idle,
             log=self.log,
         )

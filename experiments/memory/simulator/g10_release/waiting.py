@@ -76,13 +76,13 @@ class WaitingStep(Transfers):
         self.wanted.discard(tensor)
         self.read(tensor, BACK if tensor in self.on_host else READ)
 
-    def completed(self, tensor: int, lane: int) -> None:
+    def finish_transfer(self, tensor: int, lane: int) -> None:
         if lane == OUT:
             self._keep_on_host(tensor)
         elif lane == BACK:
             self.on_host.discard(tensor)
 
-    def served(self) -> None:
+    def follow_up(self) -> None:
         self.poke()
 
     def after(self, op: int) -> None:

@@ -50,8 +50,8 @@ class Blocks:
         used = [list(row) for row in prepared.touched]
         for tensor, op in enumerate(scratch, len(prepared.sizes)):
             used[op].append(tensor)
-        self.touched = [self._joined(row) for row in used]
-        self.written = [self._joined(row) for row in prepared.lineage.writes]
+        self.touched = [self._blocks_of(row) for row in used]
+        self.written = [self._blocks_of(row) for row in prepared.lineage.writes]
         self.dying = self._dying(prepared.persistent, first, last, len(used))
         names = list(zip(step.ops.target, map(tuple, prepared.touched), strict=True))
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -75,7 +75,7 @@ class Blocks:
             return range(0)
         return range(address // self.block_bytes, (address + size - 1) // self.block_bytes + 1)
 
-    def _joined(self, tensors: Sequence[int]) -> list[int]:
+    def _blocks_of(self, tensors: Sequence[int]) -> list[int]:
         return list(dict.fromkeys(block for tensor in tensors for block in self.ranges[tensor]))
 
     def _dying(

@@ -53,7 +53,7 @@ class Caching(Allocator):
         if not size:
             return NOWHERE
         size = -(-size // self.granularity) * self.granularity
-        block = self._cached(size) or self._segment(size)
+        block = self._find_cached(size) or self._segment(size)
         if block is None:
             return None
         self._split(block, size)
@@ -71,7 +71,7 @@ class Caching(Allocator):
         for neighbour in (block.before, block.after):
             if neighbour is not None and not neighbour.used:
                 self._forget(neighbour)
-                block = self._merged(block, neighbour)
+                block = self._merge(block, neighbour)
         self._keep(block)
         self.wasted = max(self.wasted, self.free - self.largest)
 
@@ -84,7 +84,7 @@ class Caching(Allocator):
         cached = self.bins[False][-1][0] if self.bins[False] else 0
         return max(cached, self.capacity - self.reserved + self.idle)
 
-    def _cached(self, size: int) -> Block | None:
+    def _find_cached(self, size: int) -> Block | None:
         """The smallest free block that holds ``size`` bytes, the lowest of equal ones."""
         found = self.bins[size <= SMALL_REQUEST]
         place = bisect_left(found, (size, 0))
@@ -129,7 +129,7 @@ class Caching(Allocator):
         self.blocks[tail.address] = tail
         self._keep(tail)
 
-    def _merged(self, one: Block, other: Block) -> Block:
+    def _merge(self, one: Block, other: Block) -> Block:
         first, second = (one, other) if one.address < other.address else (other, one)
         first.size += second.size
         first.after = second.after

@@ -24,10 +24,10 @@ from benchmarks import g10_artifact
 from experiments.core import registry
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
-from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Pool, machine_of
+from experiments.memory.interface import DeviceView, MemoryMachine, MemoryPlan, MemoryPool, machine_of
 from experiments.memory.interface.transform import order_fault
 from experiments.memory.simulator import Simulator, run_shared
-from experiments.memory.simulator.recorder import Recording, StepRecorder
+from experiments.memory.simulator.recorder import StepRecorder, StepRecording
 from experiments.sources import step_of
 from experiments.workloads.step import Step
 
@@ -83,18 +83,18 @@ def workloads(folder: Path) -> dict[str, Workload]:
     }
 
 
-def pools(step: Step) -> Iterator[Pool]:
+def pools(step: Step) -> Iterator[MemoryPool]:
     """Every kind of allocator, with what it needs to serve ``step``."""
-    yield Pool("first_fit")
-    yield Pool("best_fit")
-    yield Pool("two_ended", high=tuple(range(0, len(step.tensors), 2)))
-    yield Pool("classes", classes=tuple((2**power, 400) for power in range(9, 36)))
+    yield MemoryPool("first_fit")
+    yield MemoryPool("best_fit")
+    yield MemoryPool("two_ended", high=tuple(range(0, len(step.tensors), 2)))
+    yield MemoryPool("classes", classes=tuple((2**power, 400) for power in range(9, 36)))
     starts = np.concatenate(([0], np.cumsum(-(-step.tensors.bytes // 512) * 512)))
-    yield Pool("planned", offsets=tuple(enumerate(starts[:-1].tolist())))
-    yield Pool("caching")
+    yield MemoryPool("planned", offsets=tuple(enumerate(starts[:-1].tolist())))
+    yield MemoryPool("caching")
 
 
-def print_policies(name: str, step: Step, machine: Machine) -> None:
+def print_policies(name: str, step: Step, machine: MemoryMachine) -> None:
     """Planning and simulating: events per second against the bound, for each policy."""
     simulator = Simulator(step, machine)
     bound = best(bare_walk(step))
@@ -115,7 +115,7 @@ def print_policies(name: str, step: Step, machine: Machine) -> None:
 
 
 def print_row(
-    name: str, label: str, step: Step, plan: MemoryPlan, machine: Machine, planning: float, bound: float
+    name: str, label: str, step: Step, plan: MemoryPlan, machine: MemoryMachine, planning: float, bound: float
 ) -> None:
     simulator = Simulator(step, machine)
     spent = best(lambda: simulator.run(plan))
@@ -127,7 +127,7 @@ def print_row(
     )
 
 
-def watch(simulator: Simulator, plan: MemoryPlan) -> Recording:
+def watch(simulator: Simulator, plan: MemoryPlan) -> StepRecording:
     """The same step, simulated with everything kept that a run page draws."""
     recorder = StepRecorder()
     simulator.run(plan, recorder=recorder)
@@ -145,7 +145,7 @@ def other_order(step: Step, seed: int) -> tuple[int, ...]:
             return tuple(order)
 
 
-def print_search(name: str, step: Step, machine: Machine) -> None:
+def print_search(name: str, step: Step, machine: MemoryMachine) -> None:
     """What a search over plans costs: the same swaps again and again, and in other orders of the ops."""
     simulator = Simulator(step, machine)
     plan = registry.create("memory", "swap_all", {}).plan(step, None)  # type: ignore[attr-defined]
@@ -168,7 +168,7 @@ def print_search(name: str, step: Step, machine: Machine) -> None:
         print(f"{name}: two devices on one link, {discipline}: {time.process_time() - started:.2f} s")
 
 
-def print_genetic(name: str, step: Step, machine: Machine) -> None:
+def print_genetic(name: str, step: Step, machine: MemoryMachine) -> None:
     """SwapAdvisor: so many candidates planned and timed, on a device that holds half of what is live."""
     halved = replace(machine, capacity=step.live_peak // 2)
     simulator = Simulator(step, halved)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.memory.interface import Machine
+from experiments.memory.interface import MemoryMachine
 from experiments.workloads.step import Floats, Step
 
 
-def swapping_bound(step: Step, machine: Machine) -> dict[str, Any]:
+def swapping_bound(step: Step, machine: MemoryMachine) -> dict[str, Any]:
     """``swapping_bound`` with the excess bytes and the shortest step; nothing where the step fits.
 
     While op i runs, what was made in this step and exceeds the device, even if every persistent tensor that i does

@@ -8,12 +8,14 @@ import numpy as np
 
 from experiments.hardware import Hardware
 from experiments.memory.experiment.bound import swapping_bound
-from experiments.memory.interface import Machine
-from experiments.memory.simulator import Simulation
+from experiments.memory.interface import MemoryMachine
+from experiments.memory.simulator import MemorySimulation
 from experiments.workloads.step import Step
 
 
-def metrics_of(simulation: Simulation, step: Step, hardware: Hardware, steps: int | None) -> dict[str, float]:
+def metrics_of(
+    simulation: MemorySimulation, step: Step, hardware: Hardware, steps: int | None
+) -> dict[str, float]:
     """Every figure of a simulated step that this step has the facts for."""
     time = simulation.step_time
     metrics = {
@@ -56,7 +58,7 @@ def rates(step: Step, time: float, steps: int | None) -> dict[str, float]:
     return found
 
 
-def utilization(simulation: Simulation, step: Step, hardware: Hardware) -> dict[str, float]:
+def utilization(simulation: MemorySimulation, step: Step, hardware: Hardware) -> dict[str, float]:
     """MFU counts the step's FLOPs once; HFU counts recomputed ones too. Peak rate of the dtype with most FLOPs."""
     flops = step.flops
     if not np.isfinite(flops) or flops <= 0 or simulation.step_time <= 0:
@@ -68,7 +70,7 @@ def utilization(simulation: Simulation, step: Step, hardware: Hardware) -> dict[
     return {"mfu": flops / peak, "hfu": (flops + simulation.recompute_flops) / peak}
 
 
-def notes_of(simulation: Simulation, step: Step, machine: Machine) -> dict[str, Any]:
+def notes_of(simulation: MemorySimulation, step: Step, machine: MemoryMachine) -> dict[str, Any]:
     """What a run tells beside its figures."""
     return {
         "timing": step.timing,

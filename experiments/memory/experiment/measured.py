@@ -16,8 +16,8 @@ from experiments.memory.interface import (
     Compress,
     MemoryPlan,
     MemoryPolicy,
+    MemoryPool,
     Offload,
-    Pool,
     ReactiveMemoryPolicy,
     violations,
 )
@@ -95,7 +95,7 @@ def measure_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Prog
 def addresses(plan: MemoryPlan) -> dict[str, str]:
     """Return whose addresses were used, where the plan asks for a pool."""
     pool = plan.space
-    return {"addresses": f"torch's own; {pool.kind} in the simulator"} if isinstance(pool, Pool) else {}
+    return {"addresses": f"torch's own; {pool.kind} in the simulator"} if isinstance(pool, MemoryPool) else {}
 
 
 def compression(plan: MemoryPlan, step: Step, ratios: Mapping[int, float]) -> dict[str, Any]:

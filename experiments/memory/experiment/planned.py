@@ -13,8 +13,8 @@ from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress, silent
 from experiments.core.spec import Result
 from experiments.core.units import human
-from experiments.memory.interface import DeviceView, Machine, MemoryPlan, MemoryPolicy
-from experiments.memory.interface.machine import Estimate, Split
+from experiments.memory.interface import DeviceView, MemoryMachine, MemoryPlan, MemoryPolicy
+from experiments.memory.interface.machine import PlanEstimate, Split
 from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.simulator import Simulator
 from experiments.workloads.model import ModelSource
@@ -23,7 +23,7 @@ from experiments.workloads.step import Step
 
 def make_plan(
     step: Step,
-    machine: Machine,
+    machine: MemoryMachine,
     policy: MemoryPolicy,
     seed: int,
     split: Split | None = None,
@@ -35,7 +35,7 @@ def make_plan(
 
 def view_of(
     step: Step,
-    machine: Machine,
+    machine: MemoryMachine,
     policy: MemoryPolicy,
     seed: int,
     split: Split | None = None,
@@ -51,7 +51,7 @@ def view_of(
         what = f"its own tensors need {need[op]} bytes: {missing} bytes are missing of {machine.capacity}"
         raise Infeasible(what, where, missing)
 
-    def estimate(plan: MemoryPlan) -> Estimate:
+    def estimate(plan: MemoryPlan) -> PlanEstimate:
         progress(0.0, "")
         return simulator.estimate(plan)
 

@@ -15,7 +15,7 @@ from experiments.memory.experiment.planned import (
     view_of,
 )
 from experiments.memory.interface import (
-    Machine,
+    MemoryMachine,
     MemoryPlan,
     MemoryPolicy,
     ReactiveMemoryPolicy,
@@ -25,7 +25,7 @@ from experiments.memory.interface import (
     violations,
 )
 from experiments.memory.interface.check import FULL
-from experiments.memory.interface.machine import Estimate
+from experiments.memory.interface.machine import PlanEstimate
 from experiments.memory.interface.transform import transformed
 from experiments.memory.simulator import Simulator, curves, lanes, run_shared
 from experiments.memory.simulator.recorder import StepRecorder
@@ -82,7 +82,7 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
 
 def simulate_together(
     step: Step,
-    machine: Machine,
+    machine: MemoryMachine,
     policy: SharedLinkPolicy,
     spec: RunSpec,
     hardware: Hardware,
@@ -91,7 +91,7 @@ def simulate_together(
 ) -> Result:
     """The same step on devices that share a host link: figures, curves and plan of the slowest."""
 
-    def estimate(shared: SharedPlans) -> list[Estimate]:
+    def estimate(shared: SharedPlans) -> list[PlanEstimate]:
         progress(0.0, "")
         return [done.estimate for done in run_shared(step, shared.plans, machine, shared.discipline)]
 

@@ -1,7 +1,8 @@
 """Where policies, simulator and live runner of the memory family meet."""
 
 from experiments.memory.interface.check import violations
-from experiments.memory.interface.machine import DeviceView, Estimate, Machine, Rate, machine_of
+from experiments.memory.interface.lineage import Lineage
+from experiments.memory.interface.machine import CopyRate, DeviceView, MemoryMachine, PlanEstimate, machine_of
 from experiments.memory.interface.plan import (
     Algorithm,
     Compress,
@@ -9,14 +10,14 @@ from experiments.memory.interface.plan import (
     Drop,
     InPlace,
     Log,
+    MemoryMove,
     MemoryPlan,
-    Move,
     Offload,
     OnHost,
-    Place,
+    PlaceTensor,
     Prefetch,
     Recompute,
-    Wait,
+    WaitForCopy,
     load_plan,
 )
 from experiments.memory.interface.policy import (
@@ -28,15 +29,14 @@ from experiments.memory.interface.policy import (
     SharedPlans,
 )
 from experiments.memory.interface.release import PagingRelease, Release, TwoEndedRelease, WaitingRelease
-from experiments.memory.interface.rerun import Lineage
 from experiments.memory.interface.space import (
     CACHED_STORAGE,
     CorrelationPaging,
-    Counted,
+    CountedBytes,
     DemandPaging,
     LinePaging,
+    MemoryPool,
     Paging,
-    Pool,
     ReadAheadPaging,
     Space,
 )
@@ -45,30 +45,30 @@ __all__ = [
     "CACHED_STORAGE",
     "Algorithm",
     "Compress",
+    "CopyRate",
     "CorrelationPaging",
-    "Counted",
+    "CountedBytes",
     "Decompress",
     "DemandPaging",
     "DeviceView",
     "Drop",
-    "Estimate",
     "Eviction",
     "InPlace",
     "LinePaging",
     "Lineage",
     "Log",
-    "Machine",
+    "MemoryMachine",
+    "MemoryMove",
     "MemoryPlan",
     "MemoryPolicy",
-    "Move",
+    "MemoryPool",
     "Offload",
     "OnHost",
     "Paging",
     "PagingRelease",
-    "Place",
-    "Pool",
+    "PlaceTensor",
+    "PlanEstimate",
     "Prefetch",
-    "Rate",
     "ReactiveMemoryPolicy",
     "ReadAheadPaging",
     "Recompute",
@@ -78,7 +78,7 @@ __all__ = [
     "SharedPlans",
     "Space",
     "TwoEndedRelease",
-    "Wait",
+    "WaitForCopy",
     "WaitingRelease",
     "load_plan",
     "machine_of",

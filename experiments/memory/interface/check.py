@@ -13,11 +13,11 @@ import numpy as np
 
 from experiments.core.errors import BadInput
 from experiments.memory.interface import plan as moves
-from experiments.memory.interface.machine import Machine
-from experiments.memory.interface.plan import DEVICE, TIERS, InPlace, MemoryPlan, Move, OnHost
+from experiments.memory.interface.lineage import Lineage
+from experiments.memory.interface.machine import MemoryMachine
+from experiments.memory.interface.plan import DEVICE, TIERS, InPlace, MemoryMove, MemoryPlan, OnHost
 from experiments.memory.interface.release import Release
-from experiments.memory.interface.rerun import Lineage
-from experiments.memory.interface.space import Paging, Pool
+from experiments.memory.interface.space import MemoryPool, Paging
 from experiments.memory.interface.space_check import hint_faults, paging_faults, pool_faults
 from experiments.memory.interface.tier_bytes import BYTE_ADDRESSABLE, TierBytes
 from experiments.memory.interface.transform import transformed
@@ -31,7 +31,7 @@ FULL = "capacity: "
 UNBORN, GONE, DEAD, ENCODED = "not yet produced", "dropped", "dead", "compressed"
 
 
-def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
+def violations(plan: MemoryPlan, step: Step, machine: MemoryMachine) -> list[str]:
     """Every reason why ``plan`` cannot be carried out on ``step``, at most ``MOST``, in step order."""
     if plan.reactive and isinstance(plan.space, Paging | Release):
         return [f"reactive: {plan.space.model} decides itself what leaves"]
@@ -43,14 +43,14 @@ def violations(plan: MemoryPlan, step: Step, machine: Machine) -> list[str]:
         return [str(error)]
     if isinstance(plan.space, Paging):
         return paging_faults(plan.space, plan.moves, step)[:MOST]
-    faults = pool_faults(plan.space, step) if isinstance(plan.space, Pool) else []
+    faults = pool_faults(plan.space, step) if isinstance(plan.space, MemoryPool) else []
     return [*faults, *_Walk(plan, step, machine).run()][:MOST]
 
 
 class _Walk:
     """``where[t]`` is DEVICE, a tier or one of the states above; ``copy[t]`` the tier that holds a copy, if any."""
 
-    def __init__(self, plan: MemoryPlan, step: Step, machine: Machine) -> None:
+    def __init__(self, plan: MemoryPlan, step: Step, machine: MemoryMachine) -> None:
         self.plan, self.step, self.machine = plan, step, machine
         self.lineage = Lineage(step)
         self.complaints: list[str] = []
@@ -83,7 +83,7 @@ class _Walk:
         }
 
     def run(self) -> list[str]:
-        by_op: dict[int, list[Move]] = defaultdict(list)
+        by_op: dict[int, list[MemoryMove]] = defaultdict(list)
         for move in self.plan.moves:
             if not 0 <= move.at <= len(self.step.ops):
                 return [f"{move.action} at op {move.at} of {len(self.step.ops)}"]
@@ -91,7 +91,7 @@ class _Walk:
                 return [f"{move.action} at op {move.at} names tensor {getattr(move, 'tensor', 0)}"]
             by_op[move.at].append(move)
         by_op[0].sort(
-            key=lambda move: not isinstance(move, moves.Place)
+            key=lambda move: not isinstance(move, moves.PlaceTensor)
         )  # where the step begins, before any move
         for op in range(len(self.step.ops) + 1):
             for move in by_op[op]:
@@ -103,7 +103,7 @@ class _Walk:
         self._end()
         return self.complaints
 
-    def _say(self, move: Move, complaint: str) -> None:
+    def _say(self, move: MemoryMove, complaint: str) -> None:
         self.complaints.append(f"{move.action} before op {move.at}: {complaint}")
 
     def _name(self, tensor: int) -> str:
@@ -212,7 +212,7 @@ class _Walk:
     def _state(self, tensor: int) -> str:
         return "leaving already" if tensor in self.until else self.where[tensor]
 
-    def _copy_on(self, tensor: int, tier: str, move: Move, ratio: float = 1.0) -> None:
+    def _copy_on(self, tensor: int, tier: str, move: MemoryMove, ratio: float = 1.0) -> None:
         self._void(tensor)
         if self.machine.tier_bytes(tier) <= 0:
             self._say(move, f"there is no {tier}")
@@ -226,7 +226,7 @@ class _Walk:
             return
         self._arrive(move.tensor, move.keep)
 
-    def _wait(self, move: moves.Wait) -> None:
+    def _wait(self, move: moves.WaitForCopy) -> None:
         return None  # waiting for a copy that has ended, or for none, costs nothing and breaks nothing
 
     def _drop(self, move: moves.Drop) -> None:
@@ -271,7 +271,7 @@ class _Walk:
         self.where[move.tensor] = DEVICE
         self.encoded.discard(move.tensor)
 
-    def _place(self, move: moves.Place) -> None:
+    def _place(self, move: moves.PlaceTensor) -> None:
         if move.at != 0 or move.tier not in TIERS or not self.step.persistent[move.tensor]:
             self._say(
                 move, f"{self._name(move.tensor)} on {move.tier!r}: only persistent tensors, before op 0"

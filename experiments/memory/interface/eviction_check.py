@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.plan import TIERS
 from experiments.memory.interface.policy import Eviction, Resident
 
 
-def eviction_faults(chosen: Sequence[Eviction], resident: Sequence[Resident], machine: Machine) -> list[str]:
+def eviction_faults(
+    chosen: Sequence[Eviction], resident: Sequence[Resident], machine: MemoryMachine
+) -> list[str]:
     """Return complaints about what ``chosen`` sends away, when only ``resident`` may leave, each once."""
     return list(_faults(chosen, resident, machine))
 
 
-def _faults(chosen: Sequence[Eviction], resident: Sequence[Resident], machine: Machine) -> Iterator[str]:
+def _faults(
+    chosen: Sequence[Eviction], resident: Sequence[Resident], machine: MemoryMachine
+) -> Iterator[str]:
     allowed = {entry.tensor for entry in resident}
     for eviction in chosen:
         if eviction.tensor not in allowed:

@@ -14,7 +14,7 @@ from experiments.workloads.step import Step
 
 
 @dataclass(frozen=True)
-class Rate:
+class CopyRate:
     """One direction of a channel: a transfer of ``size`` bytes takes ``latency + size / bandwidth`` seconds."""
 
     bandwidth: float
@@ -25,7 +25,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MemoryMachine:
     """Bytes and channels of one device with its host and storage.
 
     ``out`` and ``back`` are device-to-host and host-to-device; where the link is not ``duplex`` they take turns.
@@ -37,17 +37,17 @@ class Machine:
     """
 
     capacity: int
-    out: Rate
-    back: Rate
+    out: CopyRate
+    back: CopyRate
     duplex: bool
     host_bytes: int
-    write: Rate
-    read: Rate
+    write: CopyRate
+    read: CopyRate
     storage_bytes: int
     synchronous: bool = False
     remote_bytes: int = 0
-    remote_write: Rate = Rate(0.0)
-    remote_read: Rate = Rate(0.0)
+    remote_write: CopyRate = CopyRate(0.0)
+    remote_read: CopyRate = CopyRate(0.0)
     sharers: int = 1
     host_bandwidth: float = 0.0
     host_flops: float = 0.0
@@ -72,29 +72,29 @@ class Machine:
         time = self.back.time(size * self.sharers)
         return time if tier == "host" else max(time, self.onward(tier)[1].time(size))
 
-    def onward(self, tier: str) -> tuple[Rate, Rate]:
+    def onward(self, tier: str) -> tuple[CopyRate, CopyRate]:
         """Beyond the host: the rates to and from ``tier``."""
         return (self.write, self.read) if tier == "storage" else (self.remote_write, self.remote_read)
 
 
-def machine_of(hardware: Hardware) -> Machine:
+def machine_of(hardware: Hardware) -> MemoryMachine:
     """The first device of ``hardware`` and its share of the node's host memory and storage."""
     node, link = hardware.node, hardware.device.host_link
-    rate = Rate(link.bandwidth, link.latency)
+    rate = CopyRate(link.bandwidth, link.latency)
     storage, remote, share = node.storage, node.remote, node.device_count
-    return Machine(
+    return MemoryMachine(
         capacity=hardware.device.memory_bytes,
         out=rate,
         back=rate,
         duplex=link.duplex,
         host_bytes=node.host.memory_bytes // share,
-        write=Rate(storage.write_bandwidth, storage.latency),
-        read=Rate(storage.read_bandwidth, storage.latency),
+        write=CopyRate(storage.write_bandwidth, storage.latency),
+        read=CopyRate(storage.read_bandwidth, storage.latency),
         storage_bytes=storage.capacity_bytes // share,
         storage_page=storage.page_bytes,
         remote_bytes=remote.capacity_bytes // share if remote else 0,
-        remote_write=Rate(remote.write_bandwidth, remote.latency) if remote else Rate(0.0),
-        remote_read=Rate(remote.read_bandwidth, remote.latency) if remote else Rate(0.0),
+        remote_write=CopyRate(remote.write_bandwidth, remote.latency) if remote else CopyRate(0.0),
+        remote_read=CopyRate(remote.read_bandwidth, remote.latency) if remote else CopyRate(0.0),
         remote_page=remote.page_bytes if remote else 1,
         host_bandwidth=node.host.memory_bandwidth / share,
         host_flops=node.host.peak_flops / share,
@@ -102,7 +102,7 @@ def machine_of(hardware: Hardware) -> Machine:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class PlanEstimate:
     """What a plan would do: ``fits``, and then its peak and time; otherwise ``reason``.
 
     ``stalls`` are seconds by cause, ``late`` the seconds that compute stood still until a tensor was there.
@@ -126,8 +126,8 @@ class DeviceView:
     cut into a number of micro-batches. ``progress`` may raise to cancel; every trial reports to it.
     """
 
-    machine: Machine
-    estimate: Callable[[MemoryPlan], Estimate]
+    machine: MemoryMachine
+    estimate: Callable[[MemoryPlan], PlanEstimate]
     random: np.random.Generator
     split: Split
     progress: Progress = silent

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from experiments.core.errors import BadInput
 from experiments.memory.interface.record import frozen, load_record
-from experiments.memory.interface.space import Counted, Space
+from experiments.memory.interface.space import CountedBytes, Space
 from experiments.memory.interface.space_json import FORMER, load_space, space_json
 
 DEVICE = "device"
@@ -24,7 +24,7 @@ TIERS = ("host", "storage", "remote")
 
 
 @dataclass(frozen=True)
-class Move:
+class MemoryMove:
     """One decision about one tensor (or op), see the subclasses."""
 
     action: ClassVar[str] = ""
@@ -37,7 +37,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Offload(Move):
+class Offload(MemoryMove):
     """Copy ``tensor`` to ``tier``; its device bytes are free once the copy has ended and op ``until`` too.
 
     ``until`` is the last op that may still use the device copy (reads only); at least ``at - 1``. The copy runs
@@ -53,7 +53,7 @@ class Offload(Move):
 
 
 @dataclass(frozen=True)
-class Prefetch(Move):
+class Prefetch(MemoryMove):
     """Bring ``tensor`` back to the device; device bytes are taken when the copy is admitted, see the simulator.
 
     ``keep``: the copy on its tier stays, and takes its bytes there, until the tensor is written; an ``Offload`` to
@@ -66,7 +66,7 @@ class Prefetch(Move):
 
 
 @dataclass(frozen=True)
-class Wait(Move):
+class WaitForCopy(MemoryMove):
     """Compute stands still until the copy of ``tensor`` that is under way, out or in, has ended.
 
     A prefetch that has found no space yet is not under way.
@@ -77,7 +77,7 @@ class Wait(Move):
 
 
 @dataclass(frozen=True)
-class Drop(Move):
+class Drop(MemoryMove):
     """Discard ``tensor`` at once: to be recomputed, or never used again."""
 
     action: ClassVar[str] = "drop"
@@ -85,7 +85,7 @@ class Drop(Move):
 
 
 @dataclass(frozen=True)
-class Recompute(Move):
+class Recompute(MemoryMove):
     """Run ``ops`` (indices of ops that ran before, ascending) again so that the dropped tensors ``keep`` exist.
 
     Other outputs of these ops are freed after their last use within the list. An output that is resident already
@@ -98,7 +98,7 @@ class Recompute(Move):
 
 
 @dataclass(frozen=True)
-class Compress(Move):
+class Compress(MemoryMove):
     """Encode ``tensor`` on the device to ``bytes / ratio`` in ``seconds`` of compute; unusable until decompressed."""
 
     action: ClassVar[str] = "compress"
@@ -108,7 +108,7 @@ class Compress(Move):
 
 
 @dataclass(frozen=True)
-class Decompress(Move):
+class Decompress(MemoryMove):
     """Decode ``tensor`` on the device to full size in ``seconds`` of compute."""
 
     action: ClassVar[str] = "decompress"
@@ -117,7 +117,7 @@ class Decompress(Move):
 
 
 @dataclass(frozen=True)
-class Place(Move):
+class PlaceTensor(MemoryMove):
     """The persistent ``tensor`` lies on ``tier`` when the step begins, and again when it ends. ``at`` is 0."""
 
     action: ClassVar[str] = "place"
@@ -126,7 +126,7 @@ class Place(Move):
 
 
 @dataclass(frozen=True)
-class Algorithm(Move):
+class Algorithm(MemoryMove):
     """Op ``at`` runs in ``seconds`` with ``workspace`` bytes: another kernel than the step was timed with."""
 
     action: ClassVar[str] = "algorithm"
@@ -135,10 +135,10 @@ class Algorithm(Move):
 
 
 @dataclass(frozen=True)
-class Log(Move):
+class Log(MemoryMove):
     """Write ``bytes`` of ``tensor`` (what will be overwritten, or a checkpoint) to a log on ``tier``, beside compute.
 
-    The tensor stays where it is; what lies on ``tier`` itself does not cross the host link. A ``Wait`` for the tensor
+    The tensor stays where it is; what lies on ``tier`` itself does not cross the host link. A ``WaitForCopy`` for the tensor
     stands still until the log is complete. The log's space is taken until the step ends.
     """
 
@@ -149,7 +149,7 @@ class Log(Move):
 
 
 @dataclass(frozen=True)
-class InPlace(Move):
+class InPlace(MemoryMove):
     """Op ``at`` uses ``tensors`` where they lie on their tier (byte-addressable), and takes ``seconds`` to do so.
 
     Those of them that the op produces are made on ``tier``.
@@ -162,7 +162,7 @@ class InPlace(Move):
 
 
 @dataclass(frozen=True)
-class OnHost(Move):
+class OnHost(MemoryMove):
     """Op ``at`` runs on the host's processor in ``seconds``, beside the device's compute.
 
     It begins when every tensor it reads has a copy on the host and the processor is free; what it writes then lies
@@ -182,17 +182,17 @@ class OnHost(Move):
     late: bool = False
 
 
-MOVES: Mapping[str, type[Move]] = {
+MOVES: Mapping[str, type[MemoryMove]] = {
     kind.action: kind
     for kind in (
         Offload,
         Prefetch,
-        Wait,
+        WaitForCopy,
         Drop,
         Recompute,
         Compress,
         Decompress,
-        Place,
+        PlaceTensor,
         Algorithm,
         Log,
         InPlace,
@@ -214,13 +214,13 @@ class MemoryPlan:
     a cache of pages, or the rules of a published release instead of the simulator's own.
     """
 
-    moves: tuple[Move, ...] = ()
+    moves: tuple[MemoryMove, ...] = ()
     reactive: bool = False
     notes: Mapping[str, Any] = field(default_factory=dict)
     splits: int = 1
     order: tuple[int, ...] = ()
     overlays: tuple[tuple[int, int], ...] = ()
-    space: Space = field(default_factory=Counted)
+    space: Space = field(default_factory=CountedBytes)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "moves", tuple(sorted(self.moves, key=lambda move: move.at)))
@@ -238,7 +238,7 @@ class MemoryPlan:
             data["order"] = list(self.order)
         if self.overlays:
             data["overlays"] = [list(pair) for pair in self.overlays]
-        if self.space != Counted():
+        if self.space != CountedBytes():
             data["space"] = space_json(self.space)
         return data
 
@@ -260,7 +260,7 @@ def load_plan(data: Mapping[str, Any]) -> MemoryPlan:
     )
 
 
-def _load_move(row: Mapping[str, Any], where: str) -> Move:
+def _load_move(row: Mapping[str, Any], where: str) -> MemoryMove:
     values = dict(row)
     action = str(values.pop("action", None))
     if action not in MOVES:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.policy import Policy
-from experiments.memory.interface.machine import DeviceView, Estimate
+from experiments.memory.interface.machine import DeviceView, PlanEstimate
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.workloads.step import Step
 
@@ -79,7 +79,7 @@ class SharedLinkPolicy(MemoryPolicy):
         return self.share(step, device, None).plans[0]
 
     def share(
-        self, step: Step, device: DeviceView, together: Callable[[SharedPlans], Sequence[Estimate]] | None
+        self, step: Step, device: DeviceView, together: Callable[[SharedPlans], Sequence[PlanEstimate]] | None
     ) -> SharedPlans:
         """A plan for each device; ``together`` tries plans on devices that share the link."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""How a plan wants device memory to be managed: one of ``Counted``, ``Pool``, ``Paging``, ``Release``. Frozen data."""
+"""How a plan wants device memory to be managed: one of ``CountedBytes``, ``MemoryPool``, ``Paging``, ``Release``. Frozen data."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ EVICTIONS = ("lru", "fifo")
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedBytes:
     """Bytes are counted against the capacity; nothing has an address."""
 
     model: ClassVar[str] = "counted"
 
 
 @dataclass(frozen=True)
-class Pool:
+class MemoryPool:
     """An allocator over the device's capacity; sizes are rounded up to ``granularity`` bytes.
 
     ``high``: tensors served from the top (``two_ended``). ``classes``: (object bytes, objects) and ``serves``: (tensor,
@@ -116,4 +116,4 @@ class LinePaging(Paging):
     ratio: float = 1.0
 
 
-Space = Counted | Pool | Paging | Release
+Space = CountedBytes | MemoryPool | Paging | Release

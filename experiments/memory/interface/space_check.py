@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from experiments.memory.interface.plan import Drop, MemoryPlan, Move, Offload, Prefetch
-from experiments.memory.interface.space import BACKINGS, EVICTIONS, POOLS, Paging, Pool
+from experiments.memory.interface.plan import Drop, MemoryMove, MemoryPlan, Offload, Prefetch
+from experiments.memory.interface.space import BACKINGS, EVICTIONS, POOLS, MemoryPool, Paging
 from experiments.workloads.step import Step
 
 
-def paging_faults(paging: Paging, moves: Sequence[Move], step: Step) -> list[str]:
+def paging_faults(paging: Paging, moves: Sequence[MemoryMove], step: Step) -> list[str]:
     """Return complaints about ``paging`` and its hints: a paged device takes ``Prefetch`` of a tensor before an op."""
     return [*_paging(paging, step)] + [
         f"{move.action} before op {move.at}: a paged device takes prefetches of tensors before ops only"
@@ -49,7 +49,7 @@ def hint_faults(plan: MemoryPlan, step: Step) -> list[str]:
     ]
 
 
-def pool_faults(pool: Pool, step: Step) -> list[str]:
+def pool_faults(pool: MemoryPool, step: Step) -> list[str]:
     """Complaints about ``pool`` on ``step``; those about tensors only where all of them exist."""
     if pool.kind not in POOLS:
         return [f"pool: {pool.kind!r} is none of {', '.join(POOLS)}"]
@@ -63,13 +63,13 @@ def pool_faults(pool: Pool, step: Step) -> list[str]:
     return [*_offsets(pool), *_classes(pool, step)]
 
 
-def _offsets(pool: Pool) -> Iterator[str]:
+def _offsets(pool: MemoryPool) -> Iterator[str]:
     for tensor, address in pool.offsets:
         if address < 0 or address % pool.granularity:
             yield f"pool: tensor {tensor} at address {address}, not a multiple of {pool.granularity}"
 
 
-def _classes(pool: Pool, step: Step) -> Iterator[str]:
+def _classes(pool: MemoryPool, step: Step) -> Iterator[str]:
     if pool.kind == "classes" and not pool.classes:
         yield "pool: no classes"
     for size, count in pool.classes:

@@ -12,11 +12,11 @@ from experiments.memory.interface.release import PagingRelease, Release, TwoEnde
 from experiments.memory.interface.space import (
     CACHED_STORAGE,
     CorrelationPaging,
-    Counted,
+    CountedBytes,
     DemandPaging,
     LinePaging,
+    MemoryPool,
     Paging,
-    Pool,
     ReadAheadPaging,
     Space,
 )
@@ -25,8 +25,8 @@ from experiments.memory.interface.space import (
 MODELS: Mapping[str, type[Space]] = {
     kind.model: kind
     for kind in (
-        Counted,
-        Pool,
+        CountedBytes,
+        MemoryPool,
         DemandPaging,
         ReadAheadPaging,
         CorrelationPaging,
@@ -50,13 +50,13 @@ def load_space(plan: Mapping[str, Any]) -> Space:
     if len(given) > 1:
         raise BadInput(f"has {given[0]} and {given[1]}", "plan", "one of them")
     if not given:
-        return Counted()
+        return CountedBytes()
     name, row = given[0], plan[given[0]]
     if name == "space":
         return _load_model(row)
     if name == "pool":
-        return load_record(Pool, row, "plan.pool")
-    return _former_paging(row) if name == "paging" else _former_artifact(row)
+        return load_record(MemoryPool, row, "plan.pool")
+    return _former_paging(row) if name == "paging" else _former_release(row)
 
 
 def _load_model(row: Mapping[str, Any]) -> Space:
@@ -94,7 +94,7 @@ ENGINES: Mapping[str, tuple[type[Release], tuple[str, ...]]] = {
 }
 
 
-def _former_artifact(row: Mapping[str, Any]) -> Release:
+def _former_release(row: Mapping[str, Any]) -> Release:
     engine = str(row.get("engine"))
     if engine not in ENGINES:
         raise BadInput(f"unknown engine {engine!r}", "plan.artifact", "one of " + ", ".join(ENGINES))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.core.units import human
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.plan import TIERS
 from experiments.workloads.step import Step
 
@@ -14,7 +14,7 @@ BYTE_ADDRESSABLE = ("host", "remote")
 class TierBytes:
     """Copies that are there whatever the speed of the links: at any time a run holds these and more."""
 
-    def __init__(self, step: Step, machine: Machine) -> None:
+    def __init__(self, step: Step, machine: MemoryMachine) -> None:
         self.sizes: list[int] = step.tensors.bytes.tolist()
         self.machine = machine
         self.held = dict.fromkeys(TIERS, 0.0)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from experiments.core.errors import BadInput
+from experiments.memory.interface.lineage import Lineage
 from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.interface.plan import MemoryPlan
-from experiments.memory.interface.rerun import Lineage
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import Step
 

@@ -1,6 +1,6 @@
 """Carries out a memory plan for real: torch runs the captured step with the plan's moves between its ops."""
 
-from experiments.memory.live.measure import Measured, Session
+from experiments.memory.live.measure import MeasuredPlan, Session
 from experiments.memory.live.schedule import refuse
 
-__all__ = ["Measured", "Session", "refuse"]
+__all__ = ["MeasuredPlan", "Session", "refuse"]

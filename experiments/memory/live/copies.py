@@ -11,7 +11,7 @@ from torch import Tensor
 
 from experiments.memory.live.codec import pack, unpack
 from experiments.memory.live.files import Arena
-from experiments.memory.live.ledger import Beside, Copy, Ledger
+from experiments.memory.live.ledger import Copy, CopyLedger, Ledger
 
 
 class HostCopies:
@@ -22,7 +22,7 @@ class HostCopies:
     """
 
     def __init__(self, ledger: Ledger) -> None:
-        self.ledger, self.beside = ledger, Beside()
+        self.ledger, self.beside = ledger, CopyLedger()
         self.kept: set[int] = set()
         self.bytes_out = self.bytes_back = 0
         self.ratios: dict[int, float] = {}

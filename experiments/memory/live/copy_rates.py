@@ -13,7 +13,7 @@ import time
 import numpy as np
 import torch
 
-from experiments.memory.interface import Rate
+from experiments.memory.interface import CopyRate
 from experiments.memory.live.copies import HostCopies
 from experiments.memory.live.ledger import Ledger
 from experiments.workloads.step import Floats
@@ -24,7 +24,7 @@ TENSORS, ROUNDS = 32, 6
 
 
 @functools.cache
-def copy_rates() -> tuple[Rate, Rate]:
+def copy_rates() -> tuple[CopyRate, CopyRate]:
     """To host memory and back."""
     threads = torch.get_num_threads()
     try:
@@ -35,11 +35,11 @@ def copy_rates() -> tuple[Rate, Rate]:
     return out, back
 
 
-def _rates(threads: int) -> tuple[Rate, Rate]:
+def _rates(threads: int) -> tuple[CopyRate, CopyRate]:
     """Out and back with so many threads."""
     torch.set_num_threads(threads)
     pairs = zip(_seconds(LARGE), _seconds(SMALL), strict=True)
-    out, back = (Rate(LARGE / max(slow - fast, 1e-9), fast) for slow, fast in pairs)
+    out, back = (CopyRate(LARGE / max(slow - fast, 1e-9), fast) for slow, fast in pairs)
     return out, back
 
 

@@ -46,7 +46,7 @@ class Copy:
     word: int = 0
 
 
-class Beside:
+class CopyLedger:
     """The good copies that lie beside the device: ``away`` by tensor, bytes ``held`` by tier and the most there were."""
 
     def __init__(self) -> None:

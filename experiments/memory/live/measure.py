@@ -14,11 +14,11 @@ from torch import Tensor
 from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress, part, silent
 from experiments.hardware import Hardware, resolve
-from experiments.memory.interface.machine import Machine, machine_of
+from experiments.memory.interface.machine import MemoryMachine, machine_of
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.live.copy_rates import copy_rates
 from experiments.memory.live.runner import StepRunner
-from experiments.memory.live.turns import Runner, seeded_state, take_turns
+from experiments.memory.live.turns import TimedRunner, seeded_state, take_turns
 from experiments.profiling import timing
 from experiments.profiling.capture import Traced, trace
 from experiments.sources import with_roofline_times
@@ -29,7 +29,7 @@ STEPS = 5
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredPlan:
     """Bytes and seconds of a step under the plan, and how far it is from the unplanned steps.
 
     ``peak_bytes``: CPU exact live storages; CUDA the allocator's peak of active bytes. ``step_time`` and
@@ -60,7 +60,7 @@ class Session:
     def __init__(self, source: ModelSource, progress: Progress = silent) -> None:
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.source = source
-        self._plain: dict[tuple[int, int], Runner | None] = {}
+        self._plain: dict[tuple[int, int], TimedRunner | None] = {}
         timing.flush_denormals()
         self.traced: Traced = trace(source, self.device, part(progress, 0.0, 0.4))
         self.step = self._profile(part(progress, 0.4, 1.0))
@@ -84,7 +84,7 @@ class Session:
         name = "local" if self.device == "cpu" else torch.cuda.get_device_name()
         return resolve({"device": name, "overrides": overrides or {}})
 
-    def machine(self, overrides: Mapping[str, Any] | None = None) -> Machine:
+    def machine(self, overrides: Mapping[str, Any] | None = None) -> MemoryMachine:
         """What plans are made for and simulated on. A CPU's copies are as fast as measured, unless overridden."""
         machine = replace(machine_of(self.hardware(overrides)), synchronous=self.synchronous)
         if not self.synchronous or "host_link_bandwidth" in (overrides or {}):
@@ -99,7 +99,7 @@ class Session:
         steps: int = STEPS,
         progress: Progress = silent,
         reference: Session | None = None,
-    ) -> Measured:
+    ) -> MeasuredPlan:
         """``steps`` steps under the plan and, where they fit, as many without it, from the same values.
 
         On a CPU they take turns; on CUDA the unplanned ones come first, so that the allocator's peak is the plan's.
@@ -116,19 +116,19 @@ class Session:
             raise Infeasible(str(error).split("\n")[0], "the step under the plan") from None
 
     def _measure_plan(
-        self, plan: MemoryPlan, seed: int, steps: int, progress: Progress, plain: Runner | None
-    ) -> Measured:
+        self, plan: MemoryPlan, seed: int, steps: int, progress: Progress, plain: TimedRunner | None
+    ) -> MeasuredPlan:
         inputs = self.traced.make_inputs(seed)
         with StepRunner(self.traced, plan) as runner:
             runner.begin(inputs)
             if self.device == "cuda":
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()
-            planned = Runner(runner, inputs, self.device, seeded_state(seed, self.device))
+            planned = TimedRunner(runner, inputs, self.device, seeded_state(seed, self.device))
             take_turns([plain, planned] if plain and self.synchronous else [planned], steps, progress)
             copies, peak = runner.copies, self._peak(runner)
             out, back = copies.bytes_out // steps, copies.bytes_back // steps
-        return Measured(
+        return MeasuredPlan(
             peak_bytes=peak,
             step_time=statistics.median(planned.seconds[1:]),
             unplanned_time=statistics.median(plain.seconds[1:]) if plain else None,
@@ -143,10 +143,12 @@ class Session:
             ratios=dict(copies.ratios),
         )
 
-    def plain_runner(self, seed: int) -> Runner:
+    def plain_runner(self, seed: int) -> TimedRunner:
         """The captured graph as it is."""
         graph, inputs = self.traced.graph_module, self.traced.make_inputs(seed)
-        return Runner(lambda values: graph(*values), inputs, self.device, seeded_state(seed, self.device))
+        return TimedRunner(
+            lambda values: graph(*values), inputs, self.device, seeded_state(seed, self.device)
+        )
 
     @functools.cached_property
     def fits(self) -> bool:
@@ -157,13 +159,13 @@ class Session:
             return False
         return True
 
-    def run_unplanned(self, seed: int, steps: int, progress: Progress = silent) -> Runner | None:
+    def run_unplanned(self, seed: int, steps: int, progress: Progress = silent) -> TimedRunner | None:
         """Steps without a plan, run once for each seed, their values in host memory; ``None`` where they do not fit."""
         if (seed, steps) not in self._plain:
             self._plain[seed, steps] = self._run_unplanned(seed, steps, progress)
         return self._plain[seed, steps]
 
-    def _run_unplanned(self, seed: int, steps: int, progress: Progress) -> Runner | None:
+    def _run_unplanned(self, seed: int, steps: int, progress: Progress) -> TimedRunner | None:
         try:
             runner = self.plain_runner(seed)
             take_turns([runner], steps, progress)
@@ -177,7 +179,7 @@ class Session:
         return runner.ledger.peak
 
 
-def _share(plain: Runner, planned: Runner) -> float:
+def _share(plain: TimedRunner, planned: TimedRunner) -> float:
     pairs = zip(plain.seconds[1:], planned.seconds[1:], strict=True)
     return statistics.median(ideal / taken for ideal, taken in pairs)
 

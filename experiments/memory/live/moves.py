@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from experiments.memory.interface import plan as moves
-from experiments.memory.interface.rerun import Lineage
+from experiments.memory.interface.lineage import Lineage
 from experiments.memory.live.codec import pack, unpack
 from experiments.memory.live.copies import bytes_of
 from experiments.memory.live.schedule import made_by
@@ -69,7 +69,7 @@ class Moves(Values):
         self.copies.prefetch(move.tensor, self.storage(move.tensor), move.keep)
         self.coming.add(move.tensor)
 
-    def _wait(self, move: moves.Wait) -> None:
+    def _wait(self, move: moves.WaitForCopy) -> None:
         self.coming.discard(move.tensor)
         self.copies.wait(move.tensor)
 

@@ -16,14 +16,14 @@ from torch import Tensor, fx
 
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.transform import reordered
-from experiments.memory.live.elsewhere import Elsewhere
+from experiments.memory.live.host_execution import HostExecution
 from experiments.memory.live.moves import generator_state
 from experiments.memory.live.schedule import in_order, refuse, schedule
 from experiments.memory.live.values import call, parts
 from experiments.profiling.capture import Traced
 
 
-class StepRunner(Elsewhere):
+class StepRunner(HostExecution):
     """Runs steps of ``traced`` under ``plan`` on the inputs given, which it updates in place.
 
     ``ledger.peak`` is the most bytes that were on the device at once over all steps run, inputs included. Tensors that

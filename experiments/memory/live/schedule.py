@@ -10,9 +10,9 @@ from torch import fx
 
 from experiments.core.errors import BadInput
 from experiments.memory.interface import plan as moves
-from experiments.memory.interface.plan import MemoryPlan, Move
+from experiments.memory.interface.lineage import Lineage
+from experiments.memory.interface.plan import MemoryMove, MemoryPlan
 from experiments.memory.interface.release import Release
-from experiments.memory.interface.rerun import Lineage
 from experiments.memory.interface.space import Paging
 from experiments.memory.live.ledger import TIERS
 from experiments.profiling.capture import Traced
@@ -21,7 +21,7 @@ from experiments.profiling.capture import Traced
 BETWEEN = (
     moves.Offload,
     moves.Prefetch,
-    moves.Wait,
+    moves.WaitForCopy,
     moves.Drop,
     moves.Recompute,
     moves.Compress,
@@ -30,18 +30,18 @@ BETWEEN = (
 
 
 @dataclass(frozen=True)
-class Schedule:
+class NodeSchedule:
     """``before[i]`` are the moves at op ``i``. ``after[name]`` are the nodes whose value node ``name`` needs last,
     ``after_moves[i]`` those that a rerun at op ``i`` needs last. ``again`` are the ops that some rerun repeats,
     ``on_host`` those that run on the host's processor; ``places`` says what lies beside the device between steps.
     """
 
-    before: Mapping[int, list[Move]]
+    before: Mapping[int, list[MemoryMove]]
     after: Mapping[str, list[str]]
     after_moves: Mapping[int, list[str]]
     again: frozenset[int]
     on_host: frozenset[int]
-    places: tuple[moves.Place, ...]
+    places: tuple[moves.PlaceTensor, ...]
 
 
 def refuse(plan: MemoryPlan) -> None:
@@ -59,27 +59,27 @@ def refuse(plan: MemoryPlan) -> None:
     for move in plan.moves:
         tier = move.through if isinstance(move, moves.OnHost) else getattr(move, "tier", "host")
         far = isinstance(move, moves.OnHost) and tier != "host"
-        if not isinstance(move, (*BETWEEN, moves.OnHost, moves.Place)) or tier not in TIERS or far:
+        if not isinstance(move, (*BETWEEN, moves.OnHost, moves.PlaceTensor)) or tier not in TIERS or far:
             expected = "copies to host or storage, drops, reruns, codecs, places, ops on the host's memory"
             raise BadInput(f"{move.action} at op {move.at} ({tier}) cannot be measured", "plan", expected)
 
 
-def schedule(traced: Traced, plan: MemoryPlan, nodes: Sequence[fx.Node]) -> Schedule:
+def schedule(traced: Traced, plan: MemoryPlan, nodes: Sequence[fx.Node]) -> NodeSchedule:
     """``nodes`` are the graph's in the order in which they run."""
     refuse(plan)
-    before: dict[int, list[Move]] = defaultdict(list)
+    before: dict[int, list[MemoryMove]] = defaultdict(list)
     for move in plan.moves:
         if isinstance(move, BETWEEN):
             before[move.at].append(move)
     reruns = [move for move in plan.moves if isinstance(move, moves.Recompute)]
     after, after_moves = _last_needs(traced, reruns, nodes)
-    return Schedule(
+    return NodeSchedule(
         before,
         after,
         after_moves,
         again=frozenset(op for move in reruns for op in move.ops),
         on_host=frozenset(move.at for move in plan.moves if isinstance(move, moves.OnHost)),
-        places=tuple(move for move in plan.moves if isinstance(move, moves.Place)),
+        places=tuple(move for move in plan.moves if isinstance(move, moves.PlaceTensor)),
     )
 
 

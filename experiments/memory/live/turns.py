@@ -14,7 +14,7 @@ from experiments.memory.live.moves import generator, generator_state
 
 
 @dataclass
-class Runner:
+class TimedRunner:
     """One way to run the step, on its own ``inputs`` and random numbers; ``seconds`` and ``losses`` of its steps."""
 
     step: Callable[[list[Tensor]], Tensor]
@@ -40,7 +40,7 @@ def seeded_state(seed: int, device: str) -> Tensor:
     return generator_state(device)
 
 
-def take_turns(runners: Sequence[Runner], steps: int, progress: Progress) -> None:
+def take_turns(runners: Sequence[TimedRunner], steps: int, progress: Progress) -> None:
     """``steps`` steps of each, in turn."""
     for index in range(steps):
         for runner in runners:

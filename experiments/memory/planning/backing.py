@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from experiments.memory.interface import CACHED_STORAGE, Machine
+from experiments.memory.interface import CACHED_STORAGE, MemoryMachine
 from experiments.workloads.step import Step
 
 
-def backing_of(step: Step, machine: Machine) -> str:
+def backing_of(step: Step, machine: MemoryMachine) -> str:
     """Return the host, where it holds what is live beyond the device; otherwise storage behind it."""
     return "host" if step.live_peak <= machine.host_bytes else CACHED_STORAGE

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.memory.interface import DeviceView, MemoryPlan
-from experiments.memory.planning.chain import Chain
+from experiments.memory.planning.chain import UnitChain
 from experiments.memory.planning.reversal import reverse_by_segments
 from experiments.memory.planning.segments import greedy
 from experiments.workloads.step import Step
@@ -22,20 +22,20 @@ from experiments.workloads.step import Step
 GRID = 8
 
 
-def every_kth(chain: Chain) -> list[int]:
+def every_kth(chain: UnitChain) -> list[int]:
     """States after every k-th candidate, k = floor(sqrt |C|)."""
     count = len(chain.forward.candidates)
     k = max(1, math.isqrt(count))
     return [i + 1 for i in range(count) if (i + 1) % k == 0]
 
 
-def walk(chain: Chain, budget: float) -> list[int]:
+def walk(chain: UnitChain, budget: float) -> list[int]:
     """States kept by the budgeted walk."""
     at = {candidate.op: state for state, candidate in enumerate(chain.forward.candidates, 1)}
     return [at[op] for op in greedy(chain.forward.saved_bytes, list(at), budget)]
 
 
-def budgets(chain: Chain) -> list[float]:
+def budgets(chain: UnitChain) -> list[float]:
     """A geometric grid from b0 / sqrt 2 to b0 sqrt 2."""
     amounts = chain.forward.saved_bytes
     first = walk(chain, sum(amounts) / max(1, len(every_kth(chain))))
@@ -48,17 +48,17 @@ def budgets(chain: Chain) -> list[float]:
     return grid
 
 
-def keep_every_kth(chain: Chain, keep_last: bool) -> MemoryPlan:
+def keep_every_kth(chain: UnitChain, keep_last: bool) -> MemoryPlan:
     """Return the plan that keeps ``every_kth`` state."""
     return chain.plan(reverse_by_segments(chain.units, every_kth(chain)), keep_last)
 
 
-def keep_by_budget(chain: Chain, budget: float, keep_last: bool) -> MemoryPlan:
+def keep_by_budget(chain: UnitChain, budget: float, keep_last: bool) -> MemoryPlan:
     """Return the plan that keeps the states of a ``walk``."""
     return chain.plan(reverse_by_segments(chain.units, walk(chain, budget)), keep_last)
 
 
-def search_budgets(chain: Chain, step: Step, device: DeviceView, keep_last: bool) -> MemoryPlan:
+def search_budgets(chain: UnitChain, step: Step, device: DeviceView, keep_last: bool) -> MemoryPlan:
     """Return the best of the plans for ``budgets``."""
     return _best([keep_by_budget(chain, budget, keep_last) for budget in budgets(chain)], step, device)
 

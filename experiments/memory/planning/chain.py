@@ -11,14 +11,14 @@ from experiments.memory.planning.segments import Forward, forward_of
 from experiments.workloads.step import Step
 
 
-def chain_of(step: Step, most: int = 1) -> Chain:
+def chain_of(step: Step, most: int = 1) -> UnitChain:
     """The chain between candidates whose border holds at most ``most`` tensors."""
     rematerialiser = Rematerialiser(step)
-    return Chain(forward_of(step, rematerialiser.lineage, most), rematerialiser)
+    return UnitChain(forward_of(step, rematerialiser.lineage, most), rematerialiser)
 
 
 @dataclass(frozen=True)
-class Chain:
+class UnitChain:
     """A step as a chain of units between candidates; state i + 1 is the border after unit i."""
 
     forward: Forward

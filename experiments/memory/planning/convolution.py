@@ -25,7 +25,7 @@ FFT_RATE, WINOGRAD_RATE = 0.6, 0.7
 
 
 @dataclass(frozen=True)
-class Convolution:
+class ConvolutionShape:
     """N images, C channels of H x W in, K channels of P x Q out, filters of R x S; ``value`` bytes each."""
 
     n: int
@@ -51,7 +51,7 @@ class Convolution:
 
 
 @dataclass(frozen=True)
-class Choice:
+class AlgorithmChoice:
     """One algorithm for one op."""
 
     name: str
@@ -78,7 +78,7 @@ def rates_of(step: Step) -> Rates:
     return Rates(best[0] or math.inf, best[1] or math.inf)
 
 
-def fft(conv: Convolution, rates: Rates) -> Choice | None:
+def fft(conv: ConvolutionShape, rates: Rates) -> AlgorithmChoice | None:
     """Transforms, products of spectra and transforms back; every map's spectrum is held."""
     height, width = (2 ** math.ceil(math.log2(side)) for side in (conv.h + conv.r - 1, conv.w + conv.s - 1))
     if not conv.same_size or max(height, width) > LARGEST_FFT or conv.r * conv.s == 1:
@@ -88,25 +88,27 @@ def fft(conv: Convolution, rates: Rates) -> Choice | None:
     spectra = maps * points * 2 * conv.value
     transforms = 2.5 * maps * height * width * math.log2(height * width)
     products = 8.0 * conv.n * conv.c * conv.k * points
-    return Choice("fft", rates.seconds(transforms + products, 2 * spectra) / FFT_RATE, spectra)
+    return AlgorithmChoice("fft", rates.seconds(transforms + products, 2 * spectra) / FFT_RATE, spectra)
 
 
-def winograd(conv: Convolution, rates: Rates) -> Choice | None:
+def winograd(conv: ConvolutionShape, rates: Rates) -> AlgorithmChoice | None:
     if not conv.same_size or (conv.r, conv.s) != (3, 3):
         return None
     data = (conv.n * conv.c * conv.h * conv.w + conv.n * conv.k * conv.p * conv.q) * conv.value
     filters = 16 * conv.c * conv.k * conv.value
-    return Choice("winograd", rates.seconds(conv.flops * 16 / 36 / WINOGRAD_RATE, data + filters), filters)
+    return AlgorithmChoice(
+        "winograd", rates.seconds(conv.flops * 16 / 36 / WINOGRAD_RATE, data + filters), filters
+    )
 
 
 #: What a library offers beside the direct algorithm.
-LIBRARIES: Mapping[str, tuple[Callable[[Convolution, Rates], Choice | None], ...]] = {
+LIBRARIES: Mapping[str, tuple[Callable[[ConvolutionShape, Rates], AlgorithmChoice | None], ...]] = {
     "cudnn4": (fft,),
     "cudnn5": (fft, winograd),
 }
 
 
-def convolution_of(step: Step, op: int) -> Convolution | None:
+def convolution_of(step: Step, op: int) -> ConvolutionShape | None:
     """The shape of a convolution or of its backward op; ``None`` where the step does not know it."""
     if "conv" not in step.ops.target[op].lower():
         return None
@@ -125,10 +127,10 @@ def convolution_of(step: Step, op: int) -> Convolution | None:
     if inner is None or outer is None or outer[2] > inner[2] + r:
         return None
     value = int(step.tensors.bytes[shapes[0][0]]) // max(1, math.prod(shapes[0][1]))
-    return Convolution(inner[0], c, inner[2], inner[3], k, r, s, outer[2], outer[3], value or 4)
+    return ConvolutionShape(inner[0], c, inner[2], inner[3], k, r, s, outer[2], outer[3], value or 4)
 
 
-def algorithms(step: Step, library: str) -> dict[int, list[Choice]]:
+def algorithms(step: Step, library: str) -> dict[int, list[AlgorithmChoice]]:
     """For each convolution its algorithms: the direct one as timed, without scratch, then those of ``library``.
 
     A backward op makes several passes (data, filters); each takes as long as a forward one, in the same scratch.
@@ -140,10 +142,10 @@ def algorithms(step: Step, library: str) -> dict[int, list[Choice]]:
             continue
         passes = max(1, round(float(step.ops.flops[op]) / conv.flops))
         others = [choice for make in LIBRARIES[library] if (choice := make(conv, rates))]
-        direct = Choice("direct", float(step.ops.seconds[op]), int(step.ops.workspace[op]))
-        found[op] = [direct, *(Choice(c.name, passes * c.seconds, c.workspace) for c in others)]
+        direct = AlgorithmChoice("direct", float(step.ops.seconds[op]), int(step.ops.workspace[op]))
+        found[op] = [direct, *(AlgorithmChoice(c.name, passes * c.seconds, c.workspace) for c in others)]
     return found
 
 
-def fastest(choices: list[Choice]) -> Choice:
+def fastest(choices: list[AlgorithmChoice]) -> AlgorithmChoice:
     return min(choices, key=lambda choice: (choice.seconds, choice.workspace))

@@ -9,12 +9,12 @@ import numpy as np
 from experiments.core.knobs import knob
 from experiments.memory.interface import (
     DeviceView,
+    MemoryMove,
     MemoryPlan,
     MemoryPolicy,
-    Move,
     Offload,
     OnHost,
-    Place,
+    PlaceTensor,
 )
 from experiments.workloads.step import KINDS, PHASES, Step
 
@@ -68,12 +68,12 @@ def traffic(step: Step, update: Update) -> int:
     return 2 * twice + update.bytes_of(step, gradients)
 
 
-def update_moves(step: Step, update: Update, seconds: float, late: bool = False) -> list[Move]:
+def update_moves(step: Step, update: Update, seconds: float, late: bool = False) -> list[MemoryMove]:
     """States placed on the host, gradients sent there as they are made, every op of the update run there.
 
     ``seconds`` is the whole update's time, spread over its ops by the bytes they move; ``late`` as in ``OnHost``.
     """
-    moves: list[Move] = [Place(0, tensor) for tensor in update.states]
+    moves: list[MemoryMove] = [PlaceTensor(0, tensor) for tensor in update.states]
     moves += [Offload(last + 1, tensor, last) for tensor, last in update.gradients]
     weight = np.where(step.ops.view, 0.0, np.maximum(step.ops.bytes_moved, 0.0))[list(update.ops)]
     share = weight / weight.sum() if weight.sum() > 0 else np.full(len(weight), 1 / len(weight))
@@ -84,7 +84,7 @@ def update_moves(step: Step, update: Update, seconds: float, late: bool = False)
 
 
 @dataclass(frozen=True)
-class UpdateElsewhere(MemoryPolicy):
+class HostUpdatePolicy(MemoryPolicy):
     """The optimizer's step leaves the device: what its policies are asked, and when they do nothing."""
 
     checkpoint: bool = knob(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiments.memory.interface import MemoryPlan, Move, Offload, Prefetch, Wait
+from experiments.memory.interface import MemoryMove, MemoryPlan, Offload, Prefetch, WaitForCopy
 from experiments.memory.interface.activations import (
     ACT,
     CONV,
@@ -72,15 +72,15 @@ def prefetch_layers(net: list[Layer], offloaded: list[Offloaded]) -> dict[int, i
     return issued
 
 
-def moves_for(step: Step, net: list[Layer], offloaded: list[Offloaded]) -> tuple[Move, ...]:
+def moves_for(step: Step, net: list[Layer], offloaded: list[Offloaded]) -> tuple[MemoryMove, ...]:
     """Offloads beside their layer with a wait at its end; prefetches beside a layer's backward with a wait at its end."""
-    moves: list[Move] = []
+    moves: list[MemoryMove] = []
     for entry in offloaded:
         op = net[entry.layer].op
         for saved in entry.tensors:
             # What the layer itself writes can leave only when the layer has ended.
             start = op + 1 if saved.produced == op or saved.tensor in step.outputs[op] else op
-            moves += [Offload(start, saved.tensor, op), Wait(op + 1, saved.tensor)]
+            moves += [Offload(start, saved.tensor, op), WaitForCopy(op + 1, saved.tensor)]
     by_layer = {entry.layer: entry for entry in offloaded}
     issuers = {j: i for i, j in prefetch_layers(net, offloaded).items()}
     for j, entry in by_layer.items():
@@ -89,19 +89,19 @@ def moves_for(step: Step, net: list[Layer], offloaded: list[Offloaded]) -> tuple
     return tuple(sorted(moves, key=_turn))
 
 
-def _turn(move: Move) -> tuple[int, int]:
+def _turn(move: MemoryMove) -> tuple[int, int]:
     """At one op: what the layer that has just ended sends out, the wait for it, then the next layer's copies."""
-    if isinstance(move, Wait):
+    if isinstance(move, WaitForCopy):
         return move.at, 1
     return move.at, 0 if isinstance(move, Offload) and move.until < move.at else 2
 
 
-def _fetch(saved: Saved, issuer: Layer | None) -> list[Move]:
+def _fetch(saved: Saved, issuer: Layer | None) -> list[MemoryMove]:
     start = issuer.backward_start if issuer else saved.first_backward
     if start >= saved.first_backward or issuer is None:
         return [Prefetch(saved.first_backward, saved.tensor)]
     end = min(issuer.backward_end, saved.first_backward)
-    return [Prefetch(start, saved.tensor), Wait(end, saved.tensor)]
+    return [Prefetch(start, saved.tensor), WaitForCopy(end, saved.tensor)]
 
 
 def offload_plan(step: Step, which: str) -> MemoryPlan:

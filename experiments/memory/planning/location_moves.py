@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from experiments.memory.interface import InPlace, Move, Offload, Place, Prefetch, Wait
+from experiments.memory.interface import InPlace, MemoryMove, Offload, PlaceTensor, Prefetch, WaitForCopy
 from experiments.memory.planning.locations import BETWEEN, LocationProgram, Stretch, access_seconds
-from experiments.memory.planning.milp import Solution
+from experiments.memory.planning.milp import MixedIntegerSolution
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
 #: At one op: where the step begins, waits for what ran beside the op before, copies between ops, copies beside the op.
 START, ENDED, BETWEEN_OPS, BESIDE = range(4)
-Turn = tuple[int, int, Move]
+Turn = tuple[int, int, MemoryMove]
 
 
-def moves_of(program: LocationProgram, solution: Solution) -> tuple[Move, ...]:
+def moves_of(program: LocationProgram, solution: MixedIntegerSolution) -> tuple[MemoryMove, ...]:
     """Copies between ops are waited for before the next op, those beside an op when it has ended, as the program counts.
 
     A copy on the tier is kept while a later one of the same tensor could use it.
@@ -27,14 +27,14 @@ def moves_of(program: LocationProgram, solution: Solution) -> tuple[Move, ...]:
     for stretch in program.stretches:
         gap = stretch.gap
         if gap.wraps and not solution.chosen(stretch.here):
-            turns.append((0, START, Place(0, gap.tensor, tier)))
+            turns.append((0, START, PlaceTensor(0, gap.tensor, tier)))
         turns += _departure(stretch, solution, tier)
         turns += _return(stretch, solution, keep=again.get(gap.tensor, -1) >= gap.before)
     turns += [(move.at, START, move) for move in _uses_elsewhere(program, solution)]
     return tuple(move for _, _, move in sorted(turns, key=lambda turn: turn[:2]))
 
 
-def last_departures(program: LocationProgram, solution: Solution) -> dict[int, int]:
+def last_departures(program: LocationProgram, solution: MixedIntegerSolution) -> dict[int, int]:
     """After which use each tensor leaves for the last time in the step."""
     last: dict[int, int] = {}
     for stretch in program.stretches:
@@ -43,33 +43,33 @@ def last_departures(program: LocationProgram, solution: Solution) -> dict[int, i
     return last
 
 
-def _place(copies: Mapping[int, int], solution: Solution) -> int | None:
+def _place(copies: Mapping[int, int], solution: MixedIntegerSolution) -> int | None:
     return next((op for op, copy in copies.items() if solution.chosen(copy)), None)
 
 
-def _departure(stretch: Stretch, solution: Solution, tier: str) -> list[Turn]:
+def _departure(stretch: Stretch, solution: MixedIntegerSolution, tier: str) -> list[Turn]:
     gap, op = stretch.gap, _place(stretch.out, solution)
     if op is None:
         return []
     if op == BETWEEN:
         leave = gap.after + 1
         offload = Offload(leave, gap.tensor, gap.after, tier)
-        return [(leave, BETWEEN_OPS, offload), (leave, BETWEEN_OPS, Wait(leave, gap.tensor))]
+        return [(leave, BETWEEN_OPS, offload), (leave, BETWEEN_OPS, WaitForCopy(leave, gap.tensor))]
     offload = Offload(op, gap.tensor, op - 1, tier)
-    return [(op, BESIDE, offload), (op + 1, ENDED, Wait(op + 1, gap.tensor))]
+    return [(op, BESIDE, offload), (op + 1, ENDED, WaitForCopy(op + 1, gap.tensor))]
 
 
-def _return(stretch: Stretch, solution: Solution, keep: bool) -> list[Turn]:
+def _return(stretch: Stretch, solution: MixedIntegerSolution, keep: bool) -> list[Turn]:
     gap, op = stretch.gap, _place(stretch.back, solution)
     if op is None:
         return []
     if op == BETWEEN:
         return [(gap.before, BETWEEN_OPS, Prefetch(gap.before, gap.tensor, keep))]
-    wait = (op + 1, ENDED, Wait(op + 1, gap.tensor))
+    wait = (op + 1, ENDED, WaitForCopy(op + 1, gap.tensor))
     return [(op, BESIDE, Prefetch(op, gap.tensor, keep)), wait]
 
 
-def _uses_elsewhere(program: LocationProgram, solution: Solution) -> list[Move]:
+def _uses_elsewhere(program: LocationProgram, solution: MixedIntegerSolution) -> list[MemoryMove]:
     """Ops that use tensors where they lie, and how long they take."""
     if not program.rules.in_place:
         return []
@@ -91,7 +91,7 @@ def _lasting(program: LocationProgram, op: int, tensors: list[int]) -> float:
     return max(program.seconds[op], sum(access))
 
 
-def absent_ops(program: LocationProgram, solution: Solution) -> dict[int, list[tuple[int, int]]]:
+def absent_ops(program: LocationProgram, solution: MixedIntegerSolution) -> dict[int, list[tuple[int, int]]]:
     """For each tensor the ops ``[start, end)`` for which it is not on the device."""
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for stretch in program.stretches:

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.core.progress import Progress, silent
-from experiments.memory.interface import Lineage, Machine
-from experiments.memory.planning.milp import Program, Solution, Term
+from experiments.memory.interface import Lineage, MemoryMachine
+from experiments.memory.planning.milp import MixedIntegerProgram, MixedIntegerSolution, Term
 from experiments.memory.planning.swaps import Gap
 from experiments.workloads.step import Floats, Step
 
@@ -25,7 +25,7 @@ BETWEEN = -1
 
 
 @dataclass(frozen=True)
-class Rules:
+class LocationRules:
     """What moves are allowed: ``moving`` at all; beside the ``places`` longest of the ``window`` ops next to a use."""
 
     tier: str = "host"
@@ -52,10 +52,10 @@ class LocationProgram:
     """
 
     def __init__(
-        self, step: Step, machine: Machine, tensors: Sequence[int], limits: Floats, rules: Rules
+        self, step: Step, machine: MemoryMachine, tensors: Sequence[int], limits: Floats, rules: LocationRules
     ) -> None:
         self.step, self.machine, self.rules = step, machine, rules
-        self.program = Program()
+        self.program = MixedIntegerProgram()
         self.seconds: list[float] = step.ops.seconds.tolist()
         # Memory is counted in units that keep coefficients between one and a thousand, or in bytes.
         self.unit = max(1.0, float(step.tensors.bytes[list(tensors)].max(initial=0)) / 1000)
@@ -75,7 +75,7 @@ class LocationProgram:
 
     def solve(
         self, nodes: int, gap: float, most_binaries: int, progress: Progress = silent
-    ) -> Solution | None:
+    ) -> MixedIntegerSolution | None:
         """Within ``gap`` of the optimum; a program of more binaries is relaxed first, and what is whole then stays."""
         if len(self.program) > most_binaries:
             relaxed = self.program.solve(relaxed=True, progress=progress)
@@ -186,7 +186,7 @@ class LocationProgram:
                 self.program.row(self.held[op], at_most=(self.counted[op] - excess) / self.unit)
 
 
-def access_seconds(step: Step, machine: Machine, op: int, size: int, written: bool) -> float:
+def access_seconds(step: Step, machine: MemoryMachine, op: int, size: int, written: bool) -> float:
     """Seconds in which remote memory gives an op a tensor of ``size`` bytes, or takes it.
 
     An op that moves fewer bytes than its tensors hold (a table lookup) touches the same share of each.

@@ -44,7 +44,7 @@ def quiet() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Solution:
+class MixedIntegerSolution:
     """``values`` by variable; ``proven``: no better one is further away than the gap asked for."""
 
     values: Floats
@@ -56,7 +56,7 @@ class Solution:
         return bool(self.values[variable] > 0.5)
 
 
-class Program:
+class MixedIntegerProgram:
     """Minimise the sum of cost times value. Variables are numbered as they are added."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Program:
         self._at_least.append(at_least)
         self._at_most.append(at_most)
 
-    def fix(self, relaxed: Solution) -> None:
+    def fix(self, relaxed: MixedIntegerSolution) -> None:
         """Fix every binary that is whole in ``relaxed``: what is left is small enough to branch on."""
         for variable, whole in enumerate(self._whole):
             value = float(relaxed.values[variable])
@@ -106,13 +106,13 @@ class Program:
 
     def solve(
         self, nodes: int = 1000, gap: float = 1e-4, relaxed: bool = False, progress: Progress = silent
-    ) -> Solution | None:
+    ) -> MixedIntegerSolution | None:
         """The best solution found within ``nodes`` nodes; ``None`` where there is none, or none was found.
 
         ``relaxed`` lets binaries be fractions. ``progress`` hears a few times a second that the solver is at work.
         """
         if not self._cost:
-            return Solution(np.zeros(0), 0.0, True)
+            return MixedIntegerSolution(np.zeros(0), 0.0, True)
         # Here, because loading it takes longer than most runs, whose policies solve nothing.
         from scipy.optimize import Bounds, milp
 
@@ -129,7 +129,7 @@ class Program:
             found = run_reporting(solver, lambda: progress(0.0, ""))
         if found.x is None:
             return None
-        return Solution(np.asarray(found.x, np.float64), float(found.fun), found.status == 0)
+        return MixedIntegerSolution(np.asarray(found.x, np.float64), float(found.fun), found.status == 0)
 
     def _constraints(self) -> list[LinearConstraint]:
         if not self._terms:

@@ -72,7 +72,7 @@ def load_bound(stays: Sequence[Stay], ops: int) -> int:
     return int(np.cumsum(change).max(initial=0))
 
 
-class Range:
+class AddressRange:
     """Free holes of a range of addresses, as (start, end), ascending."""
 
     def __init__(self, size: int) -> None:
@@ -111,7 +111,7 @@ class Range:
 
 def online(stays: Sequence[Stay], capacity: int, fit: str) -> dict[Stay, int]:
     """Addresses as an allocator gives them that serves stays in their order; what finds no hole reaches beyond the end."""
-    pool, found = Range(capacity // GRANULARITY * GRANULARITY), dict[Stay, int]()
+    pool, found = AddressRange(capacity // GRANULARITY * GRANULARITY), dict[Stay, int]()
     ends = sorted(stays, key=lambda stay: (stay.end, stay.start, stay.tensor))
     done = 0
     for stay in stays:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from experiments.memory.interface import Drop, Lineage, Move, Recompute
+from experiments.memory.interface import Drop, Lineage, MemoryMove, Recompute
 from experiments.workloads.step import Step
 
 Present = Callable[[int], bool]
@@ -29,14 +29,14 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Chain:
+class RecomputeChain:
     """Ops (ascending) to run again; ``stuck`` are tensors needed for it that cannot be made again."""
 
     ops: tuple[int, ...]
     stuck: frozenset[int]
 
 
-def with_drops(step: Step, lineage: Lineage, reruns: Sequence[Recompute]) -> tuple[Move, ...]:
+def with_drops(step: Step, lineage: Lineage, reruns: Sequence[Recompute]) -> tuple[MemoryMove, ...]:
     """``reruns`` (one an op, ascending) and the drops that follow from them: whatever is made again left before.
 
     A tensor leaves after its last need before it is made, be that an op or a rerun that reads it. It is not made where
@@ -49,8 +49,8 @@ def with_drops(step: Step, lineage: Lineage, reruns: Sequence[Recompute]) -> tup
             reads.setdefault(tensor, []).append(2 * rerun.at)
         for tensor in rerun.keep:
             makes.setdefault(tensor, []).append(2 * rerun.at)
-    early: list[Move] = []
-    late: list[Move] = []
+    early: list[MemoryMove] = []
+    late: list[MemoryMove] = []
     useful: set[tuple[int, int]] = set()
     for tensor, times in makes.items():
         needs = sorted([*(2 * op + 1 for op in step.uses[tensor].tolist()), *reads.get(tensor, ())])
@@ -81,7 +81,7 @@ class Rematerialiser:
         self._sources = [self._read_again(op) for op in ops]
         self._changing = [self._changes_after(op) for op in ops]
 
-    def chain(self, wanted: Iterable[int], present: Present, at: int) -> Chain:
+    def chain(self, wanted: Iterable[int], present: Present, at: int) -> RecomputeChain:
         """Ops that make ``wanted`` again before op ``at`` from persistent tensors and those that are ``present``."""
         ops: set[int] = set()
         stuck: set[int] = set()
@@ -97,7 +97,7 @@ class Rematerialiser:
             fresh = [s for op in makers for s in self._sources[op] if s not in seen and not present(s)]
             seen.update(fresh)
             todo += dict.fromkeys(fresh)
-        return Chain(tuple(sorted(ops)), frozenset(stuck))
+        return RecomputeChain(tuple(sorted(ops)), frozenset(stuck))
 
     def _read_again(self, op: int) -> list[int]:
         """Tensors that must exist before ``op`` runs again, persistent ones apart."""
@@ -128,7 +128,7 @@ class Rematerialiser:
         """The last op before ``at`` that uses ``tensor``; -1 when there is none."""
         return max((op for op in self._uses[tensor] if op < at), default=-1)
 
-    def moves_for(self, demands: Sequence[Demand], held: Collection[int] = ()) -> tuple[Move, ...]:
+    def moves_for(self, demands: Sequence[Demand], held: Collection[int] = ()) -> tuple[MemoryMove, ...]:
         """Drops and reruns for ``demands``; what cannot be made again stays on the device.
 
         Sources of a rerun are persistent tensors, those that the step itself still needs, those made again before,
@@ -192,7 +192,7 @@ class Rematerialiser:
             read_later.update(self.lineage.external(ops))
         return found
 
-    def _moves(self, asked: Sequence[Demand], chains: Sequence[tuple[int, ...]]) -> tuple[Move, ...]:
+    def _moves(self, asked: Sequence[Demand], chains: Sequence[tuple[int, ...]]) -> tuple[MemoryMove, ...]:
         drops = [Drop(self.gap_before(t, demand.at) + 1, t) for demand in asked for t in demand.wanted]
         reruns = [
             Recompute(demand.at, ops, demand.wanted)

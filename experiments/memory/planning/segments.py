@@ -14,7 +14,7 @@ from experiments.workloads.step import Step
 
 
 @dataclass(frozen=True)
-class Candidate:
+class BorderCandidate:
     """After forward op ``op`` only the tensors ``border`` lead on."""
 
     op: int
@@ -29,7 +29,7 @@ class Forward:
     live through more than half of the forward pass (masks, positions): they are kept and count in no border.
     """
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[BorderCandidate, ...]
     saved: tuple[Saved, ...]
     through: frozenset[int]
     loss: int
@@ -59,7 +59,7 @@ def forward_of(step: Step, lineage: Lineage, most: int = 1) -> Forward:
     for op in range(loss):
         settled = all(lineage.version(t, op + 1) == lineage.version(t, loss + 1) for t in crossing[op])
         if 1 <= len(crossing[op]) <= most and settled and not step.ops.view[op]:
-            found.append(Candidate(op, frozenset(crossing[op])))
+            found.append(BorderCandidate(op, frozenset(crossing[op])))
     return Forward(tuple(found), tuple(saved_activations(step)), through, loss)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.memory.interface import Move, Offload, Place, Prefetch
+from experiments.memory.interface import MemoryMove, Offload, PlaceTensor, Prefetch
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
@@ -38,7 +38,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Swap:
+class TensorSwap:
     """The tensor of ``gap`` leaves before op ``leave`` (-1: at once) and its way back begins before op ``back``.
 
     ``gap.after < leave`` (up to the step's end where the gap wraps), ``back <= gap.before``.
@@ -70,7 +70,7 @@ def gaps_of(step: Step, least_bytes: int = 1, wrapping: bool = False) -> list[Ga
     return found
 
 
-class Clock:
+class UnstalledClock:
     """When ops start if nothing stalls: ``start[i]`` in seconds, ``start[len(ops)]`` is the step's end."""
 
     def __init__(self, step: Step) -> None:
@@ -93,7 +93,7 @@ def earliest_return(gap: Gap) -> int:
     return 0 if gap.wraps else gap.after + 2
 
 
-def lighten(load: Ints, swap: Swap) -> None:
+def lighten(load: Ints, swap: TensorSwap) -> None:
     """Take the bytes of an absent tensor out of ``load`` (bytes by op), in place."""
     if swap.gap.wraps:
         load[: swap.back] -= swap.gap.bytes
@@ -102,7 +102,7 @@ def lighten(load: Ints, swap: Swap) -> None:
         load[swap.out : swap.back] -= swap.gap.bytes
 
 
-def load_under(step: Step, swaps: Iterable[Swap]) -> Ints:
+def load_under(step: Step, swaps: Iterable[TensorSwap]) -> Ints:
     """Bytes on the device while each op runs when every swap has left and come back at once."""
     load = step.live_bytes.copy()
     for swap in swaps:
@@ -110,7 +110,7 @@ def load_under(step: Step, swaps: Iterable[Swap]) -> Ints:
     return load
 
 
-def within(step: Step, swaps: Sequence[Swap], capacity: int | Ints) -> list[Swap]:
+def within(step: Step, swaps: Sequence[TensorSwap], capacity: int | Ints) -> list[TensorSwap]:
     """The same swaps, each brought back no earlier than the device has room for it until its use.
 
     ``capacity`` may differ from op to op. Those that are needed first choose first. A step in which the device is never fuller than ``capacity`` by this
@@ -118,7 +118,7 @@ def within(step: Step, swaps: Sequence[Swap], capacity: int | Ints) -> list[Swap
     """
     load = load_under(step, [replace(swap, back=swap.gap.before) for swap in swaps])
     room = capacity - load
-    found: list[Swap] = []
+    found: list[TensorSwap] = []
     for swap in sorted(swaps, key=lambda swap: (swap.gap.before, swap.gap.tensor)):
         full = np.nonzero(room[swap.back : swap.gap.before] < swap.gap.bytes)[0]
         back = swap.back + int(full[-1]) + 1 if len(full) else swap.back
@@ -127,7 +127,7 @@ def within(step: Step, swaps: Sequence[Swap], capacity: int | Ints) -> list[Swap
     return found
 
 
-def moves_of(swaps: Sequence[Swap]) -> tuple[Move, ...]:
+def moves_of(swaps: Sequence[TensorSwap]) -> tuple[MemoryMove, ...]:
     """Each swap as moves: out, and back before its next use; a wrapping one starts the step on its tier.
 
     A tensor that leaves again later in the step keeps its copy, so that leaving costs nothing if it was only read.
@@ -135,16 +135,16 @@ def moves_of(swaps: Sequence[Swap]) -> tuple[Move, ...]:
     last: dict[int, int] = {}
     for swap in swaps:
         last[swap.gap.tensor] = max(last.get(swap.gap.tensor, -1), swap.out)
-    moves: list[Move] = []
+    moves: list[MemoryMove] = []
     for swap in sorted(swaps, key=lambda swap: (swap.gap.before, swap.gap.tensor)):
         gap = swap.gap
         moves.append(Offload(swap.out, gap.tensor, swap.out - 1, swap.tier))
         moves.append(Prefetch(swap.back, gap.tensor, keep=last[gap.tensor] > gap.before))
         if gap.wraps:
-            moves.append(Place(0, gap.tensor, swap.tier))
+            moves.append(PlaceTensor(0, gap.tensor, swap.tier))
     return tuple(sorted(moves, key=_turn))
 
 
-def _turn(move: Move) -> tuple[int, int]:
+def _turn(move: MemoryMove) -> tuple[int, int]:
     """At one op: where the step begins, then what leaves, then what comes."""
-    return move.at, 0 if isinstance(move, Place) else 1 if isinstance(move, Offload) else 2
+    return move.at, 0 if isinstance(move, PlaceTensor) else 1 if isinstance(move, Offload) else 2

@@ -25,10 +25,17 @@ import numpy as np
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
 from experiments.core.policy import MINUTES
-from experiments.memory.interface import Counted, DeviceView, Machine, MemoryPlan, MemoryPolicy, Pool
+from experiments.memory.interface import (
+    CountedBytes,
+    DeviceView,
+    MemoryMachine,
+    MemoryPlan,
+    MemoryPolicy,
+    MemoryPool,
+)
 from experiments.memory.planning.location_moves import absent_ops, load_of, moves_of
-from experiments.memory.planning.locations import LocationProgram, Rules
-from experiments.memory.planning.milp import Solution
+from experiments.memory.planning.locations import LocationProgram, LocationRules
+from experiments.memory.planning.milp import MixedIntegerSolution
 from experiments.memory.planning.offsets import Overflow, overflow
 from experiments.workloads.step import Floats, Step
 
@@ -79,19 +86,21 @@ class AutoTM(MemoryPolicy):
                 "solutions": attempt,
                 "address_end": None if over is None else over.end,
             },
-            space=Counted() if self.allocator == "none" else Pool(self.allocator),
+            space=CountedBytes() if self.allocator == "none" else MemoryPool(self.allocator),
         )
 
-    def _rules(self, machine: Machine) -> Rules:
+    def _rules(self, machine: MemoryMachine) -> LocationRules:
         remote = machine.remote_bytes > 0
         if self.mode == "static" and not remote:
             raise Infeasible("static placement needs memory that ops can use in place", "autotm")
         window = self.window if self.mode == "asynchronous" else 0
-        return Rules("remote" if remote else "host", remote, self.mode != "static", window, self.places)
+        return LocationRules(
+            "remote" if remote else "host", remote, self.mode != "static", window, self.places
+        )
 
     def _solve(
-        self, step: Step, device: DeviceView, limits: Floats, rules: Rules
-    ) -> tuple[LocationProgram, Solution]:
+        self, step: Step, device: DeviceView, limits: Floats, rules: LocationRules
+    ) -> tuple[LocationProgram, MixedIntegerSolution]:
         """The largest tensors take part: as many as are needed, and half as many again, at first."""
         candidates = movable(step, limits, self.least_bytes)
         count = enough(step, candidates, limits, rules.in_place)

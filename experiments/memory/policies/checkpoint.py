@@ -26,7 +26,7 @@ from typing import ClassVar
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.planning.borders import keep_by_budget, keep_every_kth, search_budgets
-from experiments.memory.planning.chain import Chain, chain_of
+from experiments.memory.planning.chain import UnitChain, chain_of
 from experiments.memory.planning.reversal import reverse_optimally, reverse_recursively
 from experiments.workloads.step import Step
 
@@ -63,7 +63,7 @@ class Checkpoint(MemoryPolicy):
             return keep_by_budget(chain, self.budget, self.keep_last)
         return search_budgets(chain, step, device, self.keep_last)
 
-    def _most_states(self, chain: Chain, step: Step, device: DeviceView) -> MemoryPlan:
+    def _most_states(self, chain: UnitChain, step: Step, device: DeviceView) -> MemoryPlan:
         """With the number of states given, or halving it from one for each unit until the plan fits."""
         if self.slots is not None:
             return chain.plan(

@@ -19,10 +19,10 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, Machine, MemoryPlan, MemoryPolicy
+from experiments.memory.interface import DeviceView, MemoryMachine, MemoryPlan, MemoryPolicy
 from experiments.memory.interface.activations import Saved, saved_activations
 from experiments.memory.planning.graph import DataFlow
-from experiments.memory.planning.swaps import Gap, Swap, earliest_return, load_under, moves_of, within
+from experiments.memory.planning.swaps import Gap, TensorSwap, earliest_return, load_under, moves_of, within
 from experiments.workloads.step import Step
 
 
@@ -52,11 +52,11 @@ def trigger(flow: DataFlow, gap: Gap, seconds: float) -> int:
     return first + int(early[-1]) if len(early) else first
 
 
-def swaps_of(step: Step, machine: Machine, maps: Sequence[Saved], flow: DataFlow) -> list[Swap]:
+def swaps_of(step: Step, machine: MemoryMachine, maps: Sequence[Saved], flow: DataFlow) -> list[TensorSwap]:
     """Each map leaves after its last forward reader; no earlier back than there is room for it."""
     gaps = [Gap(s.tensor, s.bytes, s.last_forward, s.first_backward) for s in maps]
     wide = [gap for gap in gaps if gap.bytes and gap.before > gap.after + 2]
-    swaps = [Swap(gap, trigger(flow, gap, machine.back_time(gap.bytes))) for gap in wide]
+    swaps = [TensorSwap(gap, trigger(flow, gap, machine.back_time(gap.bytes))) for gap in wide]
     return within(step, swaps, machine.capacity)
 
 

@@ -18,11 +18,11 @@ from experiments.memory.interface import (
     Compress,
     Decompress,
     DeviceView,
+    MemoryMove,
     MemoryPlan,
-    Move,
     Offload,
     Prefetch,
-    Wait,
+    WaitForCopy,
 )
 from experiments.memory.interface.activations import saved_activations
 from experiments.memory.planning.compressed_swapping import CompressedSwapping, summary
@@ -123,12 +123,12 @@ class Cswap(CompressedSwapping):
         return found
 
 
-def swap_compressed(tensor: int, last: int, fetch: int, back: int, codec: Codec) -> list[Move]:
+def swap_compressed(tensor: int, last: int, fetch: int, back: int, codec: Codec) -> list[MemoryMove]:
     """Encode ``tensor`` after op ``last``, send it beside the next op, fetch it before ``fetch``, decode before ``back``."""
     return [
         Compress(last + 1, tensor, codec.ratio, codec.encode),
         Offload(last + 1, tensor, last),
-        Wait(last + 2, tensor),
+        WaitForCopy(last + 2, tensor),
         Prefetch(fetch, tensor),
         Decompress(back, tensor, codec.decode),
     ]

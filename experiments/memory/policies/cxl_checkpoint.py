@@ -21,12 +21,12 @@ from experiments.memory.interface import (
     DeviceView,
     InPlace,
     Log,
-    Machine,
+    MemoryMachine,
+    MemoryMove,
     MemoryPlan,
     MemoryPolicy,
-    Move,
-    Place,
-    Wait,
+    PlaceTensor,
+    WaitForCopy,
 )
 from experiments.memory.planning.host_update import update_of
 from experiments.workloads.step import KINDS, Step
@@ -63,7 +63,7 @@ def tables_of(step: Step) -> Tables:
     return Tables(rows, whole)
 
 
-def seconds_in_place(step: Step, op: int, tables: Tables, machine: Machine) -> float:
+def seconds_in_place(step: Step, op: int, tables: Tables, machine: MemoryMachine) -> float:
     """Time of an op on tables where they lie: the rows that it reads and writes, or all of them for other ops."""
     by_rows = "embedding" in step.ops.target[op] or step.phase_of(op) == "optimizer"
     read = written = 0.0
@@ -99,7 +99,9 @@ class CxlCheckpoint(MemoryPolicy):
                 notes={"tables": 0, "reason": "the node has no memory beyond the host's (remote)"}
             )
         tables = tables_of(step)
-        moves: list[Move] = [Place(0, t, "remote") for t in sorted(tables.whole) if step.persistent[t]]
+        moves: list[MemoryMove] = [
+            PlaceTensor(0, t, "remote") for t in sorted(tables.whole) if step.persistent[t]
+        ]
         lookups = update = 0.0
         in_place: list[InPlace] = []
         for op in range(len(step.ops)):
@@ -118,7 +120,7 @@ class CxlCheckpoint(MemoryPolicy):
             tuple(moves), notes={"tables": len(tables.rows), "rows_bytes": rows, "level": self.level}
         )
 
-    def logs(self, step: Step, tables: Tables) -> Iterator[Move]:
+    def logs(self, step: Step, tables: Tables) -> Iterator[MemoryMove]:
         """The undo log of each table and the log of every other parameter, and the waits before they are overwritten."""
         update = update_of(step)
         if self.level == "none" or update is None:
@@ -131,7 +133,7 @@ class CxlCheckpoint(MemoryPolicy):
                 tables.rows[tensor] if tensor in tables.rows else -(-int(step.tensors.bytes[tensor]) // share)
             )
             yield Log(at, tensor, size)
-            yield Wait(min(writes), tensor)
+            yield WaitForCopy(min(writes), tensor)
 
 
 def shortened(move: InPlace, step: Step, share: float) -> InPlace:

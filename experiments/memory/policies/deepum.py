@@ -3,7 +3,7 @@
 Execution and block tables learn in the first step which kernel follows which and what each touched; a step of this
 simulator has one order of kernels, so the tables' prediction is that order: kernel ``i`` prefetches what kernel
 ``i + degree`` touches, and nothing that the kernels until then need is evicted for it. Blocks of dead tensors are dropped
-without a copy. ``preset=artifact`` is DeepUM as G10's artifact carries it out, ``preset=paper`` the simulator's own
+without a copy. ``preset=artifact`` is DeepUM as G10's release carries it out, ``preset=paper`` the simulator's own
 demand paging with correlation prefetch over host memory, or storage where the host is too small.
 Not reproduced: mispredictions, and the limits of the tables' size.
 """
@@ -22,7 +22,7 @@ from experiments.memory.interface import (
     PagingRelease,
 )
 from experiments.memory.planning.backing import backing_of
-from experiments.memory.planning.g10.artifact_rules import block_bytes
+from experiments.memory.planning.g10.release_rules import block_bytes
 from experiments.workloads.step import Step
 
 
@@ -34,7 +34,7 @@ class DeepUm(MemoryPolicy):
     oversubscribes: ClassVar[bool] = True
 
     preset: str = knob(
-        "paper", "the simulator's paging, or the published artifact's rules", choices=("paper", "artifact")
+        "paper", "the simulator's paging, or the published release's rules", choices=("paper", "artifact")
     )
     degree: int = knob(8, "kernels ahead that are prefetched", low=1, high=4096)
     coalesced: int = knob(1, "missing blocks side by side that are one fault", low=1, high=4096)

@@ -18,13 +18,13 @@ import numpy as np
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import (
-    Counted,
+    CountedBytes,
     DeviceView,
+    MemoryMove,
     MemoryPlan,
     MemoryPolicy,
-    Move,
+    MemoryPool,
     Offload,
-    Pool,
     Prefetch,
 )
 from experiments.memory.interface.activations import CONV, last_forward_op, layer_type, saved_activations
@@ -81,9 +81,9 @@ class Gtbm(MemoryPolicy):
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if device.estimate(MemoryPlan()).fits:
             return MemoryPlan(notes={"offloads": 0})
-        space = Pool("two_ended", high=temporaries(step)) if self.pool else Counted()
+        space = MemoryPool("two_ended", high=temporaries(step)) if self.pool else CountedBytes()
         heavy, floor = heavy_ops(step), last_forward_op(step) + 1
-        moves: list[Move] = []
+        moves: list[MemoryMove] = []
         for saved in saved_activations(step):
             fetch = start_of_fetch(saved.first_backward, heavy, self.ahead, floor)
             if (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Move, Offload, Prefetch
+from experiments.memory.interface import DeviceView, MemoryMove, MemoryPlan, MemoryPolicy, Offload, Prefetch
 from experiments.memory.interface.activations import layers, saved_activations
 from experiments.workloads.step import KINDS, Step
 
@@ -73,7 +73,7 @@ class Layrub(MemoryPolicy):
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if device.estimate(MemoryPlan()).fits:
             return MemoryPlan()
-        moves: list[Move] = []
+        moves: list[MemoryMove] = []
         if self.inter_layer:
             fetch = one_layer_ahead(step)
             for saved in saved_activations(step):

@@ -25,9 +25,9 @@ from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.planning.batch_parts import caveats, divisors
 from experiments.memory.planning.swaps import (
-    Clock,
     Gap,
-    Swap,
+    TensorSwap,
+    UnstalledClock,
     earliest_return,
     gaps_of,
     lighten,
@@ -89,7 +89,7 @@ def schedule(step: Step, capacity: int) -> list[Gap]:
             continue
         leaving = leaving_set(open_gaps, missing)
         for gap in leaving:
-            lighten(load, Swap(gap, gap.before))
+            lighten(load, TensorSwap(gap, gap.before))
             open_gaps.remove(gap)
         chosen += leaving
     return chosen
@@ -97,9 +97,11 @@ def schedule(step: Step, capacity: int) -> list[Gap]:
 
 def plan_for(step: Step, device: DeviceView, parts: int) -> MemoryPlan:
     """The schedule of the step in ``parts``, as moves."""
-    clock = Clock(step)
+    clock = UnstalledClock(step)
     swaps = [
-        Swap(gap, clock.walk_back(gap.before, device.machine.back_time(gap.bytes), earliest_return(gap)))
+        TensorSwap(
+            gap, clock.walk_back(gap.before, device.machine.back_time(gap.bytes), earliest_return(gap))
+        )
         for gap in schedule(step, device.capacity)
     ]
     moves = moves_of(within(step, [replace(swap, back=max(swap.back, 1)) for swap in swaps], device.capacity))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Move, Offload, Prefetch
+from experiments.memory.interface import DeviceView, MemoryMove, MemoryPlan, MemoryPolicy, Offload, Prefetch
 from experiments.memory.interface.activations import last_forward_op, saved_activations
 from experiments.workloads.step import Step
 
@@ -29,7 +29,7 @@ class SwapAll(MemoryPolicy):
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         loss = last_forward_op(step)
-        moves: list[Move] = []
+        moves: list[MemoryMove] = []
         for saved in saved_activations(step):
             fetch = max(loss + 1, saved.first_backward - self.ahead)
             if saved.bytes < max(1, self.least_bytes) or saved.last_forward + 1 >= saved.first_backward:

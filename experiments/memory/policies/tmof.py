@@ -26,18 +26,18 @@ from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS
 from experiments.memory.interface import (
     DeviceView,
-    Estimate,
-    Machine,
+    MemoryMachine,
     MemoryPlan,
+    PlanEstimate,
     SharedLinkPolicy,
     SharedPlans,
 )
 from experiments.memory.planning.location_moves import moves_of as moves_of_program
-from experiments.memory.planning.locations import LocationProgram, Rules
+from experiments.memory.planning.locations import LocationProgram, LocationRules
 from experiments.memory.planning.swaps import (
-    Clock,
     Gap,
-    Swap,
+    TensorSwap,
+    UnstalledClock,
     earliest_return,
     gaps_of,
     lighten,
@@ -46,7 +46,7 @@ from experiments.memory.planning.swaps import (
 )
 from experiments.workloads.step import Step
 
-Together = Callable[[SharedPlans], Sequence[Estimate]]
+Together = Callable[[SharedPlans], Sequence[PlanEstimate]]
 #: Each mode: whether the devices' swaps differ, and how they share the link.
 MODES = {
     "oblivious": (False, "fair"),
@@ -94,8 +94,8 @@ class Tmof(SharedLinkPolicy):
             gaps_of(step, self.least_bytes, wrapping=True), key=lambda g: (-g.bytes, g.tensor, g.after)
         )
         gaps = until_it_fits(step, dealt(ranked, shift, stride), device.capacity)
-        clock = Clock(step)
-        swaps = [Swap(gap, back_in_time(clock, gap, device.machine)) for gap in gaps]
+        clock = UnstalledClock(step)
+        swaps = [TensorSwap(gap, back_in_time(clock, gap, device.machine)) for gap in gaps]
         moves = moves_of(within(step, swaps, device.capacity))
         return MemoryPlan(moves, notes={"mode": mode, "swaps": len(swaps), "shift": shift})
 
@@ -104,7 +104,7 @@ class Tmof(SharedLinkPolicy):
         sizes = {gap.tensor: gap.bytes for gap in gaps_of(step, self.least_bytes, wrapping=True)}
         ranked = sorted(sizes, key=lambda tensor: (-sizes[tensor], tensor))
         for movable in dict.fromkeys((tuple(ranked[shift::stride]), tuple(ranked))):
-            rules = Rules(window=ANYWHERE, places=self.places)
+            rules = LocationRules(window=ANYWHERE, places=self.places)
             program = LocationProgram(step, device.machine, sorted(movable), limits, rules)
             solution = program.solve(self.nodes, gap=0.01, most_binaries=3000, progress=device.progress)
             if solution is not None:
@@ -137,10 +137,10 @@ def until_it_fits(step: Step, gaps: Sequence[Gap], capacity: int) -> list[Gap]:
             break
         left.remove(chosen)
         found.append(chosen)
-        lighten(load, Swap(chosen, chosen.before))
+        lighten(load, TensorSwap(chosen, chosen.before))
     return found
 
 
-def back_in_time(clock: Clock, gap: Gap, machine: Machine) -> int:
+def back_in_time(clock: UnstalledClock, gap: Gap, machine: MemoryMachine) -> int:
     """The latest op from which the copy back is hidden if the link is free."""
     return min(gap.before, clock.walk_back(gap.before, machine.back_time(gap.bytes), earliest_return(gap)))

@@ -1,6 +1,6 @@
 """Unified memory without hints, as the baseline of G10 and DeepUM: pages come on faults, the oldest ones leave.
 
-``preset=artifact`` is carried out as G10's artifact does: blocks leave in the order of their arrival, tensors that are
+``preset=artifact`` is carried out as G10's release does: blocks leave in the order of their arrival, tensors that are
 dead are moved like live ones, global tensors begin on storage, and a kernel's faults cost what its profile says.
 ``preset=paper`` is the simulator's own demand paging: 2 MiB blocks over host memory (over storage, cached in
 the host, where the host is too small), the least recently used one
@@ -15,7 +15,7 @@ from typing import ClassVar
 from experiments.core.knobs import knob
 from experiments.memory.interface import DemandPaging, DeviceView, MemoryPlan, MemoryPolicy, PagingRelease
 from experiments.memory.planning.backing import backing_of
-from experiments.memory.planning.g10.artifact_rules import block_bytes
+from experiments.memory.planning.g10.release_rules import block_bytes
 from experiments.workloads.step import Step
 
 
@@ -27,7 +27,7 @@ class Uvm(MemoryPolicy):
     oversubscribes: ClassVar[bool] = True
 
     preset: str = knob(
-        "paper", "the simulator's paging, or the published artifact's rules", choices=("paper", "artifact")
+        "paper", "the simulator's paging, or the published release's rules", choices=("paper", "artifact")
     )
     coalesced: int = knob(1, "missing blocks side by side that are one fault", low=1, high=4096)
 

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import Algorithm, DeviceView, MemoryPlan, MemoryPolicy
-from experiments.memory.planning.convolution import LIBRARIES, Choice, algorithms, fastest
+from experiments.memory.planning.convolution import LIBRARIES, AlgorithmChoice, algorithms, fastest
 from experiments.memory.planning.layer_offload import offload_plan
 from experiments.workloads.step import Step
 
@@ -33,11 +33,11 @@ class Vdnn(MemoryPolicy):
         choices=("none", *LIBRARIES),
     )
 
-    def choices(self, step: Step) -> dict[int, list[Choice]]:
+    def choices(self, step: Step) -> dict[int, list[AlgorithmChoice]]:
         return algorithms(step, self.library) if self.library != "none" else {}
 
 
-def with_fastest_algorithms(plan: MemoryPlan, choices: dict[int, list[Choice]]) -> MemoryPlan:
+def with_fastest_algorithms(plan: MemoryPlan, choices: dict[int, list[AlgorithmChoice]]) -> MemoryPlan:
     """``plan`` with the fastest algorithm for each convolution, in one workspace as large as the largest (p)."""
     picked = {op: fastest(options) for op, options in choices.items()}
     workspace = max((choice.workspace for choice in picked.values()), default=0)
@@ -47,10 +47,10 @@ def with_fastest_algorithms(plan: MemoryPlan, choices: dict[int, list[Choice]]) 
 
 
 def with_greedy_algorithms(
-    plan: MemoryPlan, choices: dict[int, list[Choice]], device: DeviceView
+    plan: MemoryPlan, choices: dict[int, list[AlgorithmChoice]], device: DeviceView
 ) -> MemoryPlan:
     """``plan`` with the fastest algorithm for each convolution that fits at its op."""
-    picked: dict[int, Choice] = {}
+    picked: dict[int, AlgorithmChoice] = {}
     for op, options in choices.items():
         for choice in sorted(options, key=lambda option: option.seconds):
             if device.estimate(with_algorithms(plan, {op: choice}, "greedy")).fits:
@@ -59,7 +59,7 @@ def with_greedy_algorithms(
     return with_algorithms(plan, picked, "greedy")
 
 
-def with_algorithms(plan: MemoryPlan, picked: dict[int, Choice], mode: str) -> MemoryPlan:
+def with_algorithms(plan: MemoryPlan, picked: dict[int, AlgorithmChoice], mode: str) -> MemoryPlan:
     moves = [Algorithm(op, choice.seconds, choice.workspace) for op, choice in picked.items()]
     notes = {**plan.notes, "algorithms": mode, "fft": sum(choice.name == "fft" for choice in picked.values())}
     return replace(plan, moves=(*plan.moves, *moves), notes=notes)
@@ -88,7 +88,7 @@ class VdnnConv(Vdnn):
 
 
 def with_fitting_algorithms(
-    plan: MemoryPlan, choices: dict[int, list[Choice]], device: DeviceView
+    plan: MemoryPlan, choices: dict[int, list[AlgorithmChoice]], device: DeviceView
 ) -> MemoryPlan:
     """One set of offloads: with the fastest algorithms where they fit, otherwise with the smallest."""
     if not choices:
@@ -128,7 +128,7 @@ class VdnnDyn(Vdnn):
         nothing: MemoryPlan,
         convolutions: MemoryPlan,
         everything: MemoryPlan,
-        choices: dict[int, list[Choice]],
+        choices: dict[int, list[AlgorithmChoice]],
         device: DeviceView,
     ) -> Iterator[MemoryPlan]:
         """(b) to (h) of the module's list."""

@@ -18,13 +18,13 @@ import numpy as np
 from experiments.core.knobs import knob
 from experiments.memory.interface import (
     DeviceView,
+    MemoryMove,
     MemoryPlan,
     MemoryPolicy,
-    Move,
+    MemoryPool,
     Offload,
-    Pool,
     Prefetch,
-    Wait,
+    WaitForCopy,
 )
 from experiments.memory.interface.activations import layers
 from experiments.memory.planning.layer_offload import moves_for, offload_set
@@ -44,7 +44,7 @@ from experiments.workloads.step import Step
 ORDERS = {"size": largest_first, "lifetime": longest_first}
 
 
-def absences(moves: tuple[Move, ...]) -> dict[int, list[tuple[int, int]]]:
+def absences(moves: tuple[MemoryMove, ...]) -> dict[int, list[tuple[int, int]]]:
     """For each tensor the ops in which it is away, by the plan alone."""
     found: dict[int, list[tuple[int, int]]] = {}
     left: dict[int, int] = {}
@@ -78,7 +78,7 @@ class VdnnPp(MemoryPolicy):
         leaving = offload_set(step, net, "all" if self.offloads == "all" else "conv")
         if self.offloads == "alternate_conv":
             leaving = leaving[::2]
-        moves = tuple(move for move in moves_for(step, net, leaving) if not isinstance(move, Wait))
+        moves = tuple(move for move in moves_for(step, net, leaving) if not isinstance(move, WaitForCopy))
         pinned = sum(saved.bytes for entry in leaving for saved in entry.tensors)
         notes: dict[str, object] = {
             "offloads": self.offloads,
@@ -90,7 +90,7 @@ class VdnnPp(MemoryPolicy):
         return MemoryPlan(moves, space=pool, notes={**notes, "pool_bytes_by_order": sizes})
 
 
-def best_pool(step: Step, moves: tuple[Move, ...], capacity: int) -> tuple[Pool, dict[str, int]]:
+def best_pool(step: Step, moves: tuple[MemoryMove, ...], capacity: int) -> tuple[MemoryPool, dict[str, int]]:
     """The order with the smallest pool, and what each came to beside the bound."""
     stays, fixed = stays_of(step, absences(moves)), set(np.nonzero(step.persistent)[0].tolist())
     sizes = {"as executed": pool_bytes(online(stays, capacity, "best_fit"))}
@@ -99,5 +99,5 @@ def best_pool(step: Step, moves: tuple[Move, ...], capacity: int) -> tuple[Pool,
     best = min(sizes, key=lambda name: sizes[name])
     sizes["bound"] = load_bound(stays, len(step.ops))
     if best == "as executed":
-        return Pool("best_fit"), sizes
-    return Pool("planned", offsets=tuple(sorted(tried[best].items()))), sizes
+        return MemoryPool("best_fit"), sizes
+    return MemoryPool("planned", offsets=tuple(sorted(tried[best].items()))), sizes

@@ -17,17 +17,17 @@ from typing import ClassVar
 from experiments.core.knobs import knob
 from experiments.memory.interface import (
     DeviceView,
+    MemoryMove,
     MemoryPlan,
-    Move,
     Offload,
     OnHost,
-    Place,
+    PlaceTensor,
     Prefetch,
     Recompute,
 )
 from experiments.memory.planning.borders import keep_every_kth
 from experiments.memory.planning.chain import chain_of
-from experiments.memory.planning.host_update import FUSED_ADAM, Update, UpdateElsewhere, update_moves
+from experiments.memory.planning.host_update import FUSED_ADAM, HostUpdatePolicy, Update, update_moves
 from experiments.workloads.step import Step
 
 
@@ -66,10 +66,10 @@ def stretches(step: Step, update: Update, reruns: Sequence[Recompute] = ()) -> l
 
 def parameter_moves(
     step: Step, update: Update, tier: str, ahead: int, reruns: Sequence[Recompute] = ()
-) -> list[Move]:
+) -> list[MemoryMove]:
     """Each parameter placed on ``tier``, fetched ``ahead`` stretches before it is used, given up after it."""
     order = stretches(step, update, reruns)
-    moves: list[Move] = [Place(0, tensor, tier) for tensor in update.parameters]
+    moves: list[MemoryMove] = [PlaceTensor(0, tensor, tier) for tensor in update.parameters]
     freed: dict[int, int] = {}
     for index, stretch in enumerate(order):
         start = order[max(0, index - ahead)].first
@@ -81,7 +81,7 @@ def parameter_moves(
 
 
 @dataclass(frozen=True)
-class ZeroInfinity(UpdateElsewhere):
+class ZeroInfinity(HostUpdatePolicy):
     """The model's whole state on host or storage; parameters pass through the device layer by layer."""
 
     name: ClassVar[str] = "zero_infinity"
@@ -102,10 +102,10 @@ class ZeroInfinity(UpdateElsewhere):
         ]
         return MemoryPlan(tuple(moves), notes={"update_seconds": seconds})
 
-    def placed(self, move: Move, update: Update, through: str) -> Move:
+    def placed(self, move: MemoryMove, update: Update, through: str) -> MemoryMove:
         """The optimizer's state on its tier, its ops streaming from there."""
-        if isinstance(move, Place) and move.tensor in set(update.states):
-            return Place(0, move.tensor, self.optimizer_on)
+        if isinstance(move, PlaceTensor) and move.tensor in set(update.states):
+            return PlaceTensor(0, move.tensor, self.optimizer_on)
         return OnHost(move.at, move.seconds, through) if isinstance(move, OnHost) else move
 
     def seconds(self, step: Step, update: Update, device: DeviceView) -> float:

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, MemoryPlan, Move, Place, Prefetch
+from experiments.memory.interface import DeviceView, MemoryMove, MemoryPlan, PlaceTensor, Prefetch
 from experiments.memory.planning.borders import keep_every_kth
 from experiments.memory.planning.chain import chain_of
 from experiments.memory.planning.host_update import (
     FUSED_ADAM,
     TORCH_ADAM,
+    HostUpdatePolicy,
     Update,
-    UpdateElsewhere,
     traffic,
     update_moves,
 )
@@ -33,7 +33,7 @@ from experiments.workloads.step import Step
 
 
 @dataclass(frozen=True)
-class ZeroOffload(UpdateElsewhere):
+class ZeroOffload(HostUpdatePolicy):
     """Gradients leave as they are made, Adam runs on the host beside its state, updated parameters come back."""
 
     name: ClassVar[str] = "zero_offload"
@@ -50,7 +50,9 @@ class ZeroOffload(UpdateElsewhere):
 
     def offload_plan(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:
         seconds = self.seconds(step, update, device.machine.host_bandwidth)
-        moves: list[Move] = update_moves(step, update, seconds, self.delayed) + parameters_back(step, update)
+        moves: list[MemoryMove] = update_moves(step, update, seconds, self.delayed) + parameters_back(
+            step, update
+        )
         if self.checkpoint:
             moves += keep_every_kth(chain_of(step), keep_last=True).moves
         return MemoryPlan(tuple(moves), notes=notes(step, update, seconds, device))
@@ -63,10 +65,10 @@ class ZeroOffload(UpdateElsewhere):
         return count * (FUSED_ADAM if self.adam == "fused" else TORCH_ADAM)
 
 
-def parameters_back(step: Step, update: Update) -> list[Move]:
+def parameters_back(step: Step, update: Update) -> list[MemoryMove]:
     """Parameters belong to the host, and are fetched for the passes in the order of their first use."""
     order = sorted(update.parameters, key=lambda tensor: (int(step.first_use[tensor]), tensor))
-    return [Place(0, tensor) for tensor in order] + [Prefetch(0, tensor, keep=True) for tensor in order]
+    return [PlaceTensor(0, tensor) for tensor in order] + [Prefetch(0, tensor, keep=True) for tensor in order]
 
 
 def notes(step: Step, update: Update, seconds: float, device: DeviceView) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from experiments.memory.simulator.engine import Simulator
 from experiments.memory.simulator.lanes import lanes
-from experiments.memory.simulator.report import CAUSES, Simulation, curves
+from experiments.memory.simulator.report import CAUSES, MemorySimulation, curves
 from experiments.memory.simulator.shared import run_shared
 
-__all__ = ["CAUSES", "Simulation", "Simulator", "curves", "lanes", "run_shared"]
+__all__ = ["CAUSES", "MemorySimulation", "Simulator", "curves", "lanes", "run_shared"]

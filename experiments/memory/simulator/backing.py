@@ -6,8 +6,8 @@ from collections import OrderedDict
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.space import CACHED_STORAGE, LinePaging, Paging
-from experiments.memory.simulator.channels import Channels
-from experiments.memory.simulator.pools.blocks import Blocks
+from experiments.memory.simulator.channels import TierChannels
+from experiments.memory.simulator.pools.blocks import AddressBlocks
 from experiments.memory.simulator.prepared import Prepared
 
 
@@ -19,7 +19,9 @@ class Backing:
     first to go, and reaches storage only when it is pushed out (lazy writes).
     """
 
-    def __init__(self, prepared: Prepared, paging: Paging, blocks: Blocks, channels: Channels) -> None:
+    def __init__(
+        self, prepared: Prepared, paging: Paging, blocks: AddressBlocks, channels: TierChannels
+    ) -> None:
         machine = prepared.machine
         self.tier, self.blocks, self.channels = paging.tier, blocks, channels
         rooms = {"host": machine.host_bytes, "storage": machine.storage_bytes, "remote": machine.remote_bytes}

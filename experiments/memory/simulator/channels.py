@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.memory.interface.machine import Machine, Rate
+from experiments.memory.interface.machine import CopyRate, MemoryMachine
 from experiments.memory.simulator.report import Spans, clip
 
 #: The channels that a copy to a tier, and one from it, passes.
@@ -10,7 +10,7 @@ OUT = {"host": ("out",), "storage": ("out", "write"), "remote": ("out", "remote_
 BACK = {"host": ("back",), "storage": ("read", "back"), "remote": ("remote_read", "back")}
 
 
-class Channels:
+class TierChannels:
     """First come, first served on every channel.
 
     A transfer to or from storage or remote memory streams through the host link as well: it takes its share
@@ -19,11 +19,11 @@ class Channels:
     time, each has its part of the link's bandwidth.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: MemoryMachine) -> None:
         part = machine.sharers
         self._rates = {
-            "out": Rate(machine.out.bandwidth / part, machine.out.latency),
-            "back": Rate(machine.back.bandwidth / part, machine.back.latency),
+            "out": CopyRate(machine.out.bandwidth / part, machine.out.latency),
+            "back": CopyRate(machine.back.bandwidth / part, machine.back.latency),
             "write": machine.write,
             "read": machine.read,
         }
@@ -96,5 +96,5 @@ class Channels:
         return max(self._free.values())
 
 
-def _time(rate: Rate, size: float) -> float:
+def _time(rate: CopyRate, size: float) -> float:
     return rate.latency + size / rate.bandwidth if rate.bandwidth > 0 else float("inf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from experiments.workloads.step import Step
 
 
-class Clock:
+class StepClock:
     """``now`` is the time of the compute lane, ``at`` the op that runs or comes next (-1: none yet)."""
 
     __slots__ = ("at", "now", "step")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 
 from experiments.core.errors import Infeasible
-from experiments.memory.simulator.clock import Clock
-from experiments.memory.simulator.recorder import Recorder
+from experiments.memory.simulator.clock import StepClock
+from experiments.memory.simulator.recorder import RunRecorder
 from experiments.memory.simulator.report import CAUSES, Spans
 from experiments.memory.simulator.tier_copies import TierCopies
 
@@ -21,7 +21,7 @@ Process = Generator[float, None, None]
 class ComputeLane:
     """Why (``stalls``) and when (``idle``) compute stalled, and how long for each tensor (``late``)."""
 
-    def __init__(self, copies: TierCopies, clock: Clock, recorder: Recorder) -> None:
+    def __init__(self, copies: TierCopies, clock: StepClock, recorder: RunRecorder) -> None:
         self.copies, self.clock, self.recorder = copies, clock, recorder
         self.leaving, self.memory = copies.leaving, copies.memory
         self.restart()

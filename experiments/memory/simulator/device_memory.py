@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from experiments.core.errors import Infeasible
 from experiments.core.units import human
-from experiments.memory.interface.space import Pool
-from experiments.memory.simulator.clock import Clock
+from experiments.memory.interface.space import MemoryPool
+from experiments.memory.simulator.clock import StepClock
 from experiments.memory.simulator.pools import allocator
 from experiments.memory.simulator.pools.allocator import NOWHERE, SCRATCH
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.recorder import Recorder
+from experiments.memory.simulator.recorder import RunRecorder
 from experiments.memory.simulator.report import TIMELINE
 
 WORKSPACE = TIMELINE.index("workspace")
@@ -25,7 +25,9 @@ class DeviceMemory:
     change) for each change.
     """
 
-    def __init__(self, prepared: Prepared, pool: Pool | None, clock: Clock, recorder: Recorder) -> None:
+    def __init__(
+        self, prepared: Prepared, pool: MemoryPool | None, clock: StepClock, recorder: RunRecorder
+    ) -> None:
         self.clock, self.recorder = clock, recorder
         self.capacity = prepared.machine.capacity
         self.pool = allocator(pool, self.capacity, prepared.sizes) if pool else None

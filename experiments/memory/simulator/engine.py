@@ -6,7 +6,7 @@ import functools
 from collections import deque
 
 from experiments.core.errors import BadInput, Infeasible
-from experiments.memory.interface.machine import Estimate, Machine, Split
+from experiments.memory.interface.machine import MemoryMachine, PlanEstimate, Split
 from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
@@ -16,9 +16,9 @@ from experiments.memory.interface.transform import changes_step, transformed
 from experiments.memory.simulator import g10_release
 from experiments.memory.simulator.paging import PagedRun
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.recorder import UNWATCHED, Recorder
-from experiments.memory.simulator.report import Simulation
-from experiments.memory.simulator.run import Run
+from experiments.memory.simulator.recorder import UNWATCHED, RunRecorder
+from experiments.memory.simulator.report import MemorySimulation
+from experiments.memory.simulator.run import StepRun
 from experiments.workloads.step import Step
 
 #: Spaces of pages: a step on them is repeated by itself until it is warm.
@@ -33,7 +33,7 @@ class Simulator:
     ``split`` gives the step in micro-batches; without it the step is cut as a trace is.
     """
 
-    def __init__(self, step: Step, machine: Machine, split: Split | None = None) -> None:
+    def __init__(self, step: Step, machine: MemoryMachine, split: Split | None = None) -> None:
         self.prepared = Prepared(step, machine)
         self.split: Split = split or functools.partial(in_microbatches, step)
         self._latest: tuple[tuple[object, ...], Prepared] = ((), self.prepared)
@@ -43,8 +43,8 @@ class Simulator:
         plan: MemoryPlan,
         policy: ReactiveMemoryPolicy | None = None,
         iterations: int = 1,
-        recorder: Recorder = UNWATCHED,
-    ) -> Simulation:
+        recorder: RunRecorder = UNWATCHED,
+    ) -> MemorySimulation:
         """Simulate one step under ``plan``; ``Infeasible`` names the op that does not fit, and by how much.
 
         With more ``iterations`` the step is repeated: copies under way when one ends go on beside the next.
@@ -57,7 +57,7 @@ class Simulator:
             simulation = _carry_out_pages(prepared, plan, plan.space, iterations, recorder)
             recorder.lay_out(prepared.seconds, simulation)
             return simulation
-        run = Run(prepared, plan, policy, recorder)
+        run = StepRun(prepared, plan, policy, recorder)
         deque(run.walk(iterations), maxlen=0)
         return run.report()
 
@@ -65,8 +65,8 @@ class Simulator:
         self,
         plan: MemoryPlan,
         policy: ReactiveMemoryPolicy | None = None,
-        recorder: Recorder = UNWATCHED,
-    ) -> Simulation:
+        recorder: RunRecorder = UNWATCHED,
+    ) -> MemorySimulation:
         """Simulate one step of many: a single one if it leaves all as it began, else one that others precede.
 
         A reactive policy may leave parameters on a tier.
@@ -87,17 +87,17 @@ class Simulator:
             self._latest = (key, Prepared(step, self.prepared.machine))
         return self._latest[1]
 
-    def estimate(self, plan: MemoryPlan) -> Estimate:
+    def estimate(self, plan: MemoryPlan) -> PlanEstimate:
         """A trial: what ``run`` would give, or why it does not fit."""
         try:
             return self.run(plan).estimate
         except Infeasible as error:
-            return Estimate(False, reason=str(error))
+            return PlanEstimate(False, reason=str(error))
 
 
 def _carry_out_pages(
-    prepared: Prepared, plan: MemoryPlan, space: Paging | Release, iterations: int, recorder: Recorder
-) -> Simulation:
+    prepared: Prepared, plan: MemoryPlan, space: Paging | Release, iterations: int, recorder: RunRecorder
+) -> MemorySimulation:
     """``plan`` on a device of pages, its own or that of a release's rules."""
     if iterations > 1:
         raise BadInput(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.plan import OnHost
-from experiments.memory.simulator.clock import Clock
+from experiments.memory.simulator.clock import StepClock
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.report import Spans
 from experiments.memory.simulator.tier_copies import (
@@ -27,7 +27,7 @@ class HostLane:
     step on, is complete. Where the host is the device itself (a synchronous machine), compute stalls for it.
     """
 
-    def __init__(self, prepared: Prepared, copies: TierCopies, clock: Clock) -> None:
+    def __init__(self, prepared: Prepared, copies: TierCopies, clock: StepClock) -> None:
         self.s, self.copies, self.clock = prepared, copies, clock
         self.free = 0.0
         self.spans: Spans = []

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from experiments.core.spec import Series
-from experiments.memory.simulator.report import Simulation, Spans, union
+from experiments.memory.simulator.report import MemorySimulation, Spans, union
 from experiments.workloads.step import Floats
 
 #: Spans of one lane that are kept; where there are more, the narrowest gaps between them are closed.
 MOST_SPANS = 1000
 
 
-def lanes(simulation: Simulation) -> dict[str, Series]:
+def lanes(simulation: MemorySimulation) -> dict[str, Series]:
     """``channel.NAME`` is 1 while that channel is busy (``cpu``: ops on the host; ``stall``: no compute)."""
     spans = {**simulation.transfers, "cpu": simulation.host_busy, "stall": simulation.idle}
     return {f"channel.{name}": _busy(busy, simulation.step_time) for name, busy in spans.items() if busy}

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.core.errors import BadInput
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 
 DISCIPLINES = ("fair", "turns")
 NEVER = float("inf")
 
 
 @dataclass(eq=False, slots=True)
-class Transfer:
+class LinkTransfer:
     """``left`` bytes after ``wait`` seconds of latency, not before ``ready`` nor before ``after`` has ended.
 
     ``beyond`` is when the slower part of the way, behind the host, has passed it; ``end`` when all is there,
@@ -33,7 +33,7 @@ class Transfer:
     left: float
     ready: float
     beyond: float = 0.0
-    after: Transfer | None = None
+    after: LinkTransfer | None = None
     end: float = NEVER
     began: float = -1.0
     gone: float = NEVER
@@ -56,16 +56,16 @@ class Transfer:
 class SharedLink:
     """Transfers of all devices. ``queues``: what each has to send, by way (one queue where not duplex)."""
 
-    def __init__(self, machine: Machine, devices: int, discipline: str) -> None:
+    def __init__(self, machine: MemoryMachine, devices: int, discipline: str) -> None:
         if discipline not in DISCIPLINES:
             raise BadInput(f"{discipline!r} is no discipline of a link", "link", " or ".join(DISCIPLINES))
         self.rates = {"out": machine.out, "back": machine.back}
         self.duplex, self.turns = machine.duplex, discipline == "turns"
-        self.queues: list[list[Transfer]] = [[] for _ in range(2 * devices)]
-        self.holder: dict[str, Transfer | None] = {"out": None, "back": None}
+        self.queues: list[list[LinkTransfer]] = [[] for _ in range(2 * devices)]
+        self.holder: dict[str, LinkTransfer | None] = {"out": None, "back": None}
         self.now = 0.0
 
-    def send(self, transfer: Transfer, now: float) -> list[Transfer]:
+    def send(self, transfer: LinkTransfer, now: float) -> list[LinkTransfer]:
         """Queue ``transfer`` at ``now``; all transfers whose ``end`` is another than was known before."""
         self.play(now)
         self._queue(transfer).append(transfer)
@@ -86,15 +86,15 @@ class SharedLink:
                 if not transfer.wait and not transfer.left:
                     self._finish(transfer)
 
-    def _queue(self, transfer: Transfer) -> list[Transfer]:
+    def _queue(self, transfer: LinkTransfer) -> list[LinkTransfer]:
         way = 1 if transfer.way == "back" and self.duplex else 0
         return self.queues[2 * transfer.device + way]
 
-    def _lane(self, transfer: Transfer) -> str:
+    def _lane(self, transfer: LinkTransfer) -> str:
         """The direction whose bandwidth (and token) ``transfer`` uses."""
         return transfer.way if self.duplex else "out"
 
-    def _active(self) -> list[Transfer]:
+    def _active(self) -> list[LinkTransfer]:
         """What moves now: the first of each queue that may, of these the holders where there are tokens."""
         ready = []
         for queue in self.queues:
@@ -109,14 +109,14 @@ class SharedLink:
                 transfer.began = self.now
         return ready
 
-    def _holders(self, ready: Sequence[Transfer]) -> list[Transfer]:
+    def _holders(self, ready: Sequence[LinkTransfer]) -> list[LinkTransfer]:
         for transfer in sorted(ready, key=lambda transfer: (transfer.since, transfer.device)):
             lane = self._lane(transfer)
             if self.holder[lane] is None:
                 self.holder[lane] = transfer
         return [transfer for transfer in self.holder.values() if transfer is not None]
 
-    def _shares(self, active: Sequence[Transfer]) -> list[float]:
+    def _shares(self, active: Sequence[LinkTransfer]) -> list[float]:
         """Each one's part of the bandwidth: those that still wait out their latency need none."""
         lanes = [self._lane(transfer) for transfer in active]
         sending = [lane for lane, transfer in zip(lanes, active, strict=True) if not transfer.wait]
@@ -130,7 +130,7 @@ class SharedLink:
         first = [queue[0].earliest() - self.now for queue in self.queues if queue]
         return [time for time in first if time > 0]
 
-    def _finish(self, transfer: Transfer) -> None:
+    def _finish(self, transfer: LinkTransfer) -> None:
         transfer.gone, transfer.passed = self.now, True
         transfer.end = max(self.now, transfer.beyond)
         self._queue(transfer).remove(transfer)
@@ -138,7 +138,7 @@ class SharedLink:
         if self.holder[lane] is transfer:
             self.holder[lane] = None
 
-    def _foresee(self) -> list[Transfer]:
+    def _foresee(self) -> list[LinkTransfer]:
         """Play on to the end with what is queued now, note when each ends, and go back."""
         pending = [transfer for queue in self.queues for transfer in queue]
         before = [transfer.state() for transfer in pending]
@@ -155,14 +155,14 @@ class SharedLink:
         return changed
 
 
-def _time_to_change(transfer: Transfer, share: float) -> float:
+def _time_to_change(transfer: LinkTransfer, share: float) -> float:
     """How long until its latency is over, or its bytes are, at ``share`` bytes/s."""
     if transfer.wait:
         return transfer.wait
     return transfer.left / share if share > 0 else NEVER
 
 
-def _move(transfer: Transfer, step: float, share: float, over: bool) -> None:
+def _move(transfer: LinkTransfer, step: float, share: float, over: bool) -> None:
     """``step`` seconds pass; when a phase is ``over``, what rounding would leave of it is nothing."""
     if transfer.wait:
         transfer.wait = 0.0 if over else transfer.wait - step

@@ -13,23 +13,23 @@ from experiments.memory.interface.plan import (
     Drop,
     InPlace,
     Log,
-    Move,
+    MemoryMove,
     Offload,
     OnHost,
-    Place,
+    PlaceTensor,
     Prefetch,
     Recompute,
-    Wait,
+    WaitForCopy,
 )
 from experiments.memory.simulator.compute_lane import Process
 from experiments.memory.simulator.pools.allocator import SCRATCH
 from experiments.memory.simulator.tier_copies import AWAY, COMING, DEVICE, GONE, QUEUED, STATES, UNBORN
 
 if TYPE_CHECKING:
-    from experiments.memory.simulator.run import Run
+    from experiments.memory.simulator.run import StepRun
 
 
-def offload(run: Run, move: Offload) -> Process:
+def offload(run: StepRun, move: Offload) -> Process:
     """Start the copy to the tier; the device bytes leave at once or after the last op that reads them."""
     copies, tensor = run.copies, move.tensor
     yield from bring(run, tensor, "offload")
@@ -43,7 +43,7 @@ def offload(run: Run, move: Offload) -> Process:
         copies.release([tensor])
 
 
-def prefetch(run: Run, move: Prefetch) -> Process:
+def prefetch(run: StepRun, move: Prefetch) -> Process:
     """Queue the copy back: it starts when it finds space."""
     copies, tensor = run.copies, move.tensor
     if copies.state[tensor] != AWAY:
@@ -58,7 +58,7 @@ def prefetch(run: Run, move: Prefetch) -> Process:
         copies.queue.append(tensor)
 
 
-def wait(run: Run, move: Wait) -> Process:
+def wait(run: StepRun, move: WaitForCopy) -> Process:
     """Only for a copy under way: a prefetch that still lacks space is not waited for, it might never come."""
     copies, tensor, clock = run.copies, move.tensor, run.clock
     ends = copies.arrival if copies.state[tensor] == COMING else copies.copied
@@ -69,7 +69,7 @@ def wait(run: Run, move: Wait) -> Process:
         yield from run.lane.stall_until(ends[tensor], "synchronization")
 
 
-def drop(run: Run, move: Drop) -> Process:
+def drop(run: StepRun, move: Drop) -> Process:
     """Discard the tensor, and a copy of it that was kept on its tier."""
     yield from bring(run, move.tensor, "drop")
     run.memory.clear(move.tensor)
@@ -77,7 +77,7 @@ def drop(run: Run, move: Drop) -> Process:
     run.copies.state[move.tensor] = GONE
 
 
-def log(run: Run, move: Log) -> Process:
+def log(run: StepRun, move: Log) -> Process:
     """Write the log while compute goes on; a copy of the tensor that is under way there counts as well."""
     copies, tensor, tier = run.copies, move.tensor, move.tier
     if copies.state[tensor] not in (DEVICE, AWAY):
@@ -93,7 +93,7 @@ def log(run: Run, move: Log) -> Process:
     yield run.clock.now
 
 
-def recompute(run: Run, move: Recompute) -> Process:
+def recompute(run: StepRun, move: Recompute) -> Process:
     """Run the ops of ``move`` again, each with what is resident when the first begins."""
     here = {t for t, state in enumerate(run.copies.state) if state in (DEVICE, COMING, QUEUED)}
     last = {t: op for op in move.ops for t in run.s.touched[op]}
@@ -105,7 +105,7 @@ def recompute(run: Run, move: Recompute) -> Process:
     run.recompute_flops += sum([run.s.flops[op] for op in move.ops])
 
 
-def _rerun(run: Run, op: int, here: set[int]) -> Process:
+def _rerun(run: StepRun, op: int, here: set[int]) -> Process:
     """Run ``op`` again: new outputs, and second copies of those still ``here`` while it runs."""
     s, state, residency = run.s, run.copies.state, run.residency
     touched = s.touched[op]
@@ -125,18 +125,18 @@ def _rerun(run: Run, op: int, here: set[int]) -> Process:
         run.memory.give(SCRATCH, scratch, address)
 
 
-def compress(run: Run, move: Compress) -> Process:
+def compress(run: StepRun, move: Compress) -> Process:
     """Encode the tensor on the device."""
     size = max(1, round(run.s.sizes[move.tensor] / move.ratio))
     yield from _recode(run, move.tensor, size, move.seconds)
 
 
-def decompress(run: Run, move: Decompress) -> Process:
+def decompress(run: StepRun, move: Decompress) -> Process:
     """Decode the tensor on the device to its full size."""
     yield from _recode(run, move.tensor, run.s.sizes[move.tensor], move.seconds)
 
 
-def _recode(run: Run, tensor: int, size: int, seconds: float) -> Process:
+def _recode(run: StepRun, tensor: int, size: int, seconds: float) -> Process:
     """Both forms are on the device while the codec runs; the old one counts as its scratch."""
     memory, residency = run.memory, run.residency
     coming = yield from residency.gather([tensor])
@@ -154,7 +154,7 @@ def _recode(run: Run, tensor: int, size: int, seconds: float) -> Process:
     run.copies.void(tensor)
 
 
-def bring(run: Run, tensor: int, what: str) -> Process:
+def bring(run: StepRun, tensor: int, what: str) -> Process:
     """Complete a prefetch under way, or one that has found no space yet, before another move."""
     state = run.copies.state
     if state[tensor] == QUEUED:
@@ -166,13 +166,13 @@ def bring(run: Run, tensor: int, what: str) -> Process:
         raise cannot(run, what, tensor)
 
 
-def cannot(run: Run, what: str, tensor: int) -> Infeasible:
+def cannot(run: StepRun, what: str, tensor: int) -> Infeasible:
     """A complaint that a move finds its tensor in the wrong state."""
     state = STATES[run.copies.state[tensor]]
     return Infeasible(f"cannot {what} tensor {tensor}: {state}", run.clock.place())
 
 
-def settle_in_place(run: Run, move: InPlace) -> Process:
+def settle_in_place(run: StepRun, move: InPlace) -> Process:
     """Wait until the tensors of ``move`` are on their tier; those that are not born are made there."""
     copies, state = run.copies, run.copies.state
     for tensor in move.tensors:
@@ -186,33 +186,33 @@ def settle_in_place(run: Run, move: InPlace) -> Process:
             yield from run.lane.stall_until(copies.copied[tensor], "transfer")
 
 
-def set_algorithm(run: Run, move: Algorithm) -> None:
+def set_algorithm(run: StepRun, move: Algorithm) -> None:
     """The op runs another kernel."""
     run.seconds[move.at], run.workspace[move.at] = move.seconds, move.workspace
 
 
-def set_place(run: Run, move: Place) -> None:
+def set_place(run: StepRun, move: PlaceTensor) -> None:
     """The step begins with the tensor on its tier."""
     run.placed[move.tensor] = move.tier
 
 
-def set_on_host(run: Run, move: OnHost) -> None:
+def set_on_host(run: StepRun, move: OnHost) -> None:
     """The op runs on the host's processor."""
     run.seconds[move.at] = move.seconds
     run.host.ops[move.at] = move
 
 
-def set_in_place(run: Run, move: InPlace) -> None:
+def set_in_place(run: StepRun, move: InPlace) -> None:
     """The op needs the tensors of ``move`` where they lie, and the others on the device."""
     run.seconds[move.at] = move.seconds
     run.in_place[move.at] = move
     run.touched[move.at] = [t for t in run.s.touched[move.at] if t not in move.tensors]
 
 
-CARRY: dict[type[Move], Callable[[Any, Any], Process]] = {
+CARRY: dict[type[MemoryMove], Callable[[Any, Any], Process]] = {
     Offload: offload,
     Prefetch: prefetch,
-    Wait: wait,
+    WaitForCopy: wait,
     Drop: drop,
     Recompute: recompute,
     Compress: compress,
@@ -220,15 +220,15 @@ CARRY: dict[type[Move], Callable[[Any, Any], Process]] = {
     Log: log,
 }
 #: What holds for the whole step, in the order listed in the plan.
-SETTINGS: dict[type[Move], Callable[[Any, Any], None]] = {
+SETTINGS: dict[type[MemoryMove], Callable[[Any, Any], None]] = {
     Algorithm: set_algorithm,
-    Place: set_place,
+    PlaceTensor: set_place,
     OnHost: set_on_host,
     InPlace: set_in_place,
 }
 
 
-def carry_out(run: Run, moves: Sequence[Move], op: int) -> Process:
+def carry_out(run: StepRun, moves: Sequence[MemoryMove], op: int) -> Process:
     """The moves at ``op``, in the order listed."""
     run.clock.at = op
     for move in moves:

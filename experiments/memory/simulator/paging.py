@@ -1,6 +1,6 @@
 """Demand paging: the device is a cache of blocks over a tier; an op touches its tensors' blocks in order.
 
-What is assumed: tensors lie at the addresses of ``blocks.Blocks``; an op's compute is spread evenly over the
+What is assumed: tensors lie at the addresses of ``blocks.AddressBlocks``; an op's compute is spread evenly over the
 bytes that it touches, so a block that is fetched early overlaps with it; up to ``coalesced`` blocks that an
 op finds missing side by side are one request, with one latency, whose transfers queue on the channel in
 order. Blocks never written hold nothing: they take space but no transfer. Sources: the driver's behaviour as
@@ -16,12 +16,12 @@ from experiments.core.errors import Infeasible
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.space import CorrelationPaging, LinePaging, Paging, ReadAheadPaging
 from experiments.memory.simulator.backing import Backing
-from experiments.memory.simulator.channels import Channels
+from experiments.memory.simulator.channels import TierChannels
 from experiments.memory.simulator.correlation import Correlation
-from experiments.memory.simulator.pools.blocks import Blocks
+from experiments.memory.simulator.pools.blocks import AddressBlocks
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.recorder import UNWATCHED, Moment, Recorder
-from experiments.memory.simulator.report import CAUSES, Fullest, Simulation, Spans
+from experiments.memory.simulator.recorder import UNWATCHED, Moment, RunRecorder
+from experiments.memory.simulator.report import CAUSES, Fullest, MemorySimulation, Spans
 
 #: Share of the device that pre-eviction keeps free (DeepUM).
 LOW_WATER = 0.05
@@ -37,17 +37,17 @@ class PagedRun:
     """
 
     def __init__(
-        self, prepared: Prepared, plan: MemoryPlan, paging: Paging, recorder: Recorder = UNWATCHED
+        self, prepared: Prepared, plan: MemoryPlan, paging: Paging, recorder: RunRecorder = UNWATCHED
     ) -> None:
         self.s, self.paging = prepared, paging
         self.recorder, self.watches = recorder, recorder.watches
         self.capacity = prepared.machine.capacity
-        self.blocks = Blocks(prepared, paging)
+        self.blocks = AddressBlocks(prepared, paging)
         self.hints: dict[int, list[int]] = {}
         for move in plan.moves:
             self.hints.setdefault(move.at, []).append(getattr(move, "tensor", -1))
         self.correlation = Correlation(paging.degree) if isinstance(paging, CorrelationPaging) else None
-        self.channels = Channels(prepared.machine)
+        self.channels = TierChannels(prepared.machine)
         self.backing = Backing(prepared, paging, self.blocks, self.channels)
         self.resident: OrderedDict[int, None] = OrderedDict()
         self.arrival: dict[int, float] = {}
@@ -78,7 +78,7 @@ class PagedRun:
         self.recorder.restart()
         self.log: list[tuple[float, int, int]] = [(0.0, kind, size) for kind, size in sorted(held.items())]
 
-    def run(self) -> Simulation:
+    def run(self) -> MemorySimulation:
         for iteration in range(self.paging.iterations):
             if iteration:
                 self._begin()
@@ -313,9 +313,9 @@ class PagedRun:
         scratch = needed - sum(tensors.values())
         return Fullest(moment.time, moment.op, tensors, scratch, moment.used - needed)
 
-    def _report(self, ideal: float) -> Simulation:
+    def _report(self, ideal: float) -> MemorySimulation:
         self.recorder.keep(self._fullest)
-        return Simulation(
+        return MemorySimulation(
             peak_bytes=self.peak,
             host_peak=round(self.backing.host_peak),
             step_time=self.now,
@@ -332,7 +332,7 @@ class PagedRun:
         )
 
 
-def live_bytes(prepared: Prepared, blocks: Blocks, op: int, there: Container[int]) -> dict[int, int]:
+def live_bytes(prepared: Prepared, blocks: AddressBlocks, op: int, there: Container[int]) -> dict[int, int]:
     """Bytes in the blocks ``there`` of each tensor needed at ``op`` or later, and of the op's scratch."""
     found: dict[int, int] = {}
     for tensor in _live(prepared, op):

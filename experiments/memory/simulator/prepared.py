@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from experiments.core.errors import BadInput
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.lineage import Lineage
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.plan import MemoryPlan, Recompute
-from experiments.memory.interface.rerun import Lineage
 from experiments.workloads.step import Step
 
 
 class Prepared:
     """Columns of ``step`` as lists: a loop in Python reads these several times faster than numpy rows."""
 
-    def __init__(self, step: Step, machine: Machine) -> None:
+    def __init__(self, step: Step, machine: MemoryMachine) -> None:
         if np.isnan(step.ops.seconds).any():
             raise BadInput("the step has no op times", step.name, "a timed step")
         self.step, self.machine = step, machine

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from experiments.memory.simulator.pools.allocator import SCRATCH
-from experiments.memory.simulator.report import Fullest, Simulation, Spans
+from experiments.memory.simulator.report import Fullest, MemorySimulation, Spans
 
 #: Compute was busy with a kind of work (``op``, ``recompute`` or ``codec``) on an op or a tensor, from a
 #: start to an end. Plain tuples: a step has many thousand.
@@ -20,7 +20,7 @@ Busy = tuple[str, int, float, float]
 
 
 @dataclass(frozen=True)
-class Recording:
+class StepRecording:
     """What compute did (``stalls``: spans by cause), and the fullest moment (``None``: never in use)."""
 
     busy: tuple[Busy, ...]
@@ -41,7 +41,7 @@ class Moment(NamedTuple):
 Describe = Callable[[Moment, Mapping[int, int]], Fullest]
 
 
-class Recorder:
+class RunRecorder:
     """Keeps nothing.
 
     - ``watches``: whether anybody does. Where a call for each change would cost too much, a run asks this and
@@ -72,14 +72,14 @@ class Recorder:
     def keep(self, describe: Describe) -> None:
         """The step seen since ``restart`` is the one to draw."""
 
-    def lay_out(self, seconds: Sequence[float], simulation: Simulation) -> None:
+    def lay_out(self, seconds: Sequence[float], simulation: MemorySimulation) -> None:
         """The ops of ``simulation`` took ``seconds`` each and were held up by its stalls."""
 
 
-UNWATCHED = Recorder()
+UNWATCHED = RunRecorder()
 
 
-class StepRecorder(Recorder):
+class StepRecorder(RunRecorder):
     """Keeps what one step did; ``recording`` is what it came to."""
 
     watches = True
@@ -124,16 +124,16 @@ class StepRecorder(Recorder):
             held[item] = held.get(item, 0) + size
         return {item: size for item, size in held.items() if size}
 
-    def lay_out(self, seconds: Sequence[float], simulation: Simulation) -> None:
+    def lay_out(self, seconds: Sequence[float], simulation: MemorySimulation) -> None:
         self.busy = one_after_another(seconds, simulation.idle)
         causes = [cause for cause, time in simulation.stalls.items() if time > 0]
         name = causes[0] if len(causes) == 1 else "several causes"
         self.stalls = {name: list(simulation.idle)} if simulation.idle else {}
 
     @property
-    def recording(self) -> Recording:
+    def recording(self) -> StepRecording:
         """What was kept."""
-        return Recording(tuple(self.busy), self.stalls, self.fullest)
+        return StepRecording(tuple(self.busy), self.stalls, self.fullest)
 
 
 def one_after_another(seconds: Sequence[float], idle: Spans) -> list[Busy]:

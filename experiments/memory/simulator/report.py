@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.core.spec import Series
-from experiments.memory.interface.machine import Estimate
+from experiments.memory.interface.machine import PlanEstimate
 from experiments.workloads.step import KINDS, Floats
 
 Spans = list[tuple[float, float]]
@@ -37,7 +37,7 @@ class Fullest:
 
 
 @dataclass(frozen=True)
-class Simulation:
+class MemorySimulation:
     """One simulated step. Times are seconds, sizes bytes.
 
     ``stalls`` by cause, ``moved`` bytes by channel (``out``, ``back``, ``write``, ``read``), ``transfers``
@@ -67,7 +67,7 @@ class Simulation:
     peaks: dict[str, int] = field(default_factory=dict)
     pool_bytes: int | None = None
     wasted_bytes: int | None = None
-    first: Simulation | None = None
+    first: MemorySimulation | None = None
 
     @property
     def stall_time(self) -> float:
@@ -99,8 +99,8 @@ class Simulation:
         return float((heights * np.diff(times)).sum()) / self.step_time
 
     @property
-    def estimate(self) -> Estimate:
-        return Estimate(True, self.peak_bytes, self.step_time, stalls=self.stalls, late=self.late)
+    def estimate(self) -> PlanEstimate:
+        return PlanEstimate(True, self.peak_bytes, self.step_time, stalls=self.stalls, late=self.late)
 
 
 def clip(time: float, spans: Spans) -> Spans:
@@ -133,7 +133,7 @@ def intersection(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]
     return np.stack((starts, np.minimum(first[mine, 1], second[other, 1])), axis=1)
 
 
-def curves(simulation: Simulation, capacity: int) -> dict[str, Series]:
+def curves(simulation: MemorySimulation, capacity: int) -> dict[str, Series]:
     """Device bytes over time: the whole, each kind that occurs, and the capacity.
 
     An instant at which several things happen gives its last value, and its highest where that is more.

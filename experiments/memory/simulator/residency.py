@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 
 from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.memory.interface.eviction_check import eviction_faults
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.policy import ReactiveMemoryPolicy, Resident
 from experiments.memory.simulator.compute_lane import ComputeLane, Process
 from experiments.memory.simulator.device_memory import lacking
@@ -22,7 +22,7 @@ class Residency:
     """
 
     def __init__(
-        self, machine: Machine, lane: ComputeLane, policy: ReactiveMemoryPolicy | None, reactive: bool
+        self, machine: MemoryMachine, lane: ComputeLane, policy: ReactiveMemoryPolicy | None, reactive: bool
     ) -> None:
         self.machine, self.lane, self.reactive = machine, lane, reactive
         self.policy = policy if reactive else None

@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from experiments.memory.interface.plan import InPlace, MemoryPlan, Move
+from experiments.memory.interface.plan import InPlace, MemoryMove, MemoryPlan
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
-from experiments.memory.interface.space import Pool
-from experiments.memory.simulator.channels import Channels
-from experiments.memory.simulator.clock import Clock
+from experiments.memory.interface.space import MemoryPool
+from experiments.memory.simulator.channels import TierChannels
+from experiments.memory.simulator.clock import StepClock
 from experiments.memory.simulator.compute_lane import ComputeLane, Process
 from experiments.memory.simulator.device_memory import DeviceMemory, lacking
 from experiments.memory.simulator.host_lane import HostLane
 from experiments.memory.simulator.moves import CARRY, SETTINGS, carry_out, settle_in_place
 from experiments.memory.simulator.pools.allocator import NOWHERE, SCRATCH
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.recorder import UNWATCHED, Recorder, fullest_of_tensors
-from experiments.memory.simulator.report import Simulation, clip
+from experiments.memory.simulator.recorder import UNWATCHED, RunRecorder, fullest_of_tensors
+from experiments.memory.simulator.report import MemorySimulation, clip
 from experiments.memory.simulator.residency import Residency
 from experiments.memory.simulator.tier_copies import AWAY, DEVICE, QUEUED, UNBORN, TierCopies
 
 
-class Run:
+class StepRun:
     """A plan carried out on a device with its memory, its copies, its compute lane and the host's.
 
     - ``seconds``, ``workspace``: of each op under the plan.
@@ -45,15 +45,15 @@ class Run:
         prepared: Prepared,
         plan: MemoryPlan,
         policy: ReactiveMemoryPolicy | None = None,
-        recorder: Recorder = UNWATCHED,
-        channels: Channels | None = None,
+        recorder: RunRecorder = UNWATCHED,
+        channels: TierChannels | None = None,
     ) -> None:
         self.s, self.plan, self.recorder = prepared, plan, recorder
         self.synchronous = prepared.machine.synchronous
-        self.clock = Clock(prepared.step)
-        pool = plan.space if isinstance(plan.space, Pool) else None
+        self.clock = StepClock(prepared.step)
+        pool = plan.space if isinstance(plan.space, MemoryPool) else None
         self.memory = DeviceMemory(prepared, pool, self.clock, recorder)
-        channels = channels or Channels(prepared.machine)
+        channels = channels or TierChannels(prepared.machine)
         self.copies = TierCopies(prepared, self.memory, channels, self.clock)
         self.lane = ComputeLane(self.copies, self.clock, recorder)
         self.residency = Residency(prepared.machine, self.lane, policy, plan.reactive)
@@ -65,7 +65,7 @@ class Run:
         self.until: dict[int, list[int]] = defaultdict(list)
         self.logged: list[tuple[float, str]] = []
         self.recompute_time = self.recompute_flops = self.codec_time = 0.0
-        self.first: Simulation | None = None
+        self.first: MemorySimulation | None = None
 
     def walk(self, iterations: int = 1) -> Process:
         """The step, so many times; yields the times that it goes on at."""
@@ -81,9 +81,9 @@ class Run:
         if iterations == 1:
             yield from self._drain()
 
-    def _prepare(self) -> Mapping[int, Sequence[Move]]:
+    def _prepare(self) -> Mapping[int, Sequence[MemoryMove]]:
         """Moves by op; what holds for the whole step is set, and persistent tensors are in their places."""
-        by_op: dict[int, list[Move]] = defaultdict(list)
+        by_op: dict[int, list[MemoryMove]] = defaultdict(list)
         for move in self.plan.moves:
             kind = type(move)
             if kind in CARRY:
@@ -127,7 +127,7 @@ class Run:
         self.clock.restart()
         self.recorder.restart()
 
-    def _step(self, by_op: Mapping[int, Sequence[Move]], dying: Mapping[int, Sequence[int]]) -> Process:
+    def _step(self, by_op: Mapping[int, Sequence[MemoryMove]], dying: Mapping[int, Sequence[int]]) -> Process:
         free, host_ops = self.copies.free, self.host.ops
         count = len(self.seconds)
         for op in range(count):
@@ -192,14 +192,14 @@ class Run:
         while (end := max(copies.channels.end, self.host.free)) > self.clock.now:
             yield from self.lane.stall_until(end, "drain")
 
-    def report(self) -> Simulation:
+    def report(self) -> MemorySimulation:
         """What the step came to."""
         now, memory, tiers, channels = self.clock.now, self.memory, self.copies.tiers, self.copies.channels
         self.recorder.keep(fullest_of_tensors)
         ideal = 0.0
         for value in self.s.seconds:
             ideal += value
-        return Simulation(
+        return MemorySimulation(
             peak_bytes=memory.peak,
             host_peak=round(tiers.peaks["host"]),
             step_time=now,

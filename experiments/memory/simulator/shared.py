@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from experiments.core.errors import BadInput
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.plan import MemoryPlan, OnHost
 from experiments.memory.interface.release import Release
 from experiments.memory.interface.space import Paging
 from experiments.memory.interface.transform import transformed
-from experiments.memory.simulator.channels import Channels
-from experiments.memory.simulator.link import SharedLink, Transfer
+from experiments.memory.simulator.channels import TierChannels
+from experiments.memory.simulator.link import LinkTransfer, SharedLink
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.recorder import UNWATCHED, Recorder
-from experiments.memory.simulator.report import Simulation, Spans
-from experiments.memory.simulator.run import Run
+from experiments.memory.simulator.recorder import UNWATCHED, RunRecorder
+from experiments.memory.simulator.report import MemorySimulation, Spans
+from experiments.memory.simulator.run import StepRun
 from experiments.workloads.step import Step
 
 #: Says that a copy of a tensor, out of the device or back, ends at another time, and whether it is the latest
@@ -35,10 +35,10 @@ Reschedule = Callable[[int, bool, float, bool], None]
 def run_shared(
     step: Step,
     plans: Sequence[MemoryPlan],
-    machine: Machine,
+    machine: MemoryMachine,
     discipline: str = "fair",
-    recorders: Sequence[Recorder] = (),
-) -> list[Simulation]:
+    recorders: Sequence[RunRecorder] = (),
+) -> list[MemorySimulation]:
     """Simulate one step on as many devices as ``plans``, begun together; ``discipline`` is fair or turns.
 
     ``machine`` is one device's, its host link the one that all share (its ``sharers`` are these devices).
@@ -51,16 +51,16 @@ def run_shared(
     link = SharedLink(alone, len(plans), discipline)
     channels = [SharedChannels(alone, link, device) for device in range(len(plans))]
     watching = recorders or [UNWATCHED] * len(plans)
-    runs: list[Run] = []
+    runs: list[StepRun] = []
     for plan, recorder, own in zip(plans, watching, channels, strict=True):
-        run = Run(Prepared(transformed(step, plan), alone), plan, None, recorder, own)
+        run = StepRun(Prepared(transformed(step, plan), alone), plan, None, recorder, own)
         own.join(channels, run.copies.reschedule)
         runs.append(run)
     advance(runs)
     return [run.report() for run in runs]
 
 
-def _refuse(plan: MemoryPlan, machine: Machine) -> None:
+def _refuse(plan: MemoryPlan, machine: MemoryMachine) -> None:
     reasons = (
         (isinstance(plan.space, Paging), "pages"),
         (isinstance(plan.space, Release), "the rules of a published release"),
@@ -72,7 +72,7 @@ def _refuse(plan: MemoryPlan, machine: Machine) -> None:
             raise BadInput(f"asks for {what}", "plan", "copies between devices and tiers")
 
 
-def advance(runs: Sequence[Run]) -> None:
+def advance(runs: Sequence[StepRun]) -> None:
     """Run all to their ends, in the order of their clocks (ties: the lower device)."""
     steps = [run.walk() for run in runs]
     clocks = [(0.0, device) for device in range(len(runs))]
@@ -83,19 +83,19 @@ def advance(runs: Sequence[Run]) -> None:
             heapq.heappush(clocks, (time, device))
 
 
-class SharedChannels(Channels):
+class SharedChannels(TierChannels):
     """A device's channels whose host link others use too.
 
     ``sent`` are its transfers, ``latest`` those of each tensor and way; ``reschedule`` tells its run when one
     ends at another time than was known.
     """
 
-    def __init__(self, machine: Machine, link: SharedLink, device: int) -> None:
+    def __init__(self, machine: MemoryMachine, link: SharedLink, device: int) -> None:
         super().__init__(machine)
         self.link, self.device = link, device
-        self.sent: list[Transfer] = []
-        self.tensors: dict[Transfer, int] = {}
-        self.latest: dict[tuple[int, str], Transfer] = {}
+        self.sent: list[LinkTransfer] = []
+        self.tensors: dict[LinkTransfer, int] = {}
+        self.latest: dict[tuple[int, str], LinkTransfer] = {}
 
     def join(self, devices: Sequence[SharedChannels], reschedule: Reschedule) -> None:
         """The channels of all devices, and whom this device's transfers concern."""
@@ -110,11 +110,18 @@ class SharedChannels(Channels):
         return self._share(tensor, size, tier, "back", now, ready, after)
 
     def _share(
-        self, tensor: int, size: float, tier: str, way: str, now: float, ready: float, after: Transfer | None
+        self,
+        tensor: int,
+        size: float,
+        tier: str,
+        way: str,
+        now: float,
+        ready: float,
+        after: LinkTransfer | None,
     ) -> float:
         beyond = self.beyond(size, tier, way, ready)
         latency = self.link.rates[way].latency
-        transfer = Transfer(self.device, way, latency, size, now, beyond, after)
+        transfer = LinkTransfer(self.device, way, latency, size, now, beyond, after)
         self.moved[way] += size
         self.sent.append(transfer)
         self.tensors[transfer] = tensor
@@ -124,7 +131,7 @@ class SharedChannels(Channels):
                 self.devices[changed.device].postpone(changed)
         return transfer.end
 
-    def postpone(self, transfer: Transfer) -> None:
+    def postpone(self, transfer: LinkTransfer) -> None:
         """``transfer`` of this device ends at another time than was known."""
         tensor, way = self.tensors[transfer], transfer.way
         self.reschedule(tensor, way == "out", transfer.end, self.latest[tensor, way] is transfer)

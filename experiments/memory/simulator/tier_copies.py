@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from experiments.memory.simulator.channels import Channels
-from experiments.memory.simulator.clock import Clock
+from experiments.memory.simulator.channels import TierChannels
+from experiments.memory.simulator.clock import StepClock
 from experiments.memory.simulator.device_memory import DeviceMemory, lacking
 from experiments.memory.simulator.pools.allocator import NOWHERE, SCRATCH
 from experiments.memory.simulator.prepared import Prepared
@@ -44,7 +44,9 @@ class TierCopies:
     - ``queue``: prefetches that have no space yet.
     """
 
-    def __init__(self, prepared: Prepared, memory: DeviceMemory, channels: Channels, clock: Clock) -> None:
+    def __init__(
+        self, prepared: Prepared, memory: DeviceMemory, channels: TierChannels, clock: StepClock
+    ) -> None:
         self.s, self.memory, self.channels, self.clock = prepared, memory, channels, clock
         self.tiers = Tiers(prepared.machine)
         count = len(prepared.sizes)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.plan import TIERS
 
 
 class Tiers:
     """``stored`` bytes by tier and the most there were; whole pages where a tier has them."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: MemoryMachine) -> None:
         self.room = {tier: machine.tier_bytes(tier) for tier in TIERS}
         self.page = {tier: machine.tier_page(tier) for tier in TIERS}
         self.stored = dict.fromkeys(TIERS, 0.0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.simulator.lanes import close_gaps
-from experiments.memory.simulator.recorder import Busy, Recording
+from experiments.memory.simulator.recorder import Busy, StepRecording
 from experiments.memory.simulator.report import TIMELINE, Fullest, Spans, union
 from experiments.workloads.step import Step
 
@@ -19,7 +19,7 @@ MOST_BUSY, MOST_STALLS, MOST_HELD, MOST_NAMED = 8000, 1000, 40, 2000
 NANOSECONDS = 9
 
 
-def timeline(recording: Recording, step: Step, plan: MemoryPlan) -> dict[str, Any]:
+def timeline(recording: StepRecording, step: Step, plan: MemoryPlan) -> dict[str, Any]:
     """Columns of compute, stalls by cause, the device at its fullest, and the tensors that the plan moves."""
     found = {
         "compute": compute(recording.busy, step),

@@ -15,7 +15,7 @@ from experiments.core.spec import load_workload
 from experiments.hardware import resolve
 from experiments.memory.experiment import make_plan
 from experiments.memory.interface import (
-    Machine,
+    MemoryMachine,
     MemoryPlan,
     MemoryPolicy,
     Offload,
@@ -29,7 +29,7 @@ from experiments.memory.interface import (
 )
 from experiments.memory.interface.check import FULL
 from experiments.memory.interface.policy import MemoryPolicy as Policy
-from experiments.memory.simulator import Simulation, Simulator
+from experiments.memory.simulator import MemorySimulation, Simulator
 from experiments.sources import step_of
 from experiments.workloads.step import Step
 
@@ -52,7 +52,7 @@ def step_named(source: str) -> Step:
     return step_of(workload, HARDWARE.device, silent)[0]
 
 
-def machine(capacity: int) -> Machine:
+def machine(capacity: int) -> MemoryMachine:
     """A link slow enough to be felt by steps of a millisecond."""
     whole = machine_of(HARDWARE)
     return replace(whole, capacity=capacity)
@@ -65,7 +65,7 @@ def policy_named(name: str) -> Policy:
 
 
 @functools.cache
-def planned(name: str, source: str, share: float) -> tuple[Machine, MemoryPlan | None]:
+def planned(name: str, source: str, share: float) -> tuple[MemoryMachine, MemoryPlan | None]:
     """The plan on a device of this share of the live peak; ``None`` where the policy says there is none."""
     step = step_named(source)
     on = machine(int(share * step.live_peak))
@@ -75,7 +75,7 @@ def planned(name: str, source: str, share: float) -> tuple[Machine, MemoryPlan |
         return on, None
 
 
-def carried_out(name: str, step: Step, on: Machine, plan: MemoryPlan) -> Simulation | None:
+def carried_out(name: str, step: Step, on: MemoryMachine, plan: MemoryPlan) -> MemorySimulation | None:
     policy = policy_named(name)
     reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
     try:
@@ -85,7 +85,7 @@ def carried_out(name: str, step: Step, on: Machine, plan: MemoryPlan) -> Simulat
 
 
 @functools.cache
-def simulated(name: str, source: str, share: float) -> Simulation | None:
+def simulated(name: str, source: str, share: float) -> MemorySimulation | None:
     """The plan carried out; ``None`` where there is none, or where it does not fit."""
     on, plan = planned(name, source, share)
     return None if plan is None else carried_out(name, step_named(source), on, plan)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.memory.interface import DeviceView, Machine, MemoryPlan, MemoryPolicy, Rate
+from experiments.memory.interface import CopyRate, DeviceView, MemoryMachine, MemoryPlan, MemoryPolicy
 from experiments.memory.simulator import Simulator
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import KINDS, PHASES, Ops, Step, Tensors
@@ -50,14 +50,14 @@ def make_step(rows: Sequence[Row], sizes: Mapping[str, int], persistent: Sequenc
     return Step("by hand", ops, tensors, inputs, outputs, "trace", "by hand")
 
 
-def machine(capacity: int = ENDLESS, bandwidth: float = 1000.0, **changes: object) -> Machine:
+def machine(capacity: int = ENDLESS, bandwidth: float = 1000.0, **changes: object) -> MemoryMachine:
     """A byte takes a millisecond on every channel, and there is no latency."""
-    rate = Rate(bandwidth)
-    plain = Machine(capacity, rate, rate, True, ENDLESS, rate, rate, ENDLESS)
+    rate = CopyRate(bandwidth)
+    plain = MemoryMachine(capacity, rate, rate, True, ENDLESS, rate, rate, ENDLESS)
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def plan_of(policy: MemoryPolicy, step: Step, on: Machine) -> MemoryPlan:
+def plan_of(policy: MemoryPolicy, step: Step, on: MemoryMachine) -> MemoryPlan:
     simulator = Simulator(step, on)
     view = DeviceView(on, simulator.estimate, np.random.default_rng(0), simulator.split)
     return policy.plan(step, view)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.memory.interface import MemoryPlan, Offload, Rate, violations
-from experiments.memory.planning.swaps import Clock, Gap
+from experiments.memory.interface import CopyRate, MemoryPlan, Offload, violations
+from experiments.memory.planning.swaps import Gap, UnstalledClock
 from experiments.memory.policies.autoswap import SCORES, AutoSwap, ranks, scores, weighted_idle
-from experiments.memory.policies.autoswap.hidden import copy_back_starts, copy_out_ends
+from experiments.memory.policies.autoswap.hidden_copies import copy_back_starts, copy_out_ends
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import MS, chain, machine, make_step, plan_of
 
@@ -23,11 +23,11 @@ def test_the_duration_of_absence_is_the_idle_time_less_both_copies():
         ("c", "backward", 1 * MS, ["t"], []),
     ]
     step = make_step(rows, {"t": 100 * MB})
-    on = machine(out=Rate(1 / 0.0756e-9, 47.2e-6), back=Rate(1 / 0.0823e-9, 9.7e-6))
+    on = machine(out=CopyRate(1 / 0.0756e-9, 47.2e-6), back=CopyRate(1 / 0.0823e-9, 9.7e-6))
     assert on.out_time(100 * MB) == pytest.approx(7.607e-3, abs=5e-7)
     assert on.back_time(100 * MB) == pytest.approx(8.240e-3, abs=5e-7)
     gap = Gap(0, 100 * MB, 0, 2)
-    doa, aoa, wdoa = scores([gap], Clock(step), on, step.live_bytes, 60 * MB)
+    doa, aoa, wdoa = scores([gap], UnstalledClock(step), on, step.live_bytes, 60 * MB)
     assert doa[0] == pytest.approx(14.153e-3, abs=1e-6)
     assert aoa[0] == pytest.approx(doa[0] * 100 * MB)
     assert wdoa[0] == 40 * MB  # one op in the gap, 40 MB above the limit
@@ -36,7 +36,7 @@ def test_the_duration_of_absence_is_the_idle_time_less_both_copies():
 def test_a_gap_too_short_for_its_copies_counts_for_less_the_smaller_it_is():
     step = chain(3)
     big, small = Gap(0, 100, 0, 2), Gap(0, 10, 0, 2)
-    doa, aoa, _ = scores([big, small], Clock(step), machine(bandwidth=1.0), step.live_bytes, 0)
+    doa, aoa, _ = scores([big, small], UnstalledClock(step), machine(bandwidth=1.0), step.live_bytes, 0)
     assert doa.tolist() == [1 - 200, 1 - 20]
     assert aoa.tolist() == [-199 / 100, -19 / 10]
 
@@ -51,7 +51,7 @@ def test_a_gap_around_the_end_weighs_the_ops_on_both_sides():
 def test_copies_out_queue_up_and_copies_in_are_packed_against_their_uses():
     # Two tensors of 2 bytes; at a byte a second the second copy out waits for the first, the first copy in for the second.
     rows = [(f"op_{i}", "forward", 1.0, [], [f"t{i}"]) for i in range(10)]
-    clock, on = Clock(make_step(rows, {f"t{i}": 2 for i in range(10)})), machine(bandwidth=1.0)
+    clock, on = UnstalledClock(make_step(rows, {f"t{i}": 2 for i in range(10)})), machine(bandwidth=1.0)
     first, second = Gap(0, 2, 0, 8), Gap(1, 2, 1, 9)
     assert copy_out_ends([first, second], clock, on) == {first: 3.0, second: 5.0}
     assert copy_back_starts([first, second], clock, on) == {first: 5.0, second: 7.0}

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface import InPlace, Offload, Place, Prefetch, Rate, Wait, violations
+from experiments.memory.interface import (
+    CopyRate,
+    InPlace,
+    Offload,
+    PlaceTensor,
+    Prefetch,
+    WaitForCopy,
+    violations,
+)
 from experiments.memory.planning.offsets import Overflow
 from experiments.memory.policies.autotm import AutoTM, lowered
 from experiments.memory.simulator import Simulator
@@ -34,7 +42,7 @@ def planned(step, on, **knobs):
 def test_synchronous_moves_of_1200_mb_at_12_gb_per_second_add_100_and_100_ms():
     step, on = one_tensor_between_two_kernels(), machine(1200 * MB, bandwidth=12e9)
     plan, done = planned(step, on, mode="synchronous")
-    assert [type(move) for move in plan.moves] == [Offload, Wait, Prefetch]
+    assert [type(move) for move in plan.moves] == [Offload, WaitForCopy, Prefetch]
     assert plan.notes["objective"] == pytest.approx(0.2)
     assert done.step_time == pytest.approx(0.14 + 0.2)
 
@@ -60,7 +68,7 @@ def test_a_copy_longer_than_its_kernel_prolongs_it_by_the_difference():
 
 
 def with_remote(capacity: int, bandwidth: float = 4.0):
-    rate = Rate(bandwidth)
+    rate = CopyRate(bandwidth)
     return machine(capacity, bandwidth=bandwidth, remote_bytes=2**40, remote_write=rate, remote_read=rate)
 
 
@@ -89,7 +97,7 @@ def test_a_parameter_may_begin_and_end_the_step_elsewhere():
     ]
     step = make_step(rows, {"w": 4, "x": 1, "big": 4}, persistent=["w"])
     plan, done = planned(step, machine(6, bandwidth=1.0), mode="synchronous")
-    assert any(isinstance(move, Place) for move in plan.moves)
+    assert any(isinstance(move, PlaceTensor) for move in plan.moves)
     assert plan.notes["objective"] == pytest.approx(4 + 4)
     # It is only read, so that its copy on the host stays good and the second departure is free after all.
     assert done.peak_bytes == 5 and done.step_time == pytest.approx(11 + 4)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from experiments.memory.interface import (
+    CopyRate,
     DeviceView,
     MemoryPlan,
     Offload,
     Prefetch,
-    Rate,
     Recompute,
     violations,
 )
@@ -128,4 +128,4 @@ def test_feedback_never_makes_a_step_slower():
 def test_enough_memory_means_no_moves():
     step = chain(8)
     assert plan_of(Capuchin(), step, machine(step.live_peak)) == MemoryPlan()
-    assert Rate(12e9).time(240e6) == 20 * MS
+    assert CopyRate(12e9).time(240e6) == 20 * MS

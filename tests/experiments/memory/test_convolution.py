@@ -11,7 +11,7 @@ from experiments.core.spec import load_workload
 from experiments.hardware import resolve
 from experiments.memory.interface import Algorithm, MemoryPlan, violations
 from experiments.memory.planning.convolution import (
-    Convolution,
+    ConvolutionShape,
     Rates,
     algorithms,
     convolution_of,
@@ -26,7 +26,7 @@ from experiments.workloads.step import Step
 from tests.experiments.memory.steps import machine, plan_of
 
 #: The second convolution of VGG-16 at batch 256.
-CONV = Convolution(256, 64, 224, 224, 64, 3, 3, 224, 224, 4)
+CONV = ConvolutionShape(256, 64, 224, 224, 64, 3, 3, 224, 224, 4)
 RATES = Rates(flops=6.6e12, bytes=336e9)
 
 
@@ -50,7 +50,7 @@ def test_winograd_multiplies_16_times_where_direct_does_36_times() -> None:
     [replace(CONV, p=112, q=112), replace(CONV, r=1, s=1), replace(CONV, h=512, w=512, p=512, q=512)],
     ids=["stride 2", "1 x 1", "larger than 256"],
 )
-def test_what_fft_cannot_do(other: Convolution) -> None:
+def test_what_fft_cannot_do(other: ConvolutionShape) -> None:
     assert fft(other, RATES) is None
 
 
@@ -65,7 +65,7 @@ def vgg() -> Step:
 def test_every_convolution_of_vgg_is_known_with_its_passes(vgg: Step) -> None:
     found = algorithms(vgg, "cudnn4")
     assert len(found) == 26
-    assert convolution_of(vgg, min(found)) == Convolution(256, 3, 224, 224, 64, 3, 3, 224, 224, 4)
+    assert convolution_of(vgg, min(found)) == ConvolutionShape(256, 3, 224, 224, 64, 3, 3, 224, 224, 4)
     forward = [op for op in found if vgg.phase_of(op) == "forward"]
     backward = [op for op in found if vgg.phase_of(op) == "backward"]
     pairs = list(zip(forward[1:], reversed(backward[:-1]), strict=True))

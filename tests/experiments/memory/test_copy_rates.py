@@ -19,7 +19,7 @@ def test_rates_are_those_of_a_copy_that_takes_time():
 
 def test_runners_take_turns_each_with_its_own_random_numbers():
     from experiments.core.progress import silent
-    from experiments.memory.live.turns import Runner, seeded_state, take_turns
+    from experiments.memory.live.turns import TimedRunner, seeded_state, take_turns
 
     order: list[str] = []
 
@@ -30,7 +30,7 @@ def test_runners_take_turns_each_with_its_own_random_numbers():
 
         return once
 
-    runners = [Runner(step(name), [], "cpu", seeded_state(7, "cpu")) for name in ("plain", "planned")]
+    runners = [TimedRunner(step(name), [], "cpu", seeded_state(7, "cpu")) for name in ("plain", "planned")]
     take_turns(runners, 3, silent)
     assert order == ["plain", "planned"] * 3
     assert runners[0].losses == runners[1].losses and len(set(runners[0].losses)) == 3

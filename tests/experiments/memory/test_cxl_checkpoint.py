@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from experiments.memory.interface import (
+    CopyRate,
     InPlace,
     Log,
-    Machine,
+    MemoryMachine,
     MemoryPlan,
-    Place,
-    Rate,
-    Wait,
+    PlaceTensor,
+    WaitForCopy,
     load_plan,
     violations,
 )
 from experiments.memory.policies.cxl_checkpoint import CxlCheckpoint, tables_of
-from experiments.memory.simulator import Simulation, Simulator
+from experiments.memory.simulator import MemorySimulation, Simulator
 from experiments.workloads.step import KINDS, Step
 from tests.experiments.memory.steps import Row, machine, make_step, plan_of
 
@@ -54,12 +54,12 @@ def recommender(seconds: float = 1.0) -> Step:
 STEP = recommender()
 
 
-def on(read: float = 1e6, write: float = 1e6) -> Machine:
+def on(read: float = 1e6, write: float = 1e6) -> MemoryMachine:
     plain = machine(10_000, bandwidth=1e9)
-    return replace(plain, remote_bytes=10**9, remote_read=Rate(read), remote_write=Rate(write))
+    return replace(plain, remote_bytes=10**9, remote_read=CopyRate(read), remote_write=CopyRate(write))
 
 
-def carried_out(level: str, beside: Machine) -> Simulation:
+def carried_out(level: str, beside: MemoryMachine) -> MemorySimulation:
     plan = plan_of(CxlCheckpoint(level=level), STEP, beside)
     assert load_plan(plan.to_json()).moves == plan.moves
     assert violations(plan, STEP, beside) == []
@@ -72,7 +72,7 @@ def test_the_table_and_its_dense_gradient_lie_in_persistent_memory() -> None:
     assert {names[t]: size for t, size in found.rows.items()} == {"table": ROWS}
     assert {names[t] for t in found.whole} == {"table", "dtable"}
     plan = plan_of(CxlCheckpoint(), STEP, on())
-    assert [names[move.tensor] for move in plan.moves if isinstance(move, Place)] == ["table"]
+    assert [names[move.tensor] for move in plan.moves if isinstance(move, PlaceTensor)] == ["table"]
     assert [move.at for move in plan.moves if isinstance(move, InPlace)] == [0, 3, 4]
 
 
@@ -81,7 +81,7 @@ def test_rows_are_logged_before_they_are_overwritten() -> None:
     names = STEP.tensors.name
     logs = {names[move.tensor]: (move.at, move.bytes) for move in plan.moves if isinstance(move, Log)}
     assert logs == {"table": (0, ROWS), "w": (0, MLP)}
-    assert {names[move.tensor]: move.at for move in plan.moves if isinstance(move, Wait)} == {
+    assert {names[move.tensor]: move.at for move in plan.moves if isinstance(move, WaitForCopy)} == {
         "table": 4,
         "w": 5,
     }

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.memory.interface import InPlace, MemoryPlan, Offload, Place, Prefetch, Rate, violations
+from experiments.memory.interface import (
+    CopyRate,
+    InPlace,
+    MemoryPlan,
+    Offload,
+    PlaceTensor,
+    Prefetch,
+    violations,
+)
 from experiments.memory.policies.deeptm import DeepTM, Learner
 from experiments.memory.policies.deeptm.placement_game import Board, Turn, bin_of
 from experiments.memory.simulator import Simulator
@@ -23,7 +31,7 @@ def three_uses():
 
 
 def with_remote(capacity: int, bandwidth: float = 4.0):
-    rate = Rate(bandwidth)
+    rate = CopyRate(bandwidth)
     return machine(capacity, bandwidth=bandwidth, remote_bytes=2**40, remote_write=rate, remote_read=rate)
 
 
@@ -65,7 +73,7 @@ def test_every_answer_to_the_game_is_a_legal_plan():
 def test_what_is_never_here_is_placed_and_used_where_it_lies():
     board = Board(three_uses(), with_remote(100), 1)
     moves = board.moves([False] * 4)
-    assert {type(move) for move in moves} == {Place, InPlace}
+    assert {type(move) for move in moves} == {PlaceTensor, InPlace}
     there_and_back = board.moves([True, True, False, True])
     assert [type(move) for move in there_and_back] == [Offload, InPlace, Prefetch]
 

@@ -7,12 +7,12 @@ import pytest
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.paged import PAGE, PagedStep
-from experiments.memory.planning.g10.artifact_rules import artifact_rules, target_factor
 from experiments.memory.planning.g10.benefit import benefits
 from experiments.memory.planning.g10.gaps import paged_gaps
 from experiments.memory.planning.g10.link_time import BACK, OUT, LinkTime
 from experiments.memory.planning.g10.load import load_until_fits
-from experiments.memory.planning.g10.migrations import Planner, Taken
+from experiments.memory.planning.g10.migrations import MigrationPlanner, Taken
+from experiments.memory.planning.g10.release_rules import release_rules, target_factor
 from experiments.memory.policies.flashneuron.forward_offload import Write, bytes_for_saved, candidates, choose
 from tests.experiments.memory.steps import machine, make_step
 
@@ -119,28 +119,28 @@ def test_benefit_is_the_area_over_the_line_while_half_of_the_tensor_is_away():
 
 def rules_for(capacity: int, host: int, storage: float):
     on = machine(capacity=capacity, bandwidth=1e9)
-    return artifact_rules(replace(on, write=replace(on.write, bandwidth=storage)), 1.0, host, "stable")
+    return release_rules(replace(on, write=replace(on.write, bandwidth=storage)), 1.0, host, "stable")
 
 
 def test_the_host_takes_what_finds_storage_full():
     paged = PagedStep(small_step())
     load = np.array([0, 0, 40, 40, 0]) * P
     rules = replace(rules_for(30 * P, 100 * P, storage=1e9), odd=False, link_latency=10.0, link=(2e3, 2e3))
-    roomy = Planner(paged, rules, load)
+    roomy = MigrationPlanner(paged, rules, load)
     roomy.select()
     assert [(h.op, h.tensor, h.kind, h.tier) for h in roomy.hints] == [(2, 0, "write", "storage")]
     assert roomy.host.tolist() == [0] * 5
     # Storage is busy for all of op 2 but for 5 of the 3000 microseconds: the tensor would leave later than alone.
-    busy = Planner(paged, rules, load)
+    busy = MigrationPlanner(paged, rules, load)
     busy.links.book(False, OUT, int(2995 * 1e3), 2)
     busy.select()
     assert [hint.tier for hint in busy.hints] == ["host"]
     # 10 pages pass the link in 20 microseconds.
-    tiny = Planner(paged, replace(rules, link_latency=21.0), load)
+    tiny = MigrationPlanner(paged, replace(rules, link_latency=21.0), load)
     tiny.select()
     assert tiny.hints == [], "a copy that takes longer to begin than to pass"
-    # A write that ends within its first slot finds "no slot with room" in the artifact.
-    odd = Planner(paged, replace(rules, odd=True), load)
+    # A write that ends within its first slot finds "no slot with room" in the release.
+    odd = MigrationPlanner(paged, replace(rules, odd=True), load)
     odd.select()
     assert [hint.tier for hint in odd.hints] == ["host"]
     assert odd.host.tolist() == [0, 0, 10 * P, 10 * P, 0]
@@ -149,7 +149,7 @@ def test_the_host_takes_what_finds_storage_full():
 def test_a_prefetch_moves_forward_while_memory_allows():
     paged = PagedStep(small_step())
     load = np.array([0, 40, 40, 40, 40]) * P
-    planner = Planner(paged, replace(rules_for(30 * P, 0, storage=1e9), odd=False), load)
+    planner = MigrationPlanner(paged, replace(rules_for(30 * P, 0, storage=1e9), odd=False), load)
     planner.moved.append(Taken(gap=0, gone=1, back=4, host=False))
     planner.load[2:4] = 15 * P
     (moved,) = planner.prefetch()

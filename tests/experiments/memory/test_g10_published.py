@@ -1,4 +1,4 @@
-"""The published artifact's own figures on its traces: 40 GiB, 128 GiB, 15.754 and 3.2 GiB/s (``g10-a100``)."""
+"""The published release's own figures on its traces: 40 GiB, 128 GiB, 15.754 and 3.2 GiB/s (``g10-a100``)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from experiments.core import registry
 from experiments.core.errors import Infeasible
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
-from experiments.memory.interface import Machine, MemoryPlan, MemoryPolicy, machine_of, violations
-from experiments.memory.interface.machine import Rate
+from experiments.memory.interface import MemoryMachine, MemoryPlan, MemoryPolicy, machine_of, violations
+from experiments.memory.interface.machine import CopyRate
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.planning.g10.gaps import paged_gaps
 from experiments.memory.planning.g10.load import load_until_fits
-from experiments.memory.simulator import Simulation, Simulator
+from experiments.memory.simulator import MemorySimulation, Simulator
 from experiments.sources import load, step_of
 from experiments.workloads.step import Step
 from tests.experiments.memory.steps import plan_of
@@ -29,7 +29,7 @@ HEADLINE = ("BERT_Base_256", "VIT_1280", "Inceptionv3_1536", "ResNet152_1280", "
 
 
 @functools.cache
-def machine() -> Machine:
+def machine() -> MemoryMachine:
     return machine_of(resolve("g10-a100"))
 
 
@@ -42,7 +42,9 @@ def trace(shared_data: Path):
     return read
 
 
-def carried_out(step: Step, name: str, on: Machine, **knobs: object) -> tuple[MemoryPlan, Simulation]:
+def carried_out(
+    step: Step, name: str, on: MemoryMachine, **knobs: object
+) -> tuple[MemoryPlan, MemorySimulation]:
     policy = registry.create("memory", name, knobs)
     assert isinstance(policy, MemoryPolicy)
     plan = plan_of(policy, step, on)
@@ -50,7 +52,7 @@ def carried_out(step: Step, name: str, on: Machine, **knobs: object) -> tuple[Me
     return plan, Simulator(step, on).run(plan)
 
 
-def published(step: Step, name: str, **knobs: object) -> tuple[MemoryPlan, Simulation]:
+def published(step: Step, name: str, **knobs: object) -> tuple[MemoryPlan, MemorySimulation]:
     return carried_out(step, name, machine(), preset="artifact", **knobs)
 
 
@@ -144,7 +146,7 @@ def test_the_headlines(trace):
     assert flashneuron.step_time / runs["SENet154_1024"].step_time == pytest.approx(1.753, rel=0.005)
 
 
-#: Cycles at 1.2 GHz in the artifact's own ``example_results``: policy, trace, cycles, and how near ours come.
+#: Cycles at 1.2 GHz in the release's own ``example_results``: policy, trace, cycles, and how near ours come.
 EXAMPLES = (
     ("flashneuron", "ResNet152_1280", 210_313_199_999, 1e-4),
     ("flashneuron", "SENet154_1024", 299_263_200_000, 1e-4),
@@ -184,8 +186,8 @@ def test_flashneuron_does_not_fit_where_the_artifact_does_not(trace, workload):
     ],
 )
 def test_other_bandwidths(trace, name, workload, storage, cycles):
-    """The artifact varies storage behind a link of 32 GiB/s."""
-    link, drive = Rate(32 * GIB), Rate(storage * GIB)
+    """The release varies storage behind a link of 32 GiB/s."""
+    link, drive = CopyRate(32 * GIB), CopyRate(storage * GIB)
     on = replace(machine(), out=link, back=link, write=drive, read=drive)
     _, found = carried_out(trace(workload), name, on, preset="artifact")
     assert found.step_time == pytest.approx(cycles / 1.2e9, rel=1e-3)
@@ -201,7 +203,7 @@ def test_under_real_capacities_no_policy_beats_the_ideal_or_the_capacity(trace, 
 
 @pytest.mark.parametrize("name", ["flashneuron", "g10", "g10-gds", "g10-host"])
 def test_a_workload_that_fits_needs_no_moves(trace, name):
-    # The artifact's extra pass looks at a load in which every tensor counts for the whole step: it needs more room.
+    # The release's extra pass looks at a load in which every tensor counts for the whole step: it needs more room.
     for preset, on in (("paper", machine()), ("artifact", replace(machine(), capacity=400 * GIB))):
         plan, found = carried_out(trace("VIT_512"), name, on, preset=preset)
         assert not [move for move in plan.moves if move.action == "offload"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.memory.interface import MemoryPlan, Offload, Pool, Prefetch, violations
+from experiments.memory.interface import MemoryPlan, MemoryPool, Offload, Prefetch, violations
 from experiments.memory.policies.gtbm import Gtbm, heavy_ops, start_of_fetch, temporaries
-from experiments.memory.simulator.pools.ranges import TwoEnded
+from experiments.memory.simulator.pools.ranges import TwoEndedAllocator
 from tests.experiments.memory.steps import Row, machine, make_step, plan_of
 
 LAYERS, SIZE = 5, 1000
@@ -50,13 +50,13 @@ def test_reused_tensors_leave_and_temporaries_have_the_top() -> None:
     assert gone == ["y0", "y1", "y2", "y3"]
     back = {names[move.tensor]: move.at for move in plan.moves if isinstance(move, Prefetch)}
     assert back == {"y3": 6, "y2": 6, "y1": 6, "y0": 7}
-    assert isinstance(plan.space, Pool)
+    assert isinstance(plan.space, MemoryPool)
     assert plan.space.high == temporaries(STEP)
     assert {names[t] for t in temporaries(STEP)} == {"y4", "g0", "g1", "g2", "g3", "g4"}
 
 
 def test_freed_temporaries_leave_one_hole() -> None:
-    pool = TwoEnded(16 * 512, 512, high=(1, 3, 5))
+    pool = TwoEndedAllocator(16 * 512, 512, high=(1, 3, 5))
     taken = {tensor: pool.take(tensor, 512 * (tensor + 1) // 2) for tensor in range(6)}
     for tensor in (3, 1, 5):
         address = taken[tensor]

@@ -7,7 +7,7 @@ import pytest
 from experiments.memory.interface import MemoryPlan, Prefetch, violations
 from experiments.memory.interface.transform import transformed
 from experiments.memory.policies.layrub import Layrub, overlays
-from experiments.memory.simulator import Simulation, Simulator
+from experiments.memory.simulator import MemorySimulation, Simulator
 from experiments.workloads.step import KINDS, Step
 from tests.experiments.memory.steps import Row, machine, make_step, plan_of
 
@@ -31,7 +31,7 @@ def network(depth: int) -> Step:
     return step
 
 
-def carried_out(step: Step, policy: Layrub, capacity: int) -> Simulation:
+def carried_out(step: Step, policy: Layrub, capacity: int) -> MemorySimulation:
     on = machine(capacity, bandwidth=1e9)
     plan = plan_of(policy, step, on)
     changed = transformed(step, plan)

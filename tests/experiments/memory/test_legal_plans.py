@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import (
     Compress,
-    Counted,
+    CopyRate,
+    CountedBytes,
     Decompress,
     Drop,
     InPlace,
     MemoryPlan,
+    MemoryPool,
     Offload,
     OnHost,
-    Place,
-    Pool,
+    PlaceTensor,
     Prefetch,
-    Rate,
     Recompute,
-    Wait,
+    WaitForCopy,
     violations,
 )
 from experiments.memory.interface.check import FULL
@@ -40,11 +40,11 @@ def group(draw, step):
     kind = draw(st.sampled_from(["swap", "swap", "kept", "host", "drop", "codec", "place"]))
     if step.persistent[which] and kind == "swap":
         keep = draw(st.booleans())
-        return [Place(0, which, tier), Prefetch(0, which, keep), Offload(count, which, count - 1, tier)]
+        return [PlaceTensor(0, which, tier), Prefetch(0, which, keep), Offload(count, which, count - 1, tier)]
     if kind in ("swap", "kept"):
         until = draw(st.integers(start - 1, start + 1))
         moves = [Offload(start, which, until, tier), Prefetch(back, which, kind == "kept")]
-        return [*moves, Wait(start, which)] if draw(st.booleans()) else moves
+        return [*moves, WaitForCopy(start, which)] if draw(st.booleans()) else moves
     if kind == "drop":
         makers = tuple(op for op in range(start) if which in step.outputs[op])
         return [Drop(start, which), Recompute(back, makers, (which,))]
@@ -64,7 +64,11 @@ def legal(plan, step, on):
 
 def legal_plan(draw, step, on):
     """Groups of moves, each of which leaves the plan legal; a group may lack its end where that is what is legal."""
-    space = draw(st.sampled_from([Counted(), Counted(), Pool("best_fit", 1), Pool("two_ended", 4, (0, 2))]))
+    space = draw(
+        st.sampled_from(
+            [CountedBytes(), CountedBytes(), MemoryPool("best_fit", 1), MemoryPool("two_ended", 4, (0, 2))]
+        )
+    )
     plan = MemoryPlan(space=space)
     for _ in range(draw(st.integers(1, 6))):
         moves = group(draw, step)
@@ -86,7 +90,7 @@ def legal_plan(draw, step, on):
     st.integers(1, 3),
 )
 def test_a_legal_plan_is_carried_out_or_lacks_bytes(data, step, bandwidth, capacity, duplex, iterations):
-    rate = Rate(bandwidth)
+    rate = CopyRate(bandwidth)
     on = machine(
         capacity,
         bandwidth,
@@ -107,7 +111,7 @@ def test_a_legal_plan_is_carried_out_or_lacks_bytes(data, step, bandwidth, capac
         int(step.tensors.bytes[tensor])
         for tensor in range(len(step.tensors))
         if step.persistent[tensor]
-        and not any(isinstance(move, Place) and move.tensor == tensor for move in plan.moves)
+        and not any(isinstance(move, PlaceTensor) and move.tensor == tensor for move in plan.moves)
     )
     assert held == at_rest or (iterations > 1 and held >= 0)
     assert done.peak_bytes <= capacity and done.stall_time >= 0

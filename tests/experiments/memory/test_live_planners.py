@@ -9,7 +9,7 @@ import pytest
 from experiments.core import registry
 from experiments.core.spec import WorkloadOptions
 from experiments.hardware import resolve
-from experiments.memory.interface import Counted, Offload, machine_of, violations
+from experiments.memory.interface import CountedBytes, Offload, machine_of, violations
 from experiments.memory.simulator import Simulator
 from experiments.sources import with_roofline_times
 from experiments.workloads.model import ModelSource
@@ -69,5 +69,5 @@ def test_five_steps_in_nine_tenths_of_the_peak_end_bitwise_where_plain_steps_end
         peak = runner.ledger.peak
     assert losses == expected[0]
     assert all(torch.equal(ours, plain) for ours, plain in zip(inputs, expected[1], strict=True))
-    predicted = Simulator(step, replace(on, capacity=2**50)).run(replace(plan, space=Counted()))
+    predicted = Simulator(step, replace(on, capacity=2**50)).run(replace(plan, space=CountedBytes()))
     assert peak == pytest.approx(predicted.peak_bytes, rel=0.05)

@@ -15,14 +15,14 @@ from experiments.hardware import resolve
 from experiments.memory.experiment import make_plan
 from experiments.memory.interface import (
     Compress,
-    Machine,
+    MemoryMachine,
     MemoryPlan,
     MemoryPolicy,
     Offload,
     machine_of,
     violations,
 )
-from experiments.memory.simulator import Simulation, Simulator
+from experiments.memory.simulator import MemorySimulation, Simulator
 from experiments.sources import with_roofline_times
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
@@ -90,7 +90,9 @@ def captured(source: ModelSource) -> Step:
     return with_roofline_times(capture(source), LOCAL)
 
 
-def fitted(name: str, source: ModelSource, step: Step) -> tuple[MemoryPlan, Machine, Simulation] | None:
+def fitted(
+    name: str, source: ModelSource, step: Step
+) -> tuple[MemoryPlan, MemoryMachine, MemorySimulation] | None:
     """The policy's plan at the smallest of the capacities at which it fits, and what was simulated."""
     activations = step.live_peak - step.persistent_bytes
     for share in SHARES:

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import Eviction, Resident
 from experiments.memory.policies.lru_swap import LruSwap
-from experiments.memory.simulator import Simulation, Simulator
+from experiments.memory.simulator import MemorySimulation, Simulator
 from experiments.workloads.step import Step
 from tests.experiments.memory.steps import Row, machine, make_step, plan_of
 
 GIVEN = [Resident(0, 4, 1.0, 0.0, 0.0), Resident(1, 2, 3.0, 0.0, 0.0), Resident(2, 0, 0.0, 0.0, 0.0)]
 
 
-def simulated(step: Step, capacity: int, iterations: int = 1) -> Simulation:
+def simulated(step: Step, capacity: int, iterations: int = 1) -> MemorySimulation:
     policy, on = LruSwap(), machine(capacity, bandwidth=1.0)
     return Simulator(step, on).run(plan_of(policy, step, on), policy, iterations)
 

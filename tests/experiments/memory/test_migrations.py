@@ -10,10 +10,10 @@ import pytest
 from experiments.core import registry
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import Offload, Prefetch, violations
-from experiments.memory.interface.machine import Rate
+from experiments.memory.interface.machine import CopyRate
 from experiments.memory.interface.paged import PAGE
 from experiments.memory.planning.backing import backing_of
-from experiments.memory.planning.swaps import Gap, Swap
+from experiments.memory.planning.swaps import Gap, TensorSwap
 from experiments.memory.policies.flashneuron.ssd_offload import compression
 from experiments.memory.policies.g10.real_migrations import in_turn
 from experiments.memory.simulator import Simulator
@@ -36,7 +36,7 @@ def layers(count: int):
 
 def on(pages: int, seconds: float = 0.5):
     """A device of ``pages``, with links that move an activation in ``seconds``."""
-    rate = Rate(SIZE / seconds)
+    rate = CopyRate(SIZE / seconds)
     return machine(capacity=pages * PAGE, out=rate, back=rate, write=rate, read=rate)
 
 
@@ -64,15 +64,15 @@ def test_g10_hides_nearly_all_that_it_moves_where_links_are_fast():
 
 
 def test_g10_uses_the_host_when_there_is_no_storage():
-    there = replace(on(80), storage_bytes=0, write=Rate(0.0), read=Rate(0.0))
+    there = replace(on(80), storage_bytes=0, write=CopyRate(0.0), read=CopyRate(0.0))
     plan = plan_of(registry.create("memory", "g10", {}), layers(12), there)
     assert {move.tier for move in plan.moves if isinstance(move, Offload)} == {"host"}
     assert Simulator(layers(12), there).run(plan).peak_bytes <= 80 * PAGE
 
 
 def test_what_comes_back_in_turn_waits_for_what_is_needed_sooner():
-    def swap(tensor: int, before: int, back: int) -> Swap:
-        return Swap(Gap(tensor, SIZE, 0, before), back)
+    def swap(tensor: int, before: int, back: int) -> TensorSwap:
+        return TensorSwap(Gap(tensor, SIZE, 0, before), back)
 
     early, late = swap(0, before=8, back=5), swap(1, before=9, back=3)
     assert in_turn([late, early]) == [early, swap(1, before=9, back=5)]
@@ -80,7 +80,7 @@ def test_what_comes_back_in_turn_waits_for_what_is_needed_sooner():
 
 def test_storage_that_would_take_too_long_leaves_the_rest_to_the_host():
     """Storage passes one activation in 4 s, the host link in half a second; all twelve idle gaps begin a second apart."""
-    there = replace(on(80), write=Rate(SIZE / 4), read=Rate(SIZE / 4))
+    there = replace(on(80), write=CopyRate(SIZE / 4), read=CopyRate(SIZE / 4))
     plan = plan_of(registry.create("memory", "g10", {}), layers(12), there)
     tiers = [move.tier for move in plan.moves if isinstance(move, Offload)]
     assert "host" in tiers

@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from experiments.memory.planning.milp import Program, quiet
+from experiments.memory.planning.milp import MixedIntegerProgram, quiet
 
 
-def knapsack() -> Program:
+def knapsack() -> MixedIntegerProgram:
     """Values 10, 9, 6, 6 with weights .5 .4 .3 .3 in a capacity of .6: the third and fourth, 12."""
-    program = Program()
+    program = MixedIntegerProgram()
     items = [program.binary(cost=-value) for value in (10, 9, 6, 6)]
     program.row(zip(items, (0.5, 0.4, 0.3, 0.3), strict=True), at_most=0.6)
     return program
@@ -35,20 +35,20 @@ def test_fixing_what_is_whole_in_the_relaxed_solution_leaves_the_rest_to_branch_
 
 
 def test_what_cannot_be_met_has_no_solution():
-    program = Program()
+    program = MixedIntegerProgram()
     program.row([(program.binary(), 1.0)], at_least=2.0)
     assert program.solve() is None
 
 
 def test_coefficients_of_a_variable_named_twice_add_up():
-    program = Program()
+    program = MixedIntegerProgram()
     x = program.number(cost=1.0)
     program.row([(x, 1.0), (x, 2.0)], at_least=6.0)
     assert program.solve().objective == pytest.approx(2.0)
 
 
 def test_an_empty_program_costs_nothing():
-    assert Program().solve().objective == 0.0
+    assert MixedIntegerProgram().solve().objective == 0.0
 
 
 def test_what_the_solver_writes_does_not_reach_standard_output(capfd):

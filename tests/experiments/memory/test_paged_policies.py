@@ -10,7 +10,7 @@ from experiments.memory.interface import MemoryPolicy, Prefetch, violations
 from experiments.memory.policies.daemon import Daemon
 from experiments.memory.policies.dragon import Dragon
 from experiments.memory.policies.oc_dnn import OcDnn, destinations
-from experiments.memory.simulator import Simulation, Simulator
+from experiments.memory.simulator import MemorySimulation, Simulator
 from experiments.workloads.step import Step
 from tests.experiments.memory.steps import Row, machine, make_step, plan_of
 
@@ -46,7 +46,7 @@ def chain(count: int, size: int) -> Step:
 POLICIES = [OcDnn(), OcDnn(variant="naive"), Dragon(), Dragon(read_ahead=0, host_cache=False), Daemon()]
 
 
-def carried_out(policy: MemoryPolicy, capacity: int, bandwidth: float = 1e9) -> Simulation:
+def carried_out(policy: MemoryPolicy, capacity: int, bandwidth: float = 1e9) -> MemorySimulation:
     on = machine(capacity, bandwidth)
     plan = plan_of(policy, STEP, on)
     assert violations(plan, STEP, on) == []

@@ -13,7 +13,7 @@ from experiments.memory.interface.space import (
 )
 from experiments.memory.simulator.paging import PagedRun
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.report import Simulation
+from experiments.memory.simulator.report import MemorySimulation
 from experiments.workloads.step import Step
 from tests.experiments.memory.steps import Row, machine, make_step
 
@@ -142,7 +142,7 @@ def test_with_room_only_the_first_kernel_faults() -> None:
 
 def test_peak_never_exceeds_the_device() -> None:
     for slots in (1, 2, 3, 5):
-        seen: Simulation = run(chain(8), slots, iterations=2, kind=ReadAheadPaging, window=4).run()
+        seen: MemorySimulation = run(chain(8), slots, iterations=2, kind=ReadAheadPaging, window=4).run()
         assert seen.peak_bytes <= slots * BLOCK
         assert seen.step_time >= seen.ideal_time
 

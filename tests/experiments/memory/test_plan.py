@@ -14,10 +14,10 @@ from experiments.memory.interface import (
     Drop,
     MemoryPlan,
     Offload,
-    Place,
+    PlaceTensor,
     Prefetch,
     Recompute,
-    Wait,
+    WaitForCopy,
     load_plan,
     violations,
 )
@@ -32,10 +32,10 @@ def complaints(*moves, step=None):
 
 def test_a_plan_survives_json_whatever_its_moves():
     moves = (
-        Place(0, 1, "storage"),
+        PlaceTensor(0, 1, "storage"),
         Offload(2, 3, 2, "host", 1.5),
         Prefetch(4, 3),
-        Wait(5, 3),
+        WaitForCopy(5, 3),
         Drop(5, 2),
         Compress(5, 4, 2.0, 0.1),
         Decompress(6, 4, 0.1),
@@ -47,8 +47,8 @@ def test_a_plan_survives_json_whatever_its_moves():
 
 
 def test_moves_are_sorted_by_op_and_keep_their_order_within_one():
-    plan = MemoryPlan((Wait(3, 1), Drop(1, 7), Wait(3, 0)))
-    assert plan.moves == (Drop(1, 7), Wait(3, 1), Wait(3, 0))
+    plan = MemoryPlan((WaitForCopy(3, 1), Drop(1, 7), WaitForCopy(3, 0)))
+    assert plan.moves == (Drop(1, 7), WaitForCopy(3, 1), WaitForCopy(3, 0))
 
 
 def test_a_stored_plan_with_an_unknown_action_is_refused_by_name():
@@ -118,10 +118,10 @@ def test_a_parameter_update_cannot_run_twice():
 
 def test_what_begins_on_the_host_must_end_there():
     step = make_step([("f", "forward", 1, ["w"], ["a"])], {"w": 1, "a": 1}, ["w"])
-    assert complaints(Place(0, 0), Prefetch(0, 0), step=step) == [
+    assert complaints(PlaceTensor(0, 0), Prefetch(0, 0), step=step) == [
         "tensor 0 (w) begins on host and ends device"
     ]
-    assert complaints(Place(0, 0), Prefetch(0, 0), Offload(1, 0, 0), step=step) == []
+    assert complaints(PlaceTensor(0, 0), Prefetch(0, 0), Offload(1, 0, 0), step=step) == []
 
 
 def test_a_tensor_that_is_leaving_can_be_neither_dropped_nor_offloaded_again():

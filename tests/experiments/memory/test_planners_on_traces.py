@@ -12,7 +12,7 @@ from experiments.core.errors import Infeasible
 from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.memory.experiment import make_plan
-from experiments.memory.interface import MemoryPlan, Rate, machine_of, violations
+from experiments.memory.interface import CopyRate, MemoryPlan, machine_of, violations
 from experiments.memory.simulator import Simulator
 from experiments.sources import step_of
 
@@ -39,7 +39,7 @@ def bert(shared_data):
 
 
 def device(capacity: int, bandwidth: float = 16e9):
-    rate = Rate(bandwidth, 1e-5)
+    rate = CopyRate(bandwidth, 1e-5)
     return replace(machine_of(resolve("a100-40g")), capacity=capacity, out=rate, back=rate, host_bytes=2**41)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface import MemoryPlan, Offload, Place, Pool, Prefetch, violations
+from experiments.memory.interface import MemoryPlan, MemoryPool, Offload, PlaceTensor, Prefetch, violations
 from experiments.memory.policies.swap_all import SwapAll
 from experiments.memory.simulator import Simulator
 from experiments.memory.simulator.pools import allocator
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def pool(kind, capacity=100, sizes=(), **fields):
-    return allocator(Pool(kind, granularity=fields.pop("granularity", 1), **fields), capacity, sizes)
+    return allocator(MemoryPool(kind, granularity=fields.pop("granularity", 1), **fields), capacity, sizes)
 
 
 def test_first_fit_takes_the_lowest_hole_and_best_fit_the_tightest():
@@ -94,12 +94,12 @@ def out_and_in_again():
 def test_bytes_enough_but_no_hole_names_the_op_the_free_bytes_and_the_largest_hole():
     step, on = out_and_in_again(), machine(6)
     assert Simulator(step, on).run(MemoryPlan()).peak_bytes == 6
-    fragmented = MemoryPlan(space=Pool("first_fit", granularity=1))
+    fragmented = MemoryPlan(space=MemoryPool("first_fit", granularity=1))
     with pytest.raises(
         Infeasible, match=r"op 2 \(more.*4 bytes find no hole: 4 bytes are free, the largest hole has 2"
     ):
         Simulator(step, on).run(fragmented)
-    ordered = MemoryPlan(space=Pool("two_ended", granularity=1, high=(1,)))
+    ordered = MemoryPlan(space=MemoryPool("two_ended", granularity=1, high=(1,)))
     done = Simulator(step, on).run(ordered)
     assert (done.peak_bytes, done.pool_bytes, done.wasted_bytes) == (6, 6, 0)
     wide = Simulator(step, machine(8)).run(fragmented)
@@ -109,7 +109,7 @@ def test_bytes_enough_but_no_hole_names_the_op_the_free_bytes_and_the_largest_ho
 def test_an_allocation_without_a_hole_waits_for_the_copy_that_leaves_one():
     # b leaves from 1 to 3 and c, at 2, finds its four bytes only when b's are joined with those beside them.
     step, on = out_and_in_again(), machine(6, 1.0)
-    plan = MemoryPlan((Offload(1, 1, 0), Prefetch(3, 1)), space=Pool("first_fit", granularity=1))
+    plan = MemoryPlan((Offload(1, 1, 0), Prefetch(3, 1)), space=MemoryPool("first_fit", granularity=1))
     assert violations(plan, step, on) == []
     done = Simulator(step, on).run(plan)
     assert done.stalls["space"] == 1 and done.stalls["transfer"] == 2
@@ -126,9 +126,9 @@ def test_a_prefetch_is_admitted_when_a_hole_holds_it():
         ("use", "forward", 1.0, ["w"], []),
     ]
     step = make_step(rows, {"a": 1, "d": 2, "e": 1, "w": 2}, ["w"])
-    moves = (Place(0, 3), Prefetch(2, 3), Offload(5, 3, 4))
+    moves = (PlaceTensor(0, 3), Prefetch(2, 3), Offload(5, 3, 4))
     counted = Simulator(step, machine(4, 1.0)).run(MemoryPlan(moves))
-    placed = Simulator(step, machine(4, 1.0)).run(MemoryPlan(moves, space=Pool("first_fit", 1)))
+    placed = Simulator(step, machine(4, 1.0)).run(MemoryPlan(moves, space=MemoryPool("first_fit", 1)))
     assert counted.transfers["back"] == [(2, 4)] and placed.transfers["back"] == [(4, 6)]
     assert placed.stalls["transfer"] == 1 and placed.late == {3: 1}
 
@@ -137,7 +137,7 @@ def test_a_pool_that_names_what_is_not_there_is_a_violation():
     step, on = out_and_in_again(), machine(6)
 
     def complaints(**fields):
-        return violations(MemoryPlan(space=Pool(**fields)), step, on)
+        return violations(MemoryPlan(space=MemoryPool(**fields)), step, on)
 
     assert complaints(kind="slab") == [
         "pool: 'slab' is none of first_fit, best_fit, two_ended, classes, planned, caching"
@@ -193,7 +193,7 @@ def test_ranges_never_overlap_and_free_bytes_are_right(kind, requests, grain):
 def test_a_pool_with_room_changes_nothing_and_one_without_never_helps(step, kind, capacity, bandwidth):
     fields = {"classes": ((64, 40),)} if kind == "classes" else {}
     plan = plan_of(SwapAll(), step, machine(capacity, bandwidth))
-    pooled = MemoryPlan(plan.moves, space=Pool(kind, 1 if kind != "caching" else 512, **fields))
+    pooled = MemoryPlan(plan.moves, space=MemoryPool(kind, 1 if kind != "caching" else 512, **fields))
     endless = machine(bandwidth=bandwidth)
     free, told = Simulator(step, endless).run(plan), Simulator(step, endless).run(pooled)
     assert free.step_time == told.step_time and free.peak_bytes == told.peak_bytes

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface import MemoryPlan, Offload, OnHost, Place, Prefetch
+from experiments.memory.interface import MemoryPlan, Offload, OnHost, PlaceTensor, Prefetch
 from experiments.memory.policies.checkpoint import Checkpoint
 from experiments.memory.policies.swap_all import SwapAll
 from experiments.memory.simulator import Simulator, lanes
 from experiments.memory.simulator.lanes import close_gaps
 from tests.experiments.memory.steps import machine, plan_of
-from tests.experiments.memory.test_elsewhere import G, W, training
+from tests.experiments.memory.test_host_execution import G, W, training
 from tests.experiments.memory.test_simulator import run, steps
 
 
@@ -35,7 +35,7 @@ def test_lanes_are_one_while_a_channel_is_busy():
 
 
 def test_the_host_has_a_lane_and_every_tier_a_peak():
-    plan = MemoryPlan((Place(0, W), Prefetch(0, W, keep=True), Offload(2, G, 1), OnHost(2, 5.0)))
+    plan = MemoryPlan((PlaceTensor(0, W), Prefetch(0, W, keep=True), Offload(2, G, 1), OnHost(2, 5.0)))
     done = Simulator(training(), machine(bandwidth=1.0)).run(plan)
     assert lanes(done)["channel.cpu"].x == (0, 10, 15, 15) and done.host_time == 5
     assert done.peaks == {"host": 8, "storage": 0, "remote": 0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.memory.interface import InPlace, Offload, Place, Prefetch, Rate, violations
+from experiments.memory.interface import CopyRate, InPlace, Offload, PlaceTensor, Prefetch, violations
 from experiments.memory.policies.sentinel import Sentinel
 from experiments.memory.policies.sentinel.intervals import Intervals, layer_starts
 from experiments.memory.simulator import Simulator
@@ -88,10 +88,10 @@ def test_what_would_come_late_is_used_in_slow_memory_where_that_is_faster():
     rows += [(f"c{i}", "forward", 1.0, ["big"], []) for i in range(4)]
     rows += [("d", "backward", 1.0, ["w"], ["y"]), ("e", "backward", 1.0, ["y"], [])]
     step = make_step(rows, {"w": 4, "x": 1, "big": 4, "y": 1}, persistent=["w"])
-    remote = Rate(8.0)
+    remote = CopyRate(8.0)
     on = machine(6, bandwidth=0.5, remote_bytes=100, remote_write=remote, remote_read=remote)
     plan = plan_of(Sentinel(least_bytes=1), step, on)
     assert violations(plan, step, on) == []
     assert any(isinstance(move, InPlace) for move in plan.moves)
-    assert Place(0, step.tensors.name.index("w"), "remote") in plan.moves
+    assert PlaceTensor(0, step.tensors.name.index("w"), "remote") in plan.moves
     assert Simulator(step, on).run(plan).step_time == pytest.approx(step.seconds)

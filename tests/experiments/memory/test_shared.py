@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.core.errors import BadInput, Infeasible
-from experiments.memory.interface import DemandPaging, MemoryPlan, Offload, OnHost, Prefetch, Rate
+from experiments.memory.interface import CopyRate, DemandPaging, MemoryPlan, Offload, OnHost, Prefetch
 from experiments.memory.policies.swap_all import SwapAll
 from experiments.memory.simulator import Simulator, run_shared
 from tests.experiments.memory.steps import ENDLESS, MS, machine, make_step, plan_of
@@ -116,7 +116,7 @@ def test_what_cannot_be_shared_is_refused():
 def test_one_device_alone_sees_an_ordinary_link_and_equal_ones_equal_parts(
     step, ahead, capacity, bandwidth, duplex, latency, discipline
 ):
-    rate = Rate(bandwidth, latency)
+    rate = CopyRate(bandwidth, latency)
     on = machine(capacity, out=rate, back=rate, duplex=duplex)
     plan = plan_of(SwapAll(ahead=ahead), step, on)
     try:

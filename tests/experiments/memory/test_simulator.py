@@ -16,18 +16,18 @@ from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.memory.interface import (
     Algorithm,
     Compress,
+    CopyRate,
     Decompress,
     Drop,
     Eviction,
     MemoryPlan,
     Offload,
-    Place,
+    PlaceTensor,
     Prefetch,
-    Rate,
     ReactiveMemoryPolicy,
     Recompute,
     Resident,
-    Wait,
+    WaitForCopy,
     violations,
 )
 from experiments.memory.policies.checkpoint import Checkpoint
@@ -82,7 +82,7 @@ def test_a_prefetch_two_ops_ahead_hides_too_but_waits_for_its_own_copy_out():
 
 
 def test_a_wait_stops_compute_until_the_copy_has_left():
-    done = run(Offload(1, 0, 0), Wait(1, 0), Prefetch(3, 0))
+    done = run(Offload(1, 0, 0), WaitForCopy(1, 0), Prefetch(3, 0))
     assert done.stalls["synchronization"] == 4 and done.step_time == 20
 
 
@@ -119,7 +119,7 @@ def test_two_directions_of_a_half_duplex_link_take_turns():
 
 
 def test_storage_is_as_slow_as_its_slower_part_and_has_its_own_latency():
-    on = machine(bandwidth=1.0, write=Rate(0.5, 1.0), read=Rate(2.0, 1.0))
+    on = machine(bandwidth=1.0, write=CopyRate(0.5, 1.0), read=CopyRate(2.0, 1.0))
     done = run(Offload(1, 0, 0, "storage"), Prefetch(3, 0), on=on)
     # Written from 3 to 3 + 1 + 8 = 12; read at 9? not before it is there: 12 + max(4, 1 + 2) = 16; op 3 ends at 19.
     assert done.step_time == 19
@@ -147,7 +147,7 @@ def test_a_parameter_kept_on_the_host_is_fetched_and_put_back():
     step = make_step(
         [("f", "forward", 3.0, ["w"], ["a"]), ("g", "forward", 3.0, ["a"], [])], {"w": 2, "a": 1}, ["w"]
     )
-    done = run(Place(0, 0), Prefetch(0, 0), Offload(1, 0, 0), on=machine(bandwidth=1.0), step=step)
+    done = run(PlaceTensor(0, 0), Prefetch(0, 0), Offload(1, 0, 0), on=machine(bandwidth=1.0), step=step)
     assert (done.step_time, done.peak_bytes, done.host_peak) == (8, 3, 2)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface import MemoryPlan, Offload, OnHost, Place, Prefetch, violations
+from experiments.memory.interface import MemoryPlan, Offload, OnHost, PlaceTensor, Prefetch, violations
 from experiments.memory.policies.swap_all import SwapAll
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import machine, make_step, plan_of
@@ -22,7 +22,7 @@ def moments():
 
 def test_what_leaves_at_the_end_of_a_step_leaves_beside_the_next_one():
     step, on = moments(), machine(bandwidth=2.0)
-    plan = MemoryPlan((Place(0, 0), Prefetch(1, 0), Offload(4, 0, 3)))
+    plan = MemoryPlan((PlaceTensor(0, 0), Prefetch(1, 0), Offload(4, 0, 3)))
     assert violations(plan, step, on) == []
     once = Simulator(step, on).run(plan)
     # Back 1-3, used 3-4, out 4-6: the single step waits for its copy.
@@ -52,7 +52,7 @@ def test_the_host_goes_on_with_an_update_beside_the_next_step():
         ("rest", "forward", 1.0, [], []),
     ]
     step = make_step(rows, {"w": 1, "g": 1, "m": 1}, ["w", "m"])
-    plan = MemoryPlan((Place(0, 2), Offload(1, 1, 0), OnHost(1, 1.5)))
+    plan = MemoryPlan((PlaceTensor(0, 2), Offload(1, 1, 0), OnHost(1, 1.5)))
     on = machine(bandwidth=2.0)
     assert violations(plan, step, on) == []
     single = Simulator(step, on).run(plan)

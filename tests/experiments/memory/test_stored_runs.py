@@ -12,11 +12,11 @@ from experiments.core.spec import load_spec
 from experiments.memory.interface import (
     CACHED_STORAGE,
     CorrelationPaging,
-    Counted,
+    CountedBytes,
     DemandPaging,
     LinePaging,
+    MemoryPool,
     PagingRelease,
-    Pool,
     ReadAheadPaging,
     Space,
     TwoEndedRelease,
@@ -30,8 +30,8 @@ from tests.experiments.memory.stored_runs import MIB, NAMES, linear_chain, store
 ADDRESSES = ((0, 8), (1, 12), (2, 16), (3, 2), (4, 0), (5, 2), (6, 4), (7, 6))
 #: What each stored plan asks of the device's memory, in today's words.
 SPACES: dict[str, Space] = {
-    "counted": Counted(),
-    "pool": Pool("planned", offsets=tuple((tensor, mib * MIB) for tensor, mib in ADDRESSES)),
+    "counted": CountedBytes(),
+    "pool": MemoryPool("planned", offsets=tuple((tensor, mib * MIB) for tensor, mib in ADDRESSES)),
     "demand": DemandPaging(),
     "preferred": DemandPaging(preferred=(4, 5, 6, 7)),
     "read_ahead": ReadAheadPaging(window=8, coalesced=8, backing=CACHED_STORAGE, reuse=False),

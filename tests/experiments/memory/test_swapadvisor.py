@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface import MemoryPlan, Offload, Place, Prefetch, violations
+from experiments.memory.interface import MemoryPlan, Offload, PlaceTensor, Prefetch, violations
 from experiments.memory.interface.transform import order_fault
 from experiments.memory.policies.swapadvisor import SwapAdvisor, moves_of, pool_of, selection
 from experiments.memory.policies.swapadvisor.belady import Problem, step_time, swaps_of
@@ -36,7 +36,7 @@ def test_two_passes_over_a_b_c_a_with_two_objects_end_differently_and_are_restor
     assert schedule.resident == schedule.start
     on = machine(1024, bandwidth=512.0)
     plan = MemoryPlan(moves_of(problem, schedule))
-    assert Place(0, 1) in plan.moves and Place(0, 0) not in plan.moves
+    assert PlaceTensor(0, 1) in plan.moves and PlaceTensor(0, 0) not in plan.moves
     assert violations(plan, step, on) == []
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from experiments.memory.interface import MemoryPlan, violations
-from experiments.memory.planning.swaps import Clock, Gap, Swap, gaps_of, load_under, moves_of, within
+from experiments.memory.planning.swaps import (
+    Gap,
+    TensorSwap,
+    UnstalledClock,
+    gaps_of,
+    load_under,
+    moves_of,
+    within,
+)
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import chain, five_layers, machine, make_step
 
@@ -30,13 +38,13 @@ def test_only_persistent_tensors_wrap_and_idle_through_the_end_of_the_step():
     )
     (gap,) = gaps_of(step, wrapping=True)
     assert gap == Gap(0, 5, 0, 0, wraps=True)
-    assert Clock(step).idle(gap) == 6.0
+    assert UnstalledClock(step).idle(gap) == 6.0
 
 
 def test_walking_back_finds_the_latest_op_from_which_a_transfer_is_hidden():
     # Ten ops of 10 ms; 15 ms before op 8 starts (80 ms) is 65 ms: op 6 starts at 60.
     rows = [(f"op_{i}", "forward", 0.010, [], [f"t{i}"]) for i in range(10)]
-    clock = Clock(make_step(rows, {f"t{i}": 1 for i in range(10)}))
+    clock = UnstalledClock(make_step(rows, {f"t{i}": 1 for i in range(10)}))
     assert clock.walk_back(8, 0.015) == 6
     assert clock.walk_back(8, 0.020) == 6
     assert clock.walk_back(8, 0.021) == 5
@@ -46,7 +54,7 @@ def test_walking_back_finds_the_latest_op_from_which_a_transfer_is_hidden():
 def test_a_tensor_comes_back_no_earlier_than_there_is_room():
     step = chain(4)
     gap = next(gap for gap in gaps_of(step) if step.tensors.name[gap.tensor] == "a0")
-    early = Swap(gap, gap.after + 2)
+    early = TensorSwap(gap, gap.after + 2)
     peak = step.live_peak
     assert load_under(step, [early]).max() == peak  # it is back before the peak
     (late,) = within(step, [early], peak - 1)
@@ -58,7 +66,7 @@ def test_a_tensor_comes_back_no_earlier_than_there_is_room():
 @pytest.mark.parametrize("capacity", [17, 12, 9])
 def test_what_fits_by_the_count_fits_in_the_simulator(capacity):
     step = chain(16)
-    swaps = within(step, [Swap(gap, gap.after + 2) for gap in gaps_of(step)], capacity)
+    swaps = within(step, [TensorSwap(gap, gap.after + 2) for gap in gaps_of(step)], capacity)
     assert load_under(step, swaps).max() <= capacity
     on = machine(capacity, bandwidth=0.5)
     plan = MemoryPlan(moves_of(swaps))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.memory.interface import Offload, Prefetch, Wait, violations
+from experiments.memory.interface import Offload, Prefetch, WaitForCopy, violations
 from experiments.memory.planning.graph import DataFlow
 from experiments.memory.planning.swaps import Gap
 from experiments.memory.policies.tflms import Tflms, TflmsV1, Tuner
@@ -73,7 +73,7 @@ def test_readers_within_groupby_levels_share_a_swap_in():
 def test_blocking_copies_are_waited_for_and_fetched_on_demand():
     step = ten_levels()
     plan = plan_of(Tflms(threshold=4, sync_mode=OUTS | INS), step, machine(4))
-    assert names(plan, step, Wait) == ["t0", "t1", "t2"]
+    assert names(plan, step, WaitForCopy) == ["t0", "t1", "t2"]
     assert [move.at for move in plan.moves if isinstance(move, Prefetch)] == [7, 8, 9]
 
 

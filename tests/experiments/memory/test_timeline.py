@@ -14,17 +14,17 @@ from experiments.memory.interface import (
     DemandPaging,
     Drop,
     MemoryPlan,
+    MemoryPool,
     Offload,
-    Place,
-    Pool,
+    PlaceTensor,
     Prefetch,
     Recompute,
 )
 from experiments.memory.interface.release import PagingRelease, Release, TwoEndedRelease, WaitingRelease
-from experiments.memory.simulator import Simulation, Simulator, curves, lanes, run_shared
+from experiments.memory.simulator import MemorySimulation, Simulator, curves, lanes, run_shared
 from experiments.memory.simulator import timeline as told
-from experiments.memory.simulator.recorder import Recording, StepRecorder
-from experiments.memory.simulator.run import Run
+from experiments.memory.simulator.recorder import StepRecorder, StepRecording
+from experiments.memory.simulator.run import StepRun
 from experiments.memory.simulator.timeline import timeline
 from tests.experiments.memory.steps import MS, five_layers, machine, make_step
 
@@ -41,14 +41,14 @@ STEP = make_step(
 AWAY = MemoryPlan((Offload(1, 0, 0), Prefetch(3, 0)))
 
 
-def recorded(plan: MemoryPlan, step=STEP, on=None) -> tuple[Simulation, Recording]:
+def recorded(plan: MemoryPlan, step=STEP, on=None) -> tuple[MemorySimulation, StepRecording]:
     on = on or machine(bandwidth=1.0)
     recorder = StepRecorder()
     simulation = Simulator(step, on).steady(plan, recorder=recorder)
     return simulation, recorder.recording
 
 
-def end_of(recording: Recording) -> float:
+def end_of(recording: StepRecording) -> float:
     return recording.busy[-1][3]
 
 
@@ -82,7 +82,7 @@ def test_a_copy_that_leaves_from_the_fullest_device_is_a_tensor_there_and_no_scr
     ]
     step = make_step(rows, {"a": 2, "b": 4, "p": 4}, persistent=["p"])
     away = (Offload(1, 0, 0), Offload(1, 1, 0), Prefetch(3, 0), Prefetch(3, 1))
-    plan = MemoryPlan((Place(0, 2), *away, Prefetch(1, 2), Offload(3, 2, 2)))
+    plan = MemoryPlan((PlaceTensor(0, 2), *away, Prefetch(1, 2), Offload(3, 2, 2)))
     _, recording = recorded(plan, step, machine(capacity=9, bandwidth=1.0))
     assert recording.fullest is not None
     assert (recording.fullest.op, recording.fullest.held, recording.fullest.scratch) == (1, {1: 4, 2: 4}, 0)
@@ -101,7 +101,7 @@ def test_a_codecs_input_is_its_scratch():
     [
         AWAY,
         MemoryPlan((Drop(1, 0), Recompute(3, (0,), (0,)))),
-        replace(AWAY, space=Pool("first_fit", 1)),
+        replace(AWAY, space=MemoryPool("first_fit", 1)),
         MemoryPlan(space=DemandPaging(block_bytes=1)),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_step_is_simulated_the_same_watched_or_not(plan: MemoryPlan):
 
 def test_a_step_that_is_drawn_is_simulated_once(monkeypatch: pytest.MonkeyPatch):
     walks = []
-    monkeypatch.setattr(Run, "walk", lambda run, iterations: walks.append(iterations) or iter(()))
+    monkeypatch.setattr(StepRun, "walk", lambda run, iterations: walks.append(iterations) or iter(()))
     Simulator(STEP, machine()).steady(AWAY, recorder=StepRecorder())
     assert walks == [1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.memory.interface import Counted, Offload, Wait, violations
+from experiments.memory.interface import CountedBytes, Offload, WaitForCopy, violations
 from experiments.memory.planning.offsets import pack, stays_of
 from experiments.memory.policies.vdnn import VdnnAll
 from experiments.memory.policies.vdnn_pp import ORDERS, VdnnPp, absences, best_pool
@@ -46,7 +46,7 @@ def test_never_slower_than_vdnn(offloads: str, bandwidth: float) -> None:
     on = machine(7 * SIZE, bandwidth)
     plan = plan_of(VdnnPp(offloads=offloads, pool=False), STEP, on)
     assert violations(plan, STEP, on) == []
-    assert not any(isinstance(move, Wait) for move in plan.moves)
+    assert not any(isinstance(move, WaitForCopy) for move in plan.moves)
     if offloads == "all":
         ours = Simulator(STEP, on).run(plan)
         assert ours.step_time <= Simulator(STEP, on).run(plan_of(VdnnAll(), STEP, on)).step_time
@@ -83,4 +83,4 @@ def test_addresses_never_overlap_and_the_smallest_pool_is_kept() -> None:
 
 def test_all_fits_nothing_moves() -> None:
     assert plan_of(VdnnPp(), STEP, machine(STEP.live_peak)).moves == ()
-    assert plan_of(VdnnPp(), STEP, machine(STEP.live_peak)).space == Counted()
+    assert plan_of(VdnnPp(), STEP, machine(STEP.live_peak)).space == CountedBytes()

@@ -9,10 +9,10 @@ import pytest
 from experiments.core.progress import silent
 from experiments.core.spec import load_workload
 from experiments.hardware import resolve
-from experiments.memory.interface import Machine, Rate, Recompute, machine_of, violations
+from experiments.memory.interface import CopyRate, MemoryMachine, Recompute, machine_of, violations
 from experiments.memory.planning.host_update import update_of
 from experiments.memory.policies.zero_infinity import ZeroInfinity, stretches
-from experiments.memory.simulator import Simulation, Simulator
+from experiments.memory.simulator import MemorySimulation, Simulator
 from experiments.sources import step_of
 from tests.experiments.memory.steps import machine, plan_of
 from tests.experiments.memory.test_zero_offload import LAYERS, SIZE, STEP
@@ -20,7 +20,7 @@ from tests.experiments.memory.test_zero_offload import LAYERS, SIZE, STEP
 FAST = machine(9 * SIZE, bandwidth=1e6, host_bandwidth=1e6)
 
 
-def carried_out(policy: ZeroInfinity, on: Machine) -> Simulation:
+def carried_out(policy: ZeroInfinity, on: MemoryMachine) -> MemorySimulation:
     plan = plan_of(policy, STEP, on)
     assert violations(plan, STEP, on) == []
     return Simulator(STEP, on).run(plan)
@@ -55,7 +55,7 @@ def test_the_device_holds_a_few_layers_of_parameters() -> None:
 
 
 def test_slow_storage_bounds_the_update() -> None:
-    slow = replace(FAST, read=Rate(1e3), write=Rate(500.0))
+    slow = replace(FAST, read=CopyRate(1e3), write=CopyRate(500.0))
     policy = ZeroInfinity(optimizer_on="storage", always=True)
     notes = plan_of(policy, STEP, slow).notes
     assert notes["update_seconds"] == pytest.approx(2 * LAYERS * SIZE / 500.0)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.memory.planning.g10.gaps import Gaps
-from experiments.memory.planning.g10.link_time import BACK, OUT, Lane, LinkTime
+from experiments.memory.planning.g10.link_time import BACK, OUT, BookedLane, LinkTime
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
@@ -28,24 +28,24 @@ def benefits(
     return gaps.bytes * microseconds
 
 
-def _away(gaps: Gaps, area: Floats, lanes: tuple[Lane, ...]) -> Floats:
+def _away(gaps: Gaps, area: Floats, lanes: tuple[BookedLane, ...]) -> Floats:
     first, last = _half_out(gaps, lanes[OUT]), _half_back(gaps, lanes[BACK])
     return np.where(last > first, area[last] - area[first], 0.0)
 
 
-def _half_out(gaps: Gaps, lane: Lane) -> Ints:
+def _half_out(gaps: Gaps, lane: BookedLane) -> Ints:
     passed = np.concatenate(([0.0], np.cumsum(lane.free)))
     slots: Ints = np.searchsorted(passed[1:], passed[gaps.start] + gaps.bytes / 2)
     return np.minimum(slots, len(passed) - 2)
 
 
-def _half_back(gaps: Gaps, lane: Lane) -> Ints:
+def _half_back(gaps: Gaps, lane: BookedLane) -> Ints:
     passed = np.concatenate(([0.0], np.cumsum(lane.free)))
     return np.maximum(np.searchsorted(passed, passed[gaps.end] - gaps.bytes / 2, side="right") - 1, 0)
 
 
 def _odd_area(over: npt.NDArray[np.bool_], lengths: Floats) -> Floats:
-    """The area from the step's start as the artifact counts it for looped gaps, off by one: op ``m`` counts with the
+    """The area from the step's start as the release counts it for looped gaps, off by one: op ``m`` counts with the
     length of op ``m - 1``, and op 0 with minus the whole step."""
     shifted = np.where(over, np.concatenate(([-lengths.sum()], lengths[:-1])), 0.0)
     return np.concatenate(([0.0], np.cumsum(shifted)))

@@ -18,10 +18,10 @@ class LinkTime:
     """``storage`` and ``link``: bytes per microsecond out and back; ``lengths``: microseconds of every slot."""
 
     def __init__(self, lengths: Floats, storage: tuple[float, float], link: tuple[float, float]) -> None:
-        self.storage = tuple(Lane(lengths * rate) for rate in storage)
-        self.link = tuple(Lane(lengths * rate) for rate in link)
+        self.storage = tuple(BookedLane(lengths * rate) for rate in storage)
+        self.link = tuple(BookedLane(lengths * rate) for rate in link)
 
-    def lanes(self, host: bool) -> tuple[Lane, ...]:
+    def lanes(self, host: bool) -> tuple[BookedLane, ...]:
         return self.link if host else self.storage
 
     def book(self, host: bool, direction: int, size: int, start: int) -> None:
@@ -43,7 +43,7 @@ class LinkTime:
         storage.add(partly[excess >= 0], excess[excess >= 0])
 
 
-class Lane:
+class BookedLane:
     """``used`` bytes of ``capacity`` in every slot; a slot that is ``full`` has no room whatever it has used."""
 
     def __init__(self, capacity: Floats) -> None:

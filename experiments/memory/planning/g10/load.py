@@ -9,12 +9,12 @@ import numpy as np
 from experiments.memory.interface.paged import PagedStep
 from experiments.workloads.ragged import Ints
 
-#: Microseconds per byte by which an allocation precedes a tensor's birth (G10 artifact).
+#: Microseconds per byte by which an allocation precedes a tensor's birth (G10 release).
 ALLOCATION = 8.14e-7
 
 
 @dataclass(frozen=True)
-class Load:
+class PlannedLoad:
     """``bytes`` by op, and when each local tensor looked at is allocated and freed, as (op, tensor)."""
 
     bytes: Ints
@@ -22,10 +22,10 @@ class Load:
     frees: tuple[tuple[int, int], ...]
 
 
-def load_until_fits(paged: PagedStep, target: int) -> Load:
+def load_until_fits(paged: PagedStep, target: int) -> PlannedLoad:
     """Bytes by op with lifetimes taken into account tensor by tensor, until the peak is no more than ``target``.
 
-    As in the artifact: every tensor counts for the whole step at first (the first one twice), tensors that are not
+    As in the release: every tensor counts for the whole step at first (the first one twice), tensors that are not
     reached because it fits already keep doing so, and one that is born within its allocation time of the step's
     start keeps the slots before its birth.
     """
@@ -42,7 +42,7 @@ def load_until_fits(paged: PagedStep, target: int) -> Load:
         load[death:] -= size
         allocations.append((start, tensor))
         frees.append((death, tensor))
-    return Load(load, tuple(allocations), tuple(frees))
+    return PlannedLoad(load, tuple(allocations), tuple(frees))
 
 
 def slot_at(paged: PagedStep, time: float) -> int:

@@ -1,7 +1,7 @@
 """G10's planner: which tensors leave in which gaps, to storage or to the host, and when they come back.
 
-Times are microseconds, bandwidths bytes per microsecond, sizes bytes. The procedure is that of the G10 artifact, with
-its oddities where ``Rules.odd`` says so: the planning that gave the published numbers.
+Times are microseconds, bandwidths bytes per microsecond, sizes bytes. The procedure is that of the G10 release, with
+its oddities where ``MigrationRules.odd`` says so: the planning that gave the published numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Taken(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rules:
+class MigrationRules:
     """What the planner plans for. Rates are (out, back); ``line`` is the capacity above which memory counts as short,
     ``target`` the load it tries to get down to, ``margin`` the share of a move that is added to two of them."""
 
@@ -59,10 +59,10 @@ class Rules:
     odd: bool = False
 
 
-class Planner:
-    """One planning pass over the bytes by op ``load``, which it lowers. ``hints`` grow in the artifact's order."""
+class MigrationPlanner:
+    """One planning pass over the bytes by op ``load``, which it lowers. ``hints`` grow in the release's order."""
 
-    def __init__(self, paged: PagedStep, rules: Rules, load: Ints) -> None:
+    def __init__(self, paged: PagedStep, rules: MigrationRules, load: Ints) -> None:
         self.paged, self.rules = paged, rules
         self.lengths: Floats = np.diff(paged.clock)
         self.links = LinkTime(self.lengths, rules.storage, rules.link)
@@ -98,7 +98,7 @@ class Planner:
     def _take(self, gap: int) -> bool:
         """Move the gap's tensor if that pays; False when it is too short for any tier.
 
-        The artifact does not mark such a gap: it stays on top until sorting the list once more brings up an equal one.
+        The release does not mark such a gap: it stays on top until sorting the list once more brings up an equal one.
         """
         slots = self._slots(gap)
         if not self.rules.odd and self._too_small(gap):
@@ -139,7 +139,7 @@ class Planner:
     def _is_congested(self, gap: int, time: float) -> bool:
         """Storage would take the tensor later than if nothing else were written, or have it back too late.
 
-        The artifact asks whether every slot of the write lane in which it should leave is full.
+        The release asks whether every slot of the write lane in which it should leave is full.
         """
         start, size = int(self.gaps.start[gap]), int(self.gaps.bytes[gap])
         end = slot_at(self.paged, float(self.paged.clock[start]) + time)
@@ -150,7 +150,7 @@ class Planner:
         return gone > end or back.backward(size, int(self.gaps.end[gap])) <= gone
 
     def _host_has_room(self, gap: int) -> bool:
-        """During the gap; the artifact asks for the whole step."""
+        """During the gap; the release asks for the whole step."""
         held = self.host if self.rules.odd else self.host[self._slots(gap)]
         most = int(held.max(initial=0))
         return most + int(self.gaps.bytes[gap]) <= self.rules.host_bytes
@@ -191,7 +191,7 @@ class Planner:
         found = []
         for move in self.priority.sort(self.moved, [move.back for move in self.moved]):
             size, at = int(self.gaps.bytes[move.gap]), move.back
-            # The artifact asks whether the load is below the target without the tensor.
+            # The release asks whether the load is below the target without the tensor.
             room = self.rules.target if self.rules.odd else self.rules.target - size + 1
             while at > move.gone + 1 and self.load[at - 1] < room:
                 at -= 1

@@ -1,6 +1,6 @@
 """The order in which a C++ program's ``std::sort`` (GNU library) leaves elements that compare equal.
 
-``std::sort`` is not stable, so where the G10 artifact sorts by a key with ties, which of them comes first is decided by
+``std::sort`` is not stable, so where the G10 release sorts by a key with ties, which of them comes first is decided by
 the algorithm itself. To meet the published figures the algorithm is carried out as the library does it: quicksort
 around a median of three down to ranges of 16, heap sort where that goes too deep, and insertion sort at the end.
 """

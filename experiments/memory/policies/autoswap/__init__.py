@@ -26,7 +26,7 @@ import numpy as np
 from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS
 from experiments.core.progress import Progress, silent
-from experiments.memory.interface import DeviceView, Machine, MemoryPlan, MemoryPolicy, Pool
+from experiments.memory.interface import DeviceView, MemoryMachine, MemoryPlan, MemoryPolicy, MemoryPool
 from experiments.memory.planning.offsets import (
     load_bound,
     online,
@@ -36,16 +36,16 @@ from experiments.memory.planning.offsets import (
     stays_of,
 )
 from experiments.memory.planning.swaps import (
-    Clock,
     Gap,
-    Swap,
+    TensorSwap,
+    UnstalledClock,
     earliest_return,
     gaps_of,
     load_under,
     moves_of,
     within,
 )
-from experiments.memory.policies.autoswap.hidden import copy_back_starts, copy_out_ends
+from experiments.memory.policies.autoswap.hidden_copies import copy_back_starts, copy_out_ends
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats, Step
 
@@ -57,16 +57,16 @@ class Selection:
     """Gaps taken one after another. ``weights`` are those of the ranks under DOA, AOA, WDOA and SWDOA."""
 
     step: Step
-    machine: Machine
+    machine: MemoryMachine
     limit: float
     weights: Sequence[float]
     hidden: bool
     progress: Progress = silent
-    clock: Clock = field(init=False)
+    clock: UnstalledClock = field(init=False)
     gaps: list[Gap] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.clock = Clock(self.step)
+        self.clock = UnstalledClock(self.step)
         self.gaps = []
 
     def run(self, candidates: Sequence[Gap]) -> list[Gap]:
@@ -86,13 +86,13 @@ class Selection:
                 load = load_under(self.step, self.swaps())
         return self.gaps
 
-    def swaps(self) -> list[Swap]:
+    def swaps(self) -> list[TensorSwap]:
         """The gaps as swaps: hidden ones are away from the end of one copy to the start of the other, others throughout."""
         if not self.hidden:
-            return [Swap(gap, gap.before) for gap in self.gaps]
+            return [TensorSwap(gap, gap.before) for gap in self.gaps]
         return [swap for swap, _ in self._hidden(self.gaps)]
 
-    def _hidden(self, gaps: Sequence[Gap]) -> list[tuple[Swap, bool]]:
+    def _hidden(self, gaps: Sequence[Gap]) -> list[tuple[TensorSwap, bool]]:
         """Each swap as the load sees it, and whether its copies fit beside computation."""
         out, back = (
             copy_out_ends(gaps, self.clock, self.machine),
@@ -103,7 +103,7 @@ class Selection:
             leave = int(np.searchsorted(start, out[gap], side="left"))
             home = int(np.searchsorted(start, back[gap] + 1e-15, side="right")) - 1
             fits = leave <= len(start) - 1 and home >= (0 if gap.wraps else leave) and back[gap] >= 0
-            found.append((Swap(gap, home, leave=leave), fits))
+            found.append((TensorSwap(gap, home, leave=leave), fits))
         return found
 
     def _stays_hidden(self, gap: Gap) -> bool:
@@ -128,7 +128,7 @@ class Selection:
 
 
 def scores(
-    gaps: Sequence[Gap], clock: Clock, machine: Machine, load: Ints, limit: float
+    gaps: Sequence[Gap], clock: UnstalledClock, machine: MemoryMachine, load: Ints, limit: float
 ) -> tuple[Floats, Floats, Floats]:
     """DOA, AOA and WDOA of each gap."""
     idle = np.array([clock.idle(gap) for gap in gaps])
@@ -195,7 +195,9 @@ class AutoSwap(MemoryPolicy):
             limit -= lacking
         return plan
 
-    def _swaps(self, step: Step, device: DeviceView, limit: float, weights: Sequence[float]) -> list[Swap]:
+    def _swaps(
+        self, step: Step, device: DeviceView, limit: float, weights: Sequence[float]
+    ) -> list[TensorSwap]:
         hidden = self.mode == "no_overhead"
         selection = Selection(step, device.machine, limit, weights, hidden, device.progress)
         gaps = selection.run(gaps_of(step, self.least_bytes, wrapping=True))
@@ -206,10 +208,12 @@ class AutoSwap(MemoryPolicy):
         swaps = []
         for gap in gaps:
             home = int(np.searchsorted(start, max(0.0, latest[gap]), side="right")) - 1
-            swaps.append(Swap(gap, min(gap.before, max(home, earliest_return(gap)))))
+            swaps.append(TensorSwap(gap, min(gap.before, max(home, earliest_return(gap)))))
         return within(step, swaps, int(limit))
 
-    def _plan_with_pool(self, step: Step, swaps: Sequence[Swap], capacity: int) -> tuple[MemoryPlan, int]:
+    def _plan_with_pool(
+        self, step: Step, swaps: Sequence[TensorSwap], capacity: int
+    ) -> tuple[MemoryPlan, int]:
         """The plan with its pool, and the bytes that the pool lacks. Copies start at once, whenever they end."""
         notes: dict[str, Any] = {"swaps": len(swaps), "load": int(load_under(step, swaps).max())}
         moves = moves_of([replace(swap, leave=-1) for swap in swaps])
@@ -223,7 +227,7 @@ class AutoSwap(MemoryPolicy):
             "best_fit_pool_bytes": pool_bytes(online(stays, 2**60, "best_fit")),
             "load_bound": load_bound(stays, len(step.ops)),
         }
-        pool = Pool("planned", offsets=tuple(sorted(addresses.items())))
+        pool = MemoryPool("planned", offsets=tuple(sorted(addresses.items())))
         return MemoryPlan(moves, notes=notes, space=pool), size - capacity
 
 
@@ -235,7 +239,7 @@ def weights_of(score: str) -> tuple[float, float, float, float]:
     return doa, aoa, wdoa, swdoa
 
 
-def absences(step: Step, swaps: Sequence[Swap]) -> dict[int, list[tuple[int, int]]]:
+def absences(step: Step, swaps: Sequence[TensorSwap]) -> dict[int, list[tuple[int, int]]]:
     """For each tensor the ops ``[start, end)`` for which it is away."""
     found: dict[int, list[tuple[int, int]]] = {}
     for swap in swaps:

@@ -29,9 +29,24 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, Estimate, MemoryPlan, MemoryPolicy, Move, Recompute
+from experiments.memory.interface import (
+    DeviceView,
+    MemoryMove,
+    MemoryPlan,
+    MemoryPolicy,
+    PlanEstimate,
+    Recompute,
+)
 from experiments.memory.planning.rematerialise import Demand, Rematerialiser
-from experiments.memory.planning.swaps import Clock, Gap, Swap, gaps_of, lighten, moves_of, within
+from experiments.memory.planning.swaps import (
+    Gap,
+    TensorSwap,
+    UnstalledClock,
+    gaps_of,
+    lighten,
+    moves_of,
+    within,
+)
 from experiments.memory.policies.capuchin.lineage_costs import LineageCosts, Rerun
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
@@ -64,7 +79,7 @@ class Planner:
     def __init__(self, step: Step, device: DeviceView, hybrid: bool) -> None:
         self.step, self.machine, self.hybrid = step, device.machine, hybrid
         self.crowded = 1.0
-        self.clock = Clock(step)
+        self.clock = UnstalledClock(step)
         self.remake = Rematerialiser(step)
         self.gaps = [gap for gap in gaps_of(step) if not step.persistent[gap.tensor]]
 
@@ -111,7 +126,7 @@ class Planner:
             hidden = candidate.free_time >= 0 and _relieves(load, candidate.gap, capacity)
             if hidden and self.overhead([*swaps, candidate.gap]) <= 0:
                 swaps.append(candidate.gap)
-                lighten(load, Swap(candidate.gap, candidate.gap.before))
+                lighten(load, TensorSwap(candidate.gap, candidate.gap.before))
             else:
                 rest.append(candidate)
         return self._by_cost(load, capacity, swaps, rest)
@@ -128,7 +143,7 @@ class Planner:
             if not _relieves(load, candidate.gap, capacity):
                 costs.drop(tensor)
                 continue
-            lighten(load, Swap(candidate.gap, candidate.gap.before))
+            lighten(load, TensorSwap(candidate.gap, candidate.gap.before))
             swapped = self.overhead([*swaps, candidate.gap])
             if best and best.cost < swapped - paid:
                 costs.choose(tensor)
@@ -162,12 +177,12 @@ class Planner:
         remade = self.remake.moves_for(demands)
         swaps = self._for_reruns(choice.swaps, remade)
         timed = [self._swap_for(gap, earlier.get(gap.tensor, 0.0)) for gap in swaps]
-        drops = [Swap(gap, gap.before, "drop") for gap in choice.reruns]
+        drops = [TensorSwap(gap, gap.before, "drop") for gap in choice.reruns]
         fitted = [swap for swap in within(self.step, [*timed, *drops], capacity) if swap.tier != "drop"]
         moves = (*moves_of(fitted), *remade)
         return MemoryPlan(moves, notes={"swapped": len(fitted), "recomputed": len(choice.reruns)})
 
-    def _for_reruns(self, gaps: Sequence[Gap], remade: Sequence[Move]) -> list[Gap]:
+    def _for_reruns(self, gaps: Sequence[Gap], remade: Sequence[MemoryMove]) -> list[Gap]:
         """A tensor that a rerun reads, or makes a second time on its way, is back by then."""
         first: dict[int, list[int]] = {}
         for move in remade:
@@ -182,9 +197,9 @@ class Planner:
                 found.append(replace(gap, before=at))
         return found
 
-    def _swap_for(self, gap: Gap, earlier: float) -> Swap:
+    def _swap_for(self, gap: Gap, earlier: float) -> TensorSwap:
         time = self.machine.back_time(gap.bytes) + earlier
-        return Swap(gap, self.clock.walk_back(gap.before, time, min(gap.after + 2, gap.before)))
+        return TensorSwap(gap, self.clock.walk_back(gap.before, time, min(gap.after + 2, gap.before)))
 
 
 def _relieves(load: Ints, gap: Gap, capacity: int) -> bool:
@@ -213,7 +228,7 @@ class Capuchin(MemoryPolicy):
 
     def _fitting(
         self, planner: Planner, crowded: float, device: DeviceView
-    ) -> tuple[Choice, MemoryPlan, Estimate]:
+    ) -> tuple[Choice, MemoryPlan, PlanEstimate]:
         """The plan for the largest share of the capacity whose plan fits; the last one where none does."""
         planner.crowded = crowded
         for margin in MARGINS:
@@ -225,7 +240,7 @@ class Capuchin(MemoryPolicy):
         return choice, plan, tried
 
     def _correct(
-        self, planner: Planner, choice: Choice, plan: MemoryPlan, first: Estimate, device: DeviceView
+        self, planner: Planner, choice: Choice, plan: MemoryPlan, first: PlanEstimate, device: DeviceView
     ) -> MemoryPlan:
         """Moves triggers while that makes the step faster."""
         best, tried, earlier = plan, first, dict[int, float]()

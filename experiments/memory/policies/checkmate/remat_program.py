@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.core.progress import Progress, silent
-from experiments.memory.planning.milp import Program, Solution
+from experiments.memory.planning.milp import MixedIntegerProgram, MixedIntegerSolution
 
 Flags = npt.NDArray[np.bool_]
 
@@ -132,14 +132,14 @@ def _stage_peak(problem: Problem, schedule: Schedule, stage: int, sizes: npt.NDA
     return float(max(peak, sum(sizes[v] for v in here)))
 
 
-def build(problem: Problem) -> tuple[Program, npt.NDArray[np.int64]]:
+def build(problem: Problem) -> tuple[MixedIntegerProgram, npt.NDArray[np.int64]]:
     """The program and the numbers of the variables S[s, v]."""
     return _Builder(problem).build()
 
 
 class _Builder:
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.program = problem, Program()
+        self.problem, self.program = problem, MixedIntegerProgram()
         groups, values = len(problem.seconds), len(problem.values)
         unit = max([*problem.seconds, 1e-12])
         fronts = problem.fronts()
@@ -166,7 +166,7 @@ class _Builder:
         self.made = [[v for v in range(values) if problem.values[v].group == i] for i in range(groups)]
         self.mebi = max([1.0, *problem.stages, *problem.forward]) / 1000
 
-    def build(self) -> tuple[Program, npt.NDArray[np.int64]]:
+    def build(self) -> tuple[MixedIntegerProgram, npt.NDArray[np.int64]]:
         for group, room in enumerate(self.problem.forward):
             terms = [
                 (int(self.kept[0, v]), value.bytes / self.mebi)
@@ -232,7 +232,7 @@ class _Builder:
 
 def solve_exactly(
     problem: Problem, nodes: int, gap: float, progress: Progress = silent
-) -> tuple[Schedule, Solution] | None:
+) -> tuple[Schedule, MixedIntegerSolution] | None:
     """The best schedule found within ``nodes``; ``None`` where there is none or none was found."""
     program, kept = build(problem)
     solution = program.solve(nodes, gap, progress=progress)

@@ -14,9 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.memory.interface import InPlace, Machine, Move, Offload, Place, Prefetch
+from experiments.memory.interface import InPlace, MemoryMachine, MemoryMove, Offload, PlaceTensor, Prefetch
 from experiments.memory.planning.locations import access_seconds
-from experiments.memory.planning.swaps import Clock, Gap, Swap, earliest_return, moves_of, within
+from experiments.memory.planning.swaps import (
+    Gap,
+    TensorSwap,
+    UnstalledClock,
+    earliest_return,
+    moves_of,
+    within,
+)
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats, Step
 
@@ -37,8 +44,8 @@ class Turn:
 class Board:
     """The tensors that may move, their turns in the order of the step, and what each decision costs in seconds."""
 
-    def __init__(self, step: Step, machine: Machine, least_bytes: int) -> None:
-        self.step, self.machine, self.clock = step, machine, Clock(step)
+    def __init__(self, step: Step, machine: MemoryMachine, least_bytes: int) -> None:
+        self.step, self.machine, self.clock = step, machine, UnstalledClock(step)
         self.in_place = machine.remote_bytes > 0
         self.tier = "remote" if self.in_place else "host"
         self.sizes: list[int] = step.tensors.bytes.tolist()
@@ -106,21 +113,21 @@ class Board:
         found[self.tensors] = (values / np.maximum(values.max(axis=0, initial=0), 1e-300)).mean(axis=1)
         return found
 
-    def moves(self, stays: Sequence[bool]) -> tuple[Move, ...]:
+    def moves(self, stays: Sequence[bool]) -> tuple[MemoryMove, ...]:
         """The moves of an episode's decisions, one for each turn."""
         if self.in_place:
             return self._in_place(stays)
         gaps = [self.gap(turn) for turn, here in zip(self.turns, stays, strict=True) if not here]
-        swaps = [Swap(gap, self._early(gap)) for gap in gaps]
+        swaps = [TensorSwap(gap, self._early(gap)) for gap in gaps]
         return moves_of(within(self.step, swaps, self.machine.capacity))
 
     def _early(self, gap: Gap) -> int:
         seconds = self.machine.back_time(gap.bytes, self.tier)
         return min(gap.before, self.clock.walk_back(gap.before, seconds, earliest_return(gap)))
 
-    def _in_place(self, stays: Sequence[bool]) -> tuple[Move, ...]:
+    def _in_place(self, stays: Sequence[bool]) -> tuple[MemoryMove, ...]:
         """Copies where the place changes between two uses; ops that use what is not here take it where it lies."""
-        moves: list[Move] = []
+        moves: list[MemoryMove] = []
         used: dict[int, list[Turn]] = defaultdict(list)
         places: dict[int, list[tuple[Turn, bool]]] = defaultdict(list)
         for turn, here in zip(self.turns, stays, strict=True):
@@ -135,10 +142,10 @@ class Board:
         order = {"place": 0, "offload": 1, "prefetch": 2}
         return tuple(sorted(moves, key=lambda move: (move.at, order.get(move.action, 3))))
 
-    def _copies(self, tensor: int, row: Sequence[tuple[Turn, bool]]) -> Iterator[Move]:
+    def _copies(self, tensor: int, row: Sequence[tuple[Turn, bool]]) -> Iterator[MemoryMove]:
         here = row[0][1]
         if self.step.persistent[tensor] and not here:
-            yield Place(0, tensor, self.tier)
+            yield PlaceTensor(0, tensor, self.tier)
         for turn, stays in row[1:]:
             if here and not stays:
                 yield Offload(turn.after + 1, tensor, turn.after, self.tier)

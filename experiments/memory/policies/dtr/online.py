@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface import Drop, Lineage, Move, Recompute
+from experiments.memory.interface import Drop, Lineage, MemoryMove, Recompute
 from experiments.memory.planning.rematerialise import Rematerialiser
 from experiments.workloads.step import Step
 
@@ -74,9 +74,9 @@ class OnlineRun:
         self.small: dict[int, None] = {}
         self.constant: set[int] = set()
         self.late_drops: dict[int, Drop] = {}
-        self.moves: list[Move] = []
+        self.moves: list[MemoryMove] = []
 
-    def run(self) -> tuple[Move, ...]:
+    def run(self) -> tuple[MemoryMove, ...]:
         """All moves of the run, in order."""
         for op in range(len(self.touched)):
             self._rescue(op, self._overwritten(op))

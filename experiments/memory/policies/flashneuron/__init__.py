@@ -7,7 +7,7 @@ otherwise; the plan with less time on the link is kept. Backward begins when eve
 op, absent tensors of the coming ops are fetched while they fit beside the largest op. Two-ended allocation: tensors
 that leave lie at the upper end.
 
-``preset=artifact`` is FlashNeuron as G10's artifact carries it out, without compression: the prefetcher looks at the
+``preset=artifact`` is FlashNeuron as G10's release carries it out, without compression: the prefetcher looks at the
 allocator's holes while the step runs. ``preset=paper`` plans each prefetch by counting bytes; where the simulator's
 allocator then finds no hole, it plans again for a little less than the capacity. Left open by the paper: a tensor of phase 2 is compressed by the copy engine, at no cost of
 compute.
@@ -21,13 +21,13 @@ from typing import Any, ClassVar
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy, Offload, TwoEndedRelease
 from experiments.memory.interface.paged import PagedStep
-from experiments.memory.planning.g10.artifact_rules import is_model
 from experiments.memory.planning.g10.priority import TIE_ORDERS, order_by
+from experiments.memory.planning.g10.release_rules import is_model
 from experiments.memory.policies.flashneuron.forward_offload import bytes_for_saved, candidates, choose
 from experiments.memory.policies.flashneuron.ssd_offload import offload_to_storage
 from experiments.workloads.step import Step
 
-#: The artifact takes this share of the capacity for ViT with batch 1024, which its allocator cannot fit otherwise.
+#: The release takes this share of the capacity for ViT with batch 1024, which its allocator cannot fit otherwise.
 VIT_1024_MARGIN = 0.993
 
 
@@ -39,13 +39,13 @@ class FlashNeuron(MemoryPolicy):
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     preset: str = knob(
-        "paper", "real capacities, or the published artifact's rules", choices=("paper", "artifact")
+        "paper", "real capacities, or the published release's rules", choices=("paper", "artifact")
     )
     compress: bool = knob(False, "phase 2: prefer compressible tensors when writing takes too long")
     tie_order: str = knob(
-        "artifact", "order of writes due at one op in the artifact's rules", choices=TIE_ORDERS
+        "artifact", "order of writes due at one op in the release's rules", choices=TIE_ORDERS
     )
-    vit1024_margin: bool = knob(True, "the artifact's smaller capacity for ViT with batch 1024")
+    vit1024_margin: bool = knob(True, "the release's smaller capacity for ViT with batch 1024")
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if self.preset == "paper":

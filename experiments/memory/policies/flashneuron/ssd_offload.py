@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface import DeviceView, Machine, MemoryPlan, Move, Offload, Pool, Prefetch, Wait
+from experiments.memory.interface import (
+    DeviceView,
+    MemoryMachine,
+    MemoryMove,
+    MemoryPlan,
+    MemoryPool,
+    Offload,
+    Prefetch,
+    WaitForCopy,
+)
 from experiments.memory.interface.activations import last_forward_op
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.policies.flashneuron.forward_offload import Write, bytes_for_saved, candidates, choose
@@ -45,7 +54,7 @@ class Choice:
     ratios: Mapping[int, float]
 
 
-def _plan(step: Step, machine: Machine, capacity: int, compress: bool) -> MemoryPlan:
+def _plan(step: Step, machine: MemoryMachine, capacity: int, compress: bool) -> MemoryPlan:
     """Phase 1, and phase 2 where ``compress`` allows it and writing takes longer than the forward pass."""
     paged = PagedStep(step)
     line = bytes_for_saved(paged, capacity)
@@ -57,7 +66,7 @@ def _plan(step: Step, machine: Machine, capacity: int, compress: bool) -> Memory
         second = _choice(paged, sorted(order, key=lambda tensor: -shrunk[tensor]), line, shrunk)
         chosen = min((chosen, second), key=lambda choice: _write_time(paged, choice, machine))
     notes = {"line": line, "candidates": len(order), "chosen": len(chosen.writes), "rest": chosen.rest}
-    pool = Pool("two_ended", PAGE, tuple(sorted(chosen.ratios)))
+    pool = MemoryPool("two_ended", PAGE, tuple(sorted(chosen.ratios)))
     return MemoryPlan(_moves(paged, chosen, capacity), notes=notes, space=pool)
 
 
@@ -66,7 +75,7 @@ def _choice(paged: PagedStep, order: Sequence[int], line: int, ratios: Mapping[i
     return Choice(tuple(writes), rest, {write.tensor: ratios[write.tensor] for write in writes})
 
 
-def _write_time(paged: PagedStep, choice: Choice, machine: Machine) -> float:
+def _write_time(paged: PagedStep, choice: Choice, machine: MemoryMachine) -> float:
     return sum(machine.out_time(paged.bytes[t] / ratio, "storage") for t, ratio in choice.ratios.items())
 
 
@@ -80,16 +89,16 @@ def compression(step: Step, tensor: int) -> float:
     return max(dense, words / (4 * (1 - sparsity)))
 
 
-def _moves(paged: PagedStep, choice: Choice, capacity: int) -> tuple[Move, ...]:
+def _moves(paged: PagedStep, choice: Choice, capacity: int) -> tuple[MemoryMove, ...]:
     loss, writes = last_forward_op(paged.step), choice.writes
-    out: list[Move] = [
+    out: list[MemoryMove] = [
         Offload(w.start, w.tensor, w.start - 1, "storage", choice.ratios[w.tensor]) for w in writes
     ]
-    drain: list[Move] = [Wait(loss + 1, write.tensor) for write in writes]
+    drain: list[MemoryMove] = [WaitForCopy(loss + 1, write.tensor) for write in writes]
     return (*out, *drain, *_prefetches(paged, writes, capacity))
 
 
-def _prefetches(paged: PagedStep, writes: Sequence[Write], capacity: int) -> list[Move]:
+def _prefetches(paged: PagedStep, writes: Sequence[Write], capacity: int) -> list[MemoryMove]:
     """From the loss on, after each op: what the coming ops use next comes while it fits beside the largest op."""
     loss, ops = last_forward_op(paged.step), paged.ops
     away = {write.tensor for write in writes}
@@ -97,7 +106,7 @@ def _prefetches(paged: PagedStep, writes: Sequence[Write], capacity: int) -> lis
     coming = [(op, t) for op in range(loss + 1, ops) for t in paged.touched[op] if t in away]
     coming = list({tensor: (op, tensor) for op, tensor in reversed(coming)}.values())[::-1]
     spare = capacity - _largest_local(paged)
-    moves: list[Move] = []
+    moves: list[MemoryMove] = []
     at = loss + 1
     for op, tensor in coming:
         size = paged.bytes[tensor]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from experiments.memory.interface import Counted, DeviceView, Machine, MemoryPlan, Pool
+from experiments.memory.interface import CountedBytes, DeviceView, MemoryMachine, MemoryPlan, MemoryPool
 from experiments.memory.interface.paged import PAGE, PagedStep
-from experiments.memory.planning.g10.migrations import Planner, Rules, Taken
-from experiments.memory.planning.swaps import Gap, Swap, moves_of, within
+from experiments.memory.planning.g10.migrations import MigrationPlanner, MigrationRules, Taken
+from experiments.memory.planning.swaps import Gap, TensorSwap, moves_of, within
 from experiments.memory.policies.g10.more_swaps import until_it_fits
 from experiments.workloads.step import Step
 
@@ -30,32 +30,34 @@ def migrations(step: Step, device: DeviceView, uses_host: bool, paged: bool) -> 
     return plans[-1]
 
 
-def _plans(step: Step, machine: Machine, uses_host: bool, paged: bool, target: float) -> list[MemoryPlan]:
+def _plans(
+    step: Step, machine: MemoryMachine, uses_host: bool, paged: bool, target: float
+) -> list[MemoryPlan]:
     """One choice of gaps, brought back as early as memory allows, and in turn. Contiguous where not ``paged``."""
     room = int(target * machine.capacity)
-    planner = Planner(PagedStep(step), _rules(machine, uses_host, room), step.live_bytes)
+    planner = MigrationPlanner(PagedStep(step), _rules(machine, uses_host, room), step.live_bytes)
     planner.select()
     found = [_swap(planner, taken) for taken in (*planner.prefetch(), *planner.looped)]
     picked = [swap for swap in found if swap is not None and _has_tier(swap, machine)]
     planned = within(step, until_it_fits(step, picked, machine, room, uses_host), room)
     notes = {"target_bytes": room, "picked": len(picked), "added": len(planned) - len(picked)}
     high = tuple(sorted({swap.gap.tensor for swap in planned}))
-    space = Counted() if paged or not planned else Pool("two_ended", PAGE, high)
+    space = CountedBytes() if paged or not planned else MemoryPool("two_ended", PAGE, high)
     orders = (planned, in_turn(planned))
     return [MemoryPlan(moves_of(swaps), notes=notes, space=space) for swaps in orders]
 
 
-def in_turn(swaps: Sequence[Swap]) -> list[Swap]:
+def in_turn(swaps: Sequence[TensorSwap]) -> list[TensorSwap]:
     """No tensor begins its way back before one that is needed sooner: the link carries them one after another."""
-    found: list[Swap] = []
+    found: list[TensorSwap] = []
     for swap in sorted(swaps, key=lambda swap: swap.gap.before):
         sooner = found[-1].back if found else 0
         found.append(replace(swap, back=max(swap.back, sooner)))
     return found
 
 
-def _rules(machine: Machine, uses_host: bool, target: int) -> Rules:
-    return Rules(
+def _rules(machine: MemoryMachine, uses_host: bool, target: int) -> MigrationRules:
+    return MigrationRules(
         line=machine.capacity,
         target=target,
         host_bytes=machine.host_bytes if uses_host else 0,
@@ -66,7 +68,7 @@ def _rules(machine: Machine, uses_host: bool, target: int) -> Rules:
     )
 
 
-def _swap(planner: Planner, taken: Taken) -> Swap | None:
+def _swap(planner: MigrationPlanner, taken: Taken) -> TensorSwap | None:
     """A taken gap in the words of ``swaps``; ``None`` for one whose copy could only begin when the step has ended."""
     gaps, ops = planner.gaps, planner.paged.ops
     start, end = int(gaps.start[taken.gap]), int(gaps.end[taken.gap])
@@ -76,8 +78,8 @@ def _swap(planner: Planner, taken: Taken) -> Swap | None:
     before = end if wraps or not gaps.looped[taken.gap] else ops
     tensor = int(gaps.tensor[taken.gap])
     gap = Gap(tensor, int(planner.paged.step.tensors.bytes[tensor]), start - 1, before, wraps)
-    return Swap(gap, taken.back % ops if wraps else taken.back, "host" if taken.host else "storage")
+    return TensorSwap(gap, taken.back % ops if wraps else taken.back, "host" if taken.host else "storage")
 
 
-def _has_tier(swap: Swap, machine: Machine) -> bool:
+def _has_tier(swap: TensorSwap, machine: MemoryMachine) -> bool:
     return (machine.host_bytes if swap.tier == "host" else machine.storage_bytes) > 0

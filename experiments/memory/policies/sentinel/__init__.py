@@ -27,14 +27,14 @@ from experiments.core.knobs import knob
 from experiments.memory.interface import (
     DeviceView,
     InPlace,
-    Machine,
+    MemoryMachine,
+    MemoryMove,
     MemoryPlan,
     MemoryPolicy,
-    Move,
-    Place,
+    PlaceTensor,
 )
 from experiments.memory.planning.locations import access_seconds
-from experiments.memory.planning.swaps import Swap, load_under, moves_of, within
+from experiments.memory.planning.swaps import TensorSwap, load_under, moves_of, within
 from experiments.memory.policies.sentinel.intervals import Intervals, layer_starts
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
@@ -75,14 +75,14 @@ class Sentinel(MemoryPolicy):
         leaving = planner.plan({*slow, *planner.better_slow(trial.late)}, notes)
         return leaving if device.estimate(leaving).step_time < trial.step_time else waiting
 
-    def best_interval(self, intervals: Intervals, machine: Machine) -> tuple[int, float | None]:
+    def best_interval(self, intervals: Intervals, machine: MemoryMachine) -> tuple[int, float | None]:
         """The K of least cost among those with room, and that cost; 1 and no cost where none has."""
         candidates = [self.interval] if self.interval else range(1, intervals.layers + 1)
         costs = [(self.cost(intervals, layers, machine), layers) for layers in candidates]
         cost, layers = min(costs)
         return (layers, cost) if math.isfinite(cost) else (self.interval or 1, None)
 
-    def cost(self, intervals: Intervals, layers: int, machine: Machine) -> float:
+    def cost(self, intervals: Intervals, layers: int, machine: MemoryMachine) -> float:
         """Exposed migration and synchronisation in seconds; infinite where two intervals have no room."""
         cut = intervals.cut(layers)
         resident = cut.used + np.roll(cut.used, -1) if len(cut.used) > 1 else cut.used
@@ -94,7 +94,7 @@ class Sentinel(MemoryPolicy):
         return float(exposed.sum()) + len(cut.used) * self.sync_microseconds * MICROSECOND
 
 
-def slow_tier(machine: Machine) -> str:
+def slow_tier(machine: MemoryMachine) -> str:
     return "remote" if machine.remote_bytes else "host"
 
 
@@ -103,8 +103,8 @@ class Planner:
     """Plans with given swaps, but for tensors that stay in slow memory."""
 
     intervals: Intervals
-    machine: Machine
-    swaps: Sequence[Swap]
+    machine: MemoryMachine
+    swaps: Sequence[TensorSwap]
 
     def plan(self, slow: Collection[int], notes: dict[str, Any]) -> MemoryPlan:
         """The swaps as they are if they leave room; otherwise out at once, and back when there is room."""
@@ -122,15 +122,15 @@ class Planner:
             room[slice(*self.intervals.span(tensor))] += self.intervals.step.tensors.bytes[tensor]
         return room
 
-    def _in_slow_memory(self, slow: Collection[int]) -> list[Move]:
+    def _in_slow_memory(self, slow: Collection[int]) -> list[MemoryMove]:
         """Every use of these tensors takes them where they lie."""
         step = self.intervals.step
         by_op: dict[int, list[int]] = defaultdict(list)
         for tensor in sorted(slow):
             for op in step.uses[tensor].tolist():
                 by_op[op].append(tensor)
-        placed: list[Move] = [
-            Place(0, tensor, "remote") for tensor in sorted(slow) if step.persistent[tensor]
+        placed: list[MemoryMove] = [
+            PlaceTensor(0, tensor, "remote") for tensor in sorted(slow) if step.persistent[tensor]
         ]
         return placed + [
             InPlace(op, tuple(used), self._lasting(op, used)) for op, used in sorted(by_op.items())

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.memory.interface.activations import layers
-from experiments.memory.planning.swaps import Gap, Swap, earliest_return, gaps_of
+from experiments.memory.planning.swaps import Gap, TensorSwap, earliest_return, gaps_of
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats, Step
 
@@ -105,22 +105,24 @@ class Intervals:
         born = begins & ~self.step.persistent[owners]
         return (used - previous >= 3) & ~born
 
-    def swaps(self, size: int, tier: str) -> list[Swap]:
+    def swaps(self, size: int, tier: str) -> list[TensorSwap]:
         """For each tensor each time it is not used in an interval and the next: out when that begins, back in time."""
         bounds, found = self.bounds(size), []
         for gap, start, end in self._gaps(size, len(bounds) - 1):
             leave, back = bounds[start + 1], bounds[end - 1]
             if gap.wraps and end == 0:  # fetched in the last interval already: the step begins with it
                 gap, back = Gap(gap.tensor, gap.bytes, gap.after, len(self.step.ops)), bounds[-2]
-            found.append(Swap(gap, back, tier, leave))
+            found.append(TensorSwap(gap, back, tier, leave))
         return found
 
-    def all_swaps(self, tier: str) -> list[Swap]:
+    def all_swaps(self, tier: str) -> list[TensorSwap]:
         """Every gap, from the end of one use to the layer before that of the next."""
         found = []
         for gap in gaps_of(self.step, self.least_bytes, wrapping=True):
             layer = max(0, bisect_right(self.starts, gap.before) - 2)
-            found.append(Swap(gap, min(gap.before, max(earliest_return(gap), self.starts[layer])), tier))
+            found.append(
+                TensorSwap(gap, min(gap.before, max(earliest_return(gap), self.starts[layer])), tier)
+            )
         return found
 
     def _gaps(self, size: int, count: int) -> Iterator[tuple[Gap, int, int]]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from experiments.memory.interface import Drop, Lineage, MemoryPlan, Move, Offload, Prefetch, Recompute
+from experiments.memory.interface import Drop, Lineage, MemoryMove, MemoryPlan, Offload, Prefetch, Recompute
 from experiments.workloads.step import Step
 
 
@@ -23,7 +23,7 @@ class TensorCache:
         step: Step,
         lineage: Lineage,
         capacity: int,
-        remade: Sequence[Move],
+        remade: Sequence[MemoryMove],
         ahead: Mapping[int, Sequence[int]],
         fixed: Collection[int] = (),
     ) -> None:
@@ -31,7 +31,7 @@ class TensorCache:
         self.size: list[int] = step.tensors.bytes.tolist()
         self.workspace: list[int] = step.ops.workspace.tolist()
         self.touched = [row.tolist() for row in step.touched]
-        self.given: dict[int, list[Move]] = defaultdict(list)
+        self.given: dict[int, list[MemoryMove]] = defaultdict(list)
         for move in remade:
             self.given[move.at].append(move)
         self.dying: dict[int, list[int]] = defaultdict(list)
@@ -43,9 +43,9 @@ class TensorCache:
         self.away: set[int] = set()
         self.order: dict[int, None] = {}
         self.used = step.persistent_bytes
-        self.moves: list[Move] = []
+        self.moves: list[MemoryMove] = []
 
-    def run(self) -> tuple[Move, ...]:
+    def run(self) -> tuple[MemoryMove, ...]:
         """The given moves and the copies, in order."""
         for op, touched in enumerate(self.touched):
             for move in self.given[op]:
@@ -60,7 +60,7 @@ class TensorCache:
             self._leave(self.dying[2 * op + 1])
         return tuple(self.moves)
 
-    def _apply(self, move: Move) -> None:
+    def _apply(self, move: MemoryMove) -> None:
         if isinstance(move, Drop):
             self._leave([move.tensor])
         if isinstance(move, Recompute):

@@ -27,12 +27,12 @@ from experiments.core.policy import MINUTES
 from experiments.core.progress import Progress, silent
 from experiments.memory.interface import (
     DeviceView,
+    MemoryMove,
     MemoryPlan,
     MemoryPolicy,
-    Move,
+    MemoryPool,
     Offload,
-    Place,
-    Pool,
+    PlaceTensor,
     Prefetch,
 )
 from experiments.memory.policies.swapadvisor.belady import Problem, Schedule, step_time, swaps_of
@@ -118,15 +118,15 @@ def selection(times: Sequence[float]) -> Floats:
     return weights / total
 
 
-def moves_of(problem: Problem, schedule: Schedule) -> tuple[Move, ...]:
+def moves_of(problem: Problem, schedule: Schedule) -> tuple[MemoryMove, ...]:
     """Persistent tensors that do not begin on the device lie on the host; departures, then returns at one position."""
-    placed = [Place(0, t) for t in problem.persistent if t not in schedule.start]
+    placed = [PlaceTensor(0, t) for t in problem.persistent if t not in schedule.start]
     out = [Offload(entry.at, entry.tensor, entry.at - 1) for entry in schedule.departures]
     back = [
         Prefetch(entry.at, entry.tensor, keep=index in schedule.kept)
         for index, entry in enumerate(schedule.returns)
     ]
-    moves: list[Move] = [*placed, *out, *sorted(back, key=lambda move: move.at)]
+    moves: list[MemoryMove] = [*placed, *out, *sorted(back, key=lambda move: move.at)]
     return tuple(
         sorted(moves, key=lambda move: (move.at, move.action == "prefetch", move.action == "offload"))
     )
@@ -185,7 +185,7 @@ class SwapAdvisor(MemoryPolicy):
         )
 
 
-def pool_of(step: Step, classes: SizeClasses, layout: Layout) -> Pool:
+def pool_of(step: Step, classes: SizeClasses, layout: Layout) -> MemoryPool:
     """The layout as a plan says it, with an object for scratch where ops use any."""
     scratch = int(step.ops.workspace.max(initial=0))
     sizes = [*zip(classes.bytes, layout.counts, strict=True), *([(scratch, 1)] if scratch else [])]
@@ -194,4 +194,4 @@ def pool_of(step: Step, classes: SizeClasses, layout: Layout) -> Pool:
         for tensor, group in enumerate(classes.group_of.tolist())
         if step.tensors.bytes[tensor]
     ]
-    return Pool("classes", classes=tuple(sizes), serves=tuple(serves))
+    return MemoryPool("classes", classes=tuple(sizes), serves=tuple(serves))

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from experiments.memory.interface import Lineage, Machine
+from experiments.memory.interface import Lineage, MemoryMachine
 from experiments.workloads.step import Step
 
 UNBORN, HERE, HOST, DEAD = range(4)
@@ -23,7 +23,7 @@ NOTHING = -1
 class Problem:
     """What is the same for every candidate: tensors by op, times, and who is persistent."""
 
-    def __init__(self, step: Step, machine: Machine) -> None:
+    def __init__(self, step: Step, machine: MemoryMachine) -> None:
         self.sizes: list[int] = step.tensors.bytes.tolist()
         self.touched = [[t for t in row.tolist() if self.sizes[t]] for row in step.touched]
         self.seconds: list[float] = step.ops.seconds.tolist()

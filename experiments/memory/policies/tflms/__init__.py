@@ -22,7 +22,7 @@ from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.interface.activations import Saved, last_forward_op, saved_activations
 from experiments.memory.planning.graph import DataFlow, between, members
-from experiments.memory.planning.swaps import Gap, Swap, earliest_return, gaps_of, moves_of
+from experiments.memory.planning.swaps import Gap, TensorSwap, earliest_return, gaps_of, moves_of
 from experiments.memory.policies.tflms.level_swaps import (
     BOTH,
     INS,
@@ -147,7 +147,9 @@ class TflmsV1(MemoryPolicy):
         gaps = [Gap(s.tensor, s.bytes, s.last_forward, s.first_backward) for s in self.chosen(step, flow)]
         gaps += self._branches(step, flow)
         wide = [gap for gap in gaps if gap.bytes and gap.before > gap.after + 1]
-        swaps = [Swap(gap, max(earliest_return(gap), self.trigger(step, flow, gap) + 1)) for gap in wide]
+        swaps = [
+            TensorSwap(gap, max(earliest_return(gap), self.trigger(step, flow, gap) + 1)) for gap in wide
+        ]
         return MemoryPlan(moves_of(swaps), notes={"swapped": len(swaps)})
 
     def chosen(self, step: Step, flow: DataFlow) -> list[Saved]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from experiments.memory.interface import Move, Wait
+from experiments.memory.interface import MemoryMove, WaitForCopy
 from experiments.memory.planning.graph import DataFlow, between, members
-from experiments.memory.planning.swaps import Gap, Swap, earliest_return, moves_of
+from experiments.memory.planning.swaps import Gap, TensorSwap, earliest_return, moves_of
 from experiments.workloads.step import Step
 
 #: Levels below the wished one that are searched for a trigger.
@@ -52,13 +52,13 @@ class LevelSwaps:
         }
         self.sizes = sizes
 
-    def swaps(self, settings: Settings) -> list[Swap]:
+    def swaps(self, settings: Settings) -> list[TensorSwap]:
         found = []
         for tensor, uses in self.uses.items():
             for group in self._groups(uses, settings):
                 gap = Gap(tensor, self.sizes[tensor], group[0], group[1])
                 if gap.before > gap.after + 1:
-                    found.append(Swap(gap, self._back(gap, uses[0], settings)))
+                    found.append(TensorSwap(gap, self._back(gap, uses[0], settings)))
         return found
 
     def _groups(self, uses: Sequence[int], settings: Settings) -> Iterator[tuple[int, int]]:
@@ -103,10 +103,10 @@ class LevelSwaps:
         return int(load.max(initial=0)) < room
 
 
-def blocking_moves(swaps: Sequence[Swap], sync: int) -> tuple[Move, ...]:
+def blocking_moves(swaps: Sequence[TensorSwap], sync: int) -> tuple[MemoryMove, ...]:
     """The swaps as moves; with synchronous swap-outs each is waited for."""
     moves = moves_of(swaps)
     if sync & OUTS:
-        moves += tuple(Wait(swap.gap.after + 1, swap.gap.tensor) for swap in swaps)
+        moves += tuple(WaitForCopy(swap.gap.after + 1, swap.gap.tensor) for swap in swaps)
     order = {"offload": 0, "wait": 1}
     return tuple(sorted(moves, key=lambda move: (move.at, order.get(move.action, 2))))

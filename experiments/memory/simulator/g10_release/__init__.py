@@ -9,15 +9,15 @@ from experiments.memory.simulator.g10_release.paging import PagingSteps
 from experiments.memory.simulator.g10_release.two_ended import TwoEndedStep
 from experiments.memory.simulator.g10_release.waiting import WaitingStep
 from experiments.memory.simulator.prepared import Prepared
-from experiments.memory.simulator.recorder import UNWATCHED, Recorder
-from experiments.memory.simulator.report import Simulation
+from experiments.memory.simulator.recorder import UNWATCHED, RunRecorder
+from experiments.memory.simulator.report import MemorySimulation
 
 __all__ = ["carry_out"]
 
 
 def carry_out(
-    prepared: Prepared, plan: MemoryPlan, rules: Release, recorder: Recorder = UNWATCHED
-) -> Simulation:
+    prepared: Prepared, plan: MemoryPlan, rules: Release, recorder: RunRecorder = UNWATCHED
+) -> MemorySimulation:
     """``plan`` by ``rules``; ``Infeasible`` names the op that finds no pages."""
     paged, machine = PagedStep(prepared.step), prepared.machine
     if isinstance(rules, TwoEndedRelease):

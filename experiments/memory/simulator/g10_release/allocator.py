@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 
-class TwoEnded:
+class PageAllocator:
     """Contiguous pages: the lowest hole that fits from the left, the highest from the right."""
 
     def __init__(self, pages: int) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.paged import PAGE
 from experiments.memory.simulator.report import Spans
 
 #: Pages in a batch each way, and the device's clock.
 BATCH_PAGES = 50
 CYCLES_PER_SECOND = 1.2e9
-#: The artifact writes 15.754 where the machine has 15.754 GiB/s, and here counts it as 15.754e9 B/s.
+#: The release writes 15.754 where the machine has 15.754 GiB/s, and here counts it as 15.754e9 B/s.
 GIB, GB = 2**30, 1e9
 
 
 def decimal(bandwidth: float) -> float:
-    """Bytes per second as this part of the artifact counts them: so many GiB/s are as many GB/s."""
+    """Bytes per second as this part of the release counts them: so many GiB/s are as many GB/s."""
     return bandwidth / GIB * GB
 
 
@@ -57,7 +57,7 @@ class BlockLane:
         self.spans, self.storage_spans = [], []
 
 
-def lanes_of(machine: Machine) -> tuple[BlockLane, BlockLane]:
+def lanes_of(machine: MemoryMachine) -> tuple[BlockLane, BlockLane]:
     """Out of the device and back."""
     out = BlockLane(machine.out.bandwidth, machine.write.bandwidth)
     return out, BlockLane(machine.back.bandwidth, machine.read.bandwidth)

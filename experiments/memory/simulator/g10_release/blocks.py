@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 
 from experiments.memory.interface.paged import PagedStep
-from experiments.memory.simulator.recorder import UNWATCHED, Recorder
+from experiments.memory.simulator.recorder import UNWATCHED, RunRecorder
 from experiments.memory.simulator.report import TIMELINE
 
 NOWHERE, DEVICE, HOST, STORAGE = range(4)
 
 
-class Blocks:
+class ReleaseBlocks:
     """Every tensor is cut into blocks of ``block_bytes`` (the last may be shorter), numbered in tensor order.
 
     Lists by block: ``size``, ``tensor``, ``where``, ``moving`` (it waits in a queue to be moved).
@@ -21,7 +21,7 @@ class Blocks:
     """
 
     def __init__(
-        self, paged: PagedStep, block_bytes: int, kinds: list[int], recorder: Recorder = UNWATCHED
+        self, paged: PagedStep, block_bytes: int, kinds: list[int], recorder: RunRecorder = UNWATCHED
     ) -> None:
         self.recorder = recorder
         self.first = [0]
@@ -87,7 +87,7 @@ class Blocks:
     def oldest_but(self, kept: list[int]) -> int | None:
         """The same, leaving out tensors that ``kept`` counts; ``look_again`` when ``kept`` has changed.
 
-        Once all have been looked at there is none until then, even if more arrive: an oddity of the artifact.
+        Once all have been looked at there is none until then, even if more arrive: an oddity of the release.
         """
         arrivals = self.arrivals
         for turn in range(max(self._looked, self._oldest), len(arrivals)):

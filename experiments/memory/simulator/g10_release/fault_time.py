@@ -1,4 +1,4 @@
-"""How long page faults hold a kernel up, by the artifact's model of profiled fault times."""
+"""How long page faults hold a kernel up, by the release's model of profiled fault times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.paged import PagedStep
 from experiments.memory.simulator.g10_release.batches import CYCLES_PER_SECOND, decimal
 
@@ -32,7 +32,7 @@ def new_outputs(paged: PagedStep, op: int) -> set[int]:
 class FaultTimes:
     """``rates[op]``: bytes per second at which faults on inputs and on outputs are served by the host."""
 
-    def __init__(self, paged: PagedStep, machine: Machine) -> None:
+    def __init__(self, paged: PagedStep, machine: MemoryMachine) -> None:
         self.link, self.storage = decimal(machine.back.bandwidth), decimal(machine.read.bandwidth)
         profile = paged.step.facts.get("g10", {})
         self.rates = [_profiled_rates(paged, profile, op) for op in range(paged.ops)]

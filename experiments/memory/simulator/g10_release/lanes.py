@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.simulator.report import Spans
 
 WRITE, READ, OUT, BACK = range(4)
@@ -13,10 +13,10 @@ NAMES = ("write", "read", "out", "back")
 NEVER = float("inf")
 
 
-class Lanes:
+class TransferLanes:
     """``ends[lane]`` is when the transfer under way on a lane ends, ``NEVER`` when it is empty."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: MemoryMachine) -> None:
         # The host's lanes have what storage traffic leaves of the link, whether there is any or not.
         self.rates = (
             machine.write.bandwidth,

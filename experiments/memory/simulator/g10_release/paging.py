@@ -1,7 +1,7 @@
 """UVM, DeepUM and G10 by the release's rules: blocks move on faults and on hints, first in, first out.
 
 An op whose blocks are all on the device runs; otherwise what is missing is queued, the op waits for all of it
-and is held up by its page faults. When the device is full, the block that arrived first leaves. The artifact
+and is held up by its page faults. When the device is full, the block that arrived first leaves. The release
 moves pages of 4 KiB in batches of 13 microseconds; here blocks move one after another at the same rates, and
 allocating takes no time beside evicting. Two steps are run, the shorter one is reported.
 """
@@ -12,16 +12,16 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.paged import PagedStep
-from experiments.memory.interface.plan import Drop, MemoryPlan, Move, Offload, Prefetch
+from experiments.memory.interface.plan import Drop, MemoryMove, MemoryPlan, Offload, Prefetch
 from experiments.memory.interface.release import PagingRelease
 from experiments.memory.simulator.g10_release.batches import lanes_of
-from experiments.memory.simulator.g10_release.blocks import DEVICE, HOST, NOWHERE, STORAGE, Blocks
+from experiments.memory.simulator.g10_release.blocks import DEVICE, HOST, NOWHERE, STORAGE, ReleaseBlocks
 from experiments.memory.simulator.g10_release.fault_time import Faults, FaultTimes, new_outputs
 from experiments.memory.simulator.g10_release.transfers import fullest_of, kinds_of
-from experiments.memory.simulator.recorder import UNWATCHED, Moment, Recorder
-from experiments.memory.simulator.report import CAUSES, Fullest, Simulation, Spans
+from experiments.memory.simulator.recorder import UNWATCHED, Moment, RunRecorder
+from experiments.memory.simulator.report import CAUSES, Fullest, MemorySimulation, Spans
 
 ITERATIONS = 2
 Queue = deque[int]
@@ -38,13 +38,13 @@ class PagingSteps:
     def __init__(
         self,
         paged: PagedStep,
-        machine: Machine,
+        machine: MemoryMachine,
         plan: MemoryPlan,
         rules: PagingRelease,
-        recorder: Recorder = UNWATCHED,
+        recorder: RunRecorder = UNWATCHED,
     ) -> None:
         self.paged, self.machine, self.rules, self.recorder = paged, machine, rules, recorder
-        self.blocks = Blocks(paged, rules.block_bytes, kinds_of(paged), recorder)
+        self.blocks = ReleaseBlocks(paged, rules.block_bytes, kinds_of(paged), recorder)
         self.out, self.back = lanes_of(machine)
         self.fault_times = FaultTimes(paged, machine)
         self.writes: dict[int, Queue] = {STORAGE: deque(), HOST: deque()}
@@ -53,7 +53,7 @@ class PagingSteps:
         self.needed, self.kept = bytearray(paged.tensors), [0] * paged.tensors
         self.ready, self.leaving = [0.0] * paged.tensors, [0] * paged.tensors
         self.missing, self.now, self.op, self.peak = 0, 0.0, -1, 0
-        self.moves: dict[int, list[Move]] = defaultdict(list)
+        self.moves: dict[int, list[MemoryMove]] = defaultdict(list)
         for move in plan.moves:
             self.moves[move.at].append(move)
         for tensor in range(paged.tensors):
@@ -61,7 +61,7 @@ class PagingSteps:
                 for block in self.blocks.of(tensor):
                     self.blocks.put(block, STORAGE)
 
-    def run(self) -> Simulation:
+    def run(self) -> MemorySimulation:
         shortest = self._step(0)
         self.recorder.keep(self._fullest)
         for turn in range(1, ITERATIONS):
@@ -71,7 +71,7 @@ class PagingSteps:
                 self.recorder.keep(self._fullest)
         return shortest
 
-    def _step(self, turn: int) -> Simulation:
+    def _step(self, turn: int) -> MemorySimulation:
         start, blocks = self.now, self.blocks
         self.start = start
         self.recorder.restart()
@@ -274,11 +274,11 @@ class PagingSteps:
         if self.needed[self.blocks.tensor[block]]:
             self._queue(self.faults[to], block)
 
-    def _report(self, start: float, idle: Spans, log: list[tuple[float, int, int]]) -> Simulation:
+    def _report(self, start: float, idle: Spans, log: list[tuple[float, int, int]]) -> MemorySimulation:
         ideal, time = sum(self.paged.seconds), self.now - start
         out, back = self.out, self.back
         lanes = {"out": out.spans, "back": back.spans, "write": out.storage_spans, "read": back.storage_spans}
-        return Simulation(
+        return MemorySimulation(
             peak_bytes=self.peak,
             host_peak=self.blocks.host_peak,
             step_time=time,

@@ -1,4 +1,4 @@
-"""One step under the artifact's transfer rules: a compute lane, four transfer lanes, contiguous pages.
+"""One step under the release's transfer rules: a compute lane, four transfer lanes, contiguous pages.
 
 Before an op its planned transfers are queued and what it touches becomes resident, one tensor after another;
 the clock moves by serving the transfers that end first. A queued write does not keep an op from using the
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from itertools import accumulate
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.paged import PAGE, PagedStep
-from experiments.memory.interface.plan import MemoryPlan, Move
-from experiments.memory.simulator.g10_release.allocator import TwoEnded
-from experiments.memory.simulator.g10_release.lanes import NEVER, READ, WRITE, Lanes
-from experiments.memory.simulator.recorder import Moment, Recorder
-from experiments.memory.simulator.report import CAUSES, TIMELINE, Fullest, Simulation, Spans
+from experiments.memory.interface.plan import MemoryMove, MemoryPlan
+from experiments.memory.simulator.g10_release.allocator import PageAllocator
+from experiments.memory.simulator.g10_release.lanes import NEVER, READ, WRITE, TransferLanes
+from experiments.memory.simulator.recorder import Moment, RunRecorder
+from experiments.memory.simulator.report import CAUSES, TIMELINE, Fullest, MemorySimulation, Spans
 
 WORKSPACE = TIMELINE.index("workspace")
 
@@ -49,11 +49,11 @@ class Transfers:
     """
 
     def __init__(
-        self, paged: PagedStep, machine: Machine, plan: MemoryPlan, space: int, recorder: Recorder
+        self, paged: PagedStep, machine: MemoryMachine, plan: MemoryPlan, space: int, recorder: RunRecorder
     ) -> None:
         self.paged, self.machine, self.plan, self.recorder = paged, machine, plan, recorder
-        self.space = TwoEnded(space)
-        self.lanes = Lanes(machine)
+        self.space = PageAllocator(space)
+        self.lanes = TransferLanes(machine)
         self.place: list[int | None] = [None] * paged.tensors
         self.fetching: set[int] = set()
         self.kinds = kinds_of(paged)
@@ -62,11 +62,11 @@ class Transfers:
         self.idle: Spans = []
         self.log: list[tuple[float, int, int]] = []
         self.used = 0
-        self.by_op: dict[int, list[Move]] = defaultdict(list)
+        self.by_op: dict[int, list[MemoryMove]] = defaultdict(list)
         for move in plan.moves:
             self.by_op[move.at].append(move)
 
-    def run(self) -> Simulation:
+    def run(self) -> MemorySimulation:
         self.begin()
         for op, seconds in enumerate(self.paged.seconds):
             self.at = op
@@ -187,9 +187,9 @@ class Transfers:
         ops = self.paged.step.ops
         return f"op {self.at} ({ops.name[self.at]})" if self.at >= 0 else "start of the step"
 
-    def _report(self) -> Simulation:
+    def _report(self) -> MemorySimulation:
         self.recorder.keep(self._fullest)
-        return Simulation(
+        return MemorySimulation(
             peak_bytes=max(accumulate(change for _, _, change in self.log), default=0),
             host_peak=self.host_peak,
             step_time=self.now,

@@ -11,19 +11,19 @@ from bisect import bisect_left
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface.activations import last_forward_op
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.interface.plan import MemoryPlan, Offload
 from experiments.memory.simulator.g10_release.lanes import WRITE
 from experiments.memory.simulator.g10_release.transfers import WORKSPACE, Transfers
-from experiments.memory.simulator.recorder import UNWATCHED, Recorder
+from experiments.memory.simulator.recorder import UNWATCHED, RunRecorder
 
 
 class TwoEndedStep(Transfers):
     """One step; from the loss op on every op first waits for the writes still under way."""
 
     def __init__(
-        self, paged: PagedStep, machine: Machine, plan: MemoryPlan, recorder: Recorder = UNWATCHED
+        self, paged: PagedStep, machine: MemoryMachine, plan: MemoryPlan, recorder: RunRecorder = UNWATCHED
     ) -> None:
         super().__init__(paged, machine, plan, machine.capacity // PAGE, recorder)
         self.loss = last_forward_op(paged.step)

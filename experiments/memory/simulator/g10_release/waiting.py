@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from experiments.memory.interface.machine import Machine
+from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.interface.plan import MemoryPlan, Offload, Prefetch
 from experiments.memory.simulator.g10_release.lanes import BACK, OUT, READ, WRITE
 from experiments.memory.simulator.g10_release.transfers import Transfers
-from experiments.memory.simulator.recorder import UNWATCHED, Recorder
+from experiments.memory.simulator.recorder import UNWATCHED, RunRecorder
 
 
 class WaitingStep(Transfers):
@@ -28,10 +28,10 @@ class WaitingStep(Transfers):
     def __init__(
         self,
         paged: PagedStep,
-        machine: Machine,
+        machine: MemoryMachine,
         plan: MemoryPlan,
         space_factor: float,
-        recorder: Recorder = UNWATCHED,
+        recorder: RunRecorder = UNWATCHED,
     ) -> None:
         super().__init__(paged, machine, plan, int(machine.capacity * space_factor) // PAGE, recorder)
         self.evictable = {move.tensor for move in plan.moves if isinstance(move, Offload)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from experiments.memory.interface.space import Paging
-from experiments.memory.simulator.pools.ranges import BestFit
+from experiments.memory.simulator.pools.ranges import BestFitAllocator
 from experiments.memory.simulator.prepared import Prepared
 from experiments.memory.simulator.report import TIMELINE
 
@@ -22,7 +22,7 @@ ENDLESS = 2**62
 WORKSPACE = TIMELINE.index("workspace")
 
 
-class Blocks:
+class AddressBlocks:
     """``addresses`` and ``bytes`` of the tensors and of each op's scratch, in the order of ops, behind them.
 
     ``size`` and ``kind`` (of the first tensor in it) by block; ``touched``, ``written``, ``dying`` blocks by
@@ -110,7 +110,7 @@ def _addresses(
 ) -> tuple[list[int], int]:
     """The address of each tensor (-1: never used) and the end of the address space."""
     addresses = [-1] * len(sizes)
-    pool = BestFit(ENDLESS, ALIGNMENT)
+    pool = BestFitAllocator(ENDLESS, ALIGNMENT)
     ending: dict[int, list[int]] = {}
     kept, freed = set(persistent), -1
     passing = sorted((t for t in range(len(sizes)) if t not in kept and last[t] >= 0), key=first.__getitem__)

@@ -23,14 +23,14 @@ SEGMENT_ROUNDING = 2 << 20
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class SegmentBlock:
     """A stretch of a segment, linked to its neighbours there."""
 
     address: int
     size: int
     small: bool
-    before: Block | None = None
-    after: Block | None = None
+    before: SegmentBlock | None = None
+    after: SegmentBlock | None = None
     used: bool = False
 
     @property
@@ -39,13 +39,13 @@ class Block:
         return self.before is None and self.after is None
 
 
-class Caching(Allocator):
+class CachingAllocator(Allocator):
     """Segments lie side by side in an endless address space; what they take of the device is ``reserved``."""
 
     def __init__(self, capacity: int, granularity: int) -> None:
         self.capacity, self.granularity = capacity, granularity
         self.reserved = self.allocated = self.idle = self.next = 0
-        self.blocks: dict[int, Block] = {}
+        self.blocks: dict[int, SegmentBlock] = {}
         # Free blocks as (size, address), small requests' and large ones' apart.
         self.bins: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
 
@@ -84,7 +84,7 @@ class Caching(Allocator):
         cached = self.bins[False][-1][0] if self.bins[False] else 0
         return max(cached, self.capacity - self.reserved + self.idle)
 
-    def _find_cached(self, size: int) -> Block | None:
+    def _find_cached(self, size: int) -> SegmentBlock | None:
         """The smallest free block that holds ``size`` bytes, the lowest of equal ones."""
         found = self.bins[size <= SMALL_REQUEST]
         place = bisect_left(found, (size, 0))
@@ -94,14 +94,14 @@ class Caching(Allocator):
         self._forget(block)
         return block
 
-    def _segment(self, size: int) -> Block | None:
+    def _segment(self, size: int) -> SegmentBlock | None:
         """A new segment for ``size`` bytes; cached ones are given back where the device lacks the bytes."""
         need = segment_bytes(size)
         if self.reserved + need > self.capacity:
             self._release()
         if self.reserved + need > self.capacity:
             return None
-        block = Block(self.next, need, size <= SMALL_REQUEST)
+        block = SegmentBlock(self.next, need, size <= SMALL_REQUEST)
         self.blocks[block.address] = block
         self.next += need
         self.reserved += need
@@ -117,19 +117,19 @@ class Caching(Allocator):
                     del self.blocks[address]
                     self.reserved -= block.size
 
-    def _split(self, block: Block, size: int) -> None:
+    def _split(self, block: SegmentBlock, size: int) -> None:
         """Keep what ``block`` has beyond ``size`` if that is enough: 512 B if small, 1 MiB if large."""
         rest = block.size - size
         if not rest or (rest < self.granularity if block.small else rest <= SMALL_REQUEST):
             return
-        tail = Block(block.address + size, rest, block.small, block, block.after)
+        tail = SegmentBlock(block.address + size, rest, block.small, block, block.after)
         if block.after is not None:
             block.after.before = tail
         block.after, block.size = tail, size
         self.blocks[tail.address] = tail
         self._keep(tail)
 
-    def _merge(self, one: Block, other: Block) -> Block:
+    def _merge(self, one: SegmentBlock, other: SegmentBlock) -> SegmentBlock:
         first, second = (one, other) if one.address < other.address else (other, one)
         first.size += second.size
         first.after = second.after
@@ -139,11 +139,11 @@ class Caching(Allocator):
         del self.blocks[second.address]
         return first
 
-    def _keep(self, block: Block) -> None:
+    def _keep(self, block: SegmentBlock) -> None:
         insort(self.bins[block.small], (block.size, block.address))
         self.idle += block.size if block.whole else 0
 
-    def _forget(self, block: Block) -> None:
+    def _forget(self, block: SegmentBlock) -> None:
         """Take a free block out of its bin."""
         found = self.bins[block.small]
         del found[bisect_left(found, (block.size, block.address))]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from experiments.memory.simulator.pools.allocator import NOWHERE, Allocator
 
 
-class Classes(Allocator):
+class SizeClassAllocator(Allocator):
     """Objects of fixed sizes, side by side. A tensor takes a free object of its class, the lowest first."""
 
     def __init__(self, classes: Sequence[tuple[int, int]], serves: Mapping[int, int]) -> None:

@@ -8,7 +8,7 @@ from experiments.memory.simulator.pools.allocator import NOWHERE, Allocator
 from experiments.memory.simulator.pools.holes import Holes
 
 
-class Ranged(Allocator):
+class RangeAllocator(Allocator):
     """One range of addresses; subclasses say where in it a tensor goes."""
 
     def __init__(self, size: int, granularity: int) -> None:
@@ -45,14 +45,14 @@ class Ranged(Allocator):
         return self.holes.largest
 
 
-class BestFit(Ranged):
+class BestFitAllocator(RangeAllocator):
     """The smallest hole that holds the tensor."""
 
     def where(self, tensor: int, size: int) -> int | None:
         return self.holes.tightest(size)
 
 
-class TwoEnded(Ranged):
+class TwoEndedAllocator(RangeAllocator):
     """Tensors of ``high`` at the top of the highest hole that holds them, all others in the lowest."""
 
     def __init__(self, size: int, granularity: int, high: Sequence[int]) -> None:
@@ -63,7 +63,7 @@ class TwoEnded(Ranged):
         return self.holes.highest(size) if tensor in self.high else self.holes.lowest(size)
 
 
-class Planned(Ranged):
+class PlannedAllocator(RangeAllocator):
     """Every tensor of ``offsets`` has its address; what is not named goes first fit above all of these."""
 
     def __init__(self, size: int, granularity: int, offsets: Mapping[int, int], sizes: Sequence[int]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.core.progress import Progress, silent
-from experiments.memory.planning.milp import Program
+from experiments.memory.planning.milp import MixedIntegerProgram
 from experiments.workloads.step import Floats
 
 Ints = npt.NDArray[np.int64]
@@ -83,7 +83,7 @@ class _Written:
     """The program, and the variables of each node's choices."""
 
     def __init__(self, problem: Choices) -> None:
-        self.program, self.rows = Program(), 0
+        self.program, self.rows = MixedIntegerProgram(), 0
         least = [
             float(costs.min()) for costs in problem.nodes
         ]  # what no choice avoids would hide small differences

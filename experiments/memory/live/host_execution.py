@@ -18,12 +18,12 @@ from experiments.memory.live.moves import Moves
 from experiments.memory.live.values import call, map_parts, over, parts
 
 
-class Elsewhere(Moves):
+class HostExecution(Moves):
     """``placed`` are the device storages of persistent tensors that begin and end a step beside the device."""
 
     placed: dict[int, torch.UntypedStorage]
 
-    def settle_in(self, places: Sequence[moves.Place], inputs: Sequence[Tensor]) -> None:
+    def settle_in(self, places: Sequence[moves.PlaceTensor], inputs: Sequence[Tensor]) -> None:
         """Move the tensors of ``places`` to their tiers: once, before the first step."""
         self.find_homes(inputs)
         self.placed = {}

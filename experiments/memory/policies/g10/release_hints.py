@@ -1,21 +1,21 @@
-"""The hints that the G10 artifact's planner gives beside its migrations, and all of them as moves."""
+"""The hints that the G10 release's planner gives beside its migrations, and all of them as moves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.memory.interface import Drop, Move, Offload, Prefetch
-from experiments.memory.planning.g10.load import Load
-from experiments.memory.planning.g10.migrations import Hint, Planner
+from experiments.memory.interface import Drop, MemoryMove, Offload, Prefetch
+from experiments.memory.planning.g10.load import PlannedLoad
+from experiments.memory.planning.g10.migrations import Hint, MigrationPlanner
 
 
-def announcements(load: Load) -> list[Hint]:
+def announcements(load: PlannedLoad) -> list[Hint]:
     """When the local tensors that the load was counted from are allocated and freed; they come before all else."""
     pairs = zip(load.allocations, load.frees, strict=True)
     return [hint for birth, death in pairs for hint in (Hint(*birth, "allocate"), Hint(*death, "free"))]
 
 
-def shed(planner: Planner) -> list[Hint]:
+def shed(planner: MigrationPlanner) -> list[Hint]:
     """Write out more tensors around the op of the highest load, without a plan for their return."""
     gaps, highest = planner.gaps, planner.highest
     taken = {move.gap for move in planner.moved}
@@ -30,12 +30,12 @@ def shed(planner: Planner) -> list[Hint]:
     return found
 
 
-def moves_of(hints: Sequence[Hint], planner: Planner) -> tuple[Move, ...]:
+def moves_of(hints: Sequence[Hint], planner: MigrationPlanner) -> tuple[MemoryMove, ...]:
     """Hints sorted by op, ties as the planner's sort leaves them. A prefetch of what does not exist allocates it."""
     return tuple(_move(hint) for hint in planner.priority.sort(hints, [hint.op for hint in hints]))
 
 
-def _move(hint: Hint) -> Move:
+def _move(hint: Hint) -> MemoryMove:
     if hint.kind == "write":
         return Offload(hint.op, hint.tensor, hint.op - 1, hint.tier)
     return Drop(hint.op, hint.tensor) if hint.kind == "free" else Prefetch(hint.op, hint.tensor)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.memory.interface import Machine
-from experiments.memory.planning.swaps import Clock, Gap
+from experiments.memory.interface import MemoryMachine
+from experiments.memory.planning.swaps import Gap, UnstalledClock
 
 
-def copy_out_ends(gaps: Sequence[Gap], clock: Clock, machine: Machine) -> dict[Gap, float]:
+def copy_out_ends(gaps: Sequence[Gap], clock: UnstalledClock, machine: MemoryMachine) -> dict[Gap, float]:
     """When the copy out of each gap has ended: in the order of their starts, each when its use is over and the lane free."""
     free, found = 0.0, dict[Gap, float]()
     for gap in sorted(gaps, key=lambda gap: (gap.after, gap.tensor)):
@@ -17,7 +17,7 @@ def copy_out_ends(gaps: Sequence[Gap], clock: Clock, machine: Machine) -> dict[G
     return found
 
 
-def copy_back_starts(gaps: Sequence[Gap], clock: Clock, machine: Machine) -> dict[Gap, float]:
+def copy_back_starts(gaps: Sequence[Gap], clock: UnstalledClock, machine: MemoryMachine) -> dict[Gap, float]:
     """When the copy back of each gap must start: those needed last first, each so that it ends when it is needed or, if
     earlier, when the next one starts. Before zero where it comes too late."""
     following, found = float("inf"), dict[Gap, float]()

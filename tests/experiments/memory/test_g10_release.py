@@ -1,4 +1,4 @@
-"""The artifact's engines on steps small enough to follow by hand: a page takes 4.096 s on every lane."""
+"""The release's engines on steps small enough to follow by hand: a page takes 4.096 s on every lane."""
 
 from dataclasses import replace
 
@@ -14,15 +14,15 @@ from experiments.memory.interface import (
     PagingRelease,
     Prefetch,
     TwoEndedRelease,
-    Wait,
+    WaitForCopy,
     WaitingRelease,
     load_plan,
     violations,
 )
-from experiments.memory.interface.machine import Rate
+from experiments.memory.interface.machine import CopyRate
 from experiments.memory.interface.paged import PAGE, PagedStep
 from experiments.memory.simulator import Simulator
-from experiments.memory.simulator.g10_release.allocator import TwoEnded
+from experiments.memory.simulator.g10_release.allocator import PageAllocator
 from experiments.memory.simulator.g10_release.batches import GIB, BlockLane
 from experiments.memory.simulator.g10_release.fault_time import Faults, FaultTimes
 from experiments.memory.simulator.g10_release.lanes import WRITE
@@ -31,11 +31,11 @@ from tests.experiments.memory.steps import chain, machine, make_step
 
 P = PAGE
 #: One page a second to and from storage, and one more on the link for the host.
-ON = replace(machine(), out=Rate(2 * P), back=Rate(2 * P), write=Rate(P), read=Rate(P))
+ON = replace(machine(), out=CopyRate(2 * P), back=CopyRate(2 * P), write=CopyRate(P), read=CopyRate(P))
 
 
 def test_pages_are_given_out_from_both_ends_and_holes_grow_together():
-    space = TwoEnded(10)
+    space = PageAllocator(10)
     assert [space.take(2, right=False), space.take(3, right=True), space.take(2, right=False)] == [0, 7, 2]
     assert (space.largest, space.free) == (3, 3)
     space.give(0, 2)
@@ -48,7 +48,7 @@ def test_pages_are_given_out_from_both_ends_and_holes_grow_together():
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=40), st.randoms(use_true_random=False))
 def test_an_allocator_given_everything_back_is_one_hole(requests, random):
-    space, held = TwoEnded(64), []
+    space, held = PageAllocator(64), []
     for pages, right in requests:
         start = space.take(pages, right)
         if start is not None:
@@ -140,7 +140,12 @@ def test_what_finds_no_pages_is_infeasible_with_the_op_and_the_hole():
 def test_with_room_for_everything_and_no_moves_a_step_takes_its_ops_time(release):
     step = chain(6)
     roomy = replace(
-        machine(), capacity=2**40, out=Rate(1e12), back=Rate(1e12), write=Rate(2e11), read=Rate(2e11)
+        machine(),
+        capacity=2**40,
+        out=CopyRate(1e12),
+        back=CopyRate(1e12),
+        write=CopyRate(2e11),
+        read=CopyRate(2e11),
     )
     found = Simulator(step, roomy).run(MemoryPlan(space=release))
     assert found.step_time == pytest.approx(found.ideal_time)
@@ -160,7 +165,7 @@ def test_pages_cross_the_link_in_batches_of_fifty_and_storage_gets_whole_pages_o
 
 def test_faults_of_inputs_and_outputs_cost_what_the_profile_says():
     step = forward_and_back()
-    on = replace(ON, back=Rate(10 * GIB), read=Rate(2 * GIB))
+    on = replace(ON, back=CopyRate(10 * GIB), read=CopyRate(2 * GIB))
     plain = FaultTimes(PagedStep(step), on)
     assert plain.of(1, Faults(storage=[0, 0], other=[10**10, 0])) == pytest.approx(1.0)
     # From storage at 2 GB/s, the rest beside it at 8.
@@ -178,7 +183,11 @@ def paging(*moves, **options):
 
 def test_uvm_moves_dead_tensors_and_deepum_drops_them():
     fast = replace(
-        ON, out=Rate(1000 * GIB), back=Rate(1000 * GIB), write=Rate(500 * GIB), read=Rate(500 * GIB)
+        ON,
+        out=CopyRate(1000 * GIB),
+        back=CopyRate(1000 * GIB),
+        write=CopyRate(500 * GIB),
+        read=CopyRate(500 * GIB),
     )
     step = forward_and_back()
     tight = replace(fast, capacity=3 * P)
@@ -192,7 +201,11 @@ def test_uvm_moves_dead_tensors_and_deepum_drops_them():
 
 def test_a_free_hint_gives_the_pages_back_at_once():
     fast = replace(
-        ON, out=Rate(1000 * GIB), back=Rate(1000 * GIB), write=Rate(500 * GIB), read=Rate(500 * GIB)
+        ON,
+        out=CopyRate(1000 * GIB),
+        back=CopyRate(1000 * GIB),
+        write=CopyRate(500 * GIB),
+        read=CopyRate(500 * GIB),
     )
     hints = [Drop(3, 1), Drop(4, 2), Drop(5, 0), Drop(5, 3)]
     found = Simulator(forward_and_back(), replace(fast, capacity=4 * P)).run(paging(*hints, keeps_dead=True))
@@ -201,7 +214,7 @@ def test_a_free_hint_gives_the_pages_back_at_once():
 
 
 def test_bytes_that_pass_a_lane_fit_into_the_time_it_had():
-    slow = replace(ON, capacity=3 * P, out=Rate(GIB / 1e6), back=Rate(GIB / 1e6))
+    slow = replace(ON, capacity=3 * P, out=CopyRate(GIB / 1e6), back=CopyRate(GIB / 1e6))
     found = Simulator(forward_and_back(), slow).run(paging(keeps_dead=True))
     for channel in ("out", "back"):
         assert 0 < found.moved[channel] <= found.step_time * 1e3 * 1.001
@@ -212,6 +225,6 @@ def test_a_plan_for_the_artifact_survives_json_and_names_only_what_there_is():
     assert load_plan(plan.to_json()) == plan
     step = forward_and_back()
     assert violations(plan, step, ON) == []
-    assert len(violations(waiting(Prefetch(9, 0), Prefetch(1, 77), Wait(1, 0)), step, ON)) == 3
+    assert len(violations(waiting(Prefetch(9, 0), Prefetch(1, 77), WaitForCopy(1, 0)), step, ON)) == 3
     with pytest.raises(BadInput, match=r"plan\.space: unknown model 'steam'"):
         load_plan({"space": {"model": "steam"}})

@@ -9,14 +9,14 @@ import pytest
 from experiments.core.errors import BadInput, Infeasible
 from experiments.hardware import resolve
 from experiments.memory.interface import (
-    Counted,
+    CopyRate,
+    CountedBytes,
     InPlace,
     MemoryPlan,
     Offload,
     OnHost,
-    Place,
+    PlaceTensor,
     Prefetch,
-    Rate,
     load_plan,
     machine_of,
     violations,
@@ -40,7 +40,7 @@ def training():
 
 def run(*moves, step=None, on=None, space=None):
     step, on = step or training(), on or machine(bandwidth=1.0)
-    plan = MemoryPlan(moves, space=space or Counted())
+    plan = MemoryPlan(moves, space=space or CountedBytes())
     assert load_plan(json.loads(json.dumps(plan.to_json()))) == plan
     assert violations(plan, step, on) == []
     return Simulator(step, on).run(plan)
@@ -52,7 +52,7 @@ def complaints(*moves, on=None):
 
 def test_the_host_updates_what_lies_there_while_the_device_goes_on():
     # w comes in 0-4; forward 4-5, backward 5-6; g leaves 6-10; the host works 10-15; the device has been idle since 7.
-    done = run(Place(0, W), Prefetch(0, W, keep=True), Offload(2, G, 1), OnHost(2, 5.0))
+    done = run(PlaceTensor(0, W), Prefetch(0, W, keep=True), Offload(2, G, 1), OnHost(2, 5.0))
     assert done.transfers["back"] == [(0, 4)] and done.transfers["out"] == [(6, 10)]
     assert done.host_busy == [(10, 15)]
     assert done.step_time == 15 and done.stalls["drain"] == 8 and done.stalls["transfer"] == 4
@@ -80,7 +80,7 @@ def test_an_op_on_the_host_needs_its_tensors_there():
         "on_host before op 2: tensor 2 (g) has no copy on the host, it is device",
     ]
     on_storage = complaints(
-        Place(0, W, "storage"), Prefetch(0, W, keep=True), Offload(2, G, 1), OnHost(2, 1.0)
+        PlaceTensor(0, W, "storage"), Prefetch(0, W, keep=True), Offload(2, G, 1), OnHost(2, 1.0)
     )
     assert on_storage[0] == "on_host before op 2: tensor 0 (w) has no copy on the host, it is device"
     with pytest.raises(Infeasible, match=r"op 2 \(adam.*runs on the host, where tensor 0 has no copy"):
@@ -105,9 +105,13 @@ def test_a_kept_copy_is_good_until_its_tensor_is_written():
 
 
 def test_tensors_used_in_place_never_take_device_bytes():
-    on = machine(bandwidth=1.0, remote_bytes=100, remote_write=Rate(1.0), remote_read=Rate(1.0))
+    on = machine(bandwidth=1.0, remote_bytes=100, remote_write=CopyRate(1.0), remote_read=CopyRate(1.0))
     done = run(
-        Place(0, W, "remote"), InPlace(0, (W, A), 3.0), InPlace(1, (W, A), 2.0), InPlace(2, (W,), 1.5), on=on
+        PlaceTensor(0, W, "remote"),
+        InPlace(0, (W, A), 3.0),
+        InPlace(1, (W, A), 2.0),
+        InPlace(2, (W,), 1.5),
+        on=on,
     )
     assert done.step_time == 3 + 2 + 1.5 + 1 and done.peak_bytes == 4  # only the gradient
     assert done.peaks["remote"] == 6 and done.stall_time == 0
@@ -115,7 +119,7 @@ def test_tensors_used_in_place_never_take_device_bytes():
 
 def test_an_op_waits_for_what_is_still_on_its_way_to_where_it_is_used():
     # a leaves 1-3 over the slower of the link and the memory behind it (4 s: 1-5); the backward op then takes 2 s.
-    on = machine(bandwidth=1.0, remote_bytes=100, remote_write=Rate(0.5), remote_read=Rate(1.0))
+    on = machine(bandwidth=1.0, remote_bytes=100, remote_write=CopyRate(0.5), remote_read=CopyRate(1.0))
     done = run(Offload(1, A, 0, "remote"), InPlace(1, (A,), 2.0), on=on)
     assert done.stalls["transfer"] == 4 and done.step_time == 5 + 2 + 1 + 1
     assert done.moved["out"] == done.moved["remote_write"] == 2 and done.moved["write"] == 0
@@ -124,14 +128,14 @@ def test_an_op_waits_for_what_is_still_on_its_way_to_where_it_is_used():
 def test_only_byte_addressable_tiers_can_be_used_in_place():
     assert (
         complaints(
-            Place(0, W, "storage"), InPlace(0, (W,), 1.0), InPlace(1, (W,), 1.0), InPlace(2, (W,), 1.0)
+            PlaceTensor(0, W, "storage"), InPlace(0, (W,), 1.0), InPlace(1, (W,), 1.0), InPlace(2, (W,), 1.0)
         )[0]
         == "in_place before op 0: tensor 0 (w) is storage"
     )
     assert complaints(InPlace(0, (W,), 1.0))[0] == "in_place before op 0: tensor 0 (w) is device"
     assert "does not use tensors [2]" in complaints(InPlace(0, (G,), 1.0))[0]
     assert "the op runs elsewhere already" in complaints(InPlace(3, (), 1.0), OnHost(3, 1.0))[0]
-    assert complaints(Place(0, W, "remote"), Prefetch(0, W), Offload(3, W, 2, "remote"))[0].endswith(
+    assert complaints(PlaceTensor(0, W, "remote"), Prefetch(0, W), Offload(3, W, 2, "remote"))[0].endswith(
         "no remote"
     )
 
@@ -152,7 +156,7 @@ def test_every_tier_has_a_capacity_and_storage_has_pages():
 def test_host_scratch_of_an_op_there_counts():
     step = training()
     step.ops.workspace[2] = 10
-    moves = (Place(0, W), Prefetch(0, W, keep=True), Offload(2, G, 1), OnHost(2, 5.0))
+    moves = (PlaceTensor(0, W), Prefetch(0, W, keep=True), Offload(2, G, 1), OnHost(2, 5.0))
     assert run(*moves, step=step).host_peak == 8 + 10
     with pytest.raises(Infeasible, match="host do not fit"):
         Simulator(step, machine(bandwidth=1.0, host_bytes=17)).run(MemoryPlan(moves))

@@ -1,9 +1,9 @@
-"""The constants of the G10 artifact, and the factors that it applies to some workloads by hand."""
+"""The constants of the G10 release, and the factors that it applies to some workloads by hand."""
 
 from __future__ import annotations
 
-from experiments.memory.interface.machine import Machine
-from experiments.memory.planning.g10.migrations import Rules
+from experiments.memory.interface.machine import MemoryMachine
+from experiments.memory.planning.g10.migrations import MigrationRules
 from experiments.workloads.step import Step
 
 MIB, GIB = 2**20, 2**30
@@ -19,7 +19,7 @@ def is_model(step: Step, name: str, batch: int | None = None) -> bool:
     return model.startswith(name) and batch in (None, step.facts.get("batch"))
 
 
-def target_factor(step: Step, variant: str, machine: Machine) -> float:
+def target_factor(step: Step, variant: str, machine: MemoryMachine) -> float:
     """By what the target is multiplied: tuned by hand, per variant, workload and storage bandwidth."""
     storage = machine.write.bandwidth / GIB
     if variant == "g10-host" and is_model(step, "vit"):
@@ -41,9 +41,9 @@ def block_bytes(step: Step) -> int:
     return size
 
 
-def artifact_rules(machine: Machine, factor: float, host_bytes: int, tie_order: str) -> Rules:
-    """The artifact's planning on the bandwidths and capacities of ``machine``."""
-    return Rules(
+def release_rules(machine: MemoryMachine, factor: float, host_bytes: int, tie_order: str) -> MigrationRules:
+    """The release's planning on the bandwidths and capacities of ``machine``."""
+    return MigrationRules(
         line=machine.capacity,
         target=int(int(0.99 * machine.capacity) * factor),
         host_bytes=host_bytes,

@@ -1,4 +1,6 @@
-"""What no plan that only moves plain bytes can beat: the link between the fullest op and the ends of the step."""
+"""What no plan that only moves plain bytes can beat: the link between the fullest op and the ends of the
+step.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from experiments.workloads.step import Floats, Step
 def swapping_bound(step: Step, machine: MemoryMachine) -> dict[str, Any]:
     """``swapping_bound`` with the excess bytes and the shortest step; nothing where the step fits.
 
-    While op i runs, what was made in this step and exceeds the device, even if every persistent tensor that i does
-    not use were away, has left since the step began and returns before it ends; all of it passes the host link. Plans
-    that recompute, compress or use tensors where they lie are not bound by this.
+    While op i runs, what was made in this step and exceeds the device, even if every persistent tensor that i
+    does not use were away, has left since the step began and returns before it ends; all of it passes the
+    host link. Plans that recompute, compress or use tensors where they are resident are not bound by this.
     """
     if step.live_peak <= machine.capacity or not len(step.ops):
         return {}

@@ -59,7 +59,9 @@ def rates(step: Step, time: float, steps: int | None) -> dict[str, float]:
 
 
 def utilization(simulation: MemorySimulation, step: Step, hardware: Hardware) -> dict[str, float]:
-    """MFU counts the step's FLOPs once; HFU counts recomputed ones too. Peak rate of the dtype with most FLOPs."""
+    """MFU counts the step's FLOPs once; HFU counts recomputed ones too. Peak rate of the dtype with most
+    FLOPs.
+    """
     flops = step.flops
     if not np.isfinite(flops) or flops <= 0 or simulation.step_time <= 0:
         return {}
@@ -71,7 +73,7 @@ def utilization(simulation: MemorySimulation, step: Step, hardware: Hardware) ->
 
 
 def notes_of(simulation: MemorySimulation, step: Step, machine: MemoryMachine) -> dict[str, Any]:
-    """What a run tells beside its figures."""
+    """What a run reports besides its figures."""
     return {
         "timing": step.timing,
         "timed_on": step.timed_on,

@@ -27,7 +27,9 @@ from experiments.workloads.step import Step
 
 
 def measure(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
-    """Plan on the step as profiled on this host, and run the plan with torch; the prediction stands beside it."""
+    """Plan on the step as profiled on this host, and run the plan with torch; the prediction is reported with
+    it.
+    """
     source, loaded = model_of(spec.workload)
     if isinstance(policy, ReactiveMemoryPolicy):
         raise BadInput(f"{policy.name} decides while it runs", "spec.mode", "simulated")

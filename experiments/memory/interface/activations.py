@@ -10,8 +10,8 @@ import numpy as np
 from experiments.workloads.step import PHASES, Step
 
 CONV, POOL, NORM, ACT, FC, SOFTMAX, OTHER = "CONV", "POOL", "NORM", "ACT", "FC", "SOFTMAX", "OTHER"
-#: Parts of op names by layer type, looked for in this order, lower case, in ATen names (``aten.relu``) and in those of
-#: kernel traces (``Conv2d_Forward``). The same part is found in a layer's backward ops.
+#: Parts of op names by layer type, looked for in this order, lower case, in ATen names (``aten.relu``) and in
+#: those of kernel traces (``Conv2d_Forward``). The same part is found in a layer's backward ops.
 LAYER_TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (CONV, ("conv",)),
     (POOL, ("pool",)),
@@ -60,7 +60,9 @@ def saved_activations(step: Step) -> list[Saved]:
 
 @dataclass(frozen=True)
 class Layer:
-    """A forward op that is not a view, its type, and its backward ops ``[backward_start, backward_end)`` (empty: none)."""
+    """A forward op that is not a view, its type, and its backward ops ``[backward_start, backward_end)``
+    (empty: none).
+    """
 
     op: int
     type: str
@@ -71,9 +73,9 @@ class Layer:
 def layers(step: Step) -> list[Layer]:
     """The layers in forward order, each with its stretch of the backward pass.
 
-    Backward ops visit layers in descending order. A backward op belongs to the latest layer, not after the one before
-    it, that used one of the tensors the op reads; among several those of the op's own type come first. An op with
-    none (sums of gradients) stays with the layer before it.
+    Backward ops visit layers in descending order. A backward op belongs to the latest layer, not after the
+    one before it, that used one of the tensors the op reads; among several those of the op's own type come
+    first. An op with none (sums of gradients) stays with the layer before it.
     """
     loss = last_forward_op(step)
     view = step.ops.view

@@ -1,7 +1,9 @@
-"""``violations``: the one checker of memory plans, used by tests, before a result is stored, and on the run page.
+"""``violations``: the one checker of memory plans, used by tests, before a result is stored, and on the run
+page.
 
-It walks ops and moves in order and follows where each tensor's content is, without times: what can be wrong with a
-plan whatever the speed of the hardware. Whether the plan fits in time and space is the simulator's answer.
+It walks ops and moves in order and follows where each tensor's content is, without times: what can be wrong
+with a plan whatever the speed of the hardware. Whether the plan fits in time and space is the simulator's
+answer.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def violations(plan: MemoryPlan, step: Step, machine: MemoryMachine) -> list[str
 
 
 class _Walk:
-    """``where[t]`` is DEVICE, a tier or one of the states above; ``copy[t]`` the tier that holds a copy, if any."""
+    """``where[t]`` is DEVICE, a tier or one of the states above; ``copy[t]`` the tier that holds a copy, if
+    any.
+    """
 
     def __init__(self, plan: MemoryPlan, step: Step, machine: MemoryMachine) -> None:
         self.plan, self.step, self.machine = plan, step, machine
@@ -125,7 +129,7 @@ class _Walk:
     def _host_op(self, op: int, move: OnHost) -> None:
         """What the op reads has a copy on the host, what it writes is there and nowhere else afterwards.
 
-        What lies on the tier that the op streams from is as good, and stays there.
+        What is resident on the tier that the op streams from is as good, and stays there.
         """
         born = {t for t in self.step.touched[op].tolist() if self.where[t] == UNBORN}
         for tensor in self.lineage.reads[op]:
@@ -179,7 +183,7 @@ class _Walk:
         self._void(tensor)
 
     def _void(self, tensor: int) -> None:
-        """There is no copy beside the device any more."""
+        """There is no copy off the device any more."""
         self.kept.discard(tensor)
         if tensor in self.copy:
             self.tier_bytes.take_away(tensor)

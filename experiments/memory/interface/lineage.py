@@ -1,7 +1,7 @@
 """Lineage: which ops must run again to have a tensor again, and whether they would give the same bytes.
 
-A tensor's *version* before op ``k`` is the number of ops before ``k`` that wrote it. A rerun is right when every op
-reads the versions it read the first time; then running it again gives the same content.
+A tensor's *version* before op ``k`` is the number of ops before ``k`` that wrote it. A rerun is right when
+every op reads the versions it read the first time; then running it again gives the same content.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from experiments.memory.interface.plan import MemoryPlan, Recompute
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
-#: Ops whose results in training do not depend on the persistent tensors they update (running statistics), by parts of
-#: their names in lower case (``aten.native_batch_norm``, ``BatchNorm2d_Forward``). A rerun updates a scratch copy.
+#: Ops whose results in training do not depend on the persistent tensors they update (running statistics), by
+#: parts of their names in lower case (``aten.native_batch_norm``, ``BatchNorm2d_Forward``). A rerun updates a
+#: scratch copy.
 IGNORES_STATE = ("batch_norm", "batchnorm")
 #: Ops that bring in something new each time, by parts of their names in lower case.
 RUNS_ONCE = ("loaddata",)
 
 
 class Lineage:
-    """Writers and readers of a step's tensors. View ops write nothing: their output is their input's memory."""
+    """Writers and readers of a step's tensors. View ops write nothing: their output is their
+    input's memory.
+    """
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -47,11 +50,15 @@ class Lineage:
         return any(part in target for part in IGNORES_STATE)
 
     def is_scratch(self, op: int, tensor: int) -> bool:
-        """A persistent tensor that ``op`` updates and does not depend on: its state does not matter to a rerun."""
+        """A persistent tensor that ``op`` updates and does not depend on: its state does not matter to a
+        rerun.
+        """
         return self.persistent[tensor] and tensor in self.writes[op] and self.ignores_state(op)
 
     def repeatable(self, op: int) -> bool:
-        """False for ops that change a persistent tensor which they depend on or load data: those must run once."""
+        """False for ops that change a persistent tensor which they depend on or load data: those must run
+        once.
+        """
         if any(part in self.step.ops.target[op].lower() for part in RUNS_ONCE):
             return False
         return self.ignores_state(op) or not self.writes_state(op)
@@ -74,7 +81,8 @@ class Lineage:
         return tensor in self.writes[op] and not self.version(tensor, op) and not self.persistent[tensor]
 
     def chain(self, wanted: Collection[int], available: Collection[int], at: int) -> tuple[int, ...] | None:
-        """Ops (ascending) that make ``wanted`` again before op ``at`` from ``available`` and persistent tensors.
+        """Ops (ascending) that make ``wanted`` again before op ``at`` from ``available`` and persistent
+        tensors.
 
         ``None`` when some op of the chain cannot be repeated or a source has changed since.
         """
@@ -97,7 +105,9 @@ class Lineage:
         return None if self.faults(move, here - set(wanted)) else chain
 
     def faults(self, move: Recompute, here: Collection[int]) -> list[str]:
-        """Why ``move`` would not give the content of the first run, given the tensors ``here`` on the device."""
+        """Why ``move`` would not give the content of the first run, given the tensors ``here`` on
+        the device.
+        """
         made: dict[int, int] = {}
         found = []
         for op in move.ops:
@@ -121,7 +131,9 @@ class Lineage:
         return found + [f"tensor {tensor} would not be restored" for tensor in missing]
 
     def last_need(self, plan: MemoryPlan) -> Ints:
-        """When each tensor is needed last, reruns counted: ``2 * op + 1`` for an op, ``2 * at`` for a move, -1 never."""
+        """When each tensor is needed last, reruns counted: ``2 * op + 1`` for an op, ``2 * at`` for a move,
+        -1 never.
+        """
         last = np.where(self.step.last_use >= 0, 2 * self.step.last_use + 1, -1)
         for move in plan.moves:
             if isinstance(move, Recompute):

@@ -15,7 +15,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class CopyRate:
-    """One direction of a channel: a transfer of ``size`` bytes takes ``latency + size / bandwidth`` seconds."""
+    """One direction of a channel: a transfer of ``size`` bytes takes ``latency + size /
+    bandwidth`` seconds.
+    """
 
     bandwidth: float
     latency: float = 0.0
@@ -28,12 +30,13 @@ class CopyRate:
 class MemoryMachine:
     """Bytes and channels of one device with its host and storage.
 
-    ``out`` and ``back`` are device-to-host and host-to-device; where the link is not ``duplex`` they take turns.
-    ``write`` and ``read`` are the storage's, ``remote_write`` and ``remote_read`` those of memory beyond the host
-    (none: zero bytes); what goes there passes the host link as well. ``sharers`` devices doing the same use the host
-    link at the same time. ``host_bandwidth`` and ``host_flops`` are the host processor's own, for work done there.
-    ``synchronous``: copies are made by the processor that computes, which stands still meanwhile (a CPU as its own
-    device). What lies on storage or on remote memory is whole pages of ``storage_page`` and ``remote_page`` bytes.
+    ``out`` and ``back`` are device-to-host and host-to-device; where the link is not ``duplex`` they take
+    turns. ``write`` and ``read`` are the storage's, ``remote_write`` and ``remote_read`` those of memory
+    beyond the host (none: zero bytes); what goes there passes the host link as well. ``sharers`` devices
+    doing the same use the host link at the same time. ``host_bandwidth`` and ``host_flops`` are the host
+    processor's own, for work done there. ``synchronous``: copies are made by the processor that computes,
+    which stalls meanwhile (a CPU as its own device). What is resident on storage or on remote memory is whole
+    pages of ``storage_page`` and ``remote_page`` bytes.
     """
 
     capacity: int
@@ -63,12 +66,16 @@ class MemoryMachine:
         return {"host": 1, "storage": self.storage_page, "remote": self.remote_page}[tier]
 
     def out_time(self, size: float, tier: str = "host") -> float:
-        """Seconds to move ``size`` bytes from the device to ``tier`` when nothing else of this device moves."""
+        """Seconds to move ``size`` bytes from the device to ``tier`` when nothing else of this
+        device moves.
+        """
         time = self.out.time(size * self.sharers)
         return time if tier == "host" else max(time, self.onward(tier)[0].time(size))
 
     def back_time(self, size: float, tier: str = "host") -> float:
-        """Seconds to move ``size`` bytes from ``tier`` to the device when nothing else of this device moves."""
+        """Seconds to move ``size`` bytes from ``tier`` to the device when nothing else of this
+        device moves.
+        """
         time = self.back.time(size * self.sharers)
         return time if tier == "host" else max(time, self.onward(tier)[1].time(size))
 
@@ -105,7 +112,7 @@ def machine_of(hardware: Hardware) -> MemoryMachine:
 class PlanEstimate:
     """What a plan would do: ``fits``, and then its peak and time; otherwise ``reason``.
 
-    ``stalls`` are seconds by cause, ``late`` the seconds that compute stood still until a tensor was there.
+    ``stalls`` are seconds by cause, ``late`` the seconds that compute stalled until a tensor was there.
     """
 
     fits: bool
@@ -122,8 +129,8 @@ Split = Callable[[int], Step]
 
 @dataclass(frozen=True)
 class DeviceView:
-    """What planning may see: the machine, a trial of a plan (one simulated step), a seeded generator, and the step
-    cut into a number of micro-batches. ``progress`` may raise to cancel; every trial reports to it.
+    """What planning may see: the machine, a trial of a plan (one simulated step), a seeded generator, and the
+    step cut into a number of micro-batches. ``progress`` may raise to cancel; every trial reports to it.
     """
 
     machine: MemoryMachine

@@ -1,6 +1,8 @@
-"""A step cut into micro-batches that run one after another and add their gradients, before one optimizer update.
+"""A step cut into micro-batches that run one after another and add their gradients, before one optimizer
+update.
 
-For steps that were read from a trace. A model is captured anew with its batch cut instead, which knows every shape.
+For steps that were read from a trace. A model is captured anew with its batch cut instead, which knows every
+shape.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from experiments.core.errors import BadInput
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import KINDS, PHASES, Ops, Step, Tensors
 
-#: Share of an op's time that does not shrink with its batch (launch, weights read, lower occupancy): an assumption.
+#: Share of an op's time that does not shrink with its batch (launch, weights read, lower occupancy): an
+#: assumption.
 FIXED_SHARE = 0.1
 OPTIMIZER = PHASES.index("optimizer")
 GRADIENT = KINDS.index("gradient")
@@ -23,8 +26,9 @@ GRADIENT = KINDS.index("gradient")
 def in_microbatches(step: Step, parts: int) -> Step:
     """``step`` with its forward and backward ops ``parts`` times over, each on a part of the batch.
 
-    Persistent tensors and gradients are shared by the parts; the kernel that makes a gradient adds to it from the
-    second part on. Other tensors belong to their part, and hold a share of the bytes where they grow with the batch.
+    Persistent tensors and gradients are shared by the parts; the kernel that makes a gradient adds to it from
+    the second part on. Other tensors belong to their part, and hold a share of the bytes where they grow with
+    the batch.
     """
     if parts == 1:
         return step

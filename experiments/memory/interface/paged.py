@@ -1,11 +1,11 @@
 """A step as whole pages: the sizes, touch order and lifetimes that page-granular planners and engines share.
 
-A *local* tensor lives from its first touch to its last read. One that no op reads is *transient*: it lives while its op
-runs. A *global* (persistent) tensor always lives. Workspace counts as a transient tensor of its op, numbered
-after the step's own tensors.
+A *local* tensor lives from its first touch to its last read. One that no op reads is *transient*: it lives
+while its op runs. A *global* (persistent) tensor always lives. Workspace counts as a transient tensor of its
+op, numbered after the step's own tensors.
 
-Inside an op the tensors are touched in the reverse of inputs and outputs as listed, unless the source of the step
-recorded another order (``facts["g10"]["touch_overrides"]``: op -> tensors).
+Inside an op the tensors are touched in the reverse of inputs and outputs as listed, unless the source of the
+step recorded another order (``facts["g10"]["touch_overrides"]``: op -> tensors).
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ class PagedStep:
 
     @functools.cached_property
     def clock(self) -> Floats:
-        """Microseconds at which each op begins when nothing stalls, and the end of the last one: ``ops + 1`` values."""
+        """Microseconds at which each op begins when nothing stalls, and the end of the last one: ``ops + 1``
+        values.
+        """
         return np.concatenate(([0.0], np.cumsum(np.array(self.seconds) * 1e6)))
 
     @functools.cached_property

@@ -1,8 +1,10 @@
-"""The plan of a memory policy: what happens to which tensor before which op. Plain frozen data with a JSON form.
+"""The plan of a memory policy: what happens to which tensor before which op. Plain frozen data with a JSON
+form.
 
-**When.** ``at`` is an op index: the move is carried out when op ``at`` is about to begin, after op ``at - 1`` has
-ended and freed what died with it; ``at == len(ops)`` is after the last op. Moves with equal ``at`` are carried out
-in the order listed. Nothing else is timed: how long a move takes and what waits for it is the hardware's affair.
+**When.** ``at`` is an op index: the move is carried out when op ``at`` is about to begin, after op ``at - 1``
+has ended and freed what died with it; ``at == len(ops)`` is after the last op. Moves with equal ``at`` are
+carried out in the order listed. Nothing else is timed: how long a move takes and what waits for it is the
+hardware's affair.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from experiments.memory.interface.space import CountedBytes, Space
 from experiments.memory.interface.space_json import FORMER, load_space, space_json
 
 DEVICE = "device"
-#: Where a tensor's content can lie beside the device: host memory, storage (SSD), or byte-addressable memory beyond
-#: the host's (persistent memory, CXL).
+#: Where a tensor's content can be resident off the device: host memory, storage (SSD), or byte-addressable
+#: memory beyond the host's (persistent memory, CXL).
 TIERS = ("host", "storage", "remote")
 
 
@@ -40,9 +42,9 @@ class MemoryMove:
 class Offload(MemoryMove):
     """Copy ``tensor`` to ``tier``; its device bytes are free once the copy has ended and op ``until`` too.
 
-    ``until`` is the last op that may still use the device copy (reads only); at least ``at - 1``. The copy runs
-    beside the ops from ``at`` on. ``ratio`` >= 1 shrinks what crosses the link and lies on the tier (a compressing
-    copy engine).
+    ``until`` is the last op that may still use the device copy (reads only); at least ``at - 1``. The copy
+    runs concurrently with the ops from ``at`` on. ``ratio`` >= 1 shrinks what crosses the link and is stored
+    on the tier (a compressing copy engine).
     """
 
     action: ClassVar[str] = "offload"
@@ -54,10 +56,11 @@ class Offload(MemoryMove):
 
 @dataclass(frozen=True)
 class Prefetch(MemoryMove):
-    """Bring ``tensor`` back to the device; device bytes are taken when the copy is admitted, see the simulator.
+    """Bring ``tensor`` back to the device; device bytes are taken when the copy is admitted, see the
+    simulator.
 
-    ``keep``: the copy on its tier stays, and takes its bytes there, until the tensor is written; an ``Offload`` to
-    the same tier then moves nothing.
+    ``keep``: the copy on its tier stays, and takes its bytes there, until the tensor is written; an
+    ``Offload`` to the same tier then moves nothing.
     """
 
     action: ClassVar[str] = "prefetch"
@@ -67,9 +70,9 @@ class Prefetch(MemoryMove):
 
 @dataclass(frozen=True)
 class WaitForCopy(MemoryMove):
-    """Compute stands still until the copy of ``tensor`` that is under way, out or in, has ended.
+    """Compute stalls until the copy of ``tensor`` that is in flight, out or in, has ended.
 
-    A prefetch that has found no space yet is not under way.
+    A prefetch that has found no space yet is not in flight.
     """
 
     action: ClassVar[str] = "wait"
@@ -86,10 +89,11 @@ class Drop(MemoryMove):
 
 @dataclass(frozen=True)
 class Recompute(MemoryMove):
-    """Run ``ops`` (indices of ops that ran before, ascending) again so that the dropped tensors ``keep`` exist.
+    """Run ``ops`` (indices of ops that ran before, ascending) again so that the dropped tensors ``keep``
+    exist.
 
-    Other outputs of these ops are freed after their last use within the list. An output that is resident already
-    is not replaced: its second copy lives only while its op runs.
+    Other outputs of these ops are freed after their last use within the list. An output that is resident
+    already is not replaced: its second copy lives only while its op runs.
     """
 
     action: ClassVar[str] = "recompute"
@@ -99,7 +103,9 @@ class Recompute(MemoryMove):
 
 @dataclass(frozen=True)
 class Compress(MemoryMove):
-    """Encode ``tensor`` on the device to ``bytes / ratio`` in ``seconds`` of compute; unusable until decompressed."""
+    """Encode ``tensor`` on the device to ``bytes / ratio`` in ``seconds`` of compute; unusable until
+    decompressed.
+    """
 
     action: ClassVar[str] = "compress"
     tensor: int
@@ -118,7 +124,9 @@ class Decompress(MemoryMove):
 
 @dataclass(frozen=True)
 class PlaceTensor(MemoryMove):
-    """The persistent ``tensor`` lies on ``tier`` when the step begins, and again when it ends. ``at`` is 0."""
+    """The persistent ``tensor`` is resident on ``tier`` when the step begins, and again when it ends. ``at``
+    is 0.
+    """
 
     action: ClassVar[str] = "place"
     tensor: int
@@ -136,10 +144,12 @@ class Algorithm(MemoryMove):
 
 @dataclass(frozen=True)
 class Log(MemoryMove):
-    """Write ``bytes`` of ``tensor`` (what will be overwritten, or a checkpoint) to a log on ``tier``, beside compute.
+    """Write ``bytes`` of ``tensor`` (what will be overwritten, or a checkpoint) to a log on ``tier``,
+    overlapped with compute.
 
-    The tensor stays where it is; what lies on ``tier`` itself does not cross the host link. A ``WaitForCopy`` for the tensor
-    stands still until the log is complete. The log's space is taken until the step ends.
+    The tensor stays where it is; what is resident on ``tier`` itself does not cross the host link. A
+    ``WaitForCopy`` for the tensor stalls until the log is complete. The log's space is taken until the step
+    ends.
     """
 
     action: ClassVar[str] = "log"
@@ -150,7 +160,8 @@ class Log(MemoryMove):
 
 @dataclass(frozen=True)
 class InPlace(MemoryMove):
-    """Op ``at`` uses ``tensors`` where they lie on their tier (byte-addressable), and takes ``seconds`` to do so.
+    """Op ``at`` uses ``tensors`` where they are resident on their tier (byte-addressable), and takes
+    ``seconds`` to do so.
 
     Those of them that the op produces are made on ``tier``.
     """
@@ -163,17 +174,17 @@ class InPlace(MemoryMove):
 
 @dataclass(frozen=True)
 class OnHost(MemoryMove):
-    """Op ``at`` runs on the host's processor in ``seconds``, beside the device's compute.
+    """Op ``at`` runs on the host's processor in ``seconds``, concurrent with the device's compute.
 
-    It begins when every tensor it reads has a copy on the host and the processor is free; what it writes then lies
-    on the host (device copies are void). What the device needs of it comes back by ``Prefetch``. Its workspace is
-    host memory. A tensor has a copy there once it was offloaded to the host, placed there or made there, and while it
-    is on the device after a ``Prefetch`` with ``keep``. What lies on ``through`` is streamed from there and back in
-    the same ``seconds``, and stays there.
+    It begins when every tensor it reads has a copy on the host and the processor is free; what it writes is
+    then resident on the host (device copies are void). What the device needs of it comes back by
+    ``Prefetch``. Its workspace is host memory. A tensor has a copy there once it was offloaded to the host,
+    placed there or made there, and while it is on the device after a ``Prefetch`` with ``keep``. What is
+    resident on ``through`` is streamed from there and back in the same ``seconds``, and stays there.
 
-    With ``late`` what it writes comes into force one step later: until then a ``Prefetch`` brings what the same op
-    wrote a step before, whose bytes the host keeps beside the new ones (the delayed update of ZeRO-Offload). What is
-    computed is then another thing than without.
+    With ``late`` what it writes comes into force one step later: until then a ``Prefetch`` brings what the
+    same op wrote a step before, whose bytes the host keeps next to the new ones (the delayed update of
+    ZeRO-Offload). What is computed is then another thing than without.
     """
 
     action: ClassVar[str] = "on_host"
@@ -205,13 +216,13 @@ MOVES: Mapping[str, type[MemoryMove]] = {
 class MemoryPlan:
     """``moves`` in the order of ``at`` (sorted, stable, on construction).
 
-    ``reactive``: the runner asks the policy's ``evict`` when an allocation does not fit,
-    and fetches on demand what an op lacks. ``notes`` is what the policy wants to be read beside the plan (JSON).
-    ``splits`` > 1 cuts the batch into that many micro-batches and ``order`` (a permutation of the ops, empty: as
-    they are) reorders the result; each of ``overlays`` lets a new tensor take over the memory of one that dies when
-    it is made: (new, old). Ops and tensors of the moves are those of the step so transformed, see
-    ``transform.transformed``. ``space`` says how the device's memory is managed: bytes counted, addresses from a pool,
-    a cache of pages, or the rules of a published release instead of the simulator's own.
+    ``reactive``: the runner asks the policy's ``evict`` when an allocation does not fit, and fetches on
+    demand what an op lacks. ``notes`` is what the policy wants to be read with the plan (JSON). ``splits`` >
+    1 cuts the batch into that many micro-batches and ``order`` (a permutation of the ops, empty: as they are)
+    reorders the result; each of ``overlays`` lets a new tensor take over the memory of one that dies when it
+    is made: (new, old). Ops and tensors of the moves are those of the step so transformed, see
+    ``transform.transformed``. ``space`` says how the device's memory is managed: bytes counted, addresses
+    from a pool, a cache of pages, or the rules of a published release instead of the simulator's own.
     """
 
     moves: tuple[MemoryMove, ...] = ()

@@ -31,7 +31,9 @@ class MemoryPolicy(Policy):
 
 @dataclass(frozen=True)
 class Resident:
-    """A tensor that could leave now: its bytes, when it was last used and produced (seconds), and what it cost."""
+    """A tensor that could leave now: its bytes, when it was last used and produced (seconds), and what it
+    cost.
+    """
 
     tensor: int
     bytes: int
@@ -56,7 +58,9 @@ class ReactiveMemoryPolicy(MemoryPolicy):
         return MemoryPlan(reactive=True)
 
     def evict(self, needed: int, resident: Sequence[Resident], now: float) -> Sequence[Eviction]:
-        """Which of ``resident`` (by tensor id, none in use by the running op) leave so that ``needed`` bytes come free."""
+        """Which of ``resident`` (by tensor id, none in use by the running op) leave so that ``needed`` bytes
+        come free.
+        """
         raise NotImplementedError
 
 
@@ -64,7 +68,8 @@ class ReactiveMemoryPolicy(MemoryPolicy):
 class SharedPlans:
     """A plan for each of several devices that do the same step and share a host link.
 
-    ``discipline``: ``fair`` (transfers under way divide the bandwidth) or ``turns`` (one at a time in each direction).
+    ``discipline``: ``fair`` (transfers in flight divide the bandwidth) or ``turns`` (one at a time in each
+    direction).
     """
 
     plans: tuple[MemoryPlan, ...]

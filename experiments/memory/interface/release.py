@@ -1,7 +1,9 @@
-"""Rules of the simulator that was published with G10 (MICRO 2023), beside the main simulator's. Plain frozen data.
+"""Rules of the simulator that was published with G10 (MICRO 2023), an alternative to the main simulator's.
+Plain frozen data.
 
-A plan whose space is a ``Release`` is not carried out on the modelled machine but the way that simulator would, oddities
-included: it exists so that published figures can be met and compared with what the same plan does under real limits.
+A plan whose space is a ``Release`` is not carried out on the modelled machine but the way that simulator
+would, oddities included: it exists so that published figures can be met and compared with what the same plan
+does under real limits.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ class Release:
 
 @dataclass(frozen=True)
 class TwoEndedRelease(Release):
-    """Offload through a storage link, first fit from both ends, prefetch decided while running (FlashNeuron)."""
+    """Offload through a storage link, first fit from both ends, prefetch decided while running
+    (FlashNeuron).
+    """
 
     model: ClassVar[str] = "two_ended_release"
 
@@ -37,7 +41,8 @@ class WaitingRelease(Release):
 
 @dataclass(frozen=True)
 class PagingRelease(Release):
-    """Blocks move on faults and on hints (UVM, DeepUM, G10); a prefetch of what does not exist yet allocates it.
+    """Blocks move on faults and on hints (UVM, DeepUM, G10); a prefetch of what does not exist yet allocates
+    it.
 
     ``lookahead``: kernels ahead whose tensors are prefetched, 0 for none.
     ``keeps_dead``: dead tensors are moved like live ones.

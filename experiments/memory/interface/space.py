@@ -1,4 +1,6 @@
-"""How a plan wants device memory to be managed: one of ``CountedBytes``, ``MemoryPool``, ``Paging``, ``Release``. Frozen data."""
+"""How a plan wants device memory to be managed: one of ``CountedBytes``, ``MemoryPool``, ``Paging``,
+``Release``. Frozen data.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,14 @@ from typing import ClassVar
 
 from experiments.memory.interface.release import Release
 
-#: Allocators with addresses: ``first_fit`` and ``best_fit`` over one range; ``two_ended``: first fit, tensors named in
-#: ``high`` from the top, all others from the bottom; ``classes``: objects of fixed sizes; ``planned``: every address
-#: is decided ahead; ``caching``: a framework's, blocks kept in size bins and split (torch's rules).
+#: Allocators with addresses: ``first_fit`` and ``best_fit`` over one range; ``two_ended``: first fit, tensors
+#: named in ``high`` from the top, all others from the bottom; ``classes``: objects of fixed sizes;
+#: ``planned``: every address is decided ahead; ``caching``: a framework's, blocks kept in size bins and split
+#: (torch's rules).
 POOLS = ("first_fit", "best_fit", "two_ended", "classes", "planned", "caching")
 #: Storage whose blocks pass through a cache of host memory.
 CACHED_STORAGE = "cached_storage"
-#: What pages can lie on beside the device.
+#: What tiers pages can be resident on off the device.
 BACKINGS = ("host", "storage", CACHED_STORAGE, "remote")
 EVICTIONS = ("lru", "fifo")
 
@@ -29,9 +32,9 @@ class CountedBytes:
 class MemoryPool:
     """An allocator over the device's capacity; sizes are rounded up to ``granularity`` bytes.
 
-    ``high``: tensors served from the top (``two_ended``). ``classes``: (object bytes, objects) and ``serves``: (tensor,
-    index of its class) for ``classes``; a tensor not named takes the smallest class that holds it. ``offsets``:
-    (tensor, address) for ``planned``.
+    ``high``: tensors served from the top (``two_ended``). ``classes``: (object bytes, objects) and
+    ``serves``: (tensor, index of its class) for ``classes``; a tensor not named takes the smallest class that
+    holds it. ``offsets``: (tensor, address) for ``planned``.
     """
 
     model: ClassVar[str] = "pool"
@@ -45,12 +48,14 @@ class MemoryPool:
 
 @dataclass(frozen=True, kw_only=True)
 class Paging:
-    """The device is a cache of blocks over ``backing``; what is fetched besides a missing block, see the subclasses.
+    """The device is a cache of blocks over ``backing``; what is fetched besides a missing block, see the
+    subclasses.
 
-    An op touches all blocks of its tensors in order. ``Prefetch`` moves are hints: the tensor's missing blocks are
-    fetched beside compute.
+    An op touches all blocks of its tensors in order. ``Prefetch`` moves are hints: the tensor's missing
+    blocks are fetched overlapped with compute.
 
-    ``fault_latency``  seconds, once for up to ``coalesced`` missing blocks side by side; their transfers come on top.
+    ``fault_latency``  seconds, once for up to ``coalesced`` missing blocks side by side; their transfers come
+                       on top.
     ``eviction``       ``lru`` (by last use) or ``fifo`` (by arrival).
     ``discard_dead``   blocks without a live byte are dropped, not written back.
     ``reuse``          addresses of dead tensors are given to new ones, as a framework's allocator does.

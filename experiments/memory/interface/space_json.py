@@ -1,4 +1,6 @@
-"""A plan's space as JSON, ``{"model": "pool", "kind": "best_fit"}``; also from plans stored before it was one field."""
+"""A plan's space as JSON, ``{"model": "pool", "kind": "best_fit"}``; also from plans stored before it was one
+field.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def _load_model(row: Mapping[str, Any]) -> Space:
 
 
 def _former_paging(row: Mapping[str, Any]) -> Paging:
-    """Return the mechanism that was one flag among several: lines, correlation, read-ahead, or none of them."""
+    """Return the mechanism that was one flag among several: lines, correlation, read-ahead, or
+    none of them.
+    """
     values = dict(row)
     ahead, degree = values.pop("read_ahead", 0), values.pop("correlation", 0)
     lines = {name: values.pop(name) for name in ("line_bytes", "line_share", "ratio") if name in values}

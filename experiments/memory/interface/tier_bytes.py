@@ -7,7 +7,7 @@ from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.plan import TIERS
 from experiments.workloads.step import Step
 
-#: Tiers whose content can be used where it lies.
+#: Tiers whose content can be used where it is resident.
 BYTE_ADDRESSABLE = ("host", "remote")
 
 

@@ -1,7 +1,8 @@
-"""What a plan changes of the step itself before its moves are carried out: the order of the ops, shared memory.
+"""What a plan changes of the step itself before its moves are carried out: the order of the ops, shared
+memory.
 
-``transformed`` gives the step whose ops and tensors the plan's moves name; whoever carries a plan out does so once.
-Micro-batches (``MemoryPlan.splits``) come first: a model is captured anew for them and its step says so
+``transformed`` gives the step whose ops and tensors the plan's moves name; whoever carries a plan out does so
+once. Micro-batches (``MemoryPlan.splits``) come first: a model is captured anew for them and its step says so
 (``facts["micro_batches"]``), any other step is cut by ``microbatch.in_microbatches``.
 """
 
@@ -27,8 +28,8 @@ def changes_step(plan: MemoryPlan, step: Step) -> bool:
 
 
 def transformed(step: Step, plan: MemoryPlan) -> Step:
-    """``step`` in the plan's micro-batches and order and with its overlays; itself where the plan changes nothing.
-    ``BadInput`` says why the plan's order or overlays would compute something else.
+    """``step`` in the plan's micro-batches and order and with its overlays; itself where the plan changes
+    nothing. ``BadInput`` says why the plan's order or overlays would compute something else.
     """
     if plan.splits != step.facts.get("micro_batches", 1):
         step = in_microbatches(step, plan.splits)
@@ -66,7 +67,9 @@ def reordered(step: Step, order: Sequence[int]) -> Step:
 
 
 def order_fault(step: Step, position: Sequence[int]) -> str | None:
-    """The first op that ``position`` moves across a write of a tensor that it uses, or a random op out of turn."""
+    """The first op that ``position`` moves across a write of a tensor that it uses, or a random op out of
+    turn.
+    """
     writers = Lineage(step).writers
     for tensor, row in enumerate(step.uses.lists()):
         writes, latest, written = set(writers[tensor]), -1, -1
@@ -83,7 +86,8 @@ def order_fault(step: Step, position: Sequence[int]) -> str | None:
 
 
 def overlaid(step: Step, overlays: Sequence[tuple[int, int]]) -> Step:
-    """For each pair (new, old): tensor ``new`` takes over the memory of ``old``, from the op on that makes it.
+    """For each pair (new, old): tensor ``new`` takes over the memory of ``old``, from the op on that makes
+    it.
 
     ``old`` must be of no use after that op, and at least as large; neither may be persistent.
     """

@@ -1,7 +1,8 @@
-"""A lossless zero-value codec: a bit for each word says whether it is zero, and the words that are not follow.
+"""A lossless zero-value codec: a bit for each word says whether it is zero, and the words that are not
+follow.
 
-Words are compared and copied as integers, so that negative zeros and NaNs keep their bits. The work is done in chunks:
-its scratch is a few hundred kilobytes whatever the tensor's size.
+Words are compared and copied as integers, so that negative zeros and NaNs keep their bits. The work is done
+in chunks: its scratch is a few hundred kilobytes whatever the tensor's size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Copies of tensors between the device, host memory and storage.
 
-A tensor leaves by shrinking its storage to nothing and returns by growing it again, so every view of it stays valid.
-On a CPU the copies are plain and the computation waits for them; ``cuda_copies`` has those beside the computation.
+A tensor leaves by shrinking its storage to nothing and returns by growing it again, so every view of it stays
+valid. On a CPU the copies are plain and the computation waits for them; ``cuda_copies`` has those overlapped
+with the computation.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from experiments.memory.live.ledger import Copy, CopyLedger, Ledger
 
 
 class HostCopies:
-    """Copies on a CPU: the other side is a second buffer in the same memory or a file, used again in every step.
+    """Copies on a CPU: the other side is a second buffer in the same memory or a file, used again in every
+    step.
 
-    ``kept`` are the tensors on the device whose copy beside it is still good. ``bytes_out`` and ``bytes_back`` are what
-    crossed the link. ``ratios`` are plain over packed bytes of what was packed on its way, the smallest there was.
+    ``kept`` are the tensors on the device whose copy on a tier is still good. ``bytes_out`` and
+    ``bytes_back`` are what crossed the link. ``ratios`` are plain over packed bytes of what was packed on its
+    way, the smallest there was.
     """
 
     def __init__(self, ledger: Ledger) -> None:
-        self.ledger, self.beside = ledger, CopyLedger()
+        self.ledger, self.copy_ledger = ledger, CopyLedger()
         self.kept: set[int] = set()
         self.bytes_out = self.bytes_back = 0
         self.ratios: dict[int, float] = {}
@@ -32,7 +35,7 @@ class HostCopies:
 
     @property
     def away(self) -> dict[int, Copy]:
-        return self.beside.away
+        return self.copy_ledger.away
 
     @property
     def arena(self) -> Arena:
@@ -42,7 +45,9 @@ class HostCopies:
         return self._arena
 
     def offload(self, tensor: int, storage: torch.UntypedStorage, tier: str = "host", word: int = 0) -> None:
-        """Start the copy of ``storage`` to ``tier``, packed if there are words; a good one there is as well."""
+        """Start the copy of ``storage`` to ``tier``, packed if there are words; a good one there
+        is as well.
+        """
         if tensor in self.kept and self.away[tensor].tier == tier:
             self.kept.discard(tensor)
             return
@@ -51,7 +56,7 @@ class HostCopies:
         if word:
             source = pack(source, word)
             self.note_ratio(tensor, storage.nbytes(), source.numel())
-        self.beside.put(tensor, Copy(tier, storage.nbytes(), source.numel(), word))
+        self.copy_ledger.put(tensor, Copy(tier, storage.nbytes(), source.numel(), word))
         self.bytes_out += source.numel()
         self._send(tensor, source, tier)
 
@@ -61,7 +66,7 @@ class HostCopies:
         self.ledger.enter(storage)
 
     def prefetch(self, tensor: int, storage: torch.UntypedStorage, keep: bool = False) -> None:
-        """Start the copy back; with ``keep`` the one beside the device stays."""
+        """Start the copy back; with ``keep`` the one on its tier stays."""
         copy = self.away[tensor]
         storage.resize_(copy.plain)
         self.ledger.enter(storage)
@@ -73,9 +78,9 @@ class HostCopies:
             self.forget(tensor)
 
     def forget(self, tensor: int) -> None:
-        """The copy of ``tensor`` beside the device, if any, is good no more."""
+        """The copy of ``tensor`` off the device, if any, is good no more."""
         self.kept.discard(tensor)
-        self.beside.remove(tensor)
+        self.copy_ledger.remove(tensor)
         if tensor in self._made:
             self._made.discard(tensor)
             del self._buffers[tensor]
@@ -84,7 +89,7 @@ class HostCopies:
         """Before the computation uses ``tensor`` or waits for it."""
 
     def wait(self, tensor: int) -> None:
-        """The computation stands still until the copy of ``tensor`` under way has ended."""
+        """The computation stalls until the copy of ``tensor`` in flight has ended."""
         self.need(tensor)
 
     def finish(self) -> None:
@@ -100,7 +105,7 @@ class HostCopies:
         ratio = plain / packed if packed else 1.0
         self.ratios[tensor] = min(ratio, self.ratios.get(tensor, ratio))
 
-    # --- content in host memory, for ops that run there -------------------------------------------------------
+    # --- content in host memory, for ops that run there -----------------------------------------------------
 
     def content(self, tensor: int) -> Tensor:
         """The bytes of the copy of ``tensor`` in host memory, to be read and written there."""
@@ -110,9 +115,9 @@ class HostCopies:
         """``tensor`` was made in host memory, in ``storage``."""
         self._buffers[tensor] = bytes_of(storage)
         self._made.add(tensor)
-        self.beside.put(tensor, Copy("host", storage.nbytes(), storage.nbytes()))
+        self.copy_ledger.put(tensor, Copy("host", storage.nbytes(), storage.nbytes()))
 
-    # --- how bytes travel -------------------------------------------------------------------------------------
+    # --- how bytes travel -----------------------------------------------------------------------------------
 
     def _send(self, tensor: int, source: Tensor, tier: str) -> None:
         if tier == "storage":

@@ -1,8 +1,8 @@
 """How fast this CPU makes the copies that a plan asks for, measured with the code that makes them.
 
 A copy back is the slower one: the storage grows again, and its pages are new to the process. The first decile
-counts, with one thread where that is faster: on a busy host the threads of a copy wait for each other for whole slices
-of the scheduler, which would tell of that moment and not of the copy.
+counts, with one thread where that is faster: on a busy host the threads of a copy wait for each other for
+whole slices of the scheduler, which would tell of that moment and not of the copy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Copies on CUDA, beside the computation: a stream each way, pinned buffers, and two threads for storage.
+"""Copies on CUDA, overlapped with the computation: a stream each way, pinned buffers, and two threads for
+storage.
 
-The caching allocator hands out the bytes of a departing tensor only after its copy (``record_stream``). What goes to
-storage passes a pinned buffer that a thread writes out when the copy has arrived in it; at most ``STAGED`` bytes are on
-their way, then the next offload waits. Another thread reads it back and starts the copy to the device.
+The caching allocator hands out the bytes of a departing tensor only after its copy (``record_stream``). What
+goes to storage passes a pinned buffer that a thread writes out when the copy has arrived in it; at most
+``STAGED`` bytes are on their way, then the next offload waits. Another thread reads it back and starts the
+copy to the device.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ STAGED = 2 << 30
 class CudaCopies(HostCopies):
     """Copies on CUDA streams; events order them with the computation.
 
-    ``_events`` is the latest copy of each tensor in either direction, ``_written`` and ``_coming`` the latest write to
-    storage and read from there, by tensor.
+    ``_events`` is the latest copy of each tensor in either direction, ``_written`` and ``_coming`` the latest
+    write to storage and read from there, by tensor.
     """
 
     def __init__(self, ledger: Ledger) -> None:

@@ -1,7 +1,8 @@
-"""Tensors on storage: one file without a name, which is gone when it is closed or its process ends, however it ends.
+"""Tensors on storage: one file without a name, which is gone when it is closed or its process ends, however
+it ends.
 
-Plain reads and writes of whole tensors, through the system's page cache. The file lies in ``TMPDIR``: where that is
-memory (tmpfs), so is this storage.
+Plain reads and writes of whole tensors, through the system's page cache. The file lies in ``TMPDIR``: where
+that is memory (tmpfs), so is this storage.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from torch import Tensor
 
 
 class Arena:
-    """A place in the file for each tensor, used again in every step; a larger content gets a new place at the end."""
+    """A place in the file for each tensor, used again in every step; a larger content gets a new place at the
+    end.
+    """
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the arena is)
@@ -36,7 +39,9 @@ class Arena:
             view, place = view[count:], place + count
 
     def read(self, tensor: int, into: Tensor) -> None:
-        """Fill ``into`` (uint8, in host memory) with what was kept of ``tensor``; ``OSError`` where less is there."""
+        """Fill ``into`` (uint8, in host memory) with what was kept of ``tensor``; ``OSError`` where less is
+        there.
+        """
         place, _ = self._places[tensor]
         view = _memory(into)
         while len(view):
@@ -47,5 +52,7 @@ class Arena:
 
 
 def _memory(content: Tensor) -> memoryview:
-    """The bytes of ``content``, writable; ``Tensor.numpy`` would forbid its storage to shrink from then on."""
+    """The bytes of ``content``, writable; ``Tensor.numpy`` would forbid its storage to shrink
+    from then on.
+    """
     return memoryview((ctypes.c_ubyte * content.numel()).from_address(content.data_ptr())).cast("B")

@@ -1,8 +1,9 @@
-"""Persistent tensors that belong beside the device, and ops that run on the host's processor.
+"""Persistent tensors that belong off the device, and ops that run on the host's processor.
 
-An op on the host reads and writes the copies in host memory in place; what it makes lies there. A node's value is turned
-into one on the other side when it is used there: the same geometry over the tensor's storage on that side. Such ops run
-in the graph's order on the thread that feeds the device: beside what the device was given before them.
+An op on the host reads and writes the copies in host memory in place; what it makes is resident there. A
+node's value is turned into one on the other side when it is used there: the same geometry over the tensor's
+storage on that side. Such ops run in the graph's order on the thread that feeds the device: concurrent with
+what the device was given before them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from experiments.memory.live.values import call, map_parts, over, parts
 
 
 class HostExecution(Moves):
-    """``placed`` are the device storages of persistent tensors that begin and end a step beside the device."""
+    """``placed`` are the device storages of persistent tensors that begin and end a step off the device."""
 
     placed: dict[int, torch.UntypedStorage]
 
@@ -44,7 +45,7 @@ class HostExecution(Moves):
                     self.homes[tensor] = value.untyped_storage()
 
     def bring_home(self) -> None:
-        """Placed tensors return to the device, and what lay beside it is let go."""
+        """Placed tensors return to the device, and their copies off it are let go."""
         for tensor, storage in self.placed.items():
             if tensor in self.copies.away:
                 self.copies.prefetch(tensor, storage)
@@ -52,7 +53,7 @@ class HostExecution(Moves):
         self.copies.finish()
         self.copies.close()
 
-    # --- ops on the host --------------------------------------------------------------------------------------
+    # --- ops on the host ------------------------------------------------------------------------------------
 
     def run_on_host(self, node: fx.Node, op: int) -> None:
         """Evaluate ``node`` on copies in host memory; device copies of what it writes are void."""

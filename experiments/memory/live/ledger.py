@@ -1,4 +1,4 @@
-"""Exact bytes on the device, by watching storages, and bytes of copies on each tier beside it."""
+"""Exact bytes on the device, by watching storages, and bytes of copies on each tier."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-#: Where copies can lie in a measured run.
+#: Where copies can be resident in a measured run.
 TIERS = ("host", "storage")
 
 
 class Ledger:
-    """Exact bytes of the storages that are alive, by watching the storages themselves through weak references."""
+    """Exact bytes of the storages that are alive, by watching the storages themselves through weak
+    references.
+    """
 
     def __init__(self) -> None:
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
@@ -38,7 +40,9 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Copy:
-    """A good copy of a tensor of ``plain`` bytes, ``size`` bytes on ``tier``; packed by words of ``word`` bytes if any."""
+    """A good copy of a tensor of ``plain`` bytes, ``size`` bytes on ``tier``; packed by words of ``word``
+    bytes if any.
+    """
 
     tier: str
     plain: int
@@ -47,7 +51,7 @@ class Copy:
 
 
 class CopyLedger:
-    """The good copies that lie beside the device: ``away`` by tensor, bytes ``held`` by tier and the most there were."""
+    """The good copies on the tiers: ``away`` by tensor, bytes ``held`` by tier and the most there were."""
 
     def __init__(self) -> None:
         self.away: dict[int, Copy] = {}

@@ -1,4 +1,6 @@
-"""Measures a plan: steps under it beside the same steps without it, their times, peaks, losses and parameters."""
+"""Measures a plan: steps under it next to the same steps without it, their times, peaks, losses and
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,12 @@ class MeasuredPlan:
     """Bytes and seconds of a step under the plan, and how far it is from the unplanned steps.
 
     ``peak_bytes``: CPU exact live storages; CUDA the allocator's peak of active bytes. ``step_time`` and
-    ``unplanned_time`` are medians over the steps but the first. ``parameter_difference`` is the largest absolute
-    difference over all parameters, optimizer state and buffers after the last step; 0.0 means bitwise equal. Both are
-    ``None`` where the unplanned step does not fit the device. ``peaks`` are the most bytes of copies by tier beside the
-    device. ``ideal_share`` is the median of unplanned over planned seconds, step by step: on a CPU the two take turns.
-    ``ratios`` are plain over packed bytes of every tensor that was compressed, the smallest in any step.
+    ``unplanned_time`` are medians over the steps but the first. ``parameter_difference`` is the largest
+    absolute difference over all parameters, optimizer state and buffers after the last step; 0.0 means
+    bitwise equal. Both are ``None`` where the unplanned step does not fit the device. ``peaks`` are the most
+    bytes of copies by tier off the device. ``ideal_share`` is the median of unplanned over planned seconds,
+    step by step: on a CPU the two take turns. ``ratios`` are plain over packed bytes of every tensor that was
+    compressed, the smallest in any step.
     """
 
     peak_bytes: int
@@ -78,14 +81,16 @@ class Session:
         return self.device == "cpu"
 
     def hardware(self, overrides: Mapping[str, Any] | None = None) -> Hardware:
-        """This host, with ``overrides`` of its figures for plans to be made for; a GPU by the spec sheet of the product
-        name that its driver reports.
+        """This host, with ``overrides`` of its figures for plans to be made for; a GPU by the spec sheet of
+        the product name that its driver reports.
         """
         name = "local" if self.device == "cpu" else torch.cuda.get_device_name()
         return resolve({"device": name, "overrides": overrides or {}})
 
     def machine(self, overrides: Mapping[str, Any] | None = None) -> MemoryMachine:
-        """What plans are made for and simulated on. A CPU's copies are as fast as measured, unless overridden."""
+        """What plans are made for and simulated on. A CPU's copies are as fast as measured, unless
+        overridden.
+        """
         machine = replace(machine_of(self.hardware(overrides)), synchronous=self.synchronous)
         if not self.synchronous or "host_link_bandwidth" in (overrides or {}):
             return machine
@@ -102,8 +107,9 @@ class Session:
     ) -> MeasuredPlan:
         """``steps`` steps under the plan and, where they fit, as many without it, from the same values.
 
-        On a CPU they take turns; on CUDA the unplanned ones come first, so that the allocator's peak is the plan's.
-        ``reference``: whose steps go unplanned (the whole batch, where this session's is in micro-batches).
+        On a CPU they take turns; on CUDA the unplanned ones come first, so that the allocator's peak is the
+        plan's. ``reference``: whose steps go unplanned (the whole batch, where this session's is in
+        micro-batches).
         """
         whole = reference or self
         if self.synchronous:
@@ -139,7 +145,7 @@ class Session:
             bytes_back=back,
             device=torch.cuda.get_device_name() if self.device == "cuda" else "cpu",
             ideal_share=_share(plain, planned) if plain else None,
-            peaks=dict(copies.beside.peaks),
+            peaks=dict(copies.copy_ledger.peaks),
             ratios=dict(copies.ratios),
         )
 
@@ -160,7 +166,9 @@ class Session:
         return True
 
     def run_unplanned(self, seed: int, steps: int, progress: Progress = silent) -> TimedRunner | None:
-        """Steps without a plan, run once for each seed, their values in host memory; ``None`` where they do not fit."""
+        """Steps without a plan, run once for each seed, their values in host memory; ``None`` where they do
+        not fit.
+        """
         if (seed, steps) not in self._plain:
             self._plain[seed, steps] = self._run_unplanned(seed, steps, progress)
         return self._plain[seed, steps]

@@ -1,7 +1,7 @@
 """The moves of a plan between the nodes of a step: copies, waits, drops, codecs and reruns.
 
-A rerun evaluates the listed nodes once more in a scope of its own; the new storage then takes the place of the
-dropped one in every view of it that is still held.
+A rerun evaluates the listed nodes once more in a scope of its own; the new storage then takes the place of
+the dropped one in every view of it that is still held.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Moves(Values):
     def _word(self, tensor: int) -> int:
         return next(self.views(self.scope, tensor)).element_size()
 
-    # --- codecs -----------------------------------------------------------------------------------------------
+    # --- codecs ---------------------------------------------------------------------------------------------
 
     def _compress(self, move: moves.Compress) -> None:
         """Both forms are on the device until the plain one is released."""
@@ -105,7 +105,7 @@ class Moves(Values):
         del packed
         self.ledger.sweep([key])
 
-    # --- reruns -----------------------------------------------------------------------------------------------
+    # --- reruns ---------------------------------------------------------------------------------------------
 
     def _recompute(self, move: moves.Recompute) -> None:
         made = made_by(move, self.lineage)
@@ -158,7 +158,9 @@ def generator_state(device: str) -> Tensor:
 
 
 class generator:
-    """Sets the random state that an op ran with first, and puts the present one back; nothing when ``None``."""
+    """Sets the random state that an op ran with first, and puts the present one back; nothing
+    when ``None``.
+    """
 
     def __init__(self, state: Tensor | None, device: str) -> None:
         self.state, self.device = state, device

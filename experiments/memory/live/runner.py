@@ -1,7 +1,8 @@
 """Runs the captured step op by op with a plan's moves in between.
 
-The nodes keep the graph's order, or have the plan's; between them stand the moves, and after each the values that
-nothing needs any more are let go, reruns counted. Device addresses are torch's own, whatever pool the plan names.
+The nodes keep the graph's order, or have the plan's; between them stand the moves, and after each the values
+that nothing needs any more are let go, reruns counted. Device addresses are torch's own, whatever pool the
+plan names.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from experiments.profiling.capture import Traced
 class StepRunner(HostExecution):
     """Runs steps of ``traced`` under ``plan`` on the inputs given, which it updates in place.
 
-    ``ledger.peak`` is the most bytes that were on the device at once over all steps run, inputs included. Tensors that
-    the plan places beside the device leave it when the first step begins, or at ``begin``, and are back after
-    ``close`` (or the end of a ``with`` block); so are files.
+    ``ledger.peak`` is the most bytes that were on the device at once over all steps run, inputs included.
+    Tensors that the plan places off the device leave it when the first step begins, or at ``begin``, and are
+    back after ``close`` (or the end of a ``with`` block); so are files.
     """
 
     def __init__(self, traced: Traced, plan: MemoryPlan) -> None:
@@ -54,7 +55,7 @@ class StepRunner(HostExecution):
 
     @torch.no_grad()
     def begin(self, inputs: Sequence[Tensor]) -> None:
-        """Tensors leave for the places that they have beside the device."""
+        """Tensors leave for the places that they have off the device."""
         if not self.begun:
             self.begun = True
             self.settle_in(self.schedule.places, inputs)

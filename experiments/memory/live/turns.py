@@ -15,7 +15,9 @@ from experiments.memory.live.moves import generator, generator_state
 
 @dataclass
 class TimedRunner:
-    """One way to run the step, on its own ``inputs`` and random numbers; ``seconds`` and ``losses`` of its steps."""
+    """One way to run the step, on its own ``inputs`` and random numbers; ``seconds`` and ``losses`` of its
+    steps.
+    """
 
     step: Callable[[list[Tensor]], Tensor]
     inputs: list[Tensor]

@@ -20,7 +20,9 @@ Scope = dict[str, Any]
 
 @dataclass(frozen=True)
 class Packed:
-    """The encoded ``content`` of a tensor whose ``plain`` bytes belong in ``home``, by words of ``word`` bytes."""
+    """The encoded ``content`` of a tensor whose ``plain`` bytes belong in ``home``, by words of ``word``
+    bytes.
+    """
 
     content: Tensor
     home: torch.UntypedStorage
@@ -29,8 +31,9 @@ class Packed:
 
 
 class Values:
-    """``scope`` holds values by node, ``on_host`` names those that lie in host memory. ``homes`` are device storages of
-    persistent tensors and of those that the host works on, ``packed`` the encoded form of those that are compressed.
+    """``scope`` holds values by node, ``on_host`` names those resident in host memory. ``homes`` are device
+    storages of persistent tensors and of those that the host works on, ``packed`` the encoded form of those
+    that are compressed.
     """
 
     def __init__(self, traced: Traced) -> None:
@@ -64,7 +67,9 @@ class Values:
         self.ledger.sweep(keys)
 
     def let_die(self, names: Sequence[str]) -> None:
-        """Values that nothing needs any more; with the last that lies in a tensor goes what is kept of it elsewhere."""
+        """Values that nothing needs any more; with the last that lies in a tensor goes what is kept of it
+        elsewhere.
+        """
         if not names:
             return
         keys, gone = [], set(names)
@@ -86,14 +91,16 @@ class Values:
         return kept and not self.traced.step.persistent[tensor]
 
     def _forget(self, tensor: int) -> list[int]:
-        """Let go what is kept of ``tensor`` beside its values; the keys of storages that may be gone now."""
+        """Let go what is kept of ``tensor`` besides its values; the keys of storages that may be gone now."""
         self.copies.forget(tensor)
         packed = self.packed.pop(tensor, None)
         found = [self.homes.pop(tensor, None), None if packed is None else packed.content.untyped_storage()]
         return [storage._cdata for storage in found if storage is not None]
 
     def storage(self, tensor: int) -> torch.UntypedStorage:
-        """Where the content of ``tensor`` lies on the device, or would: its encoded form if it is compressed."""
+        """Where the content of ``tensor`` is resident on the device, or would: its encoded form if it is
+        compressed.
+        """
         if tensor in self.packed:
             return self.packed[tensor].content.untyped_storage()
         if tensor in self.homes:
@@ -111,7 +118,9 @@ class Values:
 
 
 def call(node: fx.Node, value: Callable[[fx.Node], Any], **changes: Any) -> Any:
-    """The value of ``node`` with those of its arguments; ``changes`` replace keyword arguments that it has."""
+    """The value of ``node`` with those of its arguments; ``changes`` replace keyword arguments
+    that it has.
+    """
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), value)
     assert callable(node.target), node
     return node.target(*args, **kwargs | {name: new for name, new in changes.items() if name in kwargs})
@@ -133,7 +142,7 @@ def over(part: Tensor, storage: torch.UntypedStorage) -> Tensor:
 
 
 def map_parts(value: Any, new: Callable[[Tensor, int], Tensor], tensors: Iterator[int]) -> Any:
-    """``value`` with each part that lies in one of ``tensors``, which go beside the parts, replaced."""
+    """``value`` with each part that lies in one of ``tensors``, which are paired with the parts, replaced."""
     if isinstance(value, Tensor):
         return new(value, next(tensors))
     return (

@@ -1,6 +1,7 @@
 """What several planners of memory moves share; nothing here executes anything.
 
-- swapping: ``swaps``, ``layer_offload``, ``compressed_swapping``, ``density``, ``host_update``, ``backing``, ``g10``
+- swapping: ``swaps``, ``layer_offload``, ``compressed_swapping``, ``density``, ``host_update``, ``backing``,
+  ``g10``
 - recomputation: ``segments``, ``chain``, ``reversal``, ``borders``, ``rematerialise``, ``attention``
 - places as programs: ``locations``, ``location_moves``, ``milp``, ``graph``
 - addresses: ``offsets``

@@ -1,8 +1,9 @@
-"""The attention cores of a step: what is computed between the product of queries and keys and the product with values.
+"""The attention cores of a step: what is computed between the product of queries and keys and the product
+with values.
 
-A core is found by its softmax: backwards to a product of two activations, forwards to the next one. Fused attention
-has no such ops and never stores the core. Ops are known by their names: ATen's (``aten.bmm``) and those of kernel
-traces (``BatchMatMul_Forward``).
+A core is found by its softmax: backwards to a product of two activations, forwards to the next one. Fused
+attention has no such ops and never stores the core. Ops are known by their names: ATen's (``aten.bmm``) and
+those of kernel traces (``BatchMatMul_Forward``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ REACH = 12
 
 @dataclass(frozen=True)
 class Core:
-    """One attention: its softmax op, its first op, and the tensors made before the product with the values."""
+    """One attention: its softmax op, its first op, and the tensors made before the product with
+    the values.
+    """
 
     softmax: int
     first: int
@@ -60,7 +63,9 @@ def _core(lineage: Lineage, softmax: int, ops: set[int]) -> Core:
 
 
 def _before(step: Step, lineage: Lineage, op: int, reach: int) -> set[int]:
-    """``op`` and the ops that lead to it from a product, that included; empty when there is none within reach."""
+    """``op`` and the ops that lead to it from a product, that included; empty when there is none within
+    reach.
+    """
     ops: set[int] = set()
     for tensor in lineage.reads[op] if reach else ():
         for maker in lineage.writers[tensor]:
@@ -71,7 +76,9 @@ def _before(step: Step, lineage: Lineage, op: int, reach: int) -> set[int]:
 
 
 def _after(step: Step, lineage: Lineage, op: int, loss: int, reach: int) -> set[int]:
-    """``op`` and the ops that lead from it to a product, that excluded; empty when there is none within reach."""
+    """``op`` and the ops that lead from it to a product, that excluded; empty when there is none within
+    reach.
+    """
     ops: set[int] = set()
     found = False
     for tensor in lineage.writes[op] if reach else ():

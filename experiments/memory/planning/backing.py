@@ -1,4 +1,4 @@
-"""Where unified memory keeps what the device has no room for."""
+"""Where unified memory keeps what the device has no free bytes for."""
 
 from __future__ import annotations
 

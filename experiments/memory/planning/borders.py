@@ -1,7 +1,8 @@
 """Which states of a chain are kept as borders of segments (Chen et al. 2016), and the plans that follow.
 
-``every_kth`` keeps every floor(sqrt |C|)-th of |C| candidates. ``walk`` is the paper's budgeted walk (algorithm 3).
-``search_budgets`` tries budgets around b0 = sqrt(x y), x the bytes kept and y the largest segment of a first walk.
+``every_kth`` keeps every floor(sqrt |C|)-th of |C| candidates. ``walk`` is the paper's budgeted walk
+(algorithm 3). ``search_budgets`` tries budgets around b0 = sqrt(x y), x the bytes kept and y the largest
+segment of a first walk.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def search_budgets(chain: UnitChain, step: Step, device: DeviceView, keep_last: 
 
 
 def _best(plans: Sequence[MemoryPlan], step: Step, device: DeviceView) -> MemoryPlan:
-    """The fastest that fits where the step alone does not; else the one with the smallest peak (ties: the first)."""
+    """The fastest that fits where the step alone does not; else the one with the smallest peak (ties: the
+    first).
+    """
     tried = [device.estimate(plan) for plan in plans]
     fitting = [i for i, estimate in enumerate(tried) if estimate.fits]
     if fitting and step.live_peak > device.capacity:

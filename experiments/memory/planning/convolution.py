@@ -1,10 +1,11 @@
 """Convolution algorithms of a step: how long each would take, with how much scratch memory.
 
-A step has one time for each op: that of the direct algorithm, which needs no scratch. Others are estimated from their
-work at the step's own best rates (FLOPs and bytes a second over all its ops), as a roofline. Assumed, since nobody
-publishes cuDNN's tables: FFT pads each map to powers of two, keeps the spectra of inputs, filters and outputs, moves
-each twice, and reaches 60 % of the best rates (counts alone would make it 2.5 to 3 times faster than direct at 3 x 3;
-1.84 times was measured: Vasilache et al., fbfft, ICLR 2015); fused Winograd F(2x2, 3x3) does 16/36 of the multiplications at 70 % of the best rate and keeps the
+A step has one time for each op: that of the direct algorithm, which needs no scratch. Others are estimated
+from their work at the step's own best rates (FLOPs and bytes a second over all its ops), as a roofline.
+Assumed, since nobody publishes cuDNN's tables: FFT pads each map to powers of two, keeps the spectra of
+inputs, filters and outputs, moves each twice, and reaches 60 % of the best rates (counts alone would make it
+2.5 to 3 times faster than direct at 3 x 3; 1.84 times was measured: Vasilache et al., fbfft, ICLR 2015);
+fused Winograd F(2x2, 3x3) does 16/36 of the multiplications at 70 % of the best rate and keeps the
 transformed filters. FFT came with cuDNN 3, Winograd with cuDNN 5.
 """
 
@@ -101,7 +102,7 @@ def winograd(conv: ConvolutionShape, rates: Rates) -> AlgorithmChoice | None:
     )
 
 
-#: What a library offers beside the direct algorithm.
+#: What a library offers in addition to the direct algorithm.
 LIBRARIES: Mapping[str, tuple[Callable[[ConvolutionShape, Rates], AlgorithmChoice | None], ...]] = {
     "cudnn4": (fft,),
     "cudnn5": (fft, winograd),
@@ -131,9 +132,11 @@ def convolution_of(step: Step, op: int) -> ConvolutionShape | None:
 
 
 def algorithms(step: Step, library: str) -> dict[int, list[AlgorithmChoice]]:
-    """For each convolution its algorithms: the direct one as timed, without scratch, then those of ``library``.
+    """For each convolution its algorithms: the direct one as timed, without scratch, then those of
+    ``library``.
 
-    A backward op makes several passes (data, filters); each takes as long as a forward one, in the same scratch.
+    A backward op makes several passes (data, filters); each takes as long as a forward one, in the same
+    scratch.
     """
     rates, found = rates_of(step), {}
     for op in range(len(step.ops)):

@@ -1,7 +1,7 @@
 """How many of a tensor's values are not zero, and what zero-value compression makes of it.
 
-Densities are measured (``Tensors.sparsity``, from a profile) or assumed: rectifiers zero half of their output, what
-pools and drops those values keeps their density, everything else is dense.
+Densities are measured (``Tensors.sparsity``, from a profile) or assumed: rectifiers zero half of their
+output, what pools and drops those values keeps their density, everything else is dense.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 from experiments.memory.interface.activations import last_forward_op
 from experiments.workloads.step import Floats, Step
 
-#: Density of a rectifier's output where nobody measured it (cDMA: networks before training; it falls while training).
+#: Density of a rectifier's output where nobody measured it (cDMA: networks before training; it falls while
+#: training).
 ASSUMED = 0.5
 #: Ops that zero what is negative, and ops that hand on the zeros of their input.
 RECTIFIERS = ("relu", "threshold")
@@ -36,7 +37,8 @@ def densities(step: Step, assumed: float = ASSUMED) -> Floats:
 
 
 def zero_value_ratio(density: float, word_bytes: int = 4) -> float:
-    """Bytes before over bytes after: a mask bit for each word, and the words that are not zero; never below 1.
+    """Bytes before over bytes after: a mask bit for each word, and the words that are not zero; never below
+    1.
 
     cDMA (HPCA 2018): 32 words of 4 bytes share a mask of 32 bits, so the ratio is 1 / (density + 1/32).
     """

@@ -1,6 +1,7 @@
 """The data flow of a step as graph-based planners see it: who feeds whom, levels, critical path, ancestors.
 
-An edge leads from the last op that wrote a tensor to each op that touches it after that. View ops write nothing.
+An edge leads from the last op that wrote a tensor to each op that touches it after that. View ops write
+nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The optimizer's step on the host: which tensors lie there, what crosses the link, and how long the update takes."""
+"""The optimizer's step on the host: which tensors are resident there, what crosses the link, and how long the
+update takes.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from experiments.memory.interface import (
 )
 from experiments.workloads.step import KINDS, PHASES, Step
 
-#: Seconds per parameter of Adam on the host: 1, 4 and 10 billion parameters took 0.22, 1.03 and 2.57 s with the
-#: authors' vectorised kernel (ZeRO-Offload, ATC 2021, table 4), 1.39, 5.71 and 14.76 s with torch's own.
+#: Seconds per parameter of Adam on the host: 1, 4 and 10 billion parameters took 0.22, 1.03 and 2.57 s with
+#: the authors' vectorised kernel (ZeRO-Offload, ATC 2021, table 4), 1.39, 5.71 and 14.76 s with torch's own.
 FUSED_ADAM = 2.57e-10
 TORCH_ADAM = 1.476e-9
 
@@ -28,8 +30,8 @@ TORCH_ADAM = 1.476e-9
 class Update:
     """The optimizer's part of a step.
 
-    ``ops`` in order; ``parameters`` that it writes; ``states`` that lie beside them; ``gradients``, made by the passes
-    and read by it, each with the last op of the passes that touches it.
+    ``ops`` in order; ``parameters`` that it writes; ``states`` that belong to them; ``gradients``, made by
+    the passes and read by it, each with the last op of the passes that touches it.
     """
 
     ops: tuple[int, ...]
@@ -62,7 +64,9 @@ def update_of(step: Step) -> Update | None:
 
 
 def traffic(step: Step, update: Update) -> int:
-    """Bytes that one fused pass of the update reads and writes: parameters and states twice, gradients once."""
+    """Bytes that one fused pass of the update reads and writes: parameters and states twice,
+    gradients once.
+    """
     gradients = tuple(tensor for tensor, _ in update.gradients)
     twice = update.bytes_of(step, update.parameters) + update.bytes_of(step, update.states)
     return 2 * twice + update.bytes_of(step, gradients)
@@ -71,7 +75,8 @@ def traffic(step: Step, update: Update) -> int:
 def update_moves(step: Step, update: Update, seconds: float, late: bool = False) -> list[MemoryMove]:
     """States placed on the host, gradients sent there as they are made, every op of the update run there.
 
-    ``seconds`` is the whole update's time, spread over its ops by the bytes they move; ``late`` as in ``OnHost``.
+    ``seconds`` is the whole update's time, spread over its ops by the bytes they move; ``late`` as in
+    ``OnHost``.
     """
     moves: list[MemoryMove] = [PlaceTensor(0, tensor) for tensor in update.states]
     moves += [Offload(last + 1, tensor, last) for tensor, last in update.gradients]

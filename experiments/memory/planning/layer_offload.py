@@ -1,9 +1,10 @@
 """Inputs of layers that leave while the layer computes, and return one layer ahead (vDNN, MICRO 2016).
 
-The paper's layers are the step's forward ops that are not views (``activations.layers``); X_i, the input of layer i,
-is every saved activation whose last forward reader is op i and that a layer of an offloaded type reads. Layer types
-come from op names. Feature-extraction layers are all but activation, fully connected and softmax. For kernel
-traces this reads ``Conv2d_Forward`` as CONV, ``Linear_Forward`` as fully connected, and so on.
+The paper's layers are the step's forward ops that are not views (``activations.layers``); X_i, the input of
+layer i, is every saved activation whose last forward reader is op i and that a layer of an offloaded type
+reads. Layer types come from op names. Feature-extraction layers are all but activation, fully connected and
+softmax. For kernel traces this reads ``Conv2d_Forward`` as CONV, ``Linear_Forward`` as fully connected, and
+so on.
 
 Left open by the paper: a tensor whose prefetch no layer issued is fetched when its layer's backward begins.
 """
@@ -35,7 +36,9 @@ class Offloaded:
 
 
 def offload_set(step: Step, net: list[Layer], which: str) -> list[Offloaded]:
-    """X_i of CONV layers (``conv``) or of all feature-extraction layers (``all``), never of the last such layer."""
+    """X_i of CONV layers (``conv``) or of all feature-extraction layers (``all``), never of the last such
+    layer.
+    """
     types = {layer.op: layer.type for layer in net}
     wanted = {CONV} if which == "conv" else set(types.values()) - {ACT, FC, SOFTMAX}
     last = max((layer.op for layer in net if layer.type not in (ACT, SOFTMAX)), default=-1)
@@ -54,8 +57,8 @@ def offload_set(step: Step, net: list[Layer], which: str) -> list[Offloaded]:
 def prefetch_layers(net: list[Layer], offloaded: list[Offloaded]) -> dict[int, int]:
     """For each layer whose backward issues a prefetch, the layer whose X it brings.
 
-    The search of the paper: from layer i downwards, the first layer offloaded and not yet prefetched is taken; a
-    CONV layer that is not stops the search. At most one a layer.
+    The search of the paper: from layer i downwards, the first layer offloaded and not yet prefetched is
+    taken; a CONV layer that is not stops the search. At most one a layer.
     """
     waiting = {entry.layer for entry in offloaded}
     issued = {}
@@ -73,7 +76,9 @@ def prefetch_layers(net: list[Layer], offloaded: list[Offloaded]) -> dict[int, i
 
 
 def moves_for(step: Step, net: list[Layer], offloaded: list[Offloaded]) -> tuple[MemoryMove, ...]:
-    """Offloads beside their layer with a wait at its end; prefetches beside a layer's backward with a wait at its end."""
+    """Offloads overlapped with their layer and a wait at its end; prefetches overlapped with a layer's
+    backward with a wait at its end.
+    """
     moves: list[MemoryMove] = []
     for entry in offloaded:
         op = net[entry.layer].op
@@ -90,7 +95,9 @@ def moves_for(step: Step, net: list[Layer], offloaded: list[Offloaded]) -> tuple
 
 
 def _turn(move: MemoryMove) -> tuple[int, int]:
-    """At one op: what the layer that has just ended sends out, the wait for it, then the next layer's copies."""
+    """At one op: what the layer that has just ended sends out, the wait for it, then the next
+    layer's copies.
+    """
     if isinstance(move, WaitForCopy):
         return move.at, 1
     return move.at, 0 if isinstance(move, Offload) and move.until < move.at else 2

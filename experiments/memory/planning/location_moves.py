@@ -11,13 +11,15 @@ from experiments.memory.planning.milp import MixedIntegerSolution
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
-#: At one op: where the step begins, waits for what ran beside the op before, copies between ops, copies beside the op.
-START, ENDED, BETWEEN_OPS, BESIDE = range(4)
+#: At one op: where the step begins, waits for what ran overlapped with the op before, copies between ops,
+#: copies overlapped with the op.
+START, ENDED, BETWEEN_OPS, OVERLAPPED = range(4)
 Turn = tuple[int, int, MemoryMove]
 
 
 def moves_of(program: LocationProgram, solution: MixedIntegerSolution) -> tuple[MemoryMove, ...]:
-    """Copies between ops are waited for before the next op, those beside an op when it has ended, as the program counts.
+    """Copies between ops are waited for before the next op, those overlapped with an op when it has ended, as
+    the program counts.
 
     A copy on the tier is kept while a later one of the same tensor could use it.
     """
@@ -56,7 +58,7 @@ def _departure(stretch: Stretch, solution: MixedIntegerSolution, tier: str) -> l
         offload = Offload(leave, gap.tensor, gap.after, tier)
         return [(leave, BETWEEN_OPS, offload), (leave, BETWEEN_OPS, WaitForCopy(leave, gap.tensor))]
     offload = Offload(op, gap.tensor, op - 1, tier)
-    return [(op, BESIDE, offload), (op + 1, ENDED, WaitForCopy(op + 1, gap.tensor))]
+    return [(op, OVERLAPPED, offload), (op + 1, ENDED, WaitForCopy(op + 1, gap.tensor))]
 
 
 def _return(stretch: Stretch, solution: MixedIntegerSolution, keep: bool) -> list[Turn]:
@@ -66,11 +68,11 @@ def _return(stretch: Stretch, solution: MixedIntegerSolution, keep: bool) -> lis
     if op == BETWEEN:
         return [(gap.before, BETWEEN_OPS, Prefetch(gap.before, gap.tensor, keep))]
     wait = (op + 1, ENDED, WaitForCopy(op + 1, gap.tensor))
-    return [(op, BESIDE, Prefetch(op, gap.tensor, keep)), wait]
+    return [(op, OVERLAPPED, Prefetch(op, gap.tensor, keep)), wait]
 
 
 def _uses_elsewhere(program: LocationProgram, solution: MixedIntegerSolution) -> list[MemoryMove]:
-    """Ops that use tensors where they lie, and how long they take."""
+    """Ops that use tensors where they are resident, and how long they take."""
     if not program.rules.in_place:
         return []
     away: dict[int, list[int]] = defaultdict(list)

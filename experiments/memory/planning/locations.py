@@ -1,10 +1,12 @@
-"""Where each tensor lies while each op runs, and when it moves, as an integer program (AutoTM's formulation).
+"""Where each tensor is resident while each op runs, and when it moves, as an integer program (AutoTM's
+formulation).
 
-Between two uses of a tensor lies a *stretch*. The tensor is on the device or away in its middle; a copy out may stand
-after the use before it, a copy back before the use after it, either between ops, which adds its time to the step, or
-beside one of the next ops, which then lasts at least as long as the copies beside it. A device whose ops can use a
-tensor where it lies (``in_place``) has one more binary for every use; the op then lasts at least as long as the tier
-takes to read and write what lies there.
+Between two uses of a tensor lies a *stretch*. The tensor is on the device or away in its middle; a copy out
+may stand after the use before it, a copy back before the use after it, either between ops, which adds its
+time to the step, or overlapped with one of the next ops, which then lasts at least as long as the copies
+overlapped with it. A device whose ops can use a tensor where it is resident (``in_place``) has one more
+binary for every use; the op then lasts at least as long as the tier takes to read and write what is resident
+there.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ BETWEEN = -1
 
 @dataclass(frozen=True)
 class LocationRules:
-    """What moves are allowed: ``moving`` at all; beside the ``places`` longest of the ``window`` ops next to a use."""
+    """What moves are allowed: ``moving`` at all; overlapped with the ``places`` longest of the ``window`` ops
+    next to a use.
+    """
 
     tier: str = "host"
     in_place: bool = False
@@ -46,9 +50,11 @@ class Stretch:
 
 
 class LocationProgram:
-    """Minimises the time by which the step is prolonged, such that no op holds more than its limit (bytes by op).
+    """Minimises the time by which the step is prolonged, such that no op holds more than its limit (bytes by
+    op).
 
-    ``tensors`` may be elsewhere than on the device, each from its first use to its last or, persistent ones, around.
+    ``tensors`` may be elsewhere than on the device, each from its first use to its last or, persistent ones,
+    around.
     """
 
     def __init__(
@@ -60,7 +66,7 @@ class LocationProgram:
         # Memory is counted in units that keep coefficients between one and a thousand, or in bytes.
         self.unit = max(1.0, float(step.tensors.bytes[list(tensors)].max(initial=0)) / 1000)
         self.excess: list[float] = (step.live_bytes - limits).tolist()
-        self.beside: dict[int, list[Term]] = defaultdict(list)
+        self.overlapped: dict[int, list[Term]] = defaultdict(list)
         self.accessed: dict[int, list[Term]] = defaultdict(list)
         self.held: dict[int, list[Term]] = defaultdict(list)
         self.counted: dict[int, float] = defaultdict(float)
@@ -76,7 +82,9 @@ class LocationProgram:
     def solve(
         self, nodes: int, gap: float, most_binaries: int, progress: Progress = silent
     ) -> MixedIntegerSolution | None:
-        """Within ``gap`` of the optimum; a program of more binaries is relaxed first, and what is whole then stays."""
+        """Within ``gap`` of the optimum; a program of more binaries is relaxed first, and what is whole then
+        stays.
+        """
         if len(self.program) > most_binaries:
             relaxed = self.program.solve(relaxed=True, progress=progress)
             if relaxed is None:
@@ -105,7 +113,9 @@ class LocationProgram:
         return [self.program.binary() for _ in uses]
 
     def _access(self, op: int, tensor: int, here: int, size: int) -> None:
-        """What the op takes to use the tensor where it lies: nothing of ``seconds`` when it is here."""
+        """What the op takes to use the tensor where it is resident: nothing of ``seconds`` when
+        it is here.
+        """
         seconds = access_seconds(self.step, self.machine, op, size, tensor in self.writes[op])
         if seconds:
             self.accessed[op] += [(self.always, seconds), (here, -seconds)]
@@ -132,13 +142,15 @@ class LocationProgram:
         for places, copies, seconds in ((sends, out, away), (fetches, back, home)):
             for op in places:
                 copies[op] = add()
-                self.beside[op].append((copies[op], seconds))
+                self.overlapped[op].append((copies[op], seconds))
         for copies, end in ((out, first), (back, last)):
             self.program.row([(here, 1.0), (end, -1.0), *((c, 1.0) for c in copies.values())], 0.0, 0.0)
         return Stretch(gap, here, out, back)
 
     def _places(self, gap: Gap, inside: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Ops beside which a copy out or back may run; one out in the step that ends, one back in the one that begins."""
+        """Ops with which a copy out or back may overlap; one out in the step that ends, one back in the one
+        that begins.
+        """
         half = (len(inside) + 1) // 2
         sends = inside[: min(self.rules.window, half)]
         fetches = inside[max(half, len(inside) - self.rules.window) :]
@@ -154,7 +166,9 @@ class LocationProgram:
         return [op for op in ops if op in kept]
 
     def _along(self, stretch: Stretch, inside: Sequence[int], first: int) -> Iterator[tuple[int, list[Term]]]:
-        """Op by op when the tensor is on the device: until the copy out has passed, or once the copy back has begun."""
+        """Op by op when the tensor is on the device: until the copy out has passed, or once the copy back has
+        begun.
+        """
         leaving: list[Term] = [(first, 1.0)]
         if stretch.out:
             leaving.append((stretch.out[BETWEEN], -1.0))
@@ -172,10 +186,12 @@ class LocationProgram:
             self.counted[op] += size
 
     def _longer_ops(self) -> None:
-        """An op lasts as long as the copies beside it, and as what it uses elsewhere takes, if that is longer."""
-        for op in sorted({*self.beside, *self.accessed}):
+        """An op lasts as long as the copies overlapped with it, and as what it uses elsewhere takes, if that
+        is longer.
+        """
+        for op in sorted({*self.overlapped, *self.accessed}):
             extra = self.program.number(cost=1.0)
-            for terms in (self.beside.get(op), self.accessed.get(op)):
+            for terms in (self.overlapped.get(op), self.accessed.get(op)):
                 if terms:
                     self.program.row([*terms, (extra, -1.0)], at_most=self.seconds[op])
 

@@ -1,6 +1,7 @@
 """Mixed-integer linear programs built row by row and solved by HiGHS.
 
-Budgets are counted in branch-and-bound nodes, not in seconds, so that the same program always gives the same answer.
+Budgets are counted in branch-and-bound nodes, not in seconds, so that the same program always gives the same
+answer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ Term = tuple[int, float]
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """HiGHS writes some lines to standard output even when told not to; that is where commands write their results."""
+    """HiGHS writes some lines to standard output even when told not to; that is where commands write their
+    results.
+    """
     flush = ctypes.CDLL(None).fflush
     sys.stdout.flush()
     flush(None)
@@ -88,7 +91,9 @@ class MixedIntegerProgram:
         return len(self._cost) - 1
 
     def row(self, terms: Iterable[Term], at_least: float = -np.inf, at_most: float = np.inf) -> None:
-        """``at_least <= sum(coefficient * variable) <= at_most``; coefficients of a variable named twice add up."""
+        """``at_least <= sum(coefficient * variable) <= at_most``; coefficients of a variable named twice add
+        up.
+        """
         variables, coefficients = [], []
         for variable, coefficient in terms:
             variables.append(variable)
@@ -109,7 +114,8 @@ class MixedIntegerProgram:
     ) -> MixedIntegerSolution | None:
         """The best solution found within ``nodes`` nodes; ``None`` where there is none, or none was found.
 
-        ``relaxed`` lets binaries be fractions. ``progress`` hears a few times a second that the solver is at work.
+        ``relaxed`` lets binaries be fractions. ``progress`` hears a few times a second that the solver is at
+        work.
         """
         if not self._cost:
             return MixedIntegerSolution(np.zeros(0), 0.0, True)

@@ -29,7 +29,9 @@ class Stay:
 
 
 def stays_of(step: Step, absent: Mapping[int, Sequence[tuple[int, int]]] | None = None) -> list[Stay]:
-    """The stays of a step in the order of their start, less the ops ``[start, end)`` in which a tensor is away."""
+    """The stays of a step in the order of their start, less the ops ``[start, end)`` in which a tensor is
+    away.
+    """
     found, count = [], len(step.ops)
     sizes, persistent = step.tensors.bytes.tolist(), step.persistent.tolist()
     first, last = step.first_use.tolist(), step.last_use.tolist()
@@ -47,7 +49,9 @@ def stays_of(step: Step, absent: Mapping[int, Sequence[tuple[int, int]]] | None 
 
 
 class _Turn:
-    """Who asks first at an op: what is there when the step begins, what the op needs back, its results, what returns early."""
+    """Who asks first at an op: what is there when the step begins, what the op needs back, its results, what
+    returns early.
+    """
 
     def __init__(self, step: Step) -> None:
         self.step, self.persistent, self.first = step, step.persistent.tolist(), step.first_use.tolist()
@@ -91,7 +95,9 @@ class AddressRange:
         return start
 
     def exceed(self) -> int:
-        """The address for something that must reach beyond the end: that of the last hole, which is then taken."""
+        """The address for something that must reach beyond the end: that of the last hole, which is then
+        taken.
+        """
         if self.holes and self.holes[-1][1] == self.size:
             return self.holes.pop()[0]
         return self.size
@@ -110,7 +116,9 @@ class AddressRange:
 
 
 def online(stays: Sequence[Stay], capacity: int, fit: str) -> dict[Stay, int]:
-    """Addresses as an allocator gives them that serves stays in their order; what finds no hole reaches beyond the end."""
+    """Addresses as an allocator gives them that serves stays in their order; what finds no hole reaches
+    beyond the end.
+    """
     pool, found = AddressRange(capacity // GRANULARITY * GRANULARITY), dict[Stay, int]()
     ends = sorted(stays, key=lambda stay: (stay.end, stay.start, stay.tensor))
     done = 0
@@ -142,9 +150,9 @@ def pack(
     fixed: Collection[int] = (),
     key: Callable[[Stay], tuple[int, ...]] = largest_first,
 ) -> dict[int, int]:
-    """One address for each tensor, laid out ahead: in the order of ``key`` over the stretch from its first stay to its
-    last (SmartPool: the largest first), each in a hole between those that it meets at some time. The tensors ``fixed``
-    (those that live on from step to step) are placed first.
+    """One address for each tensor, laid out ahead: in the order of ``key`` over the stretch from its first
+    stay to its last (SmartPool: the largest first), each in a hole between those that it meets at some time.
+    The tensors ``fixed`` (those that live on from step to step) are placed first.
     """
     spans: dict[int, list[Stay]] = {}
     for stay in stays:

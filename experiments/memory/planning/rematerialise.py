@@ -1,9 +1,10 @@
-"""Rematerialisation: tensors leave after a use and are made again before a later one.
+"""Rematerialisation: tensors leave after a use and are recomputed before a later one.
 
-A policy says *what* is wanted again and *when* (``Demand``); ``moves_for`` works out which ops must run for it, when the
-tensors are dropped, and which of them cannot be made again and therefore stay: those of ops that update a
-persistent tensor, and those of ops whose sources have been overwritten meanwhile (a parameter that was updated during
-the backward pass, an activation changed in place). Random ops run again from the generator state of their first run.
+A policy says *what* is wanted again and *when* (``Demand``); ``moves_for`` works out which ops must run for
+it, when the tensors are dropped, and which of them cannot be recomputed and therefore stay: those of ops that
+update a persistent tensor, and those of ops whose sources have been overwritten meanwhile (a parameter that
+was updated during the backward pass, an activation changed in place). Random ops run again from the generator
+state of their first run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Present = Callable[[int], bool]
 
 @dataclass(frozen=True)
 class Demand:
-    """The tensors ``wanted`` have left after their use before op ``at`` and are made again before it.
+    """The tensors ``wanted`` have left after their use before op ``at`` and are recomputed before it.
 
     Wanted tensors that ``at`` or a later op uses are saved ones; others are held as sources of later demands.
     """
@@ -30,17 +31,18 @@ class Demand:
 
 @dataclass(frozen=True)
 class RecomputeChain:
-    """Ops (ascending) to run again; ``stuck`` are tensors needed for it that cannot be made again."""
+    """Ops (ascending) to run again; ``stuck`` are tensors needed for it that cannot be recomputed."""
 
     ops: tuple[int, ...]
     stuck: frozenset[int]
 
 
 def with_drops(step: Step, lineage: Lineage, reruns: Sequence[Recompute]) -> tuple[MemoryMove, ...]:
-    """``reruns`` (one an op, ascending) and the drops that follow from them: whatever is made again left before.
+    """``reruns`` (one an op, ascending) and the drops that follow from them: whatever is recomputed left
+    before.
 
-    A tensor leaves after its last need before it is made, be that an op or a rerun that reads it. It is not made where
-    nothing needs it until it is made anew.
+    A tensor leaves after its last need before it is made, be that an op or a rerun that reads it. It is not
+    made where nothing needs it until it is made anew.
     """
     reads: dict[int, list[int]] = {}
     makes: dict[int, list[int]] = {}
@@ -82,7 +84,9 @@ class Rematerialiser:
         self._changing = [self._changes_after(op) for op in ops]
 
     def chain(self, wanted: Iterable[int], present: Present, at: int) -> RecomputeChain:
-        """Ops that make ``wanted`` again before op ``at`` from persistent tensors and those that are ``present``."""
+        """Ops that make ``wanted`` again before op ``at`` from persistent tensors and those that are
+        ``present``.
+        """
         ops: set[int] = set()
         stuck: set[int] = set()
         todo = list(wanted)
@@ -109,7 +113,9 @@ class Rematerialiser:
         return tensor in self.lineage.writes[op] and not self.lineage.version(tensor, op)
 
     def _changes_after(self, op: int) -> list[tuple[int, int, bool]]:
-        """(source, first op from ``op`` on that writes it, whether it is persistent), where there is such an op."""
+        """(source, first op from ``op`` on that writes it, whether it is persistent), where there is such an
+        op.
+        """
         found = []
         for source in dict.fromkeys(self.lineage.reads[op]):
             writers = self.lineage.writers[source]
@@ -119,7 +125,9 @@ class Rematerialiser:
         return found
 
     def is_fixed(self, op: int, present: Present, at: int) -> bool:
-        """``op`` would not do the same again before op ``at``: it updates state, or a source has changed since."""
+        """``op`` would not do the same again before op ``at``: it updates state, or a source has changed
+        since.
+        """
         if not self._repeatable[op]:
             return True
         return any(change < at and (kept or present(source)) for source, change, kept in self._changing[op])
@@ -129,10 +137,10 @@ class Rematerialiser:
         return max((op for op in self._uses[tensor] if op < at), default=-1)
 
     def moves_for(self, demands: Sequence[Demand], held: Collection[int] = ()) -> tuple[MemoryMove, ...]:
-        """Drops and reruns for ``demands``; what cannot be made again stays on the device.
+        """Drops and reruns for ``demands``; what cannot be recomputed stays on the device.
 
-        Sources of a rerun are persistent tensors, those that the step itself still needs, those made again before,
-        and ``held`` ones, which stay as long as a rerun reads them.
+        Sources of a rerun are persistent tensors, those that the step itself still needs, those recomputed
+        before, and ``held`` ones, which stay as long as a rerun reads them.
         """
         asked = self._once(demands)
         while True:
@@ -143,7 +151,9 @@ class Rematerialiser:
             asked = [replace(d, wanted=tuple(t for t in d.wanted if t not in stays)) for d in asked]
 
     def _once(self, demands: Sequence[Demand]) -> list[Demand]:
-        """In order of ``at``, each tensor with its earliest demand, those without bytes or without a gap left out."""
+        """In order of ``at``, each tensor with its earliest demand, those without bytes or without a gap left
+        out.
+        """
         asked, seen = [], set()
         for demand in sorted(demands, key=lambda demand: demand.at):
             fresh = [t for t in dict.fromkeys(demand.wanted) if t not in seen and self._bytes[t]]
@@ -176,7 +186,9 @@ class Rematerialiser:
         return present
 
     def _must_stay(self, demand: Demand, stuck: frozenset[int], gone: set[int], present: Present) -> set[int]:
-        """Stuck tensors that were to leave stay instead; where a stuck one is dead, what depends on it stays."""
+        """Stuck tensors that were to leave stay instead; where a stuck one is dead, what depends
+        on it stays.
+        """
         blamed = set(stuck) & gone
         if stuck <= gone:
             return blamed
@@ -184,7 +196,9 @@ class Rematerialiser:
         return blamed | lost
 
     def _unread(self, asked: Sequence[Demand], chains: Sequence[tuple[int, ...]]) -> set[int]:
-        """Wanted tensors that the step does not use again and no later rerun reads: nothing is to be done for them."""
+        """Wanted tensors that the step does not use again and no later rerun reads: nothing is to be done for
+        them.
+        """
         found: set[int] = set()
         read_later: set[int] = set()
         for demand, ops in reversed(list(zip(asked, chains, strict=True))):

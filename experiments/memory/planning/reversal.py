@@ -1,8 +1,9 @@
-"""Reversing a chain with few stored states: the order in which its units are run backward, and what is stored when.
+"""Reversing a chain with few stored states: the order in which its units are run backward, and what is stored
+when.
 
-A chain of units 0..n-1 has states 0..n: state i is what unit i begins with, state 0 is always there. A ``Turn`` says:
-before units ``[start, stop)`` run backward, they run forward again from the latest state that is stored, and the
-states ``store`` that are passed on the way are kept.
+A chain of units 0..n-1 has states 0..n: state i is what unit i begins with, state 0 is always there. A
+``Turn`` says: before units ``[start, stop)`` run backward, they run forward again from the latest state that
+is stored, and the states ``store`` that are passed on the way are kept.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def reverse_by_segments(units: int, kept: Sequence[int]) -> Reversal:
 
 
 def reverse_recursively(units: int, borders: int) -> Reversal:
-    """Split into ``borders`` + 1 parts of nearly equal length, keep the states between them, and each part again.
+    """Split into ``borders`` + 1 parts of nearly equal length, keep the states between them, and each part
+    again.
 
     Memory g(n) = k + g(n / (k + 1)), that is k log_{k+1} n states (Chen et al. 2016, section 4.4).
     """
@@ -89,7 +91,9 @@ def _first_part(table: Ints, length: int, slots: int) -> int:
 
 
 def _reversal(units: int, slots: int, split: Callable[[int, int, int], list[int]]) -> Reversal:
-    """Turns of the parts that ``split(start, stop, free slots)`` makes, each part split again; the last part first."""
+    """Turns of the parts that ``split(start, stop, free slots)`` makes, each part split again; the last part
+    first.
+    """
     turns: list[Turn] = []
     todo: list[tuple[int, int, int, tuple[int, ...]]] = [(0, units, slots, ())]
     while todo:

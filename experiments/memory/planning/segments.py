@@ -25,8 +25,9 @@ class BorderCandidate:
 class Forward:
     """The forward pass as segment algorithms see it.
 
-    ``candidates`` in order, ``saved`` activations, ``loss`` the last forward op. ``through`` are activations that
-    live through more than half of the forward pass (masks, positions): they are kept and count in no border.
+    ``candidates`` in order, ``saved`` activations, ``loss`` the last forward op. ``through`` are activations
+    that live through more than half of the forward pass (masks, positions): they are kept and count in no
+    border.
     """
 
     candidates: tuple[BorderCandidate, ...]
@@ -44,7 +45,9 @@ class Forward:
 
 
 def forward_of(step: Step, lineage: Lineage, most: int = 1) -> Forward:
-    """Candidates whose border holds at most ``most`` tensors (one: articulation points), and saved activations."""
+    """Candidates whose border holds at most ``most`` tensors (one: articulation points), and saved
+    activations.
+    """
     loss = last_forward_op(step)
     spans = []
     for tensor in np.nonzero(~step.persistent & (step.first_use <= loss))[0].tolist():
@@ -64,7 +67,9 @@ def forward_of(step: Step, lineage: Lineage, most: int = 1) -> Forward:
 
 
 def greedy(amounts: Sequence[float], candidates: Collection[int], budget: float) -> list[int]:
-    """Positions kept: sum up ``amounts``; at a candidate where the sum exceeds ``budget``, keep it and start again."""
+    """Positions kept: sum up ``amounts``; at a candidate where the sum exceeds ``budget``, keep it and start
+    again.
+    """
     kept, total, allowed = [], 0.0, set(candidates)
     for position, amount in enumerate(amounts):
         total += amount

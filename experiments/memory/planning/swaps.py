@@ -1,7 +1,8 @@
-"""Swaps: which idle stretch of which tensor is spent on a tier, when it comes back, and what that does to the load.
+"""Swaps: which idle stretch of which tensor is spent on a tier, when it comes back, and what that does to the
+load.
 
-A *gap* is the stretch between two uses of a tensor. A *swap* uses a gap: the tensor leaves after the first use and its
-way back begins before op ``back``. Times are those of the unstalled step.
+A *gap* is the stretch between two uses of a tensor. A *swap* uses a gap: the tensor leaves after the first
+use and its way back begins before op ``back``. Times are those of the unstalled step.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from experiments.workloads.step import Step
 class Gap:
     """``tensor`` is used by op ``after``, next by op ``before``, and by none between.
 
-    One that ``wraps`` (persistent tensors only) begins after the last use and ends at the first use in the next step.
+    One that ``wraps`` (persistent tensors only) begins after the last use and ends at the first use in the
+    next step.
     """
 
     tensor: int
@@ -39,7 +41,8 @@ class Gap:
 
 @dataclass(frozen=True)
 class TensorSwap:
-    """The tensor of ``gap`` leaves before op ``leave`` (-1: at once) and its way back begins before op ``back``.
+    """The tensor of ``gap`` leaves before op ``leave`` (-1: at once) and its way back begins before op
+    ``back``.
 
     ``gap.after < leave`` (up to the step's end where the gap wraps), ``back <= gap.before``.
     """
@@ -56,7 +59,9 @@ class TensorSwap:
 
 
 def gaps_of(step: Step, least_bytes: int = 1, wrapping: bool = False) -> list[Gap]:
-    """Gaps of at least one whole op, by tensor and start; with ``wrapping`` those of persistent tensors around the end."""
+    """Gaps of at least one whole op, by tensor and start; with ``wrapping`` those of persistent tensors
+    around the end.
+    """
     persistent, sizes = step.persistent.tolist(), step.tensors.bytes.tolist()
     count, found = len(step.ops), []
     for tensor, row in enumerate(step.uses):
@@ -83,7 +88,9 @@ class UnstalledClock:
         return seconds + self._starts[-1] if gap.wraps else seconds
 
     def walk_back(self, before: int, seconds: float, floor: int = 0) -> int:
-        """The latest op that starts ``seconds`` before op ``before`` does; ``floor`` where there is none so late."""
+        """The latest op that starts ``seconds`` before op ``before`` does; ``floor`` where there is none so
+        late.
+        """
         latest = self._starts[before] - seconds * (1 - 1e-12)
         return max(floor, int(np.searchsorted(self.start[: before + 1], latest, side="right")) - 1)
 
@@ -111,10 +118,11 @@ def load_under(step: Step, swaps: Iterable[TensorSwap]) -> Ints:
 
 
 def within(step: Step, swaps: Sequence[TensorSwap], capacity: int | Ints) -> list[TensorSwap]:
-    """The same swaps, each brought back no earlier than the device has room for it until its use.
+    """The same swaps, each brought back no earlier than the device has free bytes for it until its use.
 
-    ``capacity`` may differ from op to op. Those that are needed first choose first. A step in which the device is never fuller than ``capacity`` by this
-    count cannot deadlock in the simulator, whatever its channels' speed.
+    ``capacity`` may differ from op to op. Those that are needed first choose first. A step in which the
+    device is never fuller than ``capacity`` by this count cannot deadlock in the simulator, whatever its
+    channels' speed.
     """
     load = load_under(step, [replace(swap, back=swap.gap.before) for swap in swaps])
     room = capacity - load
@@ -130,7 +138,8 @@ def within(step: Step, swaps: Sequence[TensorSwap], capacity: int | Ints) -> lis
 def moves_of(swaps: Sequence[TensorSwap]) -> tuple[MemoryMove, ...]:
     """Each swap as moves: out, and back before its next use; a wrapping one starts the step on its tier.
 
-    A tensor that leaves again later in the step keeps its copy, so that leaving costs nothing if it was only read.
+    A tensor that leaves again later in the step keeps its copy, so that leaving costs nothing if it was only
+    read.
     """
     last: dict[int, int] = {}
     for swap in swaps:

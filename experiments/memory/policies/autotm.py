@@ -1,17 +1,20 @@
-"""AutoTM (Hildebrand et al., ASPLOS 2020): one integer program says where every tensor lies and when it moves.
+"""AutoTM (Hildebrand et al., ASPLOS 2020): one integer program says where every tensor is resident and when
+it moves.
 
 ``static`` gives each tensor one place for life, ``synchronous`` lets it move between ops at its uses, and
-``asynchronous`` also beside an op within 15 positions of a use. Where the machine has memory that ops can use in place
-(``remote``), an op that does so lasts as long as that memory takes; elsewhere (the paper's GPU form) every op needs its
-tensors on the device, and nothing can be static. The objective is the time by which ops and copies between them prolong
-the step; the plan makes the step wait for its copies as the objective counts them. If an allocator with addresses would
-pass the limit, the limits of ops within 10 positions of the uses of what did not fit are lowered,
-limit *= max(0.90, 1 - (worst / limit - 1) / 2), and the program is solved again.
+``asynchronous`` also overlapped with an op within 15 positions of a use. Where the machine has memory that
+ops can use in place (``remote``), an op that does so lasts as long as that memory takes; elsewhere (the
+paper's GPU form) every op needs its tensors on the device, and nothing can be static. The objective is the
+time by which ops and copies between them prolong the step; the plan makes the step wait for its copies as the
+objective counts them. If an allocator with addresses would pass the limit, the limits of ops within 10
+positions of the uses of what did not fit are lowered, limit *= max(0.90, 1 - (worst / limit - 1) / 2), and
+the program is solved again.
 
-Left open by the paper or ours: the time of an op on remote memory is max(its time, bytes / bandwidth) instead of a
-profile of each combination; every departure pays for its copy in the objective, though copies that are still good are
-kept; copies stand beside the longest ``places`` ops of the window; only the largest tensors that are needed take part,
-and a program of more than ``most_binaries`` is relaxed first and what is whole then fixed (HiGHS, budget in nodes).
+Left open by the paper or ours: the time of an op on remote memory is max(its time, bytes / bandwidth) instead
+of a profile of each combination; every departure pays for its copy in the objective, though copies that are
+still good are kept; copies overlap with the longest ``places`` ops of the window; only the largest tensors
+that are needed take part, and a program of more than ``most_binaries`` is relaxed first and what is whole
+then fixed (HiGHS, budget in nodes).
 """
 
 from __future__ import annotations
@@ -137,7 +140,7 @@ def movable(step: Step, limits: Floats, least_bytes: int) -> list[int]:
 
 
 def enough(step: Step, candidates: list[int], limits: Floats, in_place: bool) -> int:
-    """How many of the first candidates make room where they are not used, and half as many again."""
+    """How many of the first candidates free bytes where they are not used, and half as many again."""
     load = step.live_bytes - limits
     for count, tensor in enumerate(candidates, 1):
         size = step.tensors.bytes[tensor]
@@ -154,7 +157,9 @@ def enough(step: Step, candidates: list[int], limits: Floats, in_place: bool) ->
 
 
 def lowered(limits: Floats, step: Step, over: Overflow, capacity: int) -> Floats:
-    """Lower limits around the uses of every tensor that ended above the limit, but none below what its op needs."""
+    """Lower limits around the uses of every tensor that ended above the limit, but none below what its op
+    needs.
+    """
     factor = max(0.90, 1 - (over.end / capacity - 1) / 2)
     near = np.zeros(len(limits), np.bool_)
     for tensor in over.tensors:

@@ -1,9 +1,10 @@
 """cDMA (Rhu et al., HPCA 2018): vDNN whose copy engine leaves the zeros of activations out.
 
-The plan is vDNN's, but for the ratio of each transfer: zero-value compression in the memory controller, so it takes
-no compute time; the link carries the compressed bytes, as fast as the compressor reads (200 GB/s in the paper), and
-the host holds them. Densities are measured where the step was profiled, otherwise assumed (see planning.density).
-The paper's own densities are those of networks in the midst of training, which are sparser.
+The plan is vDNN's, but for the ratio of each transfer: zero-value compression in the memory controller, so it
+takes no compute time; the link carries the compressed bytes, as fast as the compressor reads (200 GB/s in the
+paper), and the host holds them. Densities are measured where the step was profiled, otherwise assumed (see
+planning.density). The paper's own densities are those of networks in the midst of training, which are
+sparser.
 """
 
 from __future__ import annotations

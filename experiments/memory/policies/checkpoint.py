@@ -1,21 +1,24 @@
-"""Sublinear memory (Chen et al. 2016): keep the borders of segments, drop what lies between, run segments again.
+"""Sublinear memory (Chen et al. 2016): keep the borders of segments, drop what lies between, run segments
+again.
 
-The paper's chain of n layers is here the forward pass of a step. A *candidate* is a place after a forward op where one
-activation alone leads on (an articulation point; the knob ``candidates`` allows borders of several); activations that
-live through more than half of the forward pass (masks, positions) are kept and do not count. Variants:
+The paper's chain of n layers is here the forward pass of a step. A *candidate* is a place after a forward op
+where one activation alone leads on (an articulation point; the knob ``candidates`` allows borders of
+several); activations that live through more than half of the forward pass (masks, positions) are kept and do
+not count. Variants:
 - ``sqrt`` keeps every k-th of |C| candidates, k = floor(sqrt |C|);
-- ``greedy`` is the paper's budgeted walk (algorithm 3): bytes saved are summed up, and a candidate at which the sum
-  exceeds the budget is kept;
-- ``search`` (and ``greedy`` without a budget) tries budgets around b0 = sqrt(x y), x the bytes kept and y the largest
-  segment of a first walk: the fastest plan that fits a device on which the step does not, else the smallest peak;
+- ``greedy`` is the paper's budgeted walk (algorithm 3): bytes saved are summed up, and a candidate at which
+  the sum exceeds the budget is kept;
+- ``search`` (and ``greedy`` without a budget) tries budgets around b0 = sqrt(x y), x the bytes kept and y the
+  largest segment of a first walk: the fastest plan that fits a device on which the step does not, else the
+  smallest peak;
 - ``recursive`` keeps k borders, and treats each part again in the same way (section 4.4);
 - ``optimal`` reverses the chain with the fewest forward steps for a number of stored states (Griewank 1992).
 
-Left open by the paper: the last segment is kept, its backward comes at once (knob); the state that ``optimal`` may
-store (the knob ``slots``; without it the most that fits the device); segments with random ops run again from the
-first run's generator state; what an op makes that cannot run again (its parameter was updated meanwhile, its input was
-overwritten) is kept. The algorithm knows no capacity: apart from the two choices above the plan is the same on a
-device on which the step would fit.
+Left open by the paper: the last segment is kept, its backward comes at once (knob); the state that
+``optimal`` may store (the knob ``slots``; without it the most that fits the device); segments with random ops
+run again from the first run's generator state; what an op makes that cannot run again (its parameter was
+updated meanwhile, its input was overwritten) is kept. The algorithm knows no capacity: apart from the two
+choices above the plan is the same on a device on which the step would fit.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""Meng et al. (NIPS workshop 2017): the longest-lived feature maps are swapped, each fetched by a control edge.
+"""Meng et al. (NIPS workshop 2017): the longest-lived feature maps are swapped, each fetched by a control
+edge.
 
-Feature maps with a reader in the backward pass are visited in reverse topological order, those with the shortest life
-first, and stay on the device until the threshold is used up; all that come after are swapped. A swap-in is triggered by
-the latest node whose completion time, on the critical path of the graph, leaves the time of the copy before its reader.
+Feature maps with a reader in the backward pass are visited in reverse topological order, those with the
+shortest life first, and stay on the device until the threshold is used up; all that come after are swapped. A
+swap-in is triggered by the latest node whose completion time, on the critical path of the graph, leaves the
+time of the copy before its reader.
 
-Left open by the paper: the threshold leaves room for the parameters and the largest op; without one given it is the
-device's capacity, and one more map is swapped as long as the step still does not fit. Where no node is early enough, the
-one after the producer's last forward reader triggers; where the map would not fit that early, a later one does.
-Not reproduced: the second rewrite, which recomputes the sum of keys and query in additive attention of recurrent models.
+Left open by the paper: the threshold leaves bytes for the parameters and the largest op; without one given it
+is the device's capacity, and one more map is swapped as long as the step still does not fit. Where no node is
+early enough, the one after the producer's last forward reader triggers; where the map would not fit that
+early, a later one does. Not reproduced: the second rewrite, which recomputes the sum of keys and query in
+additive attention of recurrent models.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from experiments.workloads.step import Step
 
 
 def largest_transient_need(step: Step) -> int:
-    """Most bytes that an op needs beside persistent tensors."""
+    """Most bytes that an op needs next to persistent tensors."""
     sizes = np.where(step.persistent, 0, step.tensors.bytes)
     needs = [int(sizes[row].sum()) for row in step.touched]
     return int((np.array(needs, np.int64) + step.ops.workspace).max(initial=0))
@@ -44,7 +47,9 @@ def count_kept(maps: Sequence[Saved], budget: float) -> int:
 
 
 def trigger(flow: DataFlow, gap: Gap, seconds: float) -> int:
-    """The op before which the swap-in starts: the one after the latest that completes ``seconds`` before the reader."""
+    """The op before which the swap-in starts: the one after the latest that completes ``seconds`` before the
+    reader.
+    """
     reader = gap.before
     limit = flow.completion[reader] - flow.step.ops.seconds[reader] - seconds * (1 - 1e-12)
     first = earliest_return(gap)
@@ -53,7 +58,7 @@ def trigger(flow: DataFlow, gap: Gap, seconds: float) -> int:
 
 
 def swaps_of(step: Step, machine: MemoryMachine, maps: Sequence[Saved], flow: DataFlow) -> list[TensorSwap]:
-    """Each map leaves after its last forward reader; no earlier back than there is room for it."""
+    """Each map leaves after its last forward reader; no earlier back than there are free bytes for it."""
     gaps = [Gap(s.tensor, s.bytes, s.last_forward, s.first_backward) for s in maps]
     wide = [gap for gap in gaps if gap.bytes and gap.before > gap.after + 2]
     swaps = [TensorSwap(gap, trigger(flow, gap, machine.back_time(gap.bytes))) for gap in wide]

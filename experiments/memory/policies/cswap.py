@@ -1,11 +1,13 @@
-"""CSWAP (Chen et al., CLUSTER 2021): swapped tensors are compressed on the device where that saves exposed time.
+"""CSWAP (Chen et al., CLUSTER 2021): swapped tensors are compressed on the device where that saves exposed
+time.
 
-Swapping is vDNN's. A tensor is compressed when encoding, the exposed part of two smaller transfers and decoding take
-less than the exposed part of the two plain ones; what the layers beside the copies hide is not counted. Encoding and
-decoding are kernels, so they stop the computation. Their cost is linear in the bytes and in the bytes that are not
-zero, as the paper's regression; the coefficients are knobs, because they belong to a device: the defaults give the
-5 ms and 4 ms of a V100 for 500 MB at 40 % density. Left open by the paper: a tensor is encoded when its layer has
-ended, so its copy runs beside the next layer. The paper decides anew each epoch; a plan is one such decision.
+Swapping is vDNN's. A tensor is compressed when encoding, the exposed part of two smaller transfers and
+decoding take less than the exposed part of the two plain ones; what the layers that overlap with the copies
+hide is not counted. Encoding and decoding are kernels, so they stop the computation. Their cost is linear in
+the bytes and in the bytes that are not zero, as the paper's regression; the coefficients are knobs, because
+they belong to a device: the defaults give the 5 ms and 4 ms of a V100 for 500 MB at 40 % density. Left open
+by the paper: a tensor is encoded when its layer has ended, so its copy overlaps with the next layer. The
+paper decides anew each epoch; a plan is one such decision.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ CODECS = {"zero-value": zero_value, "csr": sparse_rows}
 
 
 def worthwhile(size: float, codec: Codec, bandwidth: float, hidden_out: float, hidden_in: float) -> bool:
-    """Whether encoding ``size`` bytes saves time when the two copies are hidden behind this much compute each."""
+    """Whether encoding ``size`` bytes saves time when the two copies are hidden behind this much compute
+    each.
+    """
     plain = size / bandwidth
     packed = plain / codec.ratio
     saved = max(0.0, plain - hidden_out) + max(0.0, plain - hidden_in)
@@ -63,7 +67,9 @@ def worthwhile(size: float, codec: Codec, bandwidth: float, hidden_out: float, h
 
 @dataclass(frozen=True)
 class Cswap(CompressedSwapping):
-    """vDNN's swaps, each compressed on the device where the exposed transfer time that it saves exceeds its kernels."""
+    """vDNN's swaps, each compressed on the device where the exposed transfer time that it saves exceeds its
+    kernels.
+    """
 
     name: ClassVar[str] = "cswap"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
@@ -115,16 +121,18 @@ class Cswap(CompressedSwapping):
             codec = self.codec(size, float(density[t]), word_bytes(step.tensors.dtype[t]))
             uses = step.uses[t]
             back = int(uses[uses > move.until][0])
-            beside = float(seconds[move.until + 1]) if move.until + 1 < len(seconds) else 0.0
+            hidden_out = float(seconds[move.until + 1]) if move.until + 1 < len(seconds) else 0.0
             hidden_in = float(seconds[fetched[t] : back].sum())
             slower = replace(codec, encode=codec.encode * (1 + self.hysteresis))
-            if codec.ratio > 1 and worthwhile(size, slower, bandwidth, beside, hidden_in):
+            if codec.ratio > 1 and worthwhile(size, slower, bandwidth, hidden_out, hidden_in):
                 found[t] = codec
         return found
 
 
 def swap_compressed(tensor: int, last: int, fetch: int, back: int, codec: Codec) -> list[MemoryMove]:
-    """Encode ``tensor`` after op ``last``, send it beside the next op, fetch it before ``fetch``, decode before ``back``."""
+    """Encode ``tensor`` after op ``last``, send it overlapped with the next op, fetch it before ``fetch``,
+    decode before ``back``.
+    """
     return [
         Compress(last + 1, tensor, codec.ratio, codec.encode),
         Offload(last + 1, tensor, last),

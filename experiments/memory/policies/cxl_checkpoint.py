@@ -1,13 +1,15 @@
-"""Failure-tolerant training in CXL memory (Kwon et al., IEEE Micro 2023, "TrainingCXL"): tables in place, batch-aware logs.
+"""Failure-tolerant training in CXL memory (Kwon et al., IEEE Micro 2023, "TrainingCXL"): tables in place,
+batch-aware logs.
 
-Embedding tables lie in persistent memory behind a coherent link and are read and updated in place, by rows: what a
-batch looks up it also updates, so its bytes are those of the looked-up rows, whatever a framework's dense gradient
-says. Before the rows are overwritten their old content goes to a log on the same memory, and the other parameters go
-to a log of their own. Levels, as in the paper: ``demand`` (D) writes the log when the update is about to begin;
-``background`` (B) begins with the batch, whose rows are known, and has the passes to hide it; ``full`` also looks up the
-next batch's rows beside the update, since the update can be added afterwards, and spreads the other parameters'
-checkpoint over ``mlp_every`` batches. Left open by the paper: an op that uses a whole table otherwise (a tied output
-layer) streams all of it. Not modelled: the energy, and the software path of the systems that it is compared with.
+Embedding tables are resident in persistent memory behind a coherent link and are read and updated in place,
+by rows: what a batch looks up it also updates, so its bytes are those of the looked-up rows, whatever a
+framework's dense gradient says. Before the rows are overwritten their old content goes to a log on the same
+memory, and the other parameters go to a log of their own. Levels, as in the paper: ``demand`` (D) writes the
+log when the update is about to begin; ``background`` (B) begins with the batch, whose rows are known, and has
+the passes to hide it; ``full`` also looks up the next batch's rows concurrently with the update, since the
+update can be added afterwards, and spreads the other parameters' checkpoint over ``mlp_every`` batches. Left
+open by the paper: an op that uses a whole table otherwise (a tied output layer) streams all of it. Not
+modelled: the energy, and the software path of the systems that it is compared with.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ PARAMETER, STATE = KINDS.index("parameter"), KINDS.index("optimizer_state")
 
 @dataclass(frozen=True)
 class Tables:
-    """``rows`` are the bytes of each embedding table that one batch looks up; ``whole`` everything as large as a table
-    that lies beside it (its gradient, its optimizer state), by tensor, with the table.
+    """``rows`` are the bytes of each embedding table that one batch looks up; ``whole`` everything as large
+    as a table that belongs to it (its gradient, its optimizer state), by tensor, with the table.
     """
 
     rows: dict[int, int]
@@ -56,15 +58,17 @@ def tables_of(step: Step) -> Tables:
     update = update_of(step)
     for op in update.ops if update else ():
         touched = step.touched[op].tolist()
-        beside = [whole[tensor] for tensor in touched if tensor in whole]
-        for tensor in touched if beside else ():
-            if step.tensors.bytes[tensor] == step.tensors.bytes[beside[0]]:
-                whole.setdefault(tensor, beside[0])
+        belonging = [whole[tensor] for tensor in touched if tensor in whole]
+        for tensor in touched if belonging else ():
+            if step.tensors.bytes[tensor] == step.tensors.bytes[belonging[0]]:
+                whole.setdefault(tensor, belonging[0])
     return Tables(rows, whole)
 
 
 def seconds_in_place(step: Step, op: int, tables: Tables, machine: MemoryMachine) -> float:
-    """Time of an op on tables where they lie: the rows that it reads and writes, or all of them for other ops."""
+    """Time of an op on tables where they are resident: the rows that it reads and writes, or all of them for
+    other ops.
+    """
     by_rows = "embedding" in step.ops.target[op] or step.phase_of(op) == "optimizer"
     read = written = 0.0
     for tensor in step.inputs[op].tolist():
@@ -80,13 +84,16 @@ def seconds_in_place(step: Step, op: int, tables: Tables, machine: MemoryMachine
 
 @dataclass(frozen=True)
 class CxlCheckpoint(MemoryPolicy):
-    """Embedding tables in place in persistent memory, with undo logs of the rows that a batch will overwrite."""
+    """Embedding tables in place in persistent memory, with undo logs of the rows that a batch
+    will overwrite.
+    """
 
     name: ClassVar[str] = "cxl_checkpoint"
 
     level: str = knob(
         "full",
-        "none: no log; demand: the log before the update; background: from the batch's start; full: relaxed as well",
+        "none: no log; demand: the log before the update; background: from the batch's start; full: relaxed "
+        "as well",
         choices=("none", "demand", "background", "full"),
     )
     mlp_every: int = knob(
@@ -121,7 +128,9 @@ class CxlCheckpoint(MemoryPolicy):
         )
 
     def logs(self, step: Step, tables: Tables) -> Iterator[MemoryMove]:
-        """The undo log of each table and the log of every other parameter, and the waits before they are overwritten."""
+        """The undo log of each table and the log of every other parameter, and the waits before they are
+        overwritten.
+        """
         update = update_of(step)
         if self.level == "none" or update is None:
             return
@@ -137,6 +146,6 @@ class CxlCheckpoint(MemoryPolicy):
 
 
 def shortened(move: InPlace, step: Step, share: float) -> InPlace:
-    """A lookup of which all but ``share`` was done beside the update before."""
+    """A lookup of which all but ``share`` was done concurrently with the update before."""
     forward = step.phase_of(move.at) == "forward"
     return InPlace(move.at, move.tensors, move.seconds * share if forward else move.seconds, move.tier)

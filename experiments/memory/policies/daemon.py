@@ -1,9 +1,10 @@
 """DaeMon (Giannoula et al., SIGMETRICS 2023): blocks and single lines move side by side, blocks compressed.
 
-A miss on remote memory asks for its block and, on a share of the link of their own, for the lines of that block in
-order; the op goes on when the first line is there and finishes with whichever is complete first. Blocks cross
-compressed, lines do not. For tensors a block is 2 MiB and a line 64 KiB (the paper: pages of 4 KiB and lines of 64
-bytes, at the same 25 to 75 split). Left out: dropping requests when queues overflow, and merging of dirty lines.
+A miss on remote memory asks for its block and, on a share of the link of their own, for the lines of that
+block in order; the op goes on when the first line is there and finishes with whichever is complete first.
+Blocks cross compressed, lines do not. For tensors a block is 2 MiB and a line 64 KiB (the paper: pages of 4
+KiB and lines of 64 bytes, at the same 25 to 75 split). Left out: dropping requests when queues overflow, and
+merging of dirty lines.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class Daemon(MemoryPolicy):
-    """Remote memory by blocks and lines at once: the link is shared out between them, and blocks are compressed."""
+    """Remote memory by blocks and lines at once: the link is shared out between them, and blocks are
+    compressed.
+    """
 
     name: ClassVar[str] = "daemon"
     oversubscribes: ClassVar[bool] = True

@@ -1,11 +1,12 @@
-"""DeepUM (Jung et al., ASPLOS 2023): kernels repeat in a fixed order, so the blocks of the next ones are fetched ahead.
+"""DeepUM (Jung et al., ASPLOS 2023): kernels repeat in a fixed order, so the blocks of the next ones are
+fetched ahead.
 
-Execution and block tables learn in the first step which kernel follows which and what each touched; a step of this
-simulator has one order of kernels, so the tables' prediction is that order: kernel ``i`` prefetches what kernel
-``i + degree`` touches, and nothing that the kernels until then need is evicted for it. Blocks of dead tensors are dropped
-without a copy. ``preset=artifact`` is DeepUM as G10's release carries it out, ``preset=paper`` the simulator's own
-demand paging with correlation prefetch over host memory, or storage where the host is too small.
-Not reproduced: mispredictions, and the limits of the tables' size.
+Execution and block tables learn in the first step which kernel follows which and what each touched; a step of
+this simulator has one order of kernels, so the tables' prediction is that order: kernel ``i`` prefetches what
+kernel ``i + degree`` touches, and nothing that the kernels until then need is evicted for it. Blocks of dead
+tensors are dropped without a copy. ``preset=artifact`` is DeepUM as G10's release carries it out,
+``preset=paper`` the simulator's own demand paging with correlation prefetch over host memory, or storage
+where the host is too small. Not reproduced: mispredictions, and the limits of the tables' size.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class DeepUm(MemoryPolicy):
-    """Correlation prefetch over unified memory: what the coming kernels touched last time is fetched before them."""
+    """Correlation prefetch over unified memory: what the coming kernels touched last time is fetched before
+    them.
+    """
 
     name: ClassVar[str] = "deepum"
     oversubscribes: ClassVar[bool] = True

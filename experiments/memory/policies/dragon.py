@@ -1,8 +1,9 @@
 """DRAGON (Markthub et al., SC 2018): the device and the host as caches over storage, filled by page faults.
 
-Every tensor is a mapped file, so addresses are not used again. Faults side by side are coalesced, blocks that follow
-in the file are read ahead in a window that doubles while faults are sequential, and dirty blocks reach storage only
-when the host's cache overflows. The sizes are not in the paper's abstract: 2 MiB blocks, up to 8 coalesced or ahead.
+Every tensor is a mapped file, so addresses are not used again. Faults side by side are coalesced, blocks that
+follow in the file are read ahead in a window that doubles while faults are sequential, and dirty blocks reach
+storage only when the host's cache overflows. The sizes are not in the paper's abstract: 2 MiB blocks, up to 8
+coalesced or ahead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class Dragon(MemoryPolicy):
-    """Demand paging over storage with coalesced faults, read-ahead and lazy writes through a cache in host memory."""
+    """Demand paging over storage with coalesced faults, read-ahead and lazy writes through a cache in host
+    memory.
+    """
 
     name: ClassVar[str] = "dragon"
     oversubscribes: ClassVar[bool] = True

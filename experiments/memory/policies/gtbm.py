@@ -1,11 +1,13 @@
-"""GTBM / Dymem (HPDC 2020): tensors in three classes, one pool with two ends, prefetch two convolutions ahead.
+"""GTBM / Dymem (HPDC 2020): tensors in three classes, one pool with two ends, prefetch two convolutions
+ahead.
 
-Single-use tensors have one reader; temporary ones live within one layer (the ops of a forward or backward stretch of
-a layer, see ``activations.layers``); all others are reused. Temporaries take space from the top of the pool, the
-others from the bottom, each first fit, so that what comes and goes does not cut up what stays. A reused tensor that
-the backward pass needs leaves after its last forward use; its way back begins with the second convolution before its
-first backward use, never earlier. Left open by the paper's notes: at exactly that op; where a network has no
-convolutions, the fifth of the backward ops that takes longest stands for them. Live runs use torch's allocator.
+Single-use tensors have one reader; temporary ones live within one layer (the ops of a forward or backward
+stretch of a layer, see ``activations.layers``); all others are reused. Temporaries take space from the top of
+the pool, the others from the bottom, each first fit, so that what comes and goes does not cut up what stays.
+A reused tensor that the backward pass needs leaves after its last forward use; its way back begins with the
+second convolution before its first backward use, never earlier. Left open by the paper's notes: at exactly
+that op; where a network has no convolutions, the fifth of the backward ops that takes longest stands for
+them. Live runs use torch's allocator.
 """
 
 from __future__ import annotations
@@ -48,13 +50,17 @@ def heavy_ops(step: Step) -> list[int]:
 
 
 def start_of_fetch(consumer: int, heavy: list[int], ahead: int, floor: int) -> int:
-    """The op at which the copy back begins: the ``ahead``-th heavy op before ``consumer``, at least ``floor``."""
+    """The op at which the copy back begins: the ``ahead``-th heavy op before ``consumer``, at least
+    ``floor``.
+    """
     position = bisect_left(heavy, consumer) - ahead
     return max(floor, heavy[position]) if position >= 0 else floor
 
 
 def temporaries(step: Step) -> tuple[int, ...]:
-    """Tensors that die in the module's pass that made them: same phase and same module from first to last use."""
+    """Tensors that die in the module's pass that made them: same phase and same module from first to last
+    use.
+    """
     found = []
     for tensor in np.nonzero(~step.persistent)[0].tolist():
         first, last = int(step.first_use[tensor]), int(step.last_use[tensor])
@@ -68,7 +74,9 @@ def temporaries(step: Step) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Gtbm(MemoryPolicy):
-    """Reused tensors leave after their forward pass and return two convolutions ahead; temporaries have the pool's top."""
+    """Reused tensors leave after their forward pass and return two convolutions ahead; temporaries have the
+    pool's top.
+    """
 
     name: ClassVar[str] = "gtbm"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")

@@ -1,12 +1,13 @@
-"""Layrub (Liu et al., PPoPP 2018 and TACO 2018): gradients take over activation buffers; activations leave by layer.
+"""Layrub (Liu et al., PPoPP 2018 and TACO 2018): gradients take over activation buffers; activations leave by
+layer.
 
 Intra-layer: a layer's weight gradient is computed first, so the gradient of its input can be written over the
-activation that dies there; activations and their gradients then share one buffer. In a step: where a backward op makes
-a temporary and is the last to read an activation at least as large, the one takes over the other's memory. Kernels of
-torch cannot do that, so measured runs need the knob off.
-Inter-layer: a tensor that no later forward layer reads leaves at once, and the backward pass of each layer asks for
-what the next one needs: one layer ahead, no times used. Left open by the paper: where sizes differ, the old buffer
-must be the larger.
+activation that dies there; activations and their gradients then share one buffer. In a step: where a backward
+op makes a temporary and is the last to read an activation at least as large, the one takes over the other's
+memory. Kernels of torch cannot do that, so measured runs need the knob off. Inter-layer: a tensor that no
+later forward layer reads leaves at once, and the backward pass of each layer asks for what the next one
+needs: one layer ahead, no times used. Left open by the paper: where sizes differ, the old buffer must be the
+larger.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from experiments.workloads.step import KINDS, Step
 
 
 def overlays(step: Step) -> tuple[tuple[int, int], ...]:
-    """(new, old) for every temporary of the backward pass that can lie over an activation which dies where it is made.
+    """(new, old) for every temporary of the backward pass that can lie over an activation which dies where it
+    is made.
 
     Of several activations the smallest that holds it; each gives its memory away once.
     """
@@ -49,7 +51,9 @@ def overlays(step: Step) -> tuple[tuple[int, int], ...]:
 
 
 def one_layer_ahead(step: Step) -> dict[int, int]:
-    """For each saved activation the op before which it is asked for: where the layer above begins its backward pass."""
+    """For each saved activation the op before which it is asked for: where the layer above begins its
+    backward pass.
+    """
     starts = sorted(
         {layer.backward_start for layer in layers(step) if layer.backward_start < layer.backward_end}
     )

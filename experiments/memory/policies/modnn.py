@@ -1,12 +1,14 @@
-"""moDNN (Chen et al., DATE 2018): what leaves is found by playing the schedule, with the batch in parts where it must.
+"""moDNN (Chen et al., DATE 2018): what leaves is found by playing the schedule, with the batch in parts where
+it must.
 
-The ops are played in order against the capacity. Where an op does not fit, the tensors that are not used by it and
-whose idle stretch covers it are candidates; the set that frees enough with the fewest bytes leaves (ties: fewest
-tensors, then the farthest next use), all sets of up to twelve candidates, beyond that by next use and size. Each
-leaves right after its last use before and comes back as late as the copy is still hidden, where memory allows. The
-batch is cut in the fewest equal parts that give a schedule whose time is acceptable; otherwise in those that are
-fastest. Left open by the paper: the time of a kernel on a part of the batch (see ``microbatch``). A step has one time
-an op, so the paper's choice among convolution algorithms has nothing to choose from.
+The ops are played in order against the capacity. Where an op does not fit, the tensors that are not used by
+it and whose idle stretch covers it are candidates; the set that frees enough with the fewest bytes leaves
+(ties: fewest tensors, then the farthest next use), all sets of up to twelve candidates, beyond that by next
+use and size. Each leaves right after its last use before and comes back as late as the copy is still hidden,
+where memory allows. The batch is cut in the fewest equal parts that give a schedule whose time is acceptable;
+otherwise in those that are fastest. Left open by the paper: the time of a kernel on a part of the batch (see
+``microbatch``). A step has one time an op, so the paper's choice among convolution algorithms has nothing to
+choose from.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ ENUMERATED = 12
 
 
 def leaving_set(candidates: Sequence[Gap], missing: int) -> tuple[Gap, ...]:
-    """The gaps whose tensors leave so that ``missing`` bytes come free; all of them where that is not enough."""
+    """The gaps whose tensors leave so that ``missing`` bytes come free; all of them where that is
+    not enough.
+    """
     if len(candidates) > ENUMERATED:
         chosen: list[Gap] = []
         for gap in sorted(candidates, key=lambda gap: (-gap.before, -gap.bytes, gap.tensor)):
@@ -72,7 +76,7 @@ def _nearest(gaps: tuple[Gap, ...]) -> tuple[list[int], list[int]]:
 
 
 def schedule(step: Step, capacity: int) -> list[Gap]:
-    """The gaps that are spent away from the device so that every op finds room, if any choice does."""
+    """The gaps that are spent away from the device so that every op finds free bytes, if any choice does."""
     load = step.live_bytes.copy()
     gaps = sorted(gaps_of(step), key=lambda gap: gap.after)
     chosen: list[Gap] = []
@@ -111,7 +115,9 @@ def plan_for(step: Step, device: DeviceView, parts: int) -> MemoryPlan:
 
 @dataclass(frozen=True)
 class Modnn(MemoryPolicy):
-    """Offloads found by playing the schedule against the capacity, in the fewest parts of the batch that run well."""
+    """Offloads found by playing the schedule against the capacity, in the fewest parts of the batch that run
+    well.
+    """
 
     name: ClassVar[str] = "modnn"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")

@@ -1,8 +1,9 @@
 """OC-DNN (Awan et al., HiPC 2018): unified memory with the output buffers of the next layer fetched ahead.
 
-Layers are the ops that are not views, in both passes. While one runs, the buffers that the next one writes are asked
-for; what it reads is taken to be on the device already, as in the paper. Parameters are advised to stay. A fault
-moves one block of 2 MiB (the paper leaves it to the driver). An output that holds nothing yet only takes space.
+Layers are the ops that are not views, in both passes. While one runs, the buffers that the next one writes
+are asked for; what it reads is taken to be on the device already, as in the paper. Parameters are advised to
+stay. A fault moves one block of 2 MiB (the paper leaves it to the driver). An output that holds nothing yet
+only takes space.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def destinations(step: Step) -> list[Prefetch]:
 
 @dataclass(frozen=True)
 class OcDnn(MemoryPolicy):
-    """Managed memory for every buffer: the next layer's output buffers are prefetched, parameters prefer the device."""
+    """Managed memory for every buffer: the next layer's output buffers are prefetched, parameters prefer the
+    device.
+    """
 
     name: ClassVar[str] = "oc_dnn"
     oversubscribes: ClassVar[bool] = True

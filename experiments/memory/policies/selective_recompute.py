@@ -1,11 +1,12 @@
-"""Selective activation recomputation (Korthikanti et al., MLSys 2023): drop what is large and cheap to make again.
+"""Selective activation recomputation (Korthikanti et al., MLSys 2023): drop what is large and cheap to
+recompute.
 
-``attention`` drops the attention core of every layer (section 4.2: the scores, their softmax and dropout) and makes it
-again, from queries and keys, when the backward pass reaches it. Fused attention never stores the core: then there is
-nothing to do, and the notes say so. ``full`` keeps only what enters each transformer layer, and runs the whole layer
-again (the paper's comparison). ``ratio`` is the same idea for any step: saved activations that can be made again
-without a matrix product or convolution with weights, by bytes per second of the ops that make them, highest first,
-until what stays fits the device (all of them where nothing fits).
+``attention`` drops the attention core of every layer (section 4.2: the scores, their softmax and dropout) and
+makes it again, from queries and keys, when the backward pass reaches it. Fused attention never stores the
+core: then there is nothing to do, and the notes say so. ``full`` keeps only what enters each transformer
+layer, and runs the whole layer again (the paper's comparison). ``ratio`` is the same idea for any step: saved
+activations that can be recomputed without a matrix product or convolution with weights, by bytes per second
+of the ops that make them, highest first, until what stays fits the device (all of them where nothing fits).
 
 The closed forms of the paper's tables (tensor and sequence parallel) are ``estimates.memory``. Left open:
 where a layer begins; here at the last place before its attention where one activation alone leads on.
@@ -32,7 +33,7 @@ ABSENT = "the step has no attention: nothing to do"
 
 @dataclass(frozen=True)
 class Cheap:
-    """A saved activation and the seconds of the ops that make it again from others that stay."""
+    """A saved activation and the seconds of the ops that recompute it from others that stay."""
 
     saved: Saved
     seconds: float

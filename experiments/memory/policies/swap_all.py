@@ -1,7 +1,7 @@
 """Naive swapping to host memory: every saved activation goes out after its last forward use and comes back.
 
-No paper: this is what frameworks call activation offloading (``torch.autograd.graph.save_on_cpu``), which copies
-each saved tensor out and fetches it when its backward op asks. It knows no times and no capacity.
+No paper: this is what frameworks call activation offloading (``torch.autograd.graph.save_on_cpu``), which
+copies each saved tensor out and fetches it when its backward op asks. It knows no times and no capacity.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class SwapAll(MemoryPolicy):
-    """Every saved activation is copied to the host after its last forward use and back before its first backward use."""
+    """Every saved activation is copied to the host after its last forward use and back before its first
+    backward use.
+    """
 
     name: ClassVar[str] = "swap_all"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")

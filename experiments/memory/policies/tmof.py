@@ -1,16 +1,17 @@
 """TMOF (Lin et al., HPCA 2023): devices that share a host link swap different tensors, or take turns.
 
-The devices do the same step. Swaps are chosen for one of them: ``online`` takes the largest gap around the highest load
-until the step fits; ``offline`` solves the program of ``planning.locations`` with copies beside any op of a gap (its
-longest ``places``). *Disjoint swapping*: from the list of gaps by size device g prefers every G-th from the g-th on, so
-that the devices' copies fall at different times; offline its program may move every G-th of the tensors by size, and all of
-them only where that share does not fit. *Bidirectional overlapping*: a token for each direction of the link; a
-copy runs only with its token, so that one device's copy out runs beside another's copy in. ``auto`` tries both, each and
-neither on the shared link and keeps what is fastest. The step lasts as long as on the slowest device, since gradients
-are synchronised at its end.
+The devices do the same step. Swaps are chosen for one of them: ``online`` takes the largest gap around the
+highest load until the step fits; ``offline`` solves the program of ``planning.locations`` with copies
+overlapped with any op of a gap (its longest ``places``). *Disjoint swapping*: from the list of gaps by size
+device g prefers every G-th from the g-th on, so that the devices' copies fall at different times; offline its
+program may move every G-th of the tensors by size, and all of them only where that share does not fit.
+*Bidirectional overlapping*: a token for each direction of the link; a copy runs only with its token, so that
+one device's copy out overlaps with another's copy in. ``auto`` tries both, each and neither on the shared
+link and keeps what is fastest. The step lasts as long as on the slowest device, since gradients are
+synchronised at its end.
 
-Left open by the abstract: a token is given back after each tensor, devices that wait are served in turn; how many
-devices share a link is a knob.
+Left open by the abstract: a token is given back after each tensor, devices that wait are served in turn; how
+many devices share a link is a knob.
 """
 
 from __future__ import annotations
@@ -122,13 +123,17 @@ def slowest(together: Together, plans: SharedPlans) -> float:
 
 
 def dealt(ranked: Sequence[Gap], shift: int, stride: int) -> list[Gap]:
-    """The list dealt round: every ``stride``-th gap from the ``shift``-th on first, then from the next one on ..."""
+    """The list dealt round: every ``stride``-th gap from the ``shift``-th on first, then from the next one on
+    ...
+    """
     order = sorted(range(len(ranked)), key=lambda i: ((i - shift) % stride, i))
     return [ranked[i] for i in order]
 
 
 def until_it_fits(step: Step, gaps: Sequence[Gap], capacity: int) -> list[Gap]:
-    """In the order given, each gap around the op where the load is highest, until that is within ``capacity``."""
+    """In the order given, each gap around the op where the load is highest, until that is within
+    ``capacity``.
+    """
     load, left, found = step.live_bytes.copy(), list(gaps), list[Gap]()
     while load.max() > capacity:
         peak = int(load.argmax())

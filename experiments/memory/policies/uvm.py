@@ -1,10 +1,11 @@
-"""Unified memory without hints, as the baseline of G10 and DeepUM: pages come on faults, the oldest ones leave.
+"""Unified memory without hints, as the baseline of G10 and DeepUM: pages come on faults, the oldest ones
+leave.
 
-``preset=artifact`` is carried out as G10's release does: blocks leave in the order of their arrival, tensors that are
-dead are moved like live ones, global tensors begin on storage, and a kernel's faults cost what its profile says.
-``preset=paper`` is the simulator's own demand paging: 2 MiB blocks over host memory (over storage, cached in
-the host, where the host is too small), the least recently used one
-leaves, a fault costs the driver's 45 microseconds once for as many blocks side by side as the driver batches.
+``preset=artifact`` is carried out as G10's release does: blocks leave in the order of their arrival, tensors
+that are dead are moved like live ones, global tensors begin on storage, and a kernel's faults cost what its
+profile says. ``preset=paper`` is the simulator's own demand paging: 2 MiB blocks over host memory (over
+storage, cached in the host, where the host is too small), the least recently used one leaves, a fault costs
+the driver's 45 microseconds once for as many blocks side by side as the driver batches.
 """
 
 from __future__ import annotations

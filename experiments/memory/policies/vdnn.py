@@ -1,13 +1,15 @@
 """vDNN (Rhu et al., MICRO 2016): inputs of layers leave while the layer computes, and return one layer ahead.
 
-Which inputs leave and when they return is in ``planning.layer_offload``, which cDMA, CSWAP and vDNN++ build on.
+Which inputs leave and when they return is in ``planning.layer_offload``, which cDMA, CSWAP and vDNN++ build
+on.
 
-Convolution algorithms: a step has one time for each op, which stands for the smallest-memory algorithm (m). With a
-``library`` others are estimated from the shapes (``planning.convolution``); the performance-optimal one (p) is the
-fastest, greedy the fastest that fits at its op. dyn tries (a) all+m, which must fit, (b) none+p, (c) conv+p, (d) all+p,
-(e) conv+greedy, (f) all+greedy, (g) conv+m, (h) all+m; without a library that comes down to none, conv, all. As in the
-frameworks of the time, one workspace as large as the largest chosen is held for all convolutions; greedy gives each
-its own. Torch chooses its own algorithms, so measured runs need ``library`` off.
+Convolution algorithms: a step has one time for each op, which stands for the smallest-memory algorithm (m).
+With a ``library`` others are estimated from the shapes (``planning.convolution``); the performance-optimal
+one (p) is the fastest, greedy the fastest that fits at its op. dyn tries (a) all+m, which must fit, (b)
+none+p, (c) conv+p, (d) all+p, (e) conv+greedy, (f) all+greedy, (g) conv+m, (h) all+m; without a library that
+comes down to none, conv, all. As in the frameworks of the time, one workspace as large as the largest chosen
+is held for all convolutions; greedy gives each its own. Torch chooses its own algorithms, so measured runs
+need ``library`` off.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Vdnn(MemoryPolicy):
 
 
 def with_fastest_algorithms(plan: MemoryPlan, choices: dict[int, list[AlgorithmChoice]]) -> MemoryPlan:
-    """``plan`` with the fastest algorithm for each convolution, in one workspace as large as the largest (p)."""
+    """``plan`` with the fastest algorithm for each convolution, in one workspace as large as the
+    largest (p).
+    """
     picked = {op: fastest(options) for op, options in choices.items()}
     workspace = max((choice.workspace for choice in picked.values()), default=0)
     return with_algorithms(
@@ -99,7 +103,9 @@ def with_fitting_algorithms(
 
 @dataclass(frozen=True)
 class VdnnDyn(Vdnn):
-    """vDNN_dyn: offload sets and convolution algorithms in the paper's order of trials; the first that fits."""
+    """vDNN_dyn: offload sets and convolution algorithms in the paper's order of trials; the first
+    that fits.
+    """
 
     name: ClassVar[str] = "vdnn-dyn"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")

@@ -1,11 +1,13 @@
-"""vDNN++ (Shriram, Garg, Kulkarni, IPDPS 2019): vDNN without the wait at the end of each layer, in a packed pool.
+"""vDNN++ (Shriram, Garg, Kulkarni, IPDPS 2019): vDNN without the wait at the end of each layer, in a packed
+pool.
 
-The next layer starts at once; an offloaded input's memory is given back when its copy has ended, an allocation that
-finds no room waits for the oldest copies, and a backward layer waits for its own input only. Beside vDNN's sets of
-layers there is every second convolution. Which addresses tensors get is decided ahead, in several orders (as the ops
-ask, largest first, longest first), and the order with the smallest pool is kept. Left open by the public sources: the
-names and ties of the orders. Copies on the host may be compressed there, which shrinks pinned memory and not the
-transfer; the notes say by how much. Live runs use torch's allocator.
+The next layer starts at once; an offloaded input's memory is given back when its copy has ended, an
+allocation that finds no free bytes waits for the oldest copies, and a backward layer waits for its own input
+only. In addition to vDNN's sets of layers there is every second convolution. Which addresses tensors get is
+decided ahead, in several orders (as the ops ask, largest first, longest first), and the order with the
+smallest pool is kept. Left open by the public sources: the names and ties of the orders. Copies on the host
+may be compressed there, which shrinks pinned memory and not the transfer; the notes say by how much. Live
+runs use torch's allocator.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ class VdnnPp(MemoryPolicy):
 
 
 def best_pool(step: Step, moves: tuple[MemoryMove, ...], capacity: int) -> tuple[MemoryPool, dict[str, int]]:
-    """The order with the smallest pool, and what each came to beside the bound."""
+    """The order with the smallest pool, and what each came to, and the bound."""
     stays, fixed = stays_of(step, absences(moves)), set(np.nonzero(step.persistent)[0].tolist())
     sizes = {"as executed": pool_bytes(online(stays, capacity, "best_fit"))}
     tried = {name: pack(stays, "best_fit", fixed, key) for name, key in ORDERS.items()}

@@ -1,11 +1,12 @@
 """ZeRO-Infinity (Rajbhandari et al., SC 2021): parameters, gradients and optimizer on the host or on storage.
 
-Nothing of the model's state stays on the device. A parameter is fetched ``ahead`` layers before each pass uses it and
-given up right after; a gradient leaves as it is made; the update runs on the host, streaming what lies on storage
-through host memory in chunks, so that it takes the longest of the processor, of reading and of writing, and does not
-overlap with the passes of its own step. A layer is a stretch of a pass that uses one parameter. One device: the
-partition of each parameter over many devices, which multiplies the host's bandwidth, enters by the closed forms of
-``estimates.zero``. Left open by the paper: what to do when all fits; by default nothing moves then.
+Nothing of the model's state stays on the device. A parameter is fetched ``ahead`` layers before each pass
+uses it and given up right after; a gradient leaves as it is made; the update runs on the host, streaming what
+is resident on storage through host memory in chunks, so that it takes the longest of the processor, of
+reading and of writing, and does not overlap with the passes of its own step. A layer is a stretch of a pass
+that uses one parameter. One device: the partition of each parameter over many devices, which multiplies the
+host's bandwidth, enters by the closed forms of ``estimates.zero``. Left open by the paper: what to do when
+all fits; by default nothing moves then.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Stretch:
 
 
 def stretches(step: Step, update: Update, reruns: Sequence[Recompute] = ()) -> list[Stretch]:
-    """One for each parameter and pass, in the order of their first ops; one where two passes follow each other.
+    """One for each parameter and pass, in the order of their first ops; one where two passes follow each
+    other.
 
     A rerun uses its ops' parameters before the op that it stands at.
     """

@@ -1,15 +1,17 @@
 """ZeRO-Offload (Ren et al., ATC 2021): the optimizer's state and step on the host, the passes on the device.
 
-The fixed cut: parameters are on the device for both passes, their gradients leave as the backward pass makes them,
-and the host holds the optimizer's state and the parameters' own copy, which it updates and sends back before they are
-used again; a parameter's way back begins when its update has ended, while the next one is updated. The update takes
-the time of the authors' CPU Adam by default (0.257 ns a parameter), or what its bytes take at the host's bandwidth.
-The paper trains in mixed precision with a 32-bit copy of 16-bit parameters; a step has one copy in its own type, so
-its bytes differ (the paper's, table 1: 2 bytes a parameter on the device, 14 on the host, 2 each way). One-step delayed update (section 5.2, ``delayed``) lets the
-host update beside the next step's passes, which use the parameters of the update before: it changes what is computed,
-so it is off by default and cannot be measured. The first steps, which the paper updates without delay (40 of them),
-are left out. A step then takes the longer of the passes and of the update with its copies, as every plan notes.
-Left open by the paper: whether to offload when all fits; by default nothing moves then.
+The fixed cut: parameters are on the device for both passes, their gradients leave as the backward pass makes
+them, and the host holds the optimizer's state and the parameters' own copy, which it updates and sends back
+before they are used again; a parameter's way back begins when its update has ended, while the next one is
+updated. The update takes the time of the authors' CPU Adam by default (0.257 ns a parameter), or what its
+bytes take at the host's bandwidth. The paper trains in mixed precision with a 32-bit copy of 16-bit
+parameters; a step has one copy in its own type, so its bytes differ (the paper's, table 1: 2 bytes a
+parameter on the device, 14 on the host, 2 each way). One-step delayed update (section 5.2, ``delayed``) lets
+the host update concurrently with the next step's passes, which use the parameters of the update before: it
+changes what is computed, so it is off by default and cannot be measured. The first steps, which the paper
+updates without delay (40 of them), are left out. A step then takes the longer of the passes and of the update
+with its copies, as every plan notes. Left open by the paper: whether to offload when all fits; by default
+nothing moves then.
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class ZeroOffload(HostUpdatePolicy):
-    """Gradients leave as they are made, Adam runs on the host beside its state, updated parameters come back."""
+    """Gradients leave as they are made, Adam runs on the host next to its state, updated parameters come
+    back.
+    """
 
     name: ClassVar[str] = "zero_offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     adam: str = knob(
         "fused",
-        "time of the update: the paper's vectorised kernel, torch's own (both by parameters), or bytes over bandwidth",
+        "time of the update: the paper's vectorised kernel, torch's own (both by parameters), or bytes over "
+        "bandwidth",
         choices=("fused", "torch", "bandwidth"),
     )
     delayed: bool = knob(

@@ -1,4 +1,4 @@
-"""Where blocks lie off the device: on a tier, for storage also behind a cache of host memory."""
+"""Where blocks are resident off the device: on a tier, for storage also behind a cache of host memory."""
 
 from __future__ import annotations
 

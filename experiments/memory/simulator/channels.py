@@ -63,7 +63,7 @@ class TierChannels:
         return self._send(size, ("write",), ready)
 
     def restart(self, now: float) -> None:
-        """Start the clock and the figures anew at ``now``; transfers under way go on."""
+        """Start the clock and the figures anew at ``now``; transfers in flight go on."""
         self._free = {lane: max(0.0, time - now) for lane, time in self._free.items()}
         self.spans = {
             name: [(max(0.0, start - now), end - now) for start, end in spans if end > now]

@@ -39,7 +39,7 @@ class DeviceMemory:
         self.log: list[tuple[float, int, int]] = []
 
     def restart(self) -> None:
-        """A new step begins, at time 0, with what lies here now."""
+        """A new step begins, at time 0, with what is resident here now."""
         held: dict[int, int] = {}
         for _, kind, change in self.log:
             held[kind] = held.get(kind, 0) + change

@@ -47,7 +47,7 @@ class Simulator:
     ) -> MemorySimulation:
         """Simulate one step under ``plan``; ``Infeasible`` names the op that does not fit, and by how much.
 
-        With more ``iterations`` the step is repeated: copies under way when one ends go on beside the next.
+        With more ``iterations`` the step is repeated: copies in flight when one ends overlap with the next.
         The last one is reported, from end to end, and holds the first. A paged device repeats the step by
         itself. ``recorder`` watches the step that is reported.
         """

@@ -1,4 +1,6 @@
-"""The host's processor: one lane that runs ops on tensors in its memory, beside the device's compute."""
+"""The host's processor: one lane that runs ops on tensors in its memory, concurrent with the device's
+compute.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ class HostLane:
         self.next_version: dict[int, float] = {}
 
     def restart(self, done: float) -> None:
-        """Ops under way go on in the new step, which begins where the old one was ``done``."""
+        """Ops in flight go on in the new step, which begins where the old one was ``done``."""
         self.free = max(0.0, self.free - done)
         self.spans = [(max(0.0, start - done), end - done) for start, end in self.spans if end > done]
         self.next_version = {tensor: time - done for tensor, time in self.next_version.items()}
@@ -98,7 +100,7 @@ class HostLane:
         return copies.copied[tensor]
 
     def _make_current(self, tensor: int, tier: str, time: float) -> None:
-        """The copy on ``tier`` is the good one, complete at ``time``; what lies elsewhere is void."""
+        """The copy on ``tier`` is the good one, complete at ``time``; what is resident elsewhere is void."""
         copies = self.copies
         if copies.state[tensor] in (DEVICE, COMING):
             copies.memory.clear(tensor)

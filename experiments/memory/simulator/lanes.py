@@ -1,4 +1,4 @@
-"""When each channel, the host's processor and compute were busy or stood still, as curves of 0 and 1."""
+"""When each channel, the host's processor and compute were busy or stalled, as curves of 0 and 1."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def prefetch(run: StepRun, move: Prefetch) -> Process:
 
 
 def wait(run: StepRun, move: WaitForCopy) -> Process:
-    """Only for a copy under way: a prefetch that still lacks space is not waited for, it might never come."""
+    """Only for a copy in flight: a prefetch that still lacks space is not waited for, it might never come."""
     copies, tensor, clock = run.copies, move.tensor, run.clock
     ends = copies.arrival if copies.state[tensor] == COMING else copies.copied
     if copies.state[tensor] == QUEUED or ends[tensor] <= clock.now:
@@ -78,7 +78,7 @@ def drop(run: StepRun, move: Drop) -> Process:
 
 
 def log(run: StepRun, move: Log) -> Process:
-    """Write the log while compute goes on; a copy of the tensor that is under way there counts as well."""
+    """Write the log while compute goes on; a copy of the tensor that is in flight there counts as well."""
     copies, tensor, tier = run.copies, move.tensor, move.tier
     if copies.state[tensor] not in (DEVICE, AWAY):
         raise cannot(run, "log", tensor)
@@ -155,7 +155,7 @@ def _recode(run: StepRun, tensor: int, size: int, seconds: float) -> Process:
 
 
 def bring(run: StepRun, tensor: int, what: str) -> Process:
-    """Complete a prefetch under way, or one that has found no space yet, before another move."""
+    """Complete a prefetch in flight, or one that has found no space yet, before another move."""
     state = run.copies.state
     if state[tensor] == QUEUED:
         yield from run.residency.fetch_now(tensor, (tensor,))
@@ -203,7 +203,7 @@ def set_on_host(run: StepRun, move: OnHost) -> None:
 
 
 def set_in_place(run: StepRun, move: InPlace) -> None:
-    """The op needs the tensors of ``move`` where they lie, and the others on the device."""
+    """The op needs the tensors of ``move`` where they are resident, and the others on the device."""
     run.seconds[move.at] = move.seconds
     run.in_place[move.at] = move
     run.touched[move.at] = [t for t in run.s.touched[move.at] if t not in move.tensors]

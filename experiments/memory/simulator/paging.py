@@ -1,10 +1,10 @@
 """Demand paging: the device is a cache of blocks over a tier; an op touches its tensors' blocks in order.
 
-What is assumed: tensors lie at the addresses of ``blocks.AddressBlocks``; an op's compute is spread evenly over the
-bytes that it touches, so a block that is fetched early overlaps with it; up to ``coalesced`` blocks that an
-op finds missing side by side are one request, with one latency, whose transfers queue on the channel in
-order. Blocks never written hold nothing: they take space but no transfer. Sources: the driver's behaviour as
-DRAGON (SC 2018), OC-DNN (HiPC 2018) and DeepUM (ASPLOS 2023) describe it.
+What is assumed: tensors lie at the addresses of ``blocks.AddressBlocks``; an op's compute is spread evenly
+over the bytes that it touches, so a block that is fetched early overlaps with it; up to ``coalesced`` blocks
+that an op finds missing side by side are one request, with one latency, whose transfers queue on the channel
+in order. Blocks never written hold nothing: they take space but no transfer. Sources: the driver's behaviour
+as DRAGON (SC 2018), OC-DNN (HiPC 2018) and DeepUM (ASPLOS 2023) describe it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOW_WATER = 0.05
 class PagedRun:
     """Several steps in a row on one device; the last one is reported, when caches and tables are warm.
 
-    ``resident`` holds the blocks on the device, the next to leave first; ``arrival`` when those under way are
+    ``resident`` holds the blocks on the device, the next to leave first; ``arrival`` when those in flight are
     there; ``lines`` when the last line of the block in use is there; ``leaving`` the (time, block) of copies
     on their way out, whose bytes still count in ``used``; ``spared`` what is preferred here or expected next,
     which leaves last.
@@ -131,7 +131,7 @@ class PagedRun:
         self.now = start + stalled + seconds * done / total
 
     def _missing(self, touched: Sequence[int], position: int) -> float:
-        """The op comes to a block that is not there, or not yet; how long it stands still."""
+        """The op comes to a block that is not there, or not yet; how long it stalls."""
         block, stalled = touched[position], 0.0
         if block not in self.resident:
             stalled = self._fault(touched, position)

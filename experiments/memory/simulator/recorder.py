@@ -58,7 +58,9 @@ class RunRecorder:
         """A run begins, and nothing is on the device."""
 
     def restart(self) -> None:
-        """A new step begins with what lies on the device now; what was seen of the last one is forgotten."""
+        """A new step begins with what is resident on the device now; what was seen of the last one is
+        forgotten.
+        """
 
     def change(self, item: int, size: int) -> None:
         """``size`` bytes of ``item`` came to the device (below 0: left it)."""

@@ -15,8 +15,8 @@ from experiments.workloads.step import KINDS, Floats
 Spans = list[tuple[float, float]]
 #: Kinds of the device timeline: those of tensors, scratch of running ops, and encoded tensors.
 TIMELINE = (*KINDS, "workspace")
-#: Why compute stands still: an input is still coming, an allocation waits for a copy to leave, a policy asked
-#: for synchronisation, the last copies of the step are under way, or a missing block is being fetched
+#: Why compute stalls: an input is still coming, an allocation waits for a copy to leave, a policy asked
+#: for synchronisation, the last copies of the step are in flight, or a missing block is being fetched
 #: (paging). A step whose ops run on the host as well may list ``host``: what is waited for is still being
 #: computed there.
 CAUSES = ("transfer", "space", "synchronization", "drain", "fault")
@@ -41,11 +41,11 @@ class MemorySimulation:
     """One simulated step. Times are seconds, sizes bytes.
 
     ``stalls`` by cause, ``moved`` bytes by channel (``out``, ``back``, ``write``, ``read``), ``transfers``
-    the spans in which each channel was busy, ``idle`` the spans in which compute stood still, ``log`` of
-    device bytes as (time, index in ``TIMELINE``, change). ``late`` is how long compute stood still until each
+    the spans in which each channel was busy, ``idle`` the spans in which compute stalled, ``log`` of
+    device bytes as (time, index in ``TIMELINE``, change). ``late`` is how long compute stalled until each
     tensor was there; ``host_busy`` the spans in which the host's processor ran ops; ``peaks`` the most bytes
     on each tier; ``pool_bytes`` how far an allocator reached over the device and ``wasted_bytes`` the most
-    that were free there beside the largest hole (no pool: ``None``). ``first`` is the first of several steps
+    that were free there outside the largest hole (no pool: ``None``). ``first`` is the first of several steps
     in a row, of which this is the last.
     """
 

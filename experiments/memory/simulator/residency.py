@@ -121,7 +121,7 @@ class Residency:
             self.produced[tensor], self.cost[tensor] = now, seconds
 
     def fetch_now(self, tensor: int, locked: Sequence[int]) -> Process:
-        """Make room for ``tensor``, which compute needs, and start its copy back."""
+        """Free bytes for ``tensor``, which compute needs, and start its copy back."""
         address, size = NOWHERE, self.memory.size[tensor]
         if self.memory.pool:
             address = yield from self.find(tensor, size, locked)

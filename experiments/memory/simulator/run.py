@@ -99,7 +99,7 @@ class StepRun:
         return by_op
 
     def _settle_in(self, tensor: int) -> None:
-        """A persistent tensor lies where the step begins with it."""
+        """A persistent tensor is resident where the step begins with it."""
         memory, copies = self.memory, self.copies
         if tensor in self.placed:
             copies.store(tensor, self.placed[tensor], 1.0)
@@ -114,7 +114,7 @@ class StepRun:
         copies.state[tensor] = DEVICE
 
     def _restart(self) -> None:
-        """The next step begins: copies and ops of the host that are under way go on."""
+        """The next step begins: copies and ops of the host that are in flight go on."""
         done = self.clock.now
         self.host.restart(done)
         self.recompute_time = self.recompute_flops = self.codec_time = 0.0

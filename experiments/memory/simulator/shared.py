@@ -3,8 +3,8 @@
 Each device has its own compute lane, memory, and channels behind the host; the link's bandwidth or its tokens
 are shared (``link``): another implementation of the channels, which each run is given. The devices are
 advanced together, always the one that wants to go on earliest, so a transfer is queued only when nothing that
-could be queued before it is left. When a transfer joins, those under way may end later than was known: each
-device is told, and looks at the clock again before it goes on.
+could be queued before it is left. When a transfer joins, those in flight may end later than was known: each
+device is notified, and looks at the clock again before it goes on.
 """
 
 from __future__ import annotations

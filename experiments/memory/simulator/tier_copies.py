@@ -31,7 +31,7 @@ class Ending(NamedTuple):
 
 
 class TierCopies:
-    """Where each tensor is resident, and the copies under way.
+    """Where each tensor is resident, and the copies in flight.
 
     - ``state``: of each tensor, one of ``STATES``.
     - ``arrival``, ``copied``: when a tensor is on the device, and when on its tier.
@@ -40,7 +40,7 @@ class TierCopies:
     - ``departing``: tensors that leave while an op still reads them.
     - ``host_made``: when a tensor that the host writes is complete.
     - ``held``: until when an op on the host uses a tensor.
-    - ``leaving``: a heap of the copies under way.
+    - ``leaving``: a heap of the copies in flight.
     - ``queue``: prefetches that have no space yet.
     """
 
@@ -62,7 +62,7 @@ class TierCopies:
         self.sequence = 0
 
     def restart(self, done: float) -> None:
-        """Copies under way go on in the new step; what died with the old one is not yet produced again."""
+        """Copies in flight go on in the new step; what died with the old one is not yet produced again."""
         local = [t for t, kept in enumerate(self.s.lineage.persistent) if not kept]
         self.free([t for t in local if self.state[t] not in (UNBORN, GONE)])
         for tensor in local:
@@ -84,7 +84,7 @@ class TierCopies:
             self.tiers.unstore(copy.stored, copy.tier)
 
     def start_copy(self, tensor: int, tier: str, ratio: float) -> None:
-        """Start the copy of ``tensor`` to ``tier``, unless a good one lies there."""
+        """Start the copy of ``tensor`` to ``tier``, unless a good one is there."""
         if tensor in self.kept and self.away[tensor][0] == tier:
             self.kept.discard(tensor)
             return
@@ -99,7 +99,7 @@ class TierCopies:
             self.unstore(tensor)
 
     def free(self, tensors: Iterable[int]) -> None:
-        """These tensors are needed no more, wherever they lie."""
+        """These tensors are needed no more, wherever they are resident."""
         states, kept = self.state, self.kept
         for tensor in tensors:
             state = states[tensor]

@@ -1,4 +1,4 @@
-"""The bytes that lie on each tier beside the device."""
+"""The bytes on each tier off the device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Tiers:
         self.peaks = dict.fromkeys(TIERS, 0.0)
 
     def pages(self, size: float, tier: str) -> float:
-        """``size`` bytes as they lie on ``tier``."""
+        """``size`` bytes as they are stored on ``tier``."""
         page = self.page[tier]
         return size if page == 1 else -(-size // page) * page
 

@@ -62,7 +62,7 @@ def _span_rows(spans: Spans) -> list[list[float]]:
 
 
 def fullest(moment: Fullest, step: Step) -> dict[str, Any]:
-    """When the device was fullest, beside which op, and the largest tensors there; the rest is added up."""
+    """When the device was fullest, during which op, and the largest tensors there; the rest is added up."""
     ranked = sorted(moment.held.items(), key=lambda item: (-item[1], item[0]))
     rest = ranked[MOST_HELD:]
     return {

@@ -84,7 +84,9 @@ def five_layers() -> Step:
 
 
 def chain(layers: int) -> Step:
-    """Layers of one byte and one second, a loss, and a backward pass that turns one gradient of a byte about."""
+    """Layers of one byte and one second, a loss, and a backward pass that turns one gradient of a
+    byte about.
+    """
     rows: list[Row] = [("layer_0", "forward", 1.0, ["x"], ["a0"])]
     rows += [(f"layer_{i}", "forward", 1.0, [f"a{i - 1}"], [f"a{i}"]) for i in range(1, layers)]
     rows += [("loss", "forward", 1.0, [f"a{layers - 1}"], ["l"]), ("start", "backward", 1.0, ["l"], ["g"])]

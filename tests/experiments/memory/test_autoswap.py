@@ -49,7 +49,8 @@ def test_a_gap_around_the_end_weighs_the_ops_on_both_sides():
 
 
 def test_copies_out_queue_up_and_copies_in_are_packed_against_their_uses():
-    # Two tensors of 2 bytes; at a byte a second the second copy out waits for the first, the first copy in for the second.
+    # Two tensors of 2 bytes; at a byte a second the second copy out waits for the first, the first copy in
+    # for the second.
     rows = [(f"op_{i}", "forward", 1.0, [], [f"t{i}"]) for i in range(10)]
     clock, on = UnstalledClock(make_step(rows, {f"t{i}": 2 for i in range(10)})), machine(bandwidth=1.0)
     first, second = Gap(0, 2, 0, 8), Gap(1, 2, 1, 9)

@@ -48,7 +48,8 @@ def test_synchronous_moves_of_1200_mb_at_12_gb_per_second_add_100_and_100_ms():
 
 
 def test_an_asynchronous_write_hides_beside_a_kernel_of_120_ms():
-    # Kernel 1 needs no room here, kernel 2 does: the tensor may leave beside kernel 1 and is read synchronously.
+    # Kernel 1 needs no room here, kernel 2 does: the tensor may leave beside kernel 1 and is read
+    # synchronously.
     rows = [
         ("kernel_0", "forward", 10 * MS, [], ["t"]),
         ("kernel_1", "forward", 120 * MS, [], []),

@@ -11,7 +11,9 @@ from tests.experiments.memory.steps import machine, make_step, plan_of
 
 
 def step():
-    """x (6 bytes) is made in the first second and used in the last; big (8) lives in between, beside w (2)."""
+    """x (6 bytes) is made in the first second and used in the last; big (8) lives in between,
+    beside w (2).
+    """
     return make_step(
         [
             ("make", "forward", 1.0, [], ["x"]),
@@ -24,7 +26,8 @@ def step():
 
 
 def test_the_excess_must_pass_the_link_before_and_after_the_fullest_op():
-    # 16 bytes of 12: 4 of x are away while big runs. At 1 byte/s they need 4 s out, where 1 s is there, and 4 s back.
+    # 16 bytes of 12: 4 of x are away while big runs. At 1 byte/s they need 4 s out, where 1 s is there, and 4
+    # s back.
     found = swapping_bound(step(), machine(12, bandwidth=1.0))["swapping_bound"]
     assert (found["excess_bytes"], found["op"], found["step_time"]) == (4, 1, 8.0)
     assert found["ideal_share"] == 3.0 / 8.0

@@ -58,7 +58,8 @@ def test_swaps_that_are_hidden_alone_are_not_hidden_together():
 
 
 def test_saving_per_second_falls_when_a_source_is_made_again_too():
-    # T1 -> T2 -> T3 (dead) -> T4, one millisecond each: T4 takes two from T2, and three once T2 is to be made again.
+    # T1 -> T2 -> T3 (dead) -> T4, one millisecond each: T4 takes two from T2, and three once T2 is to be made
+    # again.
     size = 6
     costs = LineageCosts(
         [

@@ -109,7 +109,9 @@ def test_a_search_takes_the_fastest_plan_that_fits():
 
 
 def updated_early():
-    """Layer 1 reads ``w``, which an update changes in the middle of the backward pass, before layer 0's turn."""
+    """Layer 1 reads ``w``, which an update changes in the middle of the backward pass, before
+    layer 0's turn.
+    """
     rows = [
         ("load", "forward", 1.0, [], ["x"]),
         ("scale", "forward", 1.0, ["x", "w"], ["a"]),

@@ -44,7 +44,8 @@ def test_completion_times_are_longest_paths_not_sums():
 
 
 def test_the_shortest_lived_maps_stay_and_the_longest_lived_leave():
-    # 16 maps of a byte; the largest op needs 3, so a threshold of 8 leaves room for the loss (no bytes) and five.
+    # 16 maps of a byte; the largest op needs 3, so a threshold of 8 leaves room for the loss (no bytes) and
+    # five.
     step = chain(16)
     plan = plan_of(ChenMeng(threshold=8.0), step, machine())
     names = [step.tensors.name[move.tensor] for move in plan.moves if isinstance(move, Offload)]

@@ -76,7 +76,9 @@ def test_every_convolution_of_vgg_is_known_with_its_passes(vgg: Step) -> None:
 
 @pytest.mark.torch
 def test_the_order_of_trials(vgg: Step) -> None:
-    """(b) none + p while it fits, then conv and all with p, then greedily, then with the smallest; never illegal."""
+    """(b) none + p while it fits, then conv and all with p, then greedily, then with the smallest; never
+    illegal.
+    """
     choices = algorithms(vgg, "cudnn4")
     largest = max(fastest(options).workspace for options in choices.values())
     seen = []

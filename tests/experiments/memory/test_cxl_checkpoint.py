@@ -27,7 +27,9 @@ TABLE, ROWS, MLP = 100_000, 1_000, 500
 
 
 def recommender(seconds: float = 1.0) -> Step:
-    """One table of 100,000 bytes of which a batch looks up 1,000, and a layer of 500 bytes; every op takes a second."""
+    """One table of 100,000 bytes of which a batch looks up 1,000, and a layer of 500 bytes; every op takes a
+    second.
+    """
     rows: list[Row] = [
         ("aten.embedding.default", "forward", seconds, ("table", "ids"), ("found",)),
         ("aten.mm.default", "forward", seconds, ("found", "w"), ("y",)),
@@ -112,7 +114,9 @@ def test_without_such_memory_nothing_is_done_and_that_is_said() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_lookups_before_the_update_plus_their_updates_are_lookups_after_it(seed: int) -> None:
-    """The relaxed lookup is exact in integers, and the undo log brings a batch's start back after any crash."""
+    """The relaxed lookup is exact in integers, and the undo log brings a batch's start back after
+    any crash.
+    """
     random = np.random.default_rng(seed)
     table = random.integers(-1000, 1000, (50, 8))
     update = np.zeros_like(table)

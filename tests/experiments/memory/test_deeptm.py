@@ -50,7 +50,8 @@ def test_without_memory_to_use_in_place_only_gaps_are_decided():
 
 
 def test_a_decision_costs_what_its_copies_and_its_use_do_not_hide():
-    # 4 bytes at 4 bytes a second take a second, as long as the op between; in place the last op takes no longer than it is.
+    # 4 bytes at 4 bytes a second take a second, as long as the op between; in place the last op takes no
+    # longer than it is.
     board = Board(three_uses(), with_remote(100), 1)
     gap = Turn(0, 0, 2)
     assert board.cost(gap, here=True, stays=True) == 0

@@ -81,8 +81,8 @@ def test_the_load_counts_the_first_tensor_twice_and_stops_when_it_fits():
     everything = sum(paged.bytes) + paged.bytes[0]
     assert load_until_fits(paged, everything).bytes.tolist() == [everything] * 5
     load = load_until_fits(paged, 0)
-    # x never shrinks, being first. The others are allocated a little before their birth, in the slot before it:
-    # y lives in slots 0 to 2, z in 1 to 3, t in 1 and 2, g in 2 to 4, beside 20 pages of x and 2 of w.
+    # x never shrinks, being first. The others are allocated a little before their birth, in the slot before
+    # it: y lives in slots 0 to 2, z in 1 to 3, t in 1 and 2, g in 2 to 4, beside 20 pages of x and 2 of w.
     assert (load.bytes // P).tolist() == [25, 34, 35, 25, 23]
     assert load.allocations == ((0, 2), (1, 3), (1, 4), (2, 5)), "allocated 0.8 ns a byte before birth"
     assert load.frees == ((3, 2), (4, 3), (3, 4), (5, 5))
@@ -130,7 +130,8 @@ def test_the_host_takes_what_finds_storage_full():
     roomy.select()
     assert [(h.op, h.tensor, h.kind, h.tier) for h in roomy.hints] == [(2, 0, "write", "storage")]
     assert roomy.host.tolist() == [0] * 5
-    # Storage is busy for all of op 2 but for 5 of the 3000 microseconds: the tensor would leave later than alone.
+    # Storage is busy for all of op 2 but for 5 of the 3000 microseconds: the tensor would leave later than
+    # alone.
     busy = MigrationPlanner(paged, rules, load)
     busy.links.book(False, OUT, int(2995 * 1e3), 2)
     busy.select()

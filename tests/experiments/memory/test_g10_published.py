@@ -203,7 +203,8 @@ def test_under_real_capacities_no_policy_beats_the_ideal_or_the_capacity(trace, 
 
 @pytest.mark.parametrize("name", ["flashneuron", "g10", "g10-gds", "g10-host"])
 def test_a_workload_that_fits_needs_no_moves(trace, name):
-    # The release's extra pass looks at a load in which every tensor counts for the whole step: it needs more room.
+    # The release's extra pass looks at a load in which every tensor counts for the whole step: it needs more
+    # room.
     for preset, on in (("paper", machine()), ("artifact", replace(machine(), capacity=400 * GIB))):
         plan, found = carried_out(trace("VIT_512"), name, on, preset=preset)
         assert not [move for move in plan.moves if move.action == "offload"]

@@ -89,8 +89,9 @@ def test_flashneuron_drains_its_writes_before_the_loss_and_fetches_on_demand():
     late = run(flashneuron(write))
     assert late.step_time == 5.0, "a write due at the loss op is never issued"
     assert late.moved["out"] == 0
-    # Issued at op 1 (t=1) and two seconds long, it holds the loss op (t=2) up until 3. The prefetcher wants more
-    # room than x after op 2 (t=4), two pages of 8 beside the largest op of 3, and has it: x is there at 6.
+    # Issued at op 1 (t=1) and two seconds long, it holds the loss op (t=2) up until 3. The prefetcher wants
+    # more room than x after op 2 (t=4), two pages of 8 beside the largest op of 3, and has it: x is there at
+    # 6.
     early = run(flashneuron(Offload(1, 0, 0, "storage")), capacity=8 * P)
     assert early.stalls["synchronization"] == 1.0
     assert early.moved == {"out": 2 * P, "back": 2 * P, "write": 2 * P, "read": 2 * P}
@@ -106,8 +107,8 @@ def waiting(*moves, factor=1.0):
 def test_a_planned_read_is_waited_for_only_once_it_has_its_pages():
     # Written at op 2 (t=2 to 4), wanted back at op 4 (t=4): it has its pages and is fetching when op 4 looks.
     assert run(waiting(Offload(2, 0, 1, "storage"), Prefetch(4, 0))).step_time == 7.0
-    # Here x waits for pages: z lies at page 0, y at 1, page 2 is free. y leaves at t=1, x takes pages 1 and 2 and is
-    # used at once, two seconds before its copy is there.
+    # Here x waits for pages: z lies at page 0, y at 1, page 2 is free. y leaves at t=1, x takes pages 1 and 2
+    # and is used at once, two seconds before its copy is there.
     step = WaitingStep(PagedStep(forward_and_back()), replace(ON, capacity=3 * P), MemoryPlan(), 1.0)
     for tensor in (2, 1):
         assert step.try_allocate(tensor, right=False)

@@ -1,4 +1,6 @@
-"""Ops on the host's processor, tensors used where they lie, copies that stay good, and memory beyond the host."""
+"""Ops on the host's processor, tensors used where they lie, copies that stay good, and memory beyond the
+host.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ W, A, G = 0, 1, 2
 
 
 def training():
-    """A parameter of 4 bytes, a forward, a backward that makes its gradient, an update; 1 s each, 1 byte a second."""
+    """A parameter of 4 bytes, a forward, a backward that makes its gradient, an update; 1 s each, 1 byte a
+    second.
+    """
     rows = [
         ("forward", "forward", 1.0, ["w"], ["a"]),
         ("backward", "backward", 1.0, ["w", "a"], ["g"]),
@@ -51,7 +55,8 @@ def complaints(*moves, on=None):
 
 
 def test_the_host_updates_what_lies_there_while_the_device_goes_on():
-    # w comes in 0-4; forward 4-5, backward 5-6; g leaves 6-10; the host works 10-15; the device has been idle since 7.
+    # w comes in 0-4; forward 4-5, backward 5-6; g leaves 6-10; the host works 10-15; the device has been idle
+    # since 7.
     done = run(PlaceTensor(0, W), Prefetch(0, W, keep=True), Offload(2, G, 1), OnHost(2, 5.0))
     assert done.transfers["back"] == [(0, 4)] and done.transfers["out"] == [(6, 10)]
     assert done.host_busy == [(10, 15)]
@@ -68,7 +73,8 @@ def test_what_the_host_made_is_waited_for_and_the_wait_has_two_causes():
         ("use", "forward", 1.0, ["y"], []),
     ]
     step = make_step(rows, {"x": 2, "y": 3})
-    # x leaves 1-3, the host computes 3-7, y comes 7-10: the device, at 1, waits 6 s for the host and 3 for the link.
+    # x leaves 1-3, the host computes 3-7, y comes 7-10: the device, at 1, waits 6 s for the host and 3 for
+    # the link.
     done = run(Offload(1, 0, 0), OnHost(1, 4.0), Prefetch(2, 1), step=step)
     assert (done.step_time, done.stalls["host"], done.stalls["transfer"]) == (11, 6, 3)
     assert done.late == {1: 9} and done.host_busy == [(3, 7)]
@@ -118,7 +124,8 @@ def test_tensors_used_in_place_never_take_device_bytes():
 
 
 def test_an_op_waits_for_what_is_still_on_its_way_to_where_it_is_used():
-    # a leaves 1-3 over the slower of the link and the memory behind it (4 s: 1-5); the backward op then takes 2 s.
+    # a leaves 1-3 over the slower of the link and the memory behind it (4 s: 1-5); the backward op then takes
+    # 2 s.
     on = machine(bandwidth=1.0, remote_bytes=100, remote_write=CopyRate(0.5), remote_read=CopyRate(1.0))
     done = run(Offload(1, A, 0, "remote"), InPlace(1, (A,), 2.0), on=on)
     assert done.stalls["transfer"] == 4 and done.step_time == 5 + 2 + 1 + 1

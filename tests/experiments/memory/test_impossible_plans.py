@@ -1,4 +1,6 @@
-"""A plan or decision that nothing could carry out ends its run as rejected, with the first violation as the reason."""
+"""A plan or decision that nothing could carry out ends its run as rejected, with the first violation as the
+reason.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ A = 1000
 
 
 def network(depth: int) -> Step:
-    """Linear layers of equal activations: x(i) from x(i-1); backward g(i-1) from g(i), x(i-1), with weights ignored."""
+    """Linear layers of equal activations: x(i) from x(i-1); backward g(i-1) from g(i), x(i-1), with weights
+    ignored.
+    """
     rows: list[Row] = [
         (f"linear{i}", "forward", 1.0, (f"x{i - 1}" if i else "in",), (f"x{i}",)) for i in range(depth)
     ]

@@ -1,4 +1,6 @@
-"""What the checker lets through the simulator carries out, or says which bytes do not fit; whatever the moves."""
+"""What the checker lets through the simulator carries out, or says which bytes do not fit; whatever the
+moves.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def legal(plan, step, on):
 
 
 def legal_plan(draw, step, on):
-    """Groups of moves, each of which leaves the plan legal; a group may lack its end where that is what is legal."""
+    """Groups of moves, each of which leaves the plan legal; a group may lack its end where that is what is
+    legal.
+    """
     space = draw(
         st.sampled_from(
             [CountedBytes(), CountedBytes(), MemoryPool("best_fit", 1), MemoryPool("two_ended", 4, (0, 2))]

@@ -1,4 +1,6 @@
-"""What measured runs are made of: the codec, the file, ops on the host, and autograd's saved tensors beside swap_all."""
+"""What measured runs are made of: the codec, the file, ops on the host, and autograd's saved tensors beside
+swap_all.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def runner_of(traced, moves):
 
 
 def activation(traced) -> tuple[int, int, int]:
-    """A rectifier's output that waits for the backward pass: (tensor, its last forward op, its first backward op)."""
+    """A rectifier's output that waits for the backward pass: (tensor, its last forward op, its first backward
+    op).
+    """
     step = traced.step
     op = step.ops.target.index("aten.relu.default")
     tensor = int(step.outputs[op][0])
@@ -109,8 +113,8 @@ def test_a_copy_that_is_kept_need_not_be_sent_again(traced):
     with runner_of(traced, moves) as runner:
         runner(inputs)
         assert (runner.copies.bytes_out, runner.copies.bytes_back) == (size, 2 * size)
-        assert runner.copies.beside.peaks == {"host": size, "storage": 0}
-        assert runner.copies.beside.held == {"host": 0, "storage": 0}
+        assert runner.copies.copy_ledger.peaks == {"host": size, "storage": 0}
+        assert runner.copies.copy_ledger.held == {"host": 0, "storage": 0}
 
 
 def test_a_compressed_tensor_takes_its_packed_bytes_on_the_device_and_beside_it(traced):
@@ -155,7 +159,7 @@ def test_zero_offload_updates_on_the_host_and_ends_bitwise_with_the_simulated_by
     with StepRunner(traced, plan) as runner:
         assert [float(runner(inputs)) for _ in range(5)] == losses
         assert any(value.untyped_storage().nbytes() == 0 for value in inputs), "parameters rest on the host"
-        peak, host = runner.ledger.peak, runner.copies.beside.peaks["host"]
+        peak, host = runner.ledger.peak, runner.copies.copy_ledger.peaks["host"]
     assert all(torch.equal(ours, plain) for ours, plain in zip(inputs, expected, strict=True))
     simulated = Simulator(step, on).run(plan)
     assert peak == pytest.approx(simulated.peak_bytes, rel=1e-3)
@@ -163,7 +167,9 @@ def test_zero_offload_updates_on_the_host_and_ends_bitwise_with_the_simulated_by
 
 
 def test_swap_all_moves_the_bytes_that_autograd_saves():
-    """Autograd names every tensor that it saves (as for ``save_on_cpu``); each storage counts once, persistent ones not."""
+    """Autograd names every tensor that it saves (as for ``save_on_cpu``); each storage counts once,
+    persistent ones not.
+    """
     from experiments.memory.live.runner import StepRunner
     from experiments.profiling.capture import trace
 

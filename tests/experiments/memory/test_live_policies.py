@@ -1,4 +1,6 @@
-"""Every policy that may be measured: torch carries its plan out bit for bit, at the peak that was simulated."""
+"""Every policy that may be measured: torch carries its plan out bit for bit, at the peak that was
+simulated.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ STEPS = 5
 LOCAL = resolve("local").device
 #: How far gradients of micro-batches may be from the whole batch's: they are sums in another order.
 SUMMED_APART = 1e-5
-#: Shares of the activations that the device has room for: the first at which a policy's plan fits is carried out.
+#: Shares of the activations that the device has room for: the first at which a policy's plan fits is carried
+#: out.
 SHARES = (0.6, 0.75, 0.9, 1.0)
 POLICIES = sorted(
     name

@@ -1,4 +1,6 @@
-"""LRU swapping: which of three tensors goes, what comes back, and the law that more memory never moves more."""
+"""LRU swapping: which of three tensors goes, what comes back, and the law that more memory never
+moves more.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_of_tensors_used_at_the_same_time_the_largest_goes_then_the_first() -> N
 
 
 def three_tensors() -> Step:
-    """``a`` is made first and read third, so that ``b`` is the one unused for longest when ``c`` needs room."""
+    """``a`` is made first and read third, so that ``b`` is the one unused for longest when ``c``
+    needs room.
+    """
     rows: list[Row] = [
         ("make a", "forward", 1.0, (), ("a",)),
         ("make b", "forward", 1.0, (), ("b",)),
@@ -51,9 +55,9 @@ def three_tensors() -> Step:
 
 
 def test_of_three_tensors_the_one_read_again_stays() -> None:
-    # 8 bytes, a byte a second. Op 3 lacks 1 of its 4 bytes: b (3 bytes) leaves from 3 to 6, c is made until 7. Op 4
-    # needs b: 6 bytes are taken, 1 is missing, a (2) leaves from 7 to 9, b comes from 9 to 12 and is read until 13.
-    # b is dead then, a returns from 13 to 15 and is read until 16.
+    # 8 bytes, a byte a second. Op 3 lacks 1 of its 4 bytes: b (3 bytes) leaves from 3 to 6, c is made until
+    # 7. Op 4 needs b: 6 bytes are taken, 1 is missing, a (2) leaves from 7 to 9, b comes from 9 to 12 and is
+    # read until 13. b is dead then, a returns from 13 to 15 and is read until 16.
     found = simulated(three_tensors(), 8)
     assert found.transfers["out"] == [(3.0, 6.0), (7.0, 9.0)]
     assert found.transfers["back"] == [(9.0, 12.0), (13.0, 15.0)]

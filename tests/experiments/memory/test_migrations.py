@@ -79,7 +79,9 @@ def test_what_comes_back_in_turn_waits_for_what_is_needed_sooner():
 
 
 def test_storage_that_would_take_too_long_leaves_the_rest_to_the_host():
-    """Storage passes one activation in 4 s, the host link in half a second; all twelve idle gaps begin a second apart."""
+    """Storage passes one activation in 4 s, the host link in half a second; all twelve idle gaps begin a
+    second apart.
+    """
     there = replace(on(80), write=CopyRate(SIZE / 4), read=CopyRate(SIZE / 4))
     plan = plan_of(registry.create("memory", "g10", {}), layers(12), there)
     tiers = [move.tier for move in plan.moves if isinstance(move, Offload)]

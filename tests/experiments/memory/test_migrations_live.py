@@ -1,4 +1,6 @@
-"""G10 and FlashNeuron carried out by torch on a device that holds less than the step: the same parameters, fewer bytes."""
+"""G10 and FlashNeuron carried out by torch on a device that holds less than the step: the same parameters,
+fewer bytes.
+"""
 
 from __future__ import annotations
 

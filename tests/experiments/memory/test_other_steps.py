@@ -11,7 +11,9 @@ from tests.experiments.memory.steps import machine, make_step
 
 
 def two_branches():
-    """Two branches from ``x``, each with a large intermediate: one after the other they need less than interleaved."""
+    """Two branches from ``x``, each with a large intermediate: one after the other they need less than
+    interleaved.
+    """
     rows = [
         ("start", "forward", 1.0, [], ["x"]),
         ("left", "forward", 1.0, ["x"], ["l"]),

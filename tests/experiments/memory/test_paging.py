@@ -1,4 +1,6 @@
-"""Demand paging: a device that is a cache of blocks. One block here is 1,024 bytes and takes a second to move."""
+"""Demand paging: a device that is a cache of blocks. One block here is 1,024 bytes and takes a second to
+move.
+"""
 
 import pytest
 
@@ -83,7 +85,8 @@ def test_clean_blocks_are_dropped_and_dirty_ones_written_back() -> None:
 def test_a_hint_fetches_beside_compute() -> None:
     step = pages("AB")
     assert run(step, 2).run().step_time == pytest.approx(4.0)
-    # B is asked for when A is: it queues behind A's demand, no: before it, and both are there after two seconds.
+    # B is asked for when A is: it queues behind A's demand, no: before it, and both are there after two
+    # seconds.
     hinted = run(step, 2, (Prefetch(0, 1),)).run()
     assert hinted.step_time == pytest.approx(4.0)
     longer = pages("AAB")
@@ -125,7 +128,8 @@ def test_reused_addresses_need_no_more_than_the_live_peak() -> None:
 
 
 def test_what_was_touched_before_is_prefetched_once_the_tables_are_warm() -> None:
-    # Five blocks, four slots: on demand every touch is a fault; with the tables only as many as lack a slot ahead.
+    # Five blocks, four slots: on demand every touch is a fault; with the tables only as many as lack a slot
+    # ahead.
     step = pages("ABCDE")
     plain = run(step, 4, iterations=3)
     learned = run(step, 4, iterations=3, kind=CorrelationPaging, degree=2)
@@ -177,8 +181,8 @@ def test_preferred_tensors_leave_last() -> None:
 
 
 def test_an_op_goes_on_with_the_first_line_while_its_block_is_under_way() -> None:
-    # One block of 1,024 bytes a second; lines of 256 bytes at a quarter of the link come at 1, 2, 3 and 4 s, the
-    # block with the other three quarters after 4/3 s. The op starts at 1 s and takes 1 s of compute.
+    # One block of 1,024 bytes a second; lines of 256 bytes at a quarter of the link come at 1, 2, 3 and 4 s,
+    # the block with the other three quarters after 4/3 s. The op starts at 1 s and takes 1 s of compute.
     step = pages("A")
     plain = run(step, 1).run()
     lines = run(step, 1, kind=LinePaging, line_bytes=256, line_share=0.25).run()

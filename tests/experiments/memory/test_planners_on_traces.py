@@ -33,7 +33,9 @@ POLICIES = {
 
 @pytest.fixture(scope="module")
 def bert(shared_data):
-    """BERT base with batch 256: live peak 47.8 GiB, of which 16.6 GiB are persistent; the largest op needs 2.25 GiB."""
+    """BERT base with batch 256: live peak 47.8 GiB, of which 16.6 GiB are persistent; the largest op needs
+    2.25 GiB.
+    """
     trace = shared_data / "memory" / "g10" / "BERT_Base_256.json.gz"
     return step_of(Workload(str(trace)), None)[0]
 

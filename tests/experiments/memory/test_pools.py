@@ -1,4 +1,6 @@
-"""Allocators with addresses: where tensors lie, what does not fit though there are bytes enough, and laws for all."""
+"""Allocators with addresses: where tensors lie, what does not fit though there are bytes enough, and laws for
+all.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def test_blocks_of_the_caching_allocator_are_split_merged_and_given_back():
 
 
 def out_and_in_again():
-    """``a`` and ``b`` lie side by side; ``a`` dies, ``c`` is as large as what is free in sum, but not in one piece."""
+    """``a`` and ``b`` lie side by side; ``a`` dies, ``c`` is as large as what is free in sum, but not in one
+    piece.
+    """
     rows = [
         ("make", "forward", 1.0, [], ["a", "b"]),
         ("use", "forward", 1.0, ["a"], []),
@@ -117,7 +121,8 @@ def test_an_allocation_without_a_hole_waits_for_the_copy_that_leaves_one():
 
 
 def test_a_prefetch_is_admitted_when_a_hole_holds_it():
-    # After op 1 a byte is free on either side of d. w, of two bytes, is fetched when d has died: at 4, not at 2.
+    # After op 1 a byte is free on either side of d. w, of two bytes, is fetched when d has died: at 4, not at
+    # 2.
     rows = [
         ("make", "forward", 1.0, [], ["a", "d", "e"]),
         ("out", "forward", 1.0, ["a", "e"], []),

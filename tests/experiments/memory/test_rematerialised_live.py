@@ -23,9 +23,11 @@ MODELS = {
     "gpt2-tiny": WorkloadOptions(batch=8, sequence=64, attention="math"),
     "resnet18": WorkloadOptions(batch=4, image=32),
 }
-#: The peaks of the others are parameters, gradients and one large op: what looks at capacity finds little to do.
+#: The peaks of the others are parameters, gradients and one large op: what looks at capacity finds little to
+#: do.
 FULL_OF_ACTIVATIONS = "gpt2-tiny"
-#: Policy, knobs, and the share of the activations (live peak less persistent bytes) that the device has room for.
+#: Policy, knobs, and the share of the activations (live peak less persistent bytes) that the device has room
+#: for.
 POLICIES = [
     ("checkpoint", {"variant": "search"}, 2.0),
     ("checkpoint", {"variant": "recursive", "keep_last": False}, 2.0),

@@ -13,7 +13,9 @@ F, B = "forward", "backward"
 
 
 def attention():
-    """One layer: projections of x, scores of 8 bytes, their softmax, dropout, product with values, output projection."""
+    """One layer: projections of x, scores of 8 bytes, their softmax, dropout, product with values, output
+    projection.
+    """
     rows = [
         ("load", F, 1.0, [], ["x"]),
         ("linear_q", F, 2.0, ["x", "w"], ["q"]),
@@ -65,7 +67,8 @@ def test_whole_layers_run_again_from_their_input():
 def test_by_ratio_the_largest_and_cheapest_leaves_first_and_nothing_behind_a_weight():
     step = attention()
     best = [step.tensors.name[cheap.saved.tensor] for cheap in cheap_activations(step, Rematerialiser(step))]
-    # 8 bytes in 1 s, 8 in 3 s (weights are gone when kept is wanted, not the other way round), 1 in 1 s, 1 in 1 s.
+    # 8 bytes in 1 s, 8 in 3 s (weights are gone when kept is wanted, not the other way round), 1 in 1 s, 1 in
+    # 1 s.
     assert best == ["kept", "weights", "x", "mixed"]
     tight = machine(step.live_peak - 1)
     plan = plan_of(SelectiveRecompute(select="ratio"), step, tight)

@@ -45,8 +45,9 @@ def test_three_gigabytes_hold_two_intervals_of_three_layers_and_60_gb_per_second
 
 
 def test_a_slow_link_is_exposed_by_the_time_that_it_lacks():
-    # 30 GB/s: an interval of 3 layers takes 50 ms to move and 30 to run. Groups 0 1 2 3 3 2 1 0 are used in turn: group
-    # 3 is still there for the fifth interval, and group 0 for the first, which follows the last one. Six wait 20 ms.
+    # 30 GB/s: an interval of 3 layers takes 50 ms to move and 30 to run. Groups 0 1 2 3 3 2 1 0 are used in
+    # turn: group 3 is still there for the fifth interval, and group 0 for the first, which follows the last
+    # one. Six wait 20 ms.
     step = weights()
     intervals = Intervals(step, layer_starts(step), 1)
     cut = intervals.cut(3)
@@ -83,7 +84,8 @@ def test_nothing_moves_where_all_fits():
 
 
 def test_what_would_come_late_is_used_in_slow_memory_where_that_is_faster():
-    # The link gives half a byte a second, memory beyond it eight: a weight is fetched in 8 s or read in half a second.
+    # The link gives half a byte a second, memory beyond it eight: a weight is fetched in 8 s or read in half
+    # a second.
     rows = [("a", "forward", 1.0, ["w"], ["x"]), ("b", "forward", 1.0, ["x"], ["big"])]
     rows += [(f"c{i}", "forward", 1.0, ["big"], []) for i in range(4)]
     rows += [("d", "backward", 1.0, ["w"], ["y"]), ("e", "backward", 1.0, ["y"], [])]

@@ -39,7 +39,8 @@ def test_two_devices_at_once_both_end_at_200_ms_and_apart_at_100_ms_each():
 
 
 def test_a_transfer_that_joins_halves_the_rate_of_the_one_under_way():
-    # 0.1-0.15 alone (0.6 GB), then both at 6 GB/s: the first has 0.6 GB left, until 0.25; then the second is alone.
+    # 0.1-0.15 alone (0.6 GB), then both at 6 GB/s: the first has 0.6 GB left, until 0.25; then the second is
+    # alone.
     rows = [
         ("make", "forward", 0.1, [], ["t"]),
         ("a", "forward", 0.05, [], []),
@@ -81,8 +82,8 @@ def test_without_duplex_one_direction_waits_for_the_other():
     )
     on = machine(ENDLESS, 1.0, duplex=False)
     first, second = run_shared(step, [early, late], on)
-    # Alone until 2 the first has sent one byte of two; then both directions of both share: four bytes, none alone
-    # until the first is back at 8.
+    # Alone until 2 the first has sent one byte of two; then both directions of both share: four bytes, none
+    # alone until the first is back at 8.
     assert spans(first) == [(1, 4)] and spans(second) == [(2, 6)]
     assert spans(first, "back") == [(4, 8)] and spans(second, "back") == [(6, 9)]
     turns = run_shared(step, [early, late], on, "turns")

@@ -38,7 +38,9 @@ from tests.experiments.memory.steps import chain, machine, make_step, plan_of
 
 
 def there_and_back():
-    """``t`` (4 bytes) is made in op 0 and read in op 3; each op takes 3 s; a byte takes a second on the link."""
+    """``t`` (4 bytes) is made in op 0 and read in op 3; each op takes 3 s; a byte takes a second
+    on the link.
+    """
     rows = [
         ("make", "forward", 3.0, [], ["t"]),
         ("work", "forward", 3.0, [], ["u"]),
@@ -87,7 +89,8 @@ def test_a_wait_stops_compute_until_the_copy_has_left():
 
 
 def test_an_allocation_waits_for_a_tensor_that_is_leaving():
-    # 4 bytes of device: op 1 needs 2, and t leaves until 7. Then v fits beside u, and t has to wait for u to die.
+    # 4 bytes of device: op 1 needs 2, and t leaves until 7. Then v fits beside u, and t has to wait for u to
+    # die.
     rows = [
         ("make", "forward", 3.0, [], ["t"]),
         ("work", "forward", 3.0, [], ["u"]),
@@ -113,7 +116,8 @@ def test_two_directions_of_a_half_duplex_link_take_turns():
     ]
     step = make_step(rows, {"t": 4, "s": 4})
     moves = (Offload(1, 0, 0), Prefetch(2, 0), Offload(1, 1, 0), Prefetch(2, 1))
-    # Duplex: out 1-5 and 5-9, back 5-9 and 9-13. Half duplex: t comes back only after both are out: 9-13, 13-17.
+    # Duplex: out 1-5 and 5-9, back 5-9 and 9-13. Half duplex: t comes back only after both are out: 9-13,
+    # 13-17.
     assert run(*moves, on=machine(bandwidth=1.0), step=step).step_time == 14
     assert run(*moves, on=machine(bandwidth=1.0, duplex=False), step=step).step_time == 18
 
@@ -121,7 +125,8 @@ def test_two_directions_of_a_half_duplex_link_take_turns():
 def test_storage_is_as_slow_as_its_slower_part_and_has_its_own_latency():
     on = machine(bandwidth=1.0, write=CopyRate(0.5, 1.0), read=CopyRate(2.0, 1.0))
     done = run(Offload(1, 0, 0, "storage"), Prefetch(3, 0), on=on)
-    # Written from 3 to 3 + 1 + 8 = 12; read at 9? not before it is there: 12 + max(4, 1 + 2) = 16; op 3 ends at 19.
+    # Written from 3 to 3 + 1 + 8 = 12; read at 9? not before it is there: 12 + max(4, 1 + 2) = 16; op 3 ends
+    # at 19.
     assert done.step_time == 19
     assert done.moved == {"out": 4, "back": 4, "write": 4, "read": 4}
 
@@ -185,7 +190,8 @@ class OldestOut(ReactiveMemoryPolicy):
 def test_a_reactive_policy_is_asked_when_memory_is_short():
     step, policy = there_and_back(), OldestOut()
     done = Simulator(step, machine(6, 1.0)).run(plan_of(policy, step, machine(6, 1.0)), policy)
-    # At 6 op 2 lacks 2 bytes: t leaves until 10. At 13 t comes back on demand (u is dead by then): 17, and op 3: 20.
+    # At 6 op 2 lacks 2 bytes: t leaves until 10. At 13 t comes back on demand (u is dead by then): 17, and op
+    # 3: 20.
     assert done.step_time == 20 and done.peak_bytes == 6
     assert done.stalls["space"] == done.stalls["transfer"] == 4
 

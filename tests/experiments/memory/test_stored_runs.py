@@ -1,4 +1,6 @@
-"""Runs that were stored while a plan had ``pool``, ``paging`` and ``artifact`` load as they always did, and repeat."""
+"""Runs that were stored while a plan had ``pool``, ``paging`` and ``artifact`` load as they always did, and
+repeat.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""SwapAdvisor: Belady's swaps in two passes, orders and layouts that stay legal, and a search that only improves."""
+"""SwapAdvisor: Belady's swaps in two passes, orders and layouts that stay legal, and a search that only
+improves.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ def cyclic():
 
 
 def test_two_passes_over_a_b_c_a_with_two_objects_end_differently_and_are_restored():
-    # The first pass ends with a and c (b, used last, makes way for c). The second begins with these, evicts c for b and
-    # b for c ... and must put back what it began with.
+    # The first pass ends with a and c (b, used last, makes way for c). The second begins with these, evicts c
+    # for b and b for c ... and must put back what it began with.
     step = cyclic()
     problem = Problem(step, machine(bandwidth=512.0))
     schedule = swaps_of(problem, range(4), [0, 0, 0], [2])

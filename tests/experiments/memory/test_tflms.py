@@ -14,7 +14,9 @@ from tests.experiments.memory.steps import MS, chain, machine, make_step, plan_o
 
 
 def ten_levels():
-    """The chain of the card: the tensor of level i is read at level i + 1 and, of the first five, at level 9 - i."""
+    """The chain of the card: the tensor of level i is read at level i + 1 and, of the first five, at level 9
+    - i.
+    """
     rows = []
     for i in range(10):
         read = ([f"t{i - 1}"] if i else []) + ([f"t{9 - i}"] if i > 5 else [])

@@ -1,4 +1,6 @@
-"""What a run page and a trace are drawn from: when ops ran, why compute stood still, what lay there at the peak."""
+"""What a run page and a trace are drawn from: when ops ran, why compute stood still, what lay there at the
+peak.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_ops_stand_where_they_ran_and_stalls_where_compute_waited():
 
 
 def test_a_tensor_still_on_its_way_out_counts_at_the_peak():
-    """The surprise: ``t`` was sent away at 3, but its copy ends at 7, so it takes its bytes beside ``u`` and ``v``."""
+    """The surprise: ``t`` was sent away at 3, but its copy ends at 7, so it takes its bytes beside ``u`` and
+    ``v``.
+    """
     _, recording = recorded(AWAY)
     assert recording.fullest is not None
     assert (recording.fullest.time, recording.fullest.op) == (6.0, 2)
@@ -73,7 +77,9 @@ def test_a_tensor_still_on_its_way_out_counts_at_the_peak():
 
 
 def test_a_copy_that_leaves_from_the_fullest_device_is_a_tensor_there_and_no_scratch():
-    """At 3 ``a`` is gone and ``p`` takes its bytes beside ``b``, which leaves until 7: 8 bytes, no op has scratch."""
+    """At 3 ``a`` is gone and ``p`` takes its bytes beside ``b``, which leaves until 7: 8 bytes, no op has
+    scratch.
+    """
     rows = [
         ("make", "forward", 1.0, [], ["a", "b"]),
         ("work", "forward", 10.0, [], []),
@@ -89,7 +95,9 @@ def test_a_copy_that_leaves_from_the_fullest_device_is_a_tensor_there_and_no_scr
 
 
 def test_a_codecs_input_is_its_scratch():
-    """``t`` of 4 bytes becomes 2: while the codec runs both forms are there; the old one is no tensor any more."""
+    """``t`` of 4 bytes becomes 2: while the codec runs both forms are there; the old one is no tensor any
+    more.
+    """
     plan = MemoryPlan((Compress(1, 0, 2.0, 0.5), Decompress(3, 0, 0.25)))
     _, recording = recorded(plan)
     full = recording.fullest

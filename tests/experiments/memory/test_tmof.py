@@ -81,7 +81,9 @@ def test_every_device_has_a_legal_plan_that_fits(mode, selection):
 
 
 def test_disjoint_devices_solve_for_their_own_share_of_the_tensors():
-    """One of x and y must leave: the first device may move x, the second y; on one device alone either may go."""
+    """One of x and y must leave: the first device may move x, the second y; on one device alone either may
+    go.
+    """
     step, on = two_tensors(), machine(2400 * MB, bandwidth=12e9)
     plans = shared(Tmof(mode="disjoint", selection="offline"), step, on).plans
     assert [{move.tensor for move in plan.moves} for plan in plans] == [{0}, {1}]

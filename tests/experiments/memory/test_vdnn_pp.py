@@ -17,7 +17,9 @@ MS = 1e-3
 
 
 def small_net() -> Step:
-    """The card's example: CONV0 ACT1 CONV2 POOL3 FC4 of 4, 1, 4, 1 and 2 ms, inputs of 3, 6 and 1 bytes leave."""
+    """The card's example: CONV0 ACT1 CONV2 POOL3 FC4 of 4, 1, 4, 1 and 2 ms, inputs of 3, 6 and 1 bytes
+    leave.
+    """
     rows: list[Row] = [
         ("conv0", "forward", 4 * MS, ["x0"], ["x1"]),
         ("relu1", "forward", 1 * MS, ["x1"], ["x2"]),
@@ -36,7 +38,8 @@ def small_net() -> Step:
 def test_compute_goes_on_where_vdnn_waits_for_the_copy() -> None:
     step, on = small_net(), machine(13)
     ours, theirs = (Simulator(step, on).run(plan_of(p, step, on)) for p in (VdnnPp(pool=False), VdnnAll()))
-    # vDNN's forward pass takes 14 ms, as conv2 waits for a copy of 6 ms; without waits the five layers take their 12.
+    # vDNN's forward pass takes 14 ms, as conv2 waits for a copy of 6 ms; without waits the five layers take
+    # their 12.
     assert ours.step_time <= theirs.step_time - 2 * MS
 
 

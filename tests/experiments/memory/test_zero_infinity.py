@@ -38,7 +38,8 @@ def test_each_pass_uses_each_parameter_once() -> None:
 def test_parameters_come_once_a_pass_and_leave_for_nothing(parameters_on: str, optimizer_on: str) -> None:
     policy = ZeroInfinity(parameters_on=parameters_on, optimizer_on=optimizer_on, always=True)
     seen = carried_out(policy, FAST)
-    # Two passes fetch four parameters, but the last layer's stays between them; only gradients cross the other way.
+    # Two passes fetch four parameters, but the last layer's stays between them; only gradients cross the
+    # other way.
     fetches = 2 * LAYERS - 1
     assert seen.moved["back"] == fetches * SIZE
     assert seen.moved["out"] == LAYERS * SIZE

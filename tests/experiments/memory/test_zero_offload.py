@@ -19,7 +19,9 @@ LAYERS, SIZE = 4, 1000
 
 
 def network() -> Step:
-    """Four layers of a parameter, a gradient and two states of 1,000 bytes each; a pass takes a second a layer."""
+    """Four layers of a parameter, a gradient and two states of 1,000 bytes each; a pass takes a second a
+    layer.
+    """
     rows: list[Row] = [
         (f"f{i}", "forward", 1.0, (f"w{i}", *([f"x{i - 1}"] if i else [])), (f"x{i}",)) for i in range(LAYERS)
     ]
@@ -77,8 +79,8 @@ def test_a_slow_update_is_what_the_step_waits_for() -> None:
     assert times[2] == pytest.approx(8 + 28, abs=0.1)
 
 
-#: Passes of 8 s, a copy of 0.1 s, an update of 28,000 bytes; a step that waits for the update and one that does not.
-#: The first parameter must come before the passes begin; the other copies pass beside them.
+#: Passes of 8 s, a copy of 0.1 s, an update of 28,000 bytes; a step that waits for the update and one that
+#: does not. The first parameter must come before the passes begin; the other copies pass beside them.
 DELAYED = [(1e6, 8 + 0.1), (28e3 / 7, 8 + 0.1), (28e3 / 8.2, 8.2), (28e3 / 9, 9.0), (1e3, 28.0)]
 
 

@@ -16,8 +16,9 @@ def benefits(
 ) -> Floats:
     """Bytes times microseconds of ops during which memory is ``over`` the line and the tensor would be away.
 
-    An ordinary gap counts from when half the tensor has left to when half must be on its way back, on storage's
-    lanes as booked so far, or on the ``host``'s where that is longer. All gaps at once, with prefix sums over ops.
+    An ordinary gap counts from when half the tensor has left to when half must be on its way back, on
+    storage's lanes as booked so far, or on the ``host``'s where that is longer. All gaps at once, with prefix
+    sums over ops.
     """
     area = np.concatenate(([0.0], np.cumsum(np.where(over, lengths, 0.0))))
     ordinary = _away(gaps, area, links.lanes(host=False))
@@ -45,7 +46,8 @@ def _half_back(gaps: Gaps, lane: BookedLane) -> Ints:
 
 
 def _odd_area(over: npt.NDArray[np.bool_], lengths: Floats) -> Floats:
-    """The area from the step's start as the release counts it for looped gaps, off by one: op ``m`` counts with the
-    length of op ``m - 1``, and op 0 with minus the whole step."""
+    """The area from the step's start as the release counts it for looped gaps, off by one: op ``m`` counts
+    with the length of op ``m - 1``, and op 0 with minus the whole step.
+    """
     shifted = np.where(over, np.concatenate(([-lengths.sum()], lengths[:-1])), 0.0)
     return np.concatenate(([0.0], np.cumsum(shifted)))

@@ -16,7 +16,8 @@ from experiments.workloads.step import Floats
 
 @dataclass(frozen=True)
 class Gaps:
-    """Columns over the gaps, by tensor and then by start; a global tensor's gap around the step's end comes last.
+    """Columns over the gaps, by tensor and then by start; a global tensor's gap around the step's end comes
+    last.
 
     A gap holds the ops ``[start, end)``; a *looped* one ``[start, ops)`` and, in the next step, ``[0, end)``.
     ``duration`` is in microseconds.

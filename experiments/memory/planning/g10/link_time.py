@@ -1,7 +1,8 @@
-"""Room on the links, slot by slot: a slot is the time of one op, a lane one direction of storage or of the host link.
+"""Room on the links, slot by slot: a slot is the time of one op, a lane one direction of storage or of the
+host link.
 
-Storage traffic passes the host link too, so what is booked on a storage lane is booked on the link, and what fills
-the link leaves nothing to storage.
+Storage traffic passes the host link too, so what is booked on a storage lane is booked on the link, and what
+fills the link leaves nothing to storage.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ OUT, BACK = 0, 1
 
 
 class LinkTime:
-    """``storage`` and ``link``: bytes per microsecond out and back; ``lengths``: microseconds of every slot."""
+    """``storage`` and ``link``: bytes per microsecond out and back; ``lengths``: microseconds of
+    every slot.
+    """
 
     def __init__(self, lengths: Floats, storage: tuple[float, float], link: tuple[float, float]) -> None:
         self.storage = tuple(BookedLane(lengths * rate) for rate in storage)
@@ -44,7 +47,9 @@ class LinkTime:
 
 
 class BookedLane:
-    """``used`` bytes of ``capacity`` in every slot; a slot that is ``full`` has no room whatever it has used."""
+    """``used`` bytes of ``capacity`` in every slot; a slot that is ``full`` has no free bytes whatever it has
+    used.
+    """
 
     def __init__(self, capacity: Floats) -> None:
         self.capacity = capacity
@@ -56,7 +61,9 @@ class BookedLane:
         return np.where(self.full, 0.0, self.capacity - self.used)
 
     def forward(self, size: float, start: int) -> int:
-        """The first slot by whose end ``size`` bytes have passed from ``start`` on; the last slot where none is."""
+        """The first slot by whose end ``size`` bytes have passed from ``start`` on; the last slot where none
+        is.
+        """
         passed = np.cumsum(self.free[start:])
         slot = start + int(np.searchsorted(passed, size))
         return min(slot, len(self.capacity) - 1)

@@ -23,11 +23,12 @@ class PlannedLoad:
 
 
 def load_until_fits(paged: PagedStep, target: int) -> PlannedLoad:
-    """Bytes by op with lifetimes taken into account tensor by tensor, until the peak is no more than ``target``.
+    """Bytes by op with lifetimes taken into account tensor by tensor, until the peak is no more than
+    ``target``.
 
-    As in the release: every tensor counts for the whole step at first (the first one twice), tensors that are not
-    reached because it fits already keep doing so, and one that is born within its allocation time of the step's
-    start keeps the slots before its birth.
+    As in the release: every tensor counts for the whole step at first (the first one twice), tensors that are
+    not reached because it fits already keep doing so, and one that is born within its allocation time of the
+    step's start keeps the slots before its birth.
     """
     load = np.full(paged.ops, sum(paged.bytes) + paged.bytes[0], np.int64)
     allocations, frees = [], []

@@ -1,7 +1,7 @@
 """G10's planner: which tensors leave in which gaps, to storage or to the host, and when they come back.
 
-Times are microseconds, bandwidths bytes per microsecond, sizes bytes. The procedure is that of the G10 release, with
-its oddities where ``MigrationRules.odd`` says so: the planning that gave the published numbers.
+Times are microseconds, bandwidths bytes per microsecond, sizes bytes. The procedure is that of the G10
+release, with its oddities where ``MigrationRules.odd`` says so: the planning that gave the published numbers.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class MigrationRules:
-    """What the planner plans for. Rates are (out, back); ``line`` is the capacity above which memory counts as short,
-    ``target`` the load it tries to get down to, ``margin`` the share of a move that is added to two of them."""
+    """What the planner plans for. Rates are (out, back); ``line`` is the capacity above which memory counts
+    as short, ``target`` the load it tries to get down to, ``margin`` the share of a move that is added to two
+    of them.
+    """
 
     line: int
     target: int
@@ -60,7 +62,9 @@ class MigrationRules:
 
 
 class MigrationPlanner:
-    """One planning pass over the bytes by op ``load``, which it lowers. ``hints`` grow in the release's order."""
+    """One planning pass over the bytes by op ``load``, which it lowers. ``hints`` grow in the release's
+    order.
+    """
 
     def __init__(self, paged: PagedStep, rules: MigrationRules, load: Ints) -> None:
         self.paged, self.rules = paged, rules
@@ -77,7 +81,9 @@ class MigrationPlanner:
         self.looped: list[Taken] = []
 
     def select(self) -> None:
-        """Take gaps, the most beneficial first, until the load fits or no gap is worth or able to be taken."""
+        """Take gaps, the most beneficial first, until the load fits or no gap is worth or able to
+        be taken.
+        """
         for _ in range(len(self.gaps)):
             if self.load.max() <= self.rules.target:
                 return
@@ -98,7 +104,8 @@ class MigrationPlanner:
     def _take(self, gap: int) -> bool:
         """Move the gap's tensor if that pays; False when it is too short for any tier.
 
-        The release does not mark such a gap: it stays on top until sorting the list once more brings up an equal one.
+        The release does not mark such a gap: it stays on top until sorting the list once more brings up an
+        equal one.
         """
         slots = self._slots(gap)
         if not self.rules.odd and self._too_small(gap):
@@ -187,7 +194,9 @@ class MigrationPlanner:
         self.hints.append(Hint(op, int(self.gaps.tensor[gap]), kind, "host" if host else "storage"))
 
     def prefetch(self) -> list[Taken]:
-        """Bring each tensor that left back as early as the load allows: the gaps taken, ``back`` moved forward."""
+        """Bring each tensor that left back as early as the load allows: the gaps taken, ``back`` moved
+        forward.
+        """
         found = []
         for move in self.priority.sort(self.moved, [move.back for move in self.moved]):
             size, at = int(self.gaps.bytes[move.gap]), move.back

@@ -14,14 +14,16 @@ from experiments.workloads.step import Floats
 
 T = TypeVar("T")
 
-#: ``stable``: ties in the order of the list, and a benefit that is not positive ends the selection. ``artifact``: the
-#: unstable sort of a C++ program on one list that is sorted again and again, and gaps without benefit are taken too.
+#: ``stable``: ties in the order of the list, and a benefit that is not positive ends the selection.
+#: ``artifact``: the unstable sort of a C++ program on one list that is sorted again and again, and gaps
+#: without benefit are taken too.
 TIE_ORDERS = ("artifact", "stable")
 
 
 class Priority:
-    """``order`` is the list of gaps as the last sort left it; ``settled``: that sort has not changed it, so that sorting
-    again by the same keys would not either."""
+    """``order`` is the list of gaps as the last sort left it; ``settled``: that sort has not changed it, so
+    that sorting again by the same keys would not either.
+    """
 
     def __init__(self, gaps: Gaps, tie_order: str) -> None:
         self.gaps, self.tie_order = gaps, tie_order

@@ -1,8 +1,9 @@
 """The order in which a C++ program's ``std::sort`` (GNU library) leaves elements that compare equal.
 
-``std::sort`` is not stable, so where the G10 release sorts by a key with ties, which of them comes first is decided by
-the algorithm itself. To meet the published figures the algorithm is carried out as the library does it: quicksort
-around a median of three down to ranges of 16, heap sort where that goes too deep, and insertion sort at the end.
+``std::sort`` is not stable, so where the G10 release sorts by a key with ties, which of them comes first is
+decided by the algorithm itself. To meet the published figures the algorithm is carried out as the library
+does it: quicksort around a median of three down to ranges of 16, heap sort where that goes too deep, and
+insertion sort at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def ranks(columns: Sequence[Floats]) -> Ints:
 
 
 def gnu_order(rank: Ints) -> list[int]:
-    """The permutation that sorts ``rank`` ascending: element ``i`` of the result was at position ``order[i]``."""
+    """The permutation that sorts ``rank`` ascending: element ``i`` of the result was at position
+    ``order[i]``.
+    """
     count = len(rank)
     shift = count.bit_length()
     # Rank and position in one integer: those of a lower rank than ``a`` are below ``a >> shift << shift``.
@@ -71,7 +74,9 @@ def _median(items: list[int], low: int, high: int, shift: int) -> int:
 
 
 def _partition(items: list[int], low: int, high: int, shift: int) -> int:
-    """Lower ranks to the left of the cut that is returned, higher ones to the right; equal ones change sides too."""
+    """Lower ranks to the left of the cut that is returned, higher ones to the right; equal ones change sides
+    too.
+    """
     middle = _median(items, low, high, shift)
     items[low], items[middle] = items[middle], items[low]
     lower = items[low] >> shift << shift

@@ -1,18 +1,20 @@
-"""AutoSwap with SmartPool (Zhang et al. 2019): swaps by priority over the peak of the load, addresses laid out ahead.
+"""AutoSwap with SmartPool (Zhang et al. 2019): swaps by priority over the peak of the load, addresses laid
+out ahead.
 
-The candidates are gaps around the op where the load is highest (persistent tensors' gaps around the step's end too).
-Priority of a gap, the largest first, until the load keeps within the limit:
-DOA = idle time - time of both copies; AOA = DOA * bytes, or DOA / bytes where DOA is negative; WDOA = sum over the ops of
-the gap of (load - limit); SWDOA = WDOA on the load as the swaps taken so far leave it. ``ranks`` adds the ranks under DOA,
-AOA and WDOA; ``tuned`` tries weighted sums of all four ranks in trials (random weights where the paper uses Bayesian
-optimisation). Copies out start as soon as the use is over and the lane is free, copies in as late as they still come
-in time. With ``stick_to_limit`` computation waits where the limit would be broken; with ``no_overhead`` only copies that
-fit beside computation are taken, and the load falls only from the end of the one to the start of the other.
+The candidates are gaps around the op where the load is highest (persistent tensors' gaps around the step's
+end too). Priority of a gap, the largest first, until the load keeps within the limit: DOA = idle time - time
+of both copies; AOA = DOA * bytes, or DOA / bytes where DOA is negative; WDOA = sum over the ops of the gap of
+(load - limit); SWDOA = WDOA on the load as the swaps taken so far leave it. ``ranks`` adds the ranks under
+DOA, AOA and WDOA; ``tuned`` tries weighted sums of all four ranks in trials (random weights where the paper
+uses Bayesian optimisation). Copies out start as soon as the use is over and the lane is free, copies in as
+late as they still come in time. With ``stick_to_limit`` computation waits where the limit would be broken;
+with ``no_overhead`` only copies that fit overlapped with computation are taken, and the load falls only from
+the end of the one to the start of the other.
 
-SmartPool colours the tensors' lifetimes: the largest first, each into the first or best hole between those it meets;
-persistent tensors lie at the bottom. The notes compare its size with an online best-fit pool and with the load.
-Left open or ours: when the highest load is elsewhere, candidates around that op follow; a pool that does not fit
-lowers the limit by what it lacks; a tensor that returns keeps its address.
+SmartPool colours the tensors' lifetimes: the largest first, each into the first or best hole between those it
+meets; persistent tensors lie at the bottom. The notes compare its size with an online best-fit pool and with
+the load. Left open or ours: when the highest load is elsewhere, candidates around that op follow; a pool that
+does not fit lowers the limit by what it lacks; a tensor that returns keeps its address.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ class Selection:
         self.gaps = []
 
     def run(self, candidates: Sequence[Gap]) -> list[Gap]:
-        """Take the best gap around the highest load until that is within the limit, or no gap is left there."""
+        """Take the best gap around the highest load until that is within the limit, or no gap is
+        left there.
+        """
         load, left = self.step.live_bytes.copy(), list(candidates)
         ranked = self._fixed_ranks(left, load)
         while load.max() > self.limit:
@@ -87,13 +91,15 @@ class Selection:
         return self.gaps
 
     def swaps(self) -> list[TensorSwap]:
-        """The gaps as swaps: hidden ones are away from the end of one copy to the start of the other, others throughout."""
+        """The gaps as swaps: hidden ones are away from the end of one copy to the start of the other, others
+        throughout.
+        """
         if not self.hidden:
             return [TensorSwap(gap, gap.before) for gap in self.gaps]
         return [swap for swap, _ in self._hidden(self.gaps)]
 
     def _hidden(self, gaps: Sequence[Gap]) -> list[tuple[TensorSwap, bool]]:
-        """Each swap as the load sees it, and whether its copies fit beside computation."""
+        """Each swap as the load sees it, and whether its copies fit overlapped with computation."""
         out, back = (
             copy_out_ends(gaps, self.clock, self.machine),
             copy_back_starts(gaps, self.clock, self.machine),
@@ -153,7 +159,9 @@ def ranks(values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class AutoSwap(MemoryPolicy):
-    """Swaps by priority around the peak of the load (AutoSwap), in a pool laid out ahead of time (SmartPool)."""
+    """Swaps by priority around the peak of the load (AutoSwap), in a pool laid out ahead of time
+    (SmartPool).
+    """
 
     name: ClassVar[str] = "autoswap"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
@@ -214,7 +222,9 @@ class AutoSwap(MemoryPolicy):
     def _plan_with_pool(
         self, step: Step, swaps: Sequence[TensorSwap], capacity: int
     ) -> tuple[MemoryPlan, int]:
-        """The plan with its pool, and the bytes that the pool lacks. Copies start at once, whenever they end."""
+        """The plan with its pool, and the bytes that the pool lacks. Copies start at once,
+        whenever they end.
+        """
         notes: dict[str, Any] = {"swaps": len(swaps), "load": int(load_under(step, swaps).max())}
         moves = moves_of([replace(swap, leave=-1) for swap in swaps])
         if self.pool == "none":

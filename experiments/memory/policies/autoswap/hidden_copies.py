@@ -1,4 +1,6 @@
-"""When the copies of swaps run on two lanes if computation never waits: out as soon as possible, in as late as possible."""
+"""When the copies of swaps run on two lanes if computation never waits: out as soon as possible, in as late
+as possible.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from experiments.memory.planning.swaps import Gap, UnstalledClock
 
 
 def copy_out_ends(gaps: Sequence[Gap], clock: UnstalledClock, machine: MemoryMachine) -> dict[Gap, float]:
-    """When the copy out of each gap has ended: in the order of their starts, each when its use is over and the lane free."""
+    """When the copy out of each gap has ended: in the order of their starts, each when its use is over and
+    the lane free.
+    """
     free, found = 0.0, dict[Gap, float]()
     for gap in sorted(gaps, key=lambda gap: (gap.after, gap.tensor)):
         start = float(clock.start[gap.after + 1])
@@ -18,8 +22,9 @@ def copy_out_ends(gaps: Sequence[Gap], clock: UnstalledClock, machine: MemoryMac
 
 
 def copy_back_starts(gaps: Sequence[Gap], clock: UnstalledClock, machine: MemoryMachine) -> dict[Gap, float]:
-    """When the copy back of each gap must start: those needed last first, each so that it ends when it is needed or, if
-    earlier, when the next one starts. Before zero where it comes too late."""
+    """When the copy back of each gap must start: those needed last first, each so that it ends when it is
+    needed or, if earlier, when the next one starts. Before zero where it comes too late.
+    """
     following, found = float("inf"), dict[Gap, float]()
     for gap in sorted(gaps, key=lambda gap: (-gap.before, gap.tensor)):
         end = min(following, float(clock.start[gap.before]))

@@ -1,23 +1,28 @@
-"""Capuchin (Peng et al., ASPLOS 2020): swap what is hidden, then the cheaper of swap and recomputation, per tensor.
+"""Capuchin (Peng et al., ASPLOS 2020): swap what is hidden, then the cheaper of swap and recomputation, per
+tensor.
 
-1. The access list of a measured iteration: here the step's op times, from which waits are absent already (the paper
-   runs one iteration in passive mode and subtracts them).
-2. A candidate is a stretch between two accesses of a tensor that covers an op at which memory is full. Free time
-   FT = (back access - swap time) - (end of the access before + swap time); per tensor the longest counts.
-3. By FT, longest first: swaps while FT >= 0 and memory is still full somewhere. PCIe carries one transfer at a time,
-   so FT is that of the whole set: ways out queue behind one another, ways back are as late as they can be.
-4. Still full: by memory saving per second of recomputation (MSPS), each next tensor by the cheaper of what its swap
-   adds to the set's negative FT and its rerun; choosing one updates the others through their lineage
-   (``lineage_costs``).
-   The swap times of 3 and 4 are those of the link alone, then twice and four times that (``CROWDED``): where many
-   tensors leave, ops wait for their room, which FT does not see. The fastest plan of the three is taken.
-5. A swap's way back begins at the last access that is a swap time before the back access, earlier where PCIe is taken
-   (one transfer at a time), never where memory is full.
-6. Feedback: where the tensor still arrives at its back access, its trigger moves 5 % of a swap time earlier, until the
-   step is no faster. The plan with the fastest step is returned; the notes tell the first and the last time.
+1. The access list of a measured iteration: here the step's op times, from which waits are absent already (the
+   paper runs one iteration in passive mode and subtracts them).
+2. A candidate is a stretch between two accesses of a tensor that covers an op at which memory is full. Free
+   time FT = (back access - swap time) - (end of the access before + swap time); per tensor the longest
+   counts.
+3. By FT, longest first: swaps while FT >= 0 and memory is still full somewhere. PCIe carries one transfer at
+   a time, so FT is that of the whole set: ways out queue behind one another, ways back are as late as they
+   can be.
+4. Still full: by memory saving per second of recomputation (MSPS), each next tensor by the cheaper of what
+   its swap adds to the set's negative FT and its rerun; choosing one updates the others through their lineage
+   (``lineage_costs``). The swap times of 3 and 4 are those of the link alone, then twice and four times that
+   (``CROWDED``): where many tensors leave, ops wait for their bytes, which FT does not see. The fastest plan
+   of the three is taken.
+5. A swap's way back begins at the last access that is a swap time before the back access, earlier where PCIe
+   is taken (one transfer at a time), never where memory is full.
+6. Feedback: where the tensor still arrives at its back access, its trigger moves 5 % of a swap time earlier,
+   until the step is no faster. The plan with the fastest step is returned; the notes tell the first and the
+   last time.
 
-Left open by the paper: what is needed for a rerun while it is swapped out is fetched for it; a plan whose reruns need
-more room than the estimate of memory says is made again for a smaller capacity (``MARGINS``). Persistent tensors stay.
+Left open by the paper: what is needed for a rerun while it is swapped out is fetched for it; a plan whose
+reruns need more bytes than the estimate of memory says is drawn up anew for a smaller capacity (``MARGINS``).
+Persistent tensors stay.
 """
 
 from __future__ import annotations
@@ -51,7 +56,8 @@ from experiments.memory.policies.capuchin.lineage_costs import LineageCosts, Rer
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
-#: Times by which a swap takes longer than the link alone would need. Shares of the capacity that are planned for, one after the other, until a plan fits.
+#: Times by which a swap takes longer than the link alone would need. Shares of the capacity that are planned
+#: for, one after the other, until a plan fits.
 CROWDED = (1.0, 2.0, 4.0)
 MARGINS = (1.0, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4)
 
@@ -66,7 +72,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """Gaps that are swapped, gaps that end in a rerun, and the most bytes that an op then finds on the device."""
+    """Gaps that are swapped, gaps that end in a rerun, and the most bytes that an op then finds on the
+    device.
+    """
 
     swaps: tuple[Gap, ...]
     reruns: tuple[Gap, ...]
@@ -172,7 +180,9 @@ class Planner:
         return found
 
     def plan(self, choice: Choice, capacity: int, earlier: Mapping[int, float]) -> MemoryPlan:
-        """Moves for ``choice``; ``earlier`` are seconds that a tensor's way back begins sooner than it takes."""
+        """Moves for ``choice``; ``earlier`` are seconds that a tensor's way back begins sooner
+        than it takes.
+        """
         demands = [Demand(gap.before, (gap.tensor,)) for gap in choice.reruns]
         remade = self.remake.moves_for(demands)
         swaps = self._for_reruns(choice.swaps, remade)

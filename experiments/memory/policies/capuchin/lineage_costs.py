@@ -1,8 +1,10 @@
-"""What it costs to make tensors again when others, also to be made again, are among their sources (Capuchin, ASPLOS'20).
+"""What it costs to recompute tensors when others, also to be recomputed, are among their sources (Capuchin,
+ASPLOS'20).
 
-``seconds`` is one rerun of a tensor from its nearest sources; a tensor that reruns of others need is made once for each
-of them too: ``times`` says how often. Choosing one tensor changes the others: those made from it become dearer by its
-own rerun, and those it is made from are run once more for every tensor that reaches them through it.
+``seconds`` is one rerun of a tensor from its nearest sources; a tensor that reruns of others need is made
+once for each of them too: ``times`` says how often. Choosing one tensor changes the others: those made from
+it become more expensive by its own rerun, and those it is made from are run once more for every tensor that
+reaches them through it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Rerun:
-    """One tensor: its ``bytes``, the ``seconds`` from its ``sources`` to it, and how many ``times`` it would run."""
+    """One tensor: its ``bytes``, the ``seconds`` from its ``sources`` to it, and how many ``times`` it would
+    run.
+    """
 
     tensor: int
     bytes: int
@@ -47,7 +51,7 @@ class LineageCosts:
         return max(self.open.values(), key=lambda rerun: (rerun.saving, -rerun.tensor), default=None)
 
     def choose(self, tensor: int) -> None:
-        """``tensor`` is made again: its sources take its place wherever it was a source."""
+        """``tensor`` is recomputed: its sources take its place wherever it was a source."""
         picked = self.open.pop(tensor)
         users = 0
         for other, rerun in self.chosen.items():

@@ -1,15 +1,17 @@
-"""Checkmate (Jain et al., MLSys 2020): the rematerialisation schedule of least cost in a memory budget, as a MILP.
+"""Checkmate (Jain et al., MLSys 2020): the rematerialisation schedule of least cost in a memory budget, as a
+MILP.
 
-The step is coarsened to ``groups`` groups of forward ops and as many stages of the backward pass (``coarse``);
-the program with R, S, FREE and U of the paper is in ``remat_program``. A group leaves two values behind, what
-later groups read and what only the backward pass reads, where a node of the paper leaves one. HiGHS is given a number
-of branch-and-bound nodes instead of seconds, so that the answer never depends on the machine. The linear relaxation in
-0.9 of the budget with S rounded at 0.1 ... 0.9 (section 5.2) is the ``rounding`` variant, and what is taken where the
-MILP finds nothing, or with finer groups; where that fits nothing either, checkpointing by a searched budget (Chen et
-al. 2016) is.
+The step is coarsened to ``groups`` groups of forward ops and as many stages of the backward pass
+(``coarse``); the program with R, S, FREE and U of the paper is in ``remat_program``. A group leaves two
+values behind, what later groups read and what only the backward pass reads, where a node of the paper leaves
+one. HiGHS is given a number of branch-and-bound nodes instead of seconds, so that the answer never depends on
+the machine. The linear relaxation in 0.9 of the budget with S rounded at 0.1 ... 0.9 (section 5.2) is the
+``rounding`` variant, and what is taken where the MILP finds nothing, or with finer groups; where that fits
+nothing either, checkpointing by a searched budget (Chen et al. 2016) is.
 
-Left open by the paper: the coarsening; backward ops run once; groups are planned for the whole of what they hold, so a
-plan may take less than it was allowed: it is then made once more for a budget that is larger by as much.
+Left open by the paper: the coarsening; backward ops run once; groups are planned for the whole of what they
+hold, so a plan may take less than it was allowed: it is then made once more for a budget that is larger by as
+much.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from experiments.memory.policies.checkmate.coarse import Coarse, coarse
 from experiments.memory.policies.checkmate.remat_program import Schedule, solve_by_rounding, solve_exactly
 from experiments.workloads.step import Step
 
-#: A plan that takes less of the device than this is made again for a larger budget, up to ``MOST`` times the device.
+#: A plan that takes less of the device than this is drawn up anew for a larger budget, up to ``MOST`` times
+#: the device.
 FULL = 0.95
 MOST = 1.2
 #: Groups of the rounded program that is tried where ``groups`` groups have no schedule that fits.

@@ -1,8 +1,8 @@
 """A step as a small rematerialisation problem: groups of forward ops, and stages of the backward pass.
 
-Groups end where few bytes lead on, module by module where the step knows its modules; a stage begins where the backward
-pass first reads something of another group. Tensors that cannot be made again by the time they are needed belong to
-no value and stay.
+Groups end where few bytes lead on, module by module where the step knows its modules; a stage begins where
+the backward pass first reads something of another group. Tensors that cannot be recomputed by the time they
+are needed belong to no value and stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class Coarse:
-    """``ends`` are the last ops of the groups, ``begins`` the first ops of the stages, ``members`` tensors by value."""
+    """``ends`` are the last ops of the groups, ``begins`` the first ops of the stages, ``members`` tensors by
+    value.
+    """
 
     step: Step
     remake: Rematerialiser
@@ -33,7 +35,7 @@ class Coarse:
     problem: Problem
 
     def plan(self, schedule: Schedule) -> MemoryPlan | None:
-        """Drops and reruns of ``schedule``; ``None`` where something it makes again cannot be."""
+        """Drops and reruns of ``schedule``; ``None`` where something it recomputes cannot be."""
         value_of = {t: v for v, tensors in enumerate(self.members) for t in tensors}
         reruns = []
         for stage, begin in enumerate(self.begins):
@@ -56,7 +58,8 @@ class Coarse:
 def group_ends(step: Step, most: int) -> tuple[int, ...]:
     """Last ops of at most ``most`` groups of forward ops of about equal saved bytes and seconds.
 
-    Within each share of the forward pass the group ends where the fewest bytes lead on, at a module's end if it can.
+    Within each share of the forward pass the group ends where the fewest bytes lead on, at a module's end if
+    it can.
     """
     loss = last_forward_op(step)
     seconds, sizes = step.ops.seconds[: loss + 1], np.zeros(loss + 1)
@@ -179,7 +182,9 @@ def _inputs(
 def _scratch(
     step: Step, start: int, end: int, members: Sequence[tuple[int, ...]], values: Sequence[Value], group: int
 ) -> float:
-    """The most bytes that ops ``start`` to ``end`` hold at once beyond the group's own values and what was there."""
+    """The most bytes that ops ``start`` to ``end`` hold at once beyond the group's own values and what was
+    there.
+    """
     own = {t for v, tensors in enumerate(members) if values[v].group == group for t in tensors}
     most = 0.0
     born: dict[int, int] = {}

@@ -1,10 +1,12 @@
-"""Checkmate's rematerialisation program (Jain et al., MLSys 2020) on groups of forward ops and stages of the backward pass.
+"""Checkmate's rematerialisation program (Jain et al., MLSys 2020) on groups of forward ops and stages of the
+backward pass.
 
-The forward pass is n groups, the backward pass stages. A *value* is what a group leaves behind: what later groups read
-(its border), or what only the backward pass reads. Variables, as in the paper: R[s,i], group i runs again at the
-beginning of stage s; S[s,v], value v is kept into stage s; FREE[s,v,i], v is given back right after group i ran again
-in stage s. The frontier form of the paper is built in: every group has run once before the first stage, and backward
-ops run once. Cost is the time of all reruns; memory is bounded while each group runs, first or again, and in each stage.
+The forward pass is n groups, the backward pass stages. A *value* is what a group leaves behind: what later
+groups read (its border), or what only the backward pass reads. Variables, as in the paper: R[s,i], group i
+runs again at the beginning of stage s; S[s,v], value v is kept into stage s; FREE[s,v,i], v is given back
+right after group i ran again in stage s. The frontier form of the paper is built in: every group has run once
+before the first stage, and backward ops run once. Cost is the time of all reruns; memory is bounded while
+each group runs, first or again, and in each stage.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Value:
-    """``bytes`` that ``group`` leaves behind; no group from ``rests`` on reads them in the first forward pass."""
+    """``bytes`` that ``group`` leaves behind; no group from ``rests`` on reads them in the first forward
+    pass.
+    """
 
     group: int
     bytes: float
@@ -32,9 +36,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Problem:
-    """Groups: ``seconds`` and scratch ``bytes`` of each, and the values it reads (``inputs``). Stages: what each reads.
+    """Groups: ``seconds`` and scratch ``bytes`` of each, and the values it reads (``inputs``). Stages: what
+    each reads.
 
-    ``forward`` and ``stages`` are the bytes left for values while each group first runs, and during each stage.
+    ``forward`` and ``stages`` are the bytes left for values while each group first runs, and during each
+    stage.
     """
 
     seconds: Sequence[float]
@@ -46,7 +52,9 @@ class Problem:
     required: Sequence[Sequence[int]]
 
     def fronts(self) -> list[int]:
-        """For each stage the last group of which it or a later stage reads anything: those beyond it are done with."""
+        """For each stage the last group of which it or a later stage reads anything: those beyond it are done
+        with.
+        """
         found, front = [], -1
         for read in reversed(self.required):
             front = max([front, *(self.values[v].group for v in read)])
@@ -217,7 +225,9 @@ class _Builder:
             before = [(used, 1.0)]
 
     def _free(self, stage: int, v: int, group: int) -> int:
-        """FREE is 1 exactly when ``group`` runs, no later group that reads ``v`` does, and it is not kept on."""
+        """FREE is 1 exactly when ``group`` runs, no later group that reads ``v`` does, and it is
+        not kept on.
+        """
         free = self.program.binary()
         hazards = [(int(self.again[stage, user]), 1.0) for user in self.users[v] if user > group]
         if stage + 1 < len(self.kept):
@@ -242,7 +252,9 @@ def solve_exactly(
 
 
 def solve_by_rounding(problem: Problem, share: float = 0.9, progress: Progress = silent) -> Schedule | None:
-    """The relaxed program at ``share`` of the memory, S rounded at 0.1 to 0.9; the cheapest that fits all of it."""
+    """The relaxed program at ``share`` of the memory, S rounded at 0.1 to 0.9; the cheapest that fits all of
+    it.
+    """
     program, kept = build(problem.scaled(share))
     solution = program.solve(relaxed=True, progress=progress)
     if solution is None:

@@ -1,16 +1,17 @@
 """DeepTM (TPDS 2024): a learned policy moves tensors between fast and slow memory, one decision for each use.
 
-Tabular Q-learning. State: where the tensor is (not yet made, here, elsewhere), its heat, free fast memory until the next
-use, free slow memory, the latter three in five bins. Action: stay, to fast memory, to slow memory. Reward: minus the
-exposed seconds of the decision relative to the ideal step, minus one (an ideal step) where it would overflow, which is
-refused, and for all decisions of an episode how much faster its plan is in the simulator than the average plan so far.
-Exploration falls from 0.2 to 0.01. The fastest plan of all episodes and of the greedy one at the end is kept; budget
-and the curve of step times are in the notes, the seed is the run's. Heat is the mean of accesses, 1 / reuse distance, size and lifetime.
+Tabular Q-learning. State: where the tensor is (not yet made, here, elsewhere), its heat, free fast memory
+until the next use, free slow memory, the latter three in five bins. Action: stay, to fast memory, to slow
+memory. Reward: minus the exposed seconds of the decision relative to the ideal step, minus one (an ideal
+step) where it would overflow, which is refused, and for all decisions of an episode how much faster its plan
+is in the simulator than the average plan so far. Exploration falls from 0.2 to 0.01. The fastest plan of all
+episodes and of the greedy one at the end is kept; budget and the curve of step times are in the notes, the
+seed is the run's. Heat is the mean of accesses, 1 / reuse distance, size and lifetime.
 
-Left open by the abstract: the network (a table here), the learning rate and how the weights of heat adapt (they are equal).
-Not reproduced: pages ordered by reuse distance, and neighbours that migrate as one transaction; a plan has no pages. The
-integer program that the paper has beside it is ``autotm``. Without memory that ops can use in place, slow memory is the
-host, and what is there returns before its use.
+Left open by the abstract: the network (a table here), the learning rate and how the weights of heat adapt
+(they are equal). Not reproduced: pages ordered by reuse distance, and neighbours that migrate as one
+transaction; a plan has no pages. The integer program that the paper compares with is ``autotm``. Without
+memory that ops can use in place, slow memory is the host, and what is there returns before its use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Placing tensors as a game: at every use of a tensor the player says where it is until its next use, and then.
+"""Placing tensors as a game: at every use of a tensor the player says where it is until its next use, and
+then.
 
-The slow side is memory that ops can use in place, or the host, from which a tensor must come back for its use. A
-placement on the device that finds no room there is refused. An episode ends with a placement for the whole step.
+The slow side is memory that ops can use in place, or the host, from which a tensor must come back for its
+use. A placement on the device that finds no free bytes there is refused. An episode ends with a placement for
+the whole step.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ from experiments.workloads.step import Floats, Step
 
 @dataclass(frozen=True)
 class Turn:
-    """A decision: where ``tensor`` is from the op after its use ``after`` (-1: where it is made) to its use ``before``.
+    """A decision: where ``tensor`` is from the op after its use ``after`` (-1: where it is made) to its use
+    ``before``.
 
-    One that ``wraps``, of persistent tensors, leads from the last use to the first in the next step; it is taken first.
+    One that ``wraps``, of persistent tensors, leads from the last use to the first in the next step; it is
+    taken first.
     """
 
     tensor: int
@@ -42,7 +46,9 @@ class Turn:
 
 
 class Board:
-    """The tensors that may move, their turns in the order of the step, and what each decision costs in seconds."""
+    """The tensors that may move, their turns in the order of the step, and what each decision costs in
+    seconds.
+    """
 
     def __init__(self, step: Step, machine: MemoryMachine, least_bytes: int) -> None:
         self.step, self.machine, self.clock = step, machine, UnstalledClock(step)
@@ -66,7 +72,7 @@ class Board:
                     yield Turn(tensor, after, before)
 
     def resident_ops(self, turn: Turn) -> Ints:
-        """The ops for which a tensor on the device needs room by this decision."""
+        """The ops for which a tensor on the device needs bytes by this decision."""
         end = turn.before + 1 if self.in_place else turn.before
         if turn.wraps:
             return np.concatenate((np.arange(turn.after + 1, len(self.step.ops)), np.arange(end)))
@@ -102,7 +108,9 @@ class Board:
         return access_seconds(self.step, self.machine, turn.before, self.sizes[turn.tensor], written)
 
     def heat(self) -> Floats:
-        """By tensor: the mean of accesses, 1 / reuse distance, size and lifetime, each relative to the largest."""
+        """By tensor: the mean of accesses, 1 / reuse distance, size and lifetime, each relative to the
+        largest.
+        """
         columns = []
         for tensor in self.tensors:
             uses = self.step.uses[tensor]
@@ -126,7 +134,9 @@ class Board:
         return min(gap.before, self.clock.walk_back(gap.before, seconds, earliest_return(gap)))
 
     def _in_place(self, stays: Sequence[bool]) -> tuple[MemoryMove, ...]:
-        """Copies where the place changes between two uses; ops that use what is not here take it where it lies."""
+        """Copies where the place changes between two uses; ops that use what is not here take it where it is
+        resident.
+        """
         moves: list[MemoryMove] = []
         used: dict[int, list[Turn]] = defaultdict(list)
         places: dict[int, list[tuple[Turn, bool]]] = defaultdict(list)

@@ -1,17 +1,20 @@
-"""Dynamic tensor rematerialisation (Kirisame et al., ICLR 2021): evict when memory is full, make again when missing.
+"""Dynamic tensor rematerialisation (Kirisame et al., ICLR 2021): evict when memory is full, recompute when
+missing.
 
-Online: no op is looked at before it runs. The policy runs the step in the budget (op times are given, so its decisions
-are those of a real run with these times) and returns what it did as drops and reruns. The score of a resident storage
-is (cost + cost of its evicted neighbourhood) / (bytes x staleness); the least leaves. Neighbourhoods:
+Online: no op is looked at before it runs. The policy runs the step in the budget (op times are given, so its
+decisions are those of a real run with these times) and returns what it did as drops and reruns. The score of
+a resident storage is (cost + cost of its evicted neighbourhood) / (bytes x staleness); the least leaves.
+Neighbourhoods:
 - ``local`` counts none; ``full`` every evicted ancestor and descendant reachable through evicted ones;
 - ``eq`` keeps evicted storages in classes that grow by union; a storage that returns takes its own cost out of its
   class and leaves it, the class is never split.
 Storages under 1 % of the mean size are not considered (knob), as in the paper's prototype. A storage whose last reference
-is gone is freed at once and can still be made again.
+is gone is freed at once and can still be recomputed.
 
-Not reproduced: sampling sqrt(N) storages per eviction, and the cost of the search itself. What the paper leaves open: ops
-that update state; here what cannot be made again never leaves, see ``online``. The paper's own logs record
-copies on write and the times of one GPU; the published overheads by log can be compared only on those logs.
+Not reproduced: sampling sqrt(N) storages per eviction, and the cost of the search itself. What the paper
+leaves open: ops that update state; here what cannot be recomputed never leaves, see ``online``. The paper's
+own logs record copies on write and the times of one GPU; the published overheads by log can be compared only
+on those logs.
 """
 
 from __future__ import annotations
@@ -114,7 +117,7 @@ HEURISTICS: dict[str, type[Local]] = {"eq": Classes, "full": Full, "local": Loca
 
 @dataclass(frozen=True)
 class Dtr(MemoryPolicy):
-    """Evicts online by cost, size and staleness, and makes again what is missing."""
+    """Evicts online by cost, size and staleness, and recomputes what is missing."""
 
     name: ClassVar[str] = "dtr"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")

@@ -1,9 +1,10 @@
-"""A step run op by op in a fixed budget, without looking ahead: what does not fit makes others leave, what is missing
-is made again. The run is recorded as a plan.
+"""A step run op by op in a fixed budget, without looking ahead: what does not fit makes others leave, what is
+missing is recomputed. The run is recorded as a plan.
 
-``Valuation`` decides who leaves. Two things are known beforehand, because the plan must be right: tensors whose ops
-cannot run again while they are still needed (a source will have been overwritten, state is updated) never leave; and
-before a source of something that has left is overwritten or freed for good, that something is made again.
+``Valuation`` decides who leaves. Two things are known beforehand, because the plan must be right: tensors
+whose ops cannot run again while they are still needed (a source will have been overwritten, state is updated)
+never leave; and before a source of something that has left is overwritten or freed for good, that something
+is recomputed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from experiments.workloads.step import Step
 
 
 class Valuation(Protocol):
-    """Says what the absence of a tensor costs, and is told who left and who came back."""
+    """Says what the absence of a tensor costs, and is notified who left and who came back."""
 
     def price(self, tensor: int) -> float:
         """Seconds of compute at stake when ``tensor`` leaves."""
@@ -48,8 +49,8 @@ class Relations:
 class OnlineRun:
     """One run of ``step`` within ``budget`` bytes; ``moves`` are what it did.
 
-    Tensors of at most ``least`` bytes leave only when no other can. More than ``limit`` times the step's own compute
-    raises ``Infeasible``: the run thrashes.
+    Tensors of at most ``least`` bytes leave only when no other can. More than ``limit`` times the step's own
+    compute raises ``Infeasible``: the run thrashes.
     """
 
     def __init__(
@@ -98,10 +99,12 @@ class OnlineRun:
         for tensor in dying:
             self._leave(tensor)
 
-    # --- making again -------------------------------------------------------------------------------------------
+    # --- recomputing ----------------------------------------------------------------------------------------
 
     def _make_again(self, missing: Sequence[int], at: int) -> None:
-        """Run the ops behind ``missing`` in their first order, each block as soon as its sources are there."""
+        """Run the ops behind ``missing`` in their first order, each block as soon as its sources
+        are there.
+        """
         if not missing:
             return
         chain = self.remake.chain(missing, self.resident.__getitem__, at)
@@ -126,7 +129,9 @@ class OnlineRun:
                     self._leave(source)
 
     def _rerun(self, block: tuple[int, ...], at: int, later: set[int]) -> None:
-        """One ``Recompute``: what is needed later stays, a second copy of what is there is released at once."""
+        """One ``Recompute``: what is needed later stays, a second copy of what is there is
+        released at once.
+        """
         written = dict.fromkeys(t for op in block for t in self.lineage.writes[op])
         new = [t for t in written if not self.resident[t] and not self.lineage.persistent[t]]
         doubles = sum(self.size[t] for t in written if t not in new)
@@ -162,7 +167,7 @@ class OnlineRun:
                 block = []
         return blocks
 
-    # --- who leaves ---------------------------------------------------------------------------------------------
+    # --- who leaves -----------------------------------------------------------------------------------------
 
     def _make_room(self, needed: int, at: int) -> None:
         while self.used + needed > self.budget:
@@ -177,7 +182,9 @@ class OnlineRun:
             self.valuation.note_departure(tensor)
 
     def _cheapest(self, at: int) -> int | None:
-        """The evictable tensor of least price by byte and staleness; small ones only where there is no other."""
+        """The evictable tensor of least price by byte and staleness; small ones only where there
+        is no other.
+        """
         while True:
             found = self._best(self.pool)
             if found is None:
@@ -189,7 +196,9 @@ class OnlineRun:
             self.small.pop(found, None)
 
     def _best(self, pool: Iterable[int]) -> int | None:
-        """The one with the least score; among equals the one that entered last; a score of 0 ends the search."""
+        """The one with the least score; among equals the one that entered last; a score of 0 ends
+        the search.
+        """
         best, least = None, float("inf")
         for tensor in pool:
             if tensor in self.locked:
@@ -206,7 +215,9 @@ class OnlineRun:
         return self.valuation.price(tensor) / stale if stale > 0 else float("inf")
 
     def _is_lost(self, tensor: int, at: int) -> bool:
-        """If ``tensor`` were gone before op ``at``, it could not be made again from what the step still needs."""
+        """If ``tensor`` were gone before op ``at``, it could not be recomputed from what the step still
+        needs.
+        """
 
         def present(other: int) -> bool:
             return other != tensor and self.resident[other] and self.last[other] >= at - 1
@@ -214,11 +225,11 @@ class OnlineRun:
         return bool(self.remake.chain([tensor], present, at).stuck)
 
     def _stays_needed(self, tensor: int) -> bool:
-        """A source of ``tensor`` is overwritten before its last use: by then it could not be made again."""
+        """A source of ``tensor`` is overwritten before its last use: by then it could not be recomputed."""
         makers, last = self.lineage.writers[tensor], self.last[tensor]
         return any(self.remake.is_fixed(op, lambda s: s != tensor, last) for op in makers if op < last)
 
-    # --- rescue -------------------------------------------------------------------------------------------------
+    # --- rescue ---------------------------------------------------------------------------------------------
 
     def _overwritten(self, op: int) -> set[int]:
         """Tensors that have left and whose ops would read something else once ``op`` has run."""
@@ -231,7 +242,9 @@ class OnlineRun:
         return self._absent_needed([t for reader in readers for t in self.lineage.writes[reader]], op)
 
     def _orphans(self, dying: Sequence[int], at: int) -> set[int]:
-        """Tensors that have left, are needed, and can be made only from ``dying`` ones that cannot be made again."""
+        """Tensors that have left, are needed, and can be made only from ``dying`` ones that cannot be
+        recomputed.
+        """
         found: set[int] = set()
         for tensor in dying:
             self.resident[tensor] = False
@@ -244,7 +257,9 @@ class OnlineRun:
         return found
 
     def _absent_needed(self, start: Iterable[int], at: int) -> set[int]:
-        """Those of ``start``, and of what was made from them, that are not resident and still needed from ``at`` on."""
+        """Those of ``start``, and of what was made from them, that are not resident and still needed from
+        ``at`` on.
+        """
         found: set[int] = set()
         seen: set[int] = set()
         todo = list(start)
@@ -261,7 +276,7 @@ class OnlineRun:
     def _rescue(self, at: int, tensors: set[int]) -> None:
         self._make_again(sorted(tensors), at)
 
-    # --- accounts -----------------------------------------------------------------------------------------------
+    # --- accounts -------------------------------------------------------------------------------------------
 
     def _enter(self, tensor: int) -> None:
         self.resident[tensor] = True

@@ -1,16 +1,17 @@
-"""FlashNeuron (Bae et al., FAST 2021): saved tensors go to an SSD in forward order, just enough of them for the rest to fit.
+"""FlashNeuron (Bae et al., FAST 2021): saved tensors go to an SSD in forward order, just enough of them for
+the rest to fit.
 
-Phase 1 takes candidates in the order of their first use until what stays fits beside the persistent tensors and the
-largest op. If writing them takes longer than the forward pass, phase 2 (``compress``) chooses again with the most
-compressible first, compressed sparse rows of 16-bit values where a tensor's zeros are known and 16-bit values
-otherwise; the plan with less time on the link is kept. Backward begins when every write has ended; after each backward
-op, absent tensors of the coming ops are fetched while they fit beside the largest op. Two-ended allocation: tensors
-that leave lie at the upper end.
+Phase 1 takes candidates in the order of their first use until what stays fits next to the persistent tensors
+and the largest op. If writing them takes longer than the forward pass, phase 2 (``compress``) chooses again
+with the most compressible first, compressed sparse rows of 16-bit values where a tensor's zeros are known and
+16-bit values otherwise; the plan with less time on the link is kept. Backward begins when every write has
+ended; after each backward op, absent tensors of the coming ops are fetched while they fit next to the largest
+op. Two-ended allocation: tensors that leave lie at the upper end.
 
-``preset=artifact`` is FlashNeuron as G10's release carries it out, without compression: the prefetcher looks at the
-allocator's holes while the step runs. ``preset=paper`` plans each prefetch by counting bytes; where the simulator's
-allocator then finds no hole, it plans again for a little less than the capacity. Left open by the paper: a tensor of phase 2 is compressed by the copy engine, at no cost of
-compute.
+``preset=artifact`` is FlashNeuron as G10's release carries it out, without compression: the prefetcher looks
+at the allocator's holes while the step runs. ``preset=paper`` plans each prefetch by counting bytes; where
+the simulator's allocator then finds no hole, it plans again for a little less than the capacity. Left open by
+the paper: a tensor of phase 2 is compressed by the copy engine, at no cost of compute.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ from experiments.memory.policies.flashneuron.forward_offload import bytes_for_sa
 from experiments.memory.policies.flashneuron.ssd_offload import offload_to_storage
 from experiments.workloads.step import Step
 
-#: The release takes this share of the capacity for ViT with batch 1024, which its allocator cannot fit otherwise.
+#: The release takes this share of the capacity for ViT with batch 1024, which its allocator cannot fit
+#: otherwise.
 VIT_1024_MARGIN = 0.993
 
 
 @dataclass(frozen=True)
 class FlashNeuron(MemoryPolicy):
-    """The first saved tensors that make the rest fit are written to storage in the forward pass, and read back before use."""
+    """The first saved tensors that make the rest fit are written to storage in the forward pass, and read
+    back before use.
+    """
 
     name: ClassVar[str] = "flashneuron"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")

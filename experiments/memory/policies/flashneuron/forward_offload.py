@@ -13,14 +13,18 @@ from experiments.memory.interface.paged import PagedStep
 
 @dataclass(frozen=True)
 class Write:
-    """``tensor`` is idle from op ``start`` on, the beginning of its last gap that begins no later than the loss."""
+    """``tensor`` is idle from op ``start`` on, the beginning of its last gap that begins no later than the
+    loss.
+    """
 
     tensor: int
     start: int
 
 
 def bytes_for_saved(paged: PagedStep, capacity: int) -> int:
-    """Bytes left for saved tensors beside the global ones and the largest op; ``Infeasible`` when there are none."""
+    """Bytes left for saved tensors next to the global ones and the largest op; ``Infeasible`` when there are
+    none.
+    """
     line = capacity - paged.global_bytes - paged.largest_op
     if line <= 0:
         what = f"persistent tensors take {paged.global_bytes} bytes and the largest op {paged.largest_op}"

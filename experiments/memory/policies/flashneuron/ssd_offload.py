@@ -1,4 +1,6 @@
-"""FlashNeuron's plan for a device as it is: offsets at both ends, prefetch by counting bytes, optional compression."""
+"""FlashNeuron's plan for a device as it is: offsets at both ends, prefetch by counting bytes, optional
+compression.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def _write_time(paged: PagedStep, choice: Choice, machine: MemoryMachine) -> flo
 
 
 def compression(step: Step, tensor: int) -> float:
-    """How much smaller: 16-bit values, in sparse rows with 16-bit columns where the zeros known make that pay."""
+    """How much smaller: 16-bit values, in sparse rows with 16-bit columns where the zeros known make that
+    pay.
+    """
     words = {"float64": 8, "float32": 4}.get(step.tensors.dtype[tensor], 2)
     sparsity = float(step.tensors.sparsity[tensor])
     dense = words / 2
@@ -99,7 +103,9 @@ def _moves(paged: PagedStep, choice: Choice, capacity: int) -> tuple[MemoryMove,
 
 
 def _prefetches(paged: PagedStep, writes: Sequence[Write], capacity: int) -> list[MemoryMove]:
-    """From the loss on, after each op: what the coming ops use next comes while it fits beside the largest op."""
+    """From the loss on, after each op: what the coming ops use next comes while it fits next to the largest
+    op.
+    """
     loss, ops = last_forward_op(paged.step), paged.ops
     away = {write.tensor for write in writes}
     load = _load_without(paged, writes)

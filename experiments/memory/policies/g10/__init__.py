@@ -1,21 +1,24 @@
-"""G10 (Zhang et al., MICRO 2023): tensors leave in the gaps where that frees most memory above the capacity for longest.
+"""G10 (Zhang et al., MICRO 2023): tensors leave in the gaps where that frees most memory above the capacity
+for longest.
 
-The gaps of every tensor are known ahead. The one with the largest benefit, bytes times the time by which memory is
-over the capacity while the tensor would be away, is taken as long as memory is short: to storage, or to the host where
-storage's write lane is full; bandwidth is booked slot by slot, and prefetches move as early as memory allows.
-``g10-gds`` has storage only, ``g10-host`` both; neither shares an address space with the device, so their tensors need
-contiguous ranges (first fit, those that leave at the upper end), while ``g10`` moves pages.
+The gaps of every tensor are known ahead. The one with the largest benefit, bytes times the time by which
+memory is over the capacity while the tensor would be away, is taken as long as memory is short: to storage,
+or to the host where storage's write lane is full; bandwidth is booked slot by slot, and prefetches move as
+early as memory allows. ``g10-gds`` has storage only, ``g10-host`` both; neither shares an address space with
+the device, so their tensors need contiguous ranges (first fit, those that leave at the upper end), while
+``g10`` moves pages.
 
-``preset=artifact`` plans and carries out by the rules of the published release, oddities and hand-tuned factors
-included (``planning.g10.release_rules``, ``simulator.g10_release``): its runs of g10-gds and g10-host have an
-allocator of four times the device's memory, and their reported peak shows how much of it they use. ``preset=paper``
-plans with the device's real size and the links' latencies and is carried out by the simulator of all policies. Left
-open by the paper, and chosen there: storage counts as full when it would take the tensor later than if nothing else were
-written, or have it back too late (the release: when all slots are full, which many short ops never are); a gap's
-benefit is that of the better tier; a copy that takes longer to begin than to pass is not made; where memory is still
-short when no gap pays any more, the largest tensor idle at the fullest op leaves; what comes back keeps to the order
-of need where a trial step is faster so; where contiguous ranges do not fit, planning starts again with a lower
-target; a gap that begins with the step is not used; nothing is paged in on a fault.
+``preset=artifact`` plans and carries out by the rules of the published release, oddities and hand-tuned
+factors included (``planning.g10.release_rules``, ``simulator.g10_release``): its runs of g10-gds and g10-host
+have an allocator of four times the device's memory, and their reported peak shows how much of it they use.
+``preset=paper`` plans with the device's real size and the links' latencies and is carried out by the
+simulator of all policies. Left open by the paper, and chosen there: storage counts as full when it would take
+the tensor later than if nothing else were written, or have it back too late (the release: when all slots are
+full, which many short ops never are); a gap's benefit is that of the better tier; a copy that takes longer to
+begin than to pass is not made; where memory is still short when no gap pays any more, the largest tensor idle
+at the fullest op leaves; what comes back keeps to the order of need where a trial step is faster so; where
+contiguous ranges do not fit, planning starts again with a lower target; a gap that begins with the step is
+not used; nothing is paged in on a fault.
 """
 
 from __future__ import annotations
@@ -92,7 +95,9 @@ class Migrating(MemoryPolicy):
 
 @dataclass(frozen=True)
 class G10(Migrating):
-    """Gaps by benefit over cost, to storage first and then to the host, in one address space with the device."""
+    """Gaps by benefit over cost, to storage first and then to the host, in one address space with
+    the device.
+    """
 
     name: ClassVar[str] = "g10"
     paged: ClassVar[bool] = True

@@ -1,4 +1,6 @@
-"""More swaps beside those that a planner picked, until the step fits: the largest tensor idle at the fullest op."""
+"""More swaps in addition to those that a planner picked, until the step fits: the largest tensor idle at the
+fullest op.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ def until_it_fits(
 ) -> list[TensorSwap]:
     """``picked`` and more swaps, where the load with every fetch as late as may be is still over ``room``.
 
-    To the host while it has room, being faster, then to storage; back so early that twice the copy's time hides.
+    To the host while it has free bytes, being faster, then to storage; back so early that twice the copy's
+    time hides.
     """
     swaps = [TensorSwap(s.gap, s.gap.before, s.tier) for s in picked]
     load, on_host = load_under(step, swaps), _held_by_host(step, swaps)

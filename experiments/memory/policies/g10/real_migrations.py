@@ -12,7 +12,8 @@ from experiments.memory.planning.swaps import Gap, TensorSwap, moves_of, within
 from experiments.memory.policies.g10.more_swaps import until_it_fits
 from experiments.workloads.step import Step
 
-#: The shares of the capacity that the planner tries to get down to: the next where contiguous ranges do not fit.
+#: The shares of the capacity that the planner tries to get down to: the next where contiguous ranges do not
+#: fit.
 TARGETS = (0.99, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 
 
@@ -33,7 +34,9 @@ def migrations(step: Step, device: DeviceView, uses_host: bool, paged: bool) -> 
 def _plans(
     step: Step, machine: MemoryMachine, uses_host: bool, paged: bool, target: float
 ) -> list[MemoryPlan]:
-    """One choice of gaps, brought back as early as memory allows, and in turn. Contiguous where not ``paged``."""
+    """One choice of gaps, brought back as early as memory allows, and in turn. Contiguous where not
+    ``paged``.
+    """
     room = int(target * machine.capacity)
     planner = MigrationPlanner(PagedStep(step), _rules(machine, uses_host, room), step.live_bytes)
     planner.select()
@@ -48,7 +51,9 @@ def _plans(
 
 
 def in_turn(swaps: Sequence[TensorSwap]) -> list[TensorSwap]:
-    """No tensor begins its way back before one that is needed sooner: the link carries them one after another."""
+    """No tensor begins its way back before one that is needed sooner: the link carries them one after
+    another.
+    """
     found: list[TensorSwap] = []
     for swap in sorted(swaps, key=lambda swap: swap.gap.before):
         sooner = found[-1].back if found else 0
@@ -69,7 +74,9 @@ def _rules(machine: MemoryMachine, uses_host: bool, target: int) -> MigrationRul
 
 
 def _swap(planner: MigrationPlanner, taken: Taken) -> TensorSwap | None:
-    """A taken gap in the words of ``swaps``; ``None`` for one whose copy could only begin when the step has ended."""
+    """A taken gap in the words of ``swaps``; ``None`` for one whose copy could only begin when the step has
+    ended.
+    """
     gaps, ops = planner.gaps, planner.paged.ops
     start, end = int(gaps.start[taken.gap]), int(gaps.end[taken.gap])
     if start == 0:

@@ -1,4 +1,4 @@
-"""The hints that the G10 release's planner gives beside its migrations, and all of them as moves."""
+"""The hints that the G10 release's planner gives in addition to its migrations, and all of them as moves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from experiments.memory.planning.g10.migrations import Hint, MigrationPlanner
 
 
 def announcements(load: PlannedLoad) -> list[Hint]:
-    """When the local tensors that the load was counted from are allocated and freed; they come before all else."""
+    """When the local tensors that the load was counted from are allocated and freed; they come before all
+    else.
+    """
     pairs = zip(load.allocations, load.frees, strict=True)
     return [hint for birth, death in pairs for hint in (Hint(*birth, "allocate"), Hint(*death, "free"))]
 
@@ -31,7 +33,9 @@ def shed(planner: MigrationPlanner) -> list[Hint]:
 
 
 def moves_of(hints: Sequence[Hint], planner: MigrationPlanner) -> tuple[MemoryMove, ...]:
-    """Hints sorted by op, ties as the planner's sort leaves them. A prefetch of what does not exist allocates it."""
+    """Hints sorted by op, ties as the planner's sort leaves them. A prefetch of what does not exist allocates
+    it.
+    """
     return tuple(_move(hint) for hint in planner.priority.sort(hints, [hint.op for hint in hints]))
 
 

@@ -1,16 +1,17 @@
 """Sentinel (Ren et al., HPCA 2021): tensors migrate at intervals of K layers, and K is searched.
 
-A layer is a forward op that is not a view, its stretch of the backward pass, or an op of the optimizer. *Short-lived*
-tensors live within one layer and stay on the device, which reserves their peak (RS). The step is cut into intervals of K
-layers. When interval j begins, long-lived tensors that j + 1 uses are fetched, and those that neither j nor j + 1 uses
-leave. K must leave room for the tensors of two intervals beside RS; the K with the least exposed migration,
-sum over j of max(0, bytes fetched for j + 1 / bandwidth - time of j), plus the cost of a synchronisation for each
-interval wins, the smaller of equals.
+A layer is a forward op that is not a view, its stretch of the backward pass, or an op of the optimizer.
+*Short-lived* tensors live within one layer and stay on the device, which reserves their peak (RS). The step
+is cut into intervals of K layers. When interval j begins, long-lived tensors that j + 1 uses are fetched, and
+those that neither j nor j + 1 uses leave. K must leave bytes for the tensors of two intervals in addition to
+RS; the K with the least exposed migration, sum over j of max(0, bytes fetched for j + 1 / bandwidth - time of
+j), plus the cost of a synchronisation for each interval wins, the smaller of equals.
 
-Where the machine has memory that ops can use in place (``remote``) it is the slow memory, and tensors whose migration
-is late are left there if that costs less and a trial agrees. Elsewhere the host is, and waiting is all there is.
-Left open by the paper: K is tried exhaustively; tensors are not packed into pages. Where no K has room, K is 1,
-everything leaves after its use and returns when there is room, and the least used tensors stay in slow memory.
+Where the machine has memory that ops can use in place (``remote``) it is the slow memory, and tensors whose
+migration is late are left there if that costs less and a trial agrees. Elsewhere the host is, and waiting is
+all there is. Left open by the paper: K is tried exhaustively; tensors are not packed into pages. Where no K
+has free bytes, K is 1, everything leaves after its use and returns when there are free bytes, and the least
+used tensors stay in slow memory.
 """
 
 from __future__ import annotations
@@ -76,14 +77,16 @@ class Sentinel(MemoryPolicy):
         return leaving if device.estimate(leaving).step_time < trial.step_time else waiting
 
     def best_interval(self, intervals: Intervals, machine: MemoryMachine) -> tuple[int, float | None]:
-        """The K of least cost among those with room, and that cost; 1 and no cost where none has."""
+        """The K of least cost among those that fit, and that cost; 1 and no cost where none has."""
         candidates = [self.interval] if self.interval else range(1, intervals.layers + 1)
         costs = [(self.cost(intervals, layers, machine), layers) for layers in candidates]
         cost, layers = min(costs)
         return (layers, cost) if math.isfinite(cost) else (self.interval or 1, None)
 
     def cost(self, intervals: Intervals, layers: int, machine: MemoryMachine) -> float:
-        """Exposed migration and synchronisation in seconds; infinite where two intervals have no room."""
+        """Exposed migration and synchronisation in seconds; infinite where two intervals have no
+        free bytes.
+        """
         cut = intervals.cut(layers)
         resident = cut.used + np.roll(cut.used, -1) if len(cut.used) > 1 else cut.used
         if int(resident.max(initial=0)) > machine.capacity - intervals.reserved:
@@ -107,7 +110,9 @@ class Planner:
     swaps: Sequence[TensorSwap]
 
     def plan(self, slow: Collection[int], notes: dict[str, Any]) -> MemoryPlan:
-        """The swaps as they are if they leave room; otherwise out at once, and back when there is room."""
+        """The swaps as they are if they leave enough bytes; otherwise out at once, and back when there are
+        free bytes.
+        """
         step, room = self.intervals.step, self._room(slow)
         swaps = [swap for swap in self.swaps if swap.gap.tensor not in slow]
         if bool((load_under(step, swaps) > room).any()):
@@ -116,14 +121,14 @@ class Planner:
         return MemoryPlan(moves, notes={**notes, "left_in_slow_memory": len(slow), "swaps": len(swaps)})
 
     def _room(self, slow: Collection[int]) -> Ints:
-        """The capacity by op, as if tensors in slow memory were extra room."""
+        """The capacity by op, as if tensors in slow memory were extra capacity."""
         room = np.full(len(self.intervals.step.ops), self.machine.capacity, np.int64)
         for tensor in slow:
             room[slice(*self.intervals.span(tensor))] += self.intervals.step.tensors.bytes[tensor]
         return room
 
     def _in_slow_memory(self, slow: Collection[int]) -> list[MemoryMove]:
-        """Every use of these tensors takes them where they lie."""
+        """Every use of these tensors takes them where they are resident."""
         step = self.intervals.step
         by_op: dict[int, list[int]] = defaultdict(list)
         for tensor in sorted(slow):
@@ -155,7 +160,7 @@ class Planner:
         return next((order[:count] for count in counts if self._fits(set(order[:count]))), order)
 
     def _fits(self, slow: Collection[int]) -> bool:
-        """Whether there is room if every other tensor leaves at once and returns at its use."""
+        """Whether there are enough bytes if every other tensor leaves at once and returns at its use."""
         absent = [
             replace(swap, leave=-1, back=swap.gap.before)
             for swap in self.swaps
@@ -164,7 +169,9 @@ class Planner:
         return not bool((load_under(self.intervals.step, absent) > self._room(slow)).any())
 
     def better_slow(self, late: Mapping[int, float]) -> list[int]:
-        """Late tensors whose uses in slow memory would prolong their ops by less than the step waited for them."""
+        """Late tensors whose uses in slow memory would prolong their ops by less than the step waited for
+        them.
+        """
         step, found = self.intervals.step, []
         swapped = {swap.gap.tensor for swap in self.swaps}
         for tensor, seconds in sorted(late.items()):

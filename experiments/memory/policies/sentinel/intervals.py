@@ -17,7 +17,9 @@ from experiments.workloads.step import Floats, Step
 
 
 def layer_starts(step: Step) -> list[int]:
-    """Where a layer begins: at forward ops that are no views, at their stretches of backward, at ops of the optimizer."""
+    """Where a layer begins: at forward ops that are no views, at their stretches of backward, at ops of the
+    optimizer.
+    """
     net = layers(step)
     starts = {layer.op for layer in net} | {layer.backward_start for layer in net}
     starts |= {
@@ -36,7 +38,8 @@ class Cut:
 
 
 class Intervals:
-    """Long-lived tensors of a step (those used in more than one layer, and persistent ones) and who uses them when.
+    """Long-lived tensors of a step (those used in more than one layer, and persistent ones) and who uses them
+    when.
 
     ``reserved`` is the peak of all other bytes.
     """
@@ -106,7 +109,9 @@ class Intervals:
         return (used - previous >= 3) & ~born
 
     def swaps(self, size: int, tier: str) -> list[TensorSwap]:
-        """For each tensor each time it is not used in an interval and the next: out when that begins, back in time."""
+        """For each tensor each time it is not used in an interval and the next: out when that begins, back in
+        time.
+        """
         bounds, found = self.bounds(size), []
         for gap, start, end in self._gaps(size, len(bounds) - 1):
             leave, back = bounds[start + 1], bounds[end - 1]

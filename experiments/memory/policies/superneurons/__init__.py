@@ -1,17 +1,21 @@
-"""SuperNeurons (Wang et al., PPoPP 2018): liveness, a tensor cache in host memory, and cost-aware recomputation.
+"""SuperNeurons (Wang et al., PPoPP 2018): liveness, a tensor cache in host memory, and cost-aware
+recomputation.
 
 - *Liveness*: a tensor is freed after its last use (the simulator does that for every plan).
-- *Recomputation*: outputs of pooling, activation, normalisation, softmax and dropout layers are dropped after the
-  forward pass; what lies between two other layers (checkpoints) is a segment. Where the bytes of a segment do not exceed
-  ``l_peak``, the largest working set of one backward op, the whole segment runs again once (speed-centric); otherwise
-  each of its tensors is made when it is needed and what was made on the way is freed (memory-centric).
-- *Unified tensor pool*: when an allocation does not fit, the least recently used tensor goes to the host; in the
-  backward pass of a convolution, what the one before it needs is fetched if there is room (``tensor_cache``).
+- *Recomputation*: outputs of pooling, activation, normalisation, softmax and dropout layers are dropped after
+  the forward pass; what lies between two other layers (checkpoints) is a segment. Where the bytes of a
+  segment do not exceed ``l_peak``, the largest working set of one backward op, the whole segment runs again
+  once (speed-centric); otherwise each of its tensors is made when it is needed and what was made on the way
+  is freed (memory-centric).
+- *Unified tensor pool*: when an allocation does not fit, the least recently used tensor goes to the host; in
+  the backward pass of a convolution, what the one before it needs is fetched if there are free bytes
+  (``tensor_cache``).
 
-Not reproduced: the choice of convolution algorithms (a step has one time per op), and the pool's own allocator. Left
-open by the paper: equality with l_peak is speed-centric; a segment stays where keeping what it is made from takes as
-many bytes as dropping it frees (frameworks that work in place have freed the checkpoint's output already); a dropped
-tensor is made before the first op that reads it, though it may have been dropped without need.
+Not reproduced: the choice of convolution algorithms (a step has one time per op), and the pool's own
+allocator. Left open by the paper: equality with l_peak is speed-centric; a segment stays where keeping what
+it is made from takes as many bytes as dropping it frees (frameworks that work in place have freed the
+checkpoint's output already); a dropped tensor is made before the first op that reads it, though it may have
+been dropped without need.
 """
 
 from __future__ import annotations
@@ -122,7 +126,9 @@ class Superneurons(MemoryPolicy):
         return MemoryPlan(cache.run(), notes=notes)
 
     def _sources(self, step: Step, rematerialiser: Rematerialiser, segment: Segment) -> set[int] | None:
-        """Outputs of checkpoints that must be kept beyond their own use; ``None`` where that frees nothing."""
+        """Outputs of checkpoints that must be kept beyond their own use; ``None`` where that
+        frees nothing.
+        """
         own = {t for op in segment.ops for t in rematerialiser.lineage.writes[op]}
         reads = rematerialiser.lineage.external(segment.ops)
         extra = {

@@ -1,7 +1,9 @@
-"""The device as a cache of tensors: when an allocation does not fit, the least recently used one goes to the host.
+"""The device as a cache of tensors: when an allocation does not fit, the least recently used one goes to the
+host.
 
-A walk over the step in bytes, without times. It takes the drops and reruns of a plan as given and adds the copies:
-out when room is needed, back when an op (or a rerun) reads what is away, or ahead of that where there is room.
+A walk over the step in bytes, without times. It takes the drops and reruns of a plan as given and adds the
+copies: out when bytes are needed, back when an op (or a rerun) reads what is away, or ahead of that where
+there are free bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from experiments.workloads.step import Step
 
 
 class TensorCache:
-    """``fixed`` tensors never leave; ``ahead[i]`` are tensors to be fetched while op ``i`` runs if they are away."""
+    """``fixed`` tensors never leave; ``ahead[i]`` are tensors to be fetched while op ``i`` runs if they are
+    away.
+    """
 
     def __init__(
         self,

@@ -1,16 +1,19 @@
-"""SwapAdvisor (Huang et al., ASPLOS 2020): a genetic search over schedules and memory layouts; the swaps follow.
+"""SwapAdvisor (Huang et al., ASPLOS 2020): a genetic search over schedules and memory layouts; the swaps
+follow.
 
-A candidate is an order of the ops and a layout of a pool: which class of objects serves which tensor size, how many
-objects each class has. For a candidate the swaps are planned by Belady's rule in two passes, the second of which begins
-with the persistent tensors that the first one ended with; its fitness is the time of the step with three streams
-(``belady``). Parents are drawn with probability softmax(-time / best time). A child takes a prefix of one
-parent's order and the rest in the other's; sizes and classes are cut likewise. A mutation runs any ready op instead of
-the next one, moves a size to the next class, or gives objects of a class to another.
+A candidate is an order of the ops and a layout of a pool: which class of objects serves which tensor size,
+how many objects each class has. For a candidate the swaps are planned by Belady's rule in two passes, the
+second of which begins with the persistent tensors that the first one ended with; its fitness is the time of
+the step with three streams (``belady``). Parents are drawn with probability softmax(-time / best time). A
+child takes a prefix of one parent's order and the rest in the other's; sizes and classes are cut likewise. A
+mutation runs any ready op instead of the next one, moves a size to the next class, or gives objects of a
+class to another.
 
-Left open by the paper: the constants (population, chance of mutation, elite) are knobs; the first candidate is the
-order of the step with each size in its own class. Where powers of two leave too little room for some op, classes are
-the sizes themselves. If the second pass ends with other persistent tensors than it began with, moves at the end restore
-them (not shown in the paper). A tensor whose copy on the host is still good leaves for nothing.
+Left open by the paper: the constants (population, chance of mutation, elite) are knobs; the first candidate
+is the order of the step with each size in its own class. Where powers of two leave too few bytes for some op,
+classes are the sizes themselves. If the second pass ends with other persistent tensors than it began with,
+moves at the end restore them (not shown in the paper). A tensor whose copy on the host is still good leaves
+for nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ from experiments.workloads.step import Floats, Step
 
 @dataclass(frozen=True)
 class Candidate:
-    """An order and a layout with the swaps that follow and the time of the step; no swaps: an op lacks objects."""
+    """An order and a layout with the swaps that follow and the time of the step; no swaps: an op lacks
+    objects.
+    """
 
     order: tuple[int, ...]
     layout: Layout
@@ -119,7 +124,9 @@ def selection(times: Sequence[float]) -> Floats:
 
 
 def moves_of(problem: Problem, schedule: Schedule) -> tuple[MemoryMove, ...]:
-    """Persistent tensors that do not begin on the device lie on the host; departures, then returns at one position."""
+    """Persistent tensors that do not begin on the device are resident on the host; departures, then returns
+    at one position.
+    """
     placed = [PlaceTensor(0, t) for t in problem.persistent if t not in schedule.start]
     out = [Offload(entry.at, entry.tensor, entry.at - 1) for entry in schedule.departures]
     back = [
@@ -172,7 +179,9 @@ class SwapAdvisor(MemoryPolicy):
         )
 
     def _classes(self, step: Step, capacity: int) -> SizeClasses:
-        """Powers of two if every op then has its objects, else exact sizes; ``Infeasible`` where these are too many."""
+        """Powers of two if every op then has its objects, else exact sizes; ``Infeasible`` where these are
+        too many.
+        """
         for exact in (False, True) if self.classes == "power_of_two" else (True,):
             classes = SizeClasses(step, capacity, exact)
             if classes.feasible(classes.own):

@@ -1,9 +1,10 @@
-"""Swaps of a schedule on a pool of size classes, by Belady's rule, and how long the step then takes (SwapAdvisor).
+"""Swaps of a schedule on a pool of size classes, by Belady's rule, and how long the step then takes
+(SwapAdvisor).
 
-A pool holds so many objects of each class; every tensor is served by one class. The schedule is walked: a tensor
-without a free object of its class takes that of the resident tensor of the class with the farthest next use. What is
-evicted leaves right after its last use; what returns may start once the object that it will occupy has been emptied.
-Everything is lists of plain numbers: a search evaluates thousands of schedules.
+A pool holds so many objects of each class; every tensor is served by one class. The schedule is walked: a
+tensor without a free object of its class takes that of the resident tensor of the class with the farthest
+next use. What is evicted leaves right after its last use; what returns may start once the object that it will
+occupy has been emptied. Everything is lists of plain numbers: a search evaluates thousands of schedules.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Departure:
-    """``tensor`` leaves before position ``at`` of the schedule; a ``clean`` one has a good copy and moves nothing."""
+    """``tensor`` leaves before position ``at`` of the schedule; a ``clean`` one has a good copy and moves
+    nothing.
+    """
 
     at: int
     tensor: int
@@ -44,8 +47,9 @@ class Departure:
 
 @dataclass(frozen=True)
 class Return:
-    """``tensor`` may come back from position ``at`` on and is needed at ``needed``; ``behind`` is the departure that empties
-    its object, ``own`` the one that took it away (or ``NOTHING``)."""
+    """``tensor`` may come back from position ``at`` on and is needed at ``needed``; ``behind`` is the
+    departure that empties its object, ``own`` the one that took it away (or ``NOTHING``).
+    """
 
     at: int
     tensor: int
@@ -56,10 +60,11 @@ class Return:
 
 @dataclass
 class Schedule:
-    """All moves of one pass. ``behind_new[i]``: departures whose objects results of the op at ``i`` take over.
+    """All moves of one pass. ``behind_new[i]``: departures whose objects results of the op at ``i`` take
+    over.
 
-    ``kept``: returns after which the copy left behind serves a later departure. ``start`` and ``resident``: persistent
-    tensors on the device at the beginning and at the end.
+    ``kept``: returns after which the copy left behind serves a later departure. ``start`` and ``resident``:
+    persistent tensors on the device at the beginning and at the end.
     """
 
     start: frozenset[int]
@@ -73,13 +78,16 @@ class Schedule:
 def swaps_of(
     problem: Problem, order: Sequence[int], kinds: Sequence[int], counts: Sequence[int]
 ) -> Schedule | None:
-    """The second of two passes, which starts with what the first one ended with; ``None`` where an op lacks objects."""
+    """The second of two passes, which starts with what the first one ended with; ``None`` where an op lacks
+    objects.
+    """
     first = _Pass(problem, order, kinds, counts, frozenset()).run()
     return first and _Pass(problem, order, kinds, counts, first.resident).run(restore=True)
 
 
 class _Pass:
-    """``free[c]`` is a heap of (position since which it is empty, departure that empties it) of the objects of class c.
+    """``free[c]`` is a heap of (position since which it is empty, departure that empties it) of the objects
+    of class c.
 
     ``came[t]`` is the return of t whose copy on the host is still good.
     """
@@ -108,7 +116,9 @@ class _Pass:
                 self.residents[kinds[tensor]][tensor] = None
 
     def _following(self) -> list[list[int]]:
-        """For every position the next use of each tensor used there; persistent ones are used again in the next step."""
+        """For every position the next use of each tensor used there; persistent ones are used again in the
+        next step.
+        """
         touched = [self.p.touched[op] for op in self.order]
         upcoming = self.next
         for at in range(len(touched) - 1, -1, -1):
@@ -206,7 +216,9 @@ class _Pass:
 
 
 def step_time(problem: Problem, order: Sequence[int], schedule: Schedule) -> float:
-    """Seconds of the step with three streams: computation, copies out, copies in, each first come first served."""
+    """Seconds of the step with three streams: computation, copies out, copies in, each first come first
+    served.
+    """
     sent = [0.0] * len(schedule.departures)
     leaving, coming = _by_position(schedule.departures), _by_position(schedule.returns)
     needed: dict[int, list[int]] = {}

@@ -15,8 +15,8 @@ from experiments.workloads.step import Step
 class Precedence:
     """``after[i]`` are ops that may run only when op ``i`` has; ``waits[i]`` how many it waits for itself.
 
-    Reads follow the last write, writes follow every use before them, a view is made before its memory is used again,
-    and random ops draw in turn.
+    Reads follow the last write, writes follow every use before them, a view is made before its memory is used
+    again, and random ops draw in turn.
     """
 
     def __init__(self, step: Step) -> None:

@@ -28,7 +28,8 @@ def power_of_two(size: int) -> int:
 
 
 class SizeClasses:
-    """The tensor sizes of a step, the classes they may be served by, and how many objects an op needs at least.
+    """The tensor sizes of a step, the classes they may be served by, and how many objects an op needs at
+    least.
 
     ``exact`` classes are the sizes themselves (in granules), others powers of two.
     """
@@ -61,8 +62,9 @@ class SizeClasses:
         return operands, live
 
     def _merge(self) -> None:
-        """While the objects that single ops need do not fit together, the class whose sizes are best served by the next
-        larger class gives them to it."""
+        """While the objects that single ops need do not fit together, the class whose sizes are best served
+        by the next larger class gives them to it.
+        """
         need = self.total(self.least(self.own))
         while need > self.capacity:
             tried = []
@@ -95,7 +97,9 @@ class SizeClasses:
         return int(np.array(self.bytes) @ counts)
 
     def first(self) -> Layout:
-        """Every size in its own class, each class with the same share of what it could use beyond its least."""
+        """Every size in its own class, each class with the same share of what it could use beyond
+        its least.
+        """
         least, most = self.least(self.own), self.most(self.own)
         low, high = 0.0, 1.0
         for _ in range(30):
@@ -106,7 +110,9 @@ class SizeClasses:
         return self.repair(self.own, counts)
 
     def repair(self, serves: Sequence[int], counts: Ints) -> Layout:
-        """Objects taken from the largest classes until all fit, then added where they fit; the least of each stays."""
+        """Objects taken from the largest classes until all fit, then added where they fit; the least of each
+        stays.
+        """
         least, most = self.least(serves), self.most(serves)
         counts = np.clip(counts, least, np.maximum(least, most))
         spare = self.capacity - self.total(counts)
@@ -130,7 +136,9 @@ class SizeClasses:
         return self.repair(serves, np.array((*first.counts[:kinds], *second.counts[kinds:]), np.int64))
 
     def mutated(self, layout: Layout, chance: float, random: np.random.Generator) -> Layout:
-        """With ``chance`` a size goes to its own class or the next larger, and a class gives objects to another."""
+        """With ``chance`` a size goes to its own class or the next larger, and a class gives objects to
+        another.
+        """
         serves, kinds = list(layout.serves), len(self.bytes)
         for group in np.nonzero(random.random(len(serves)) < chance)[0].tolist():
             serves[group] = min(kinds - 1, self.own[group] + int(random.integers(2)))

@@ -1,15 +1,18 @@
-"""TFLMS (Le et al. 2018; version 2 with its auto-tuner): swaps by distance in the graph, found by rewriting; no times.
+"""TFLMS (Le et al. 2018; version 2 with its auto-tuner): swaps by distance in the graph, found by rewriting;
+no times.
 
-``tflms`` is version 2: tensors leave for readers more than ``threshold`` levels away and are fetched ``ahead`` levels
-before, neighbouring readers share a swap-in (``groupby``). What is not given is tuned: it raises the synchronisation
-(0 none, 1 swap-outs, 2 swap-ins, 3 both) until a simulated pass over memory fits, then seeks the largest threshold, the
-largest ahead and the largest groupby by bisection, as if fitting were monotone, which it need not be; every pass is
-kept in the notes. ``tflms-v1`` swaps every edge from a forward to a backward op, up to ``n_tensors``.
+``tflms`` is version 2: tensors leave for readers more than ``threshold`` levels away and are fetched
+``ahead`` levels before, neighbouring readers share a swap-in (``groupby``). What is not given is tuned: it
+raises the synchronisation (0 none, 1 swap-outs, 2 swap-ins, 3 both) until a simulated pass over memory fits,
+then seeks the largest threshold, the largest ahead and the largest groupby by bisection, as if fitting were
+monotone, which it need not be; every pass is kept in the notes. ``tflms-v1`` swaps every edge from a forward
+to a backward op, up to ``n_tensors``.
 
-Left open: the pass runs the ops in the order of the step (levels only measure distance) and leaves a tenth of memory
-free; a step that fits as it is is left alone. Where nothing passes, the smallest settings with full synchronisation are
-taken. A group of readers after another finds the tensor swapped out again, which here costs a second copy. Of several
-triggers at a level the first op wins. Readers always share the one device copy (``fuse_swapins`` of version 1).
+Left open: the pass runs the ops in the order of the step (levels only measure distance) and leaves a tenth of
+memory free; a step that fits as it is is left alone. Where nothing passes, the smallest settings with full
+synchronisation are taken. A group of readers after another finds the tensor swapped out again, which here
+costs a second copy. Of several triggers at a level the first op wins. Readers always share the one device
+copy (``fuse_swapins`` of version 1).
 """
 
 from __future__ import annotations
@@ -71,7 +74,9 @@ class Tuner:
 
 @dataclass(frozen=True)
 class Tflms(MemoryPolicy):
-    """TFLMS v2: swaps tensors for distant readers; threshold, ahead, grouping and synchronisation are auto-tuned."""
+    """TFLMS v2: swaps tensors for distant readers; threshold, ahead, grouping and synchronisation are
+    auto-tuned.
+    """
 
     name: ClassVar[str] = "tflms"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
@@ -128,7 +133,9 @@ class Tflms(MemoryPolicy):
 
 @dataclass(frozen=True)
 class TflmsV1(MemoryPolicy):
-    """TFLMS v1: every edge from a forward to a backward op is swapped; triggers by the chain rule or by level."""
+    """TFLMS v1: every edge from a forward to a backward op is swapped; triggers by the chain rule or by
+    level.
+    """
 
     name: ClassVar[str] = "tflms-v1"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
@@ -185,7 +192,9 @@ class TflmsV1(MemoryPolicy):
         return None
 
     def _by_chain(self, step: Step, flow: DataFlow, gap: Gap) -> int | None:
-        """Of the ops ``lb`` levels below the producer, the first backward reader of their results that is early enough."""
+        """Of the ops ``lb`` levels below the producer, the first backward reader of their results that is
+        early enough.
+        """
         producer, loss = int(step.uses[gap.tensor][0]), last_forward_op(step)
         wanted = flow.level[producer] + self.lb
         if wanted >= len(flow.by_level):

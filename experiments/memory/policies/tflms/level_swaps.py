@@ -1,7 +1,8 @@
-"""Swaps chosen by distance in the graph instead of by time: the rewriting rules of TFLMS, and its model of memory.
+"""Swaps chosen by distance in the graph instead of by time: the rewriting rules of TFLMS, and its model of
+memory.
 
-A tensor's *near* readers are those at most ``threshold`` levels from its producer. It leaves after the last near one.
-The readers beyond share a swap-in as long as they lie at most ``groupby`` levels apart.
+A tensor's *near* readers are those at most ``threshold`` levels from its producer. It leaves after the last
+near one. The readers beyond share a swap-in as long as they lie at most ``groupby`` levels apart.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ class LevelSwaps:
         return max(first, trigger + 1)
 
     def trigger(self, gap: Gap, producer: int, ahead: int) -> int | None:
-        """An op ``ahead`` levels and one more above the reader that reaches it; up to ten levels higher if need be."""
+        """An op ``ahead`` levels and one more above the reader that reaches it; up to ten levels higher if
+        need be.
+        """
         level, reader = self.flow.level, gap.before
         reaching = self.flow.ancestors[reader] & between(gap.after + 1, reader)
         top = level[reader] - ahead - 1

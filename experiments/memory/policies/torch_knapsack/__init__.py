@@ -1,19 +1,21 @@
-"""torch's activation memory budget (``torch._functorch``, ``activation_memory_budget``) as a policy on a Step.
+"""torch's activation memory budget (``torch._functorch``, ``activation_memory_budget``) as a policy on a
+Step.
 
-The compiler's partitioner decides which forward values are saved: a minimum cut in which dear ops are banned from
-running again. With a budget below 1 the bans are lifted in turn: those against values used far apart and against long
-chains, then those against ops that are not on the list of cheap ones; the first cut whose saved bytes, as a share of
-the first cut's, lie under the budget is taken. Where none does, the dear values left are the items of a knapsack: worth
-the time of their ops, as heavy as their share of bytes, in a sack of the budget; the others may run again.
+The compiler's partitioner decides which forward values are saved: a minimum cut in which expensive ops are
+banned from running again. With a budget below 1 the bans are lifted in turn: those against values used far
+apart and against long chains, then those against ops that are not on the list of cheap ones; the first cut
+whose saved bytes, as a share of the first cut's, lie under the budget is taken. Where none does, the
+expensive values left are the items of a knapsack: worth the time of their ops, as heavy as their share of
+bytes, in a sack of the budget; the others may run again.
 
-In a compiled step a value that runs again does so once and is held for all its readers; a step compiled as a whole
-then holds much. Where no budget fits that way, values run again for each reader (knob ``reruns``).
+In a compiled step a value that runs again does so once and is held for all its readers; a step compiled as a
+whole then holds much. Where no budget fits that way, values run again for each reader (knob ``reruns``).
 
-What differs on a Step: ops are not fused, so every value is materialised (torch doubles the weight of those that are
-not); "far apart" means beyond the next op that no kernel fuses with; times are the step's (torch: FLOPs or a
-profile); parameters, optimizer state and the batch stay anyway and are free. Without a ``budget`` the largest of
-1, 0.95, ... 0 that fits the device is taken, and nothing is dropped where the step fits. A budget is a target, not a
-promise: the simulation says what it took.
+What differs on a Step: ops are not fused, so every value is materialised (torch doubles the weight of those
+that are not); "far apart" means beyond the next op that no kernel fuses with; times are the step's (torch:
+FLOPs or a profile); parameters, optimizer state and the batch stay anyway and are free. Without a ``budget``
+the largest of 1, 0.95, ... 0 that fits the device is taken, and nothing is dropped where the step fits. A
+budget is a target, not a promise: the simulation says what it took.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from experiments.memory.policies.torch_knapsack.knapsack import SOLVERS
 from experiments.memory.policies.torch_knapsack.mincut import ForwardGraph
 from experiments.workloads.step import Step
 
-#: Parts of names (lower case) of ops that are not on torch's list of cheap ones although they multiply nothing.
+#: Parts of names (lower case) of ops that are not on torch's list of cheap ones although they multiply
+#: nothing.
 NOT_CHEAP = (
     "sum",
     "mean",
@@ -51,7 +54,9 @@ GRID = [i / 20 for i in range(20, -1, -1)]
 
 
 class Partition:
-    """The forward pass of ``step`` as the partitioner sees it; ``choose_saved(budget, solver)`` are the values to keep."""
+    """The forward pass of ``step`` as the partitioner sees it; ``choose_saved(budget, solver)`` are the
+    values to keep.
+    """
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -71,10 +76,12 @@ class Partition:
         self.graph = ForwardGraph(tensors, parents, needed, sizes, frozenset())
         self.hard = self._cannot_run_again()
         self.heavy = {t for t in tensors if any(self._is_heavy(op) for op in self.makers[t])}
-        self.dear = self.heavy | {t for t in tensors if any(self._is_not_cheap(op) for op in self.makers[t])}
+        self.expensive = self.heavy | {
+            t for t in tensors if any(self._is_not_cheap(op) for op in self.makers[t])
+        }
         self.cuts = [
             self.graph.minimum_cut(self.hard | banned)
-            for banned in (self.dear | self._far_apart() | self._long(), self.dear, self.heavy)
+            for banned in (self.expensive | self._far_apart() | self._long(), self.expensive, self.heavy)
         ]
         self.most = max(1, self._bytes(self.cuts[0]))
 
@@ -122,7 +129,7 @@ class Partition:
         found = set()
         for tensor in self.graph.tensors:
             before = max((depth[parent] for parent in self.graph.parents[tensor]), default=0)
-            depth[tensor] = 0 if tensor in self.dear else before + 1
+            depth[tensor] = 0 if tensor in self.expensive else before + 1
             if depth[tensor] > LONG_CHAIN:
                 found.add(tensor)
                 depth[tensor] = 0
@@ -147,7 +154,7 @@ class Partition:
         return self.graph.minimum_cut(self.hard | chosen)
 
     def plan(self, budget: float, solver: str, once: bool) -> MemoryPlan:
-        """What is not saved is made again before the first backward op that reads it."""
+        """What is not saved is recomputed before the first backward op that reads it."""
         kept = set(self.choose_saved(budget, solver))
         wanted: dict[int, list[int]] = {}
         for saved in self.activations:
@@ -174,7 +181,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class TorchKnapsack(MemoryPolicy):
-    """torch.compile's activation memory budget: a minimum cut, then a knapsack of the dear values."""
+    """torch.compile's activation memory budget: a minimum cut, then a knapsack of the expensive values."""
 
     name: ClassVar[str] = "torch_knapsack"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
@@ -184,7 +191,8 @@ class TorchKnapsack(MemoryPolicy):
     )
     reruns: str = knob(
         "auto",
-        "a value runs again once and is held (as torch), for each reader anew, or the first of these that fits",
+        "a value runs again once and is held (as torch), for each reader anew, or the first of these that "
+        "fits",
         choices=("auto", "once", "each"),
     )
     solver: str = knob("dp", "how the knapsack is solved", choices=tuple(SOLVERS))

@@ -1,4 +1,5 @@
-"""0/1 knapsack, three ways. Weights are shares of a whole, the capacity is a share too; values are to be gained.
+"""0/1 knapsack, three ways. Weights are shares of a whole, the capacity is a share too; values are to be
+gained.
 
 All answer with the indices chosen, ascending. Items without weight are always chosen.
 """

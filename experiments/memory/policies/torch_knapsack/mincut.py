@@ -1,7 +1,9 @@
-"""Which forward tensors to save so that the backward pass can be fed: a minimum cut through the forward graph.
+"""Which forward tensors to save so that the backward pass can be fed: a minimum cut through the forward
+graph.
 
-Every tensor is a pair of nodes with its weight between them; a tensor leads to those made from it. What cannot or must
-not run again hangs on the source, what the backward pass reads on the sink: the tensors cut are the ones to save.
+Every tensor is a pair of nodes with its weight between them; a tensor leads to those made from it. What
+cannot or must not run again hangs on the source, what the backward pass reads on the sink: the tensors cut
+are the ones to save.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class ForwardGraph:
         return found
 
     def weights(self) -> dict[int, float]:
-        """Bytes, heavier by 1.1 for each step away from the backward pass (1 to 100 steps), as torch's partitioner."""
+        """Bytes, heavier by 1.1 for each step away from the backward pass (1 to 100 steps), as torch's
+        partitioner.
+        """
         distance = self.distances()
         return {
             t: 0.0 if t in self.free else self.bytes[t] * 1.1 ** min(max(distance[t], 1), 100)

@@ -38,7 +38,7 @@ class FaultTimes:
         self.rates = [_profiled_rates(paged, profile, op) for op in range(paged.ops)]
 
     def of(self, op: int, faults: Faults) -> float:
-        """Seconds that the missing bytes cost beyond the op's own time: storage and host beside each other.
+        """Seconds that the missing bytes cost beyond the op's own time: storage and host overlap.
 
         Where storage is as fast as the link, the host has none of it while storage is used, and is not
         counted.

@@ -14,7 +14,7 @@ NEVER = float("inf")
 
 
 class TransferLanes:
-    """``ends[lane]`` is when the transfer under way on a lane ends, ``NEVER`` when it is empty."""
+    """``ends[lane]`` is when the transfer in flight on a lane ends, ``NEVER`` when it is empty."""
 
     def __init__(self, machine: MemoryMachine) -> None:
         # The host's lanes have what storage traffic leaves of the link, whether there is any or not.
@@ -48,7 +48,7 @@ class TransferLanes:
         return self.ends.index(min(self.ends))
 
     def finish(self, lane: int) -> int:
-        """The transfer under way on ``lane`` ends; its tensor."""
+        """The transfer in flight on ``lane`` ends; its tensor."""
         end = self.ends[lane]
         self.spans[NAMES[lane]].append((self.began[lane], end))
         tensor, _ = self.queues[lane].popleft()

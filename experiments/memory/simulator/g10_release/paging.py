@@ -3,7 +3,7 @@
 An op whose blocks are all on the device runs; otherwise what is missing is queued, the op waits for all of it
 and is held up by its page faults. When the device is full, the block that arrived first leaves. The release
 moves pages of 4 KiB in batches of 13 microseconds; here blocks move one after another at the same rates, and
-allocating takes no time beside evicting. Two steps are run, the shorter one is reported.
+allocating takes no time on top of evicting. Two steps are run, the shorter one is reported.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class PagingSteps:
             self._want(tensor)
 
     def _want(self, tensor: int) -> None:
-        """Ask for the blocks of ``tensor`` that are not on the device, beside compute."""
+        """Ask for the blocks of ``tensor`` that are not on the device, overlapped with compute."""
         blocks = self.blocks
         if not blocks.absent[tensor]:
             return

@@ -107,7 +107,7 @@ class Transfers:
         self.follow_up()
 
     def serve(self, cause: str) -> bool:
-        """Compute waits for the next transfer to end; False when none is under way."""
+        """Compute waits for the next transfer to end; False when none is in flight."""
         lane = self.lanes.next
         if self.lanes.ends[lane] == NEVER:
             return False

@@ -20,7 +20,7 @@ from experiments.memory.simulator.recorder import UNWATCHED, RunRecorder
 
 
 class TwoEndedStep(Transfers):
-    """One step; from the loss op on every op first waits for the writes still under way."""
+    """One step; from the loss op on every op first waits for the writes still in flight."""
 
     def __init__(
         self, paged: PagedStep, machine: MemoryMachine, plan: MemoryPlan, recorder: RunRecorder = UNWATCHED
@@ -71,7 +71,7 @@ class TwoEndedStep(Transfers):
         self.wait(tensor)
 
     def after(self, op: int) -> None:
-        """Prefetch what comes next while it fits into the largest hole beside the largest op."""
+        """Prefetch what comes next while it fits into the largest hole next to the largest op."""
         if op < self.loss:
             return
         budget = self.space.largest - self.largest_local

@@ -4,7 +4,7 @@ The rules and constants are those of torch's CUDA allocator (``c10/cuda/CUDACach
 default settings, one stream): requests are rounded to 512 bytes; up to 1 MiB they are served from segments of
 2 MiB, below 10 MiB from segments of 20 MiB, above that from segments of their own rounded to 2 MiB. The
 smallest cached block that holds the request is taken and split where the rest is worth keeping. Freed blocks
-merge with free neighbours of their segment. When the device has no room for a new segment, all segments
+merge with free neighbours of their segment. When the device has no free bytes for a new segment, all segments
 without a block in use are given back first.
 """
 

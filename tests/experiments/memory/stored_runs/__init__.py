@@ -1,4 +1,5 @@
-"""Outcomes as they were stored while a plan had ``pool``, ``paging`` and ``artifact``: one of each kind, of one step.
+"""Outcomes as they were stored while a plan had ``pool``, ``paging`` and ``artifact``: one of each kind, of
+one step.
 
 The step is ``linear_chain``; each document holds its spec, so that it can be run again.
 """

@@ -23,14 +23,17 @@ LAYER_TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def layer_type(target: str) -> str:
-    """The type of layer that an op belongs to, from its name."""
+    """Return the type of layer that an op belongs to, from its name."""
     name = target.lower()
     return next((kind for kind, parts in LAYER_TYPES if any(part in name for part in parts)), OTHER)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A tensor produced in the forward pass and read after it: last forward use and first use after that."""
+    """A tensor produced in the forward pass and read after it.
+
+    It has its last forward use and its first use after that.
+    """
 
     tensor: int
     bytes: int
@@ -40,13 +43,13 @@ class Saved:
 
 
 def last_forward_op(step: Step) -> int:
-    """Index of the last forward op (the loss); -1 when there is none."""
+    """Return the index of the last forward op (the loss); -1 when there is none."""
     found = np.nonzero(step.ops.phase == PHASES.index("forward"))[0]
     return int(found[-1]) if len(found) else -1
 
 
 def saved_activations(step: Step) -> list[Saved]:
-    """Saved activations in the order of their last forward use (ties: tensor id)."""
+    """Return the saved activations in the order of their last forward use (ties: tensor id)."""
     loss = last_forward_op(step)
     spans = ~step.persistent & (step.first_use <= loss) & (step.last_use > loss)
     found = []
@@ -60,8 +63,9 @@ def saved_activations(step: Step) -> list[Saved]:
 
 @dataclass(frozen=True)
 class Layer:
-    """A forward op that is not a view, its type, and its backward ops ``[backward_start, backward_end)``
-    (empty: none).
+    """A forward op that is not a view, with its type and its backward ops.
+
+    The latter are ``[backward_start, backward_end)``, empty where there are none.
     """
 
     op: int
@@ -71,7 +75,7 @@ class Layer:
 
 
 def layers(step: Step) -> list[Layer]:
-    """The layers in forward order, each with its stretch of the backward pass.
+    """Return the layers in forward order, each with its stretch of the backward pass.
 
     Backward ops visit layers in descending order. A backward op belongs to the latest layer, not after the
     one before it, that used one of the tensors the op reads; among several those of the op's own type come

@@ -34,7 +34,10 @@ UNBORN, GONE, DEAD, ENCODED = "not yet produced", "dropped", "dead", "compressed
 
 
 def violations(plan: MemoryPlan, step: Step, machine: MemoryMachine) -> list[str]:
-    """Every reason why ``plan`` cannot be carried out on ``step``, at most ``MOST``, in step order."""
+    """Return every reason why ``plan`` cannot be carried out on ``step``.
+
+    There are at most ``MOST``, in step order.
+    """
     if plan.reactive and isinstance(plan.space, Paging | Release):
         return [f"reactive: {plan.space.model} decides itself what leaves"]
     if isinstance(plan.space, Release):

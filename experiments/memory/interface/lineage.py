@@ -24,8 +24,9 @@ RUNS_ONCE = ("loaddata",)
 
 
 class Lineage:
-    """Writers and readers of a step's tensors. View ops write nothing: their output is their
-    input's memory.
+    """Writers and readers of a step's tensors.
+
+    View ops write nothing: their output is their input's memory.
     """
 
     def __init__(self, step: Step) -> None:
@@ -50,14 +51,16 @@ class Lineage:
         return any(part in target for part in IGNORES_STATE)
 
     def is_scratch(self, op: int, tensor: int) -> bool:
-        """A persistent tensor that ``op`` updates and does not depend on: its state does not matter to a
-        rerun.
+        """Return whether ``op`` updates a persistent ``tensor`` that it does not depend on.
+
+        The tensor's state then does not matter to a rerun.
         """
         return self.persistent[tensor] and tensor in self.writes[op] and self.ignores_state(op)
 
     def repeatable(self, op: int) -> bool:
-        """False for ops that change a persistent tensor which they depend on or load data: those must run
-        once.
+        """Return False for ops that may run only once.
+
+        These change a persistent tensor which they depend on, or load data.
         """
         if any(part in self.step.ops.target[op].lower() for part in RUNS_ONCE):
             return False
@@ -81,8 +84,9 @@ class Lineage:
         return tensor in self.writes[op] and not self.version(tensor, op) and not self.persistent[tensor]
 
     def chain(self, wanted: Collection[int], available: Collection[int], at: int) -> tuple[int, ...] | None:
-        """Ops (ascending) that make ``wanted`` again before op ``at`` from ``available`` and persistent
-        tensors.
+        """Return the ops (ascending) that recompute ``wanted`` before op ``at``.
+
+        They begin with the ``available`` and the persistent tensors.
 
         ``None`` when some op of the chain cannot be repeated or a source has changed since.
         """
@@ -105,8 +109,9 @@ class Lineage:
         return None if self.faults(move, here - set(wanted)) else chain
 
     def faults(self, move: Recompute, here: Collection[int]) -> list[str]:
-        """Why ``move`` would not give the content of the first run, given the tensors ``here`` on
-        the device.
+        """Return why ``move`` would not give the content of the first run.
+
+        ``here`` are the tensors on the device.
         """
         made: dict[int, int] = {}
         found = []
@@ -131,8 +136,9 @@ class Lineage:
         return found + [f"tensor {tensor} would not be restored" for tensor in missing]
 
     def last_need(self, plan: MemoryPlan) -> Ints:
-        """When each tensor is needed last, reruns counted: ``2 * op + 1`` for an op, ``2 * at`` for a move,
-        -1 never.
+        """Return when each tensor is needed last, reruns counted.
+
+        That is ``2 * op + 1`` for an op, ``2 * at`` for a move, -1 for never.
         """
         last = np.where(self.step.last_use >= 0, 2 * self.step.last_use + 1, -1)
         for move in plan.moves:

@@ -15,8 +15,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class CopyRate:
-    """One direction of a channel: a transfer of ``size`` bytes takes ``latency + size /
-    bandwidth`` seconds.
+    """One direction of a channel, with its latency in seconds and bandwidth in bytes a second.
+
+    A transfer of ``size`` bytes takes ``latency + size / bandwidth`` seconds.
     """
 
     bandwidth: float
@@ -58,34 +59,36 @@ class MemoryMachine:
     remote_page: int = 1
 
     def tier_bytes(self, tier: str) -> int:
-        """What ``tier`` holds."""
+        """Return the capacity of ``tier`` in bytes."""
         return {"host": self.host_bytes, "storage": self.storage_bytes, "remote": self.remote_bytes}[tier]
 
     def tier_page(self, tier: str) -> int:
-        """Bytes on ``tier`` are whole multiples of this."""
+        """Return the page size of ``tier``, of which its bytes are whole multiples."""
         return {"host": 1, "storage": self.storage_page, "remote": self.remote_page}[tier]
 
     def out_time(self, size: float, tier: str = "host") -> float:
-        """Seconds to move ``size`` bytes from the device to ``tier`` when nothing else of this
-        device moves.
+        """Return the seconds to move ``size`` bytes from the device to ``tier``.
+
+        Nothing else of this device moves meanwhile.
         """
         time = self.out.time(size * self.sharers)
         return time if tier == "host" else max(time, self.onward(tier)[0].time(size))
 
     def back_time(self, size: float, tier: str = "host") -> float:
-        """Seconds to move ``size`` bytes from ``tier`` to the device when nothing else of this
-        device moves.
+        """Return the seconds to move ``size`` bytes from ``tier`` to the device.
+
+        Nothing else of this device moves meanwhile.
         """
         time = self.back.time(size * self.sharers)
         return time if tier == "host" else max(time, self.onward(tier)[1].time(size))
 
     def onward(self, tier: str) -> tuple[CopyRate, CopyRate]:
-        """Beyond the host: the rates to and from ``tier``."""
+        """Return the rates to and from ``tier`` beyond the host."""
         return (self.write, self.read) if tier == "storage" else (self.remote_write, self.remote_read)
 
 
 def machine_of(hardware: Hardware) -> MemoryMachine:
-    """The first device of ``hardware`` and its share of the node's host memory and storage."""
+    """Return the first device of ``hardware`` and its share of the node's host memory and storage."""
     node, link = hardware.node, hardware.device.host_link
     rate = CopyRate(link.bandwidth, link.latency)
     storage, remote, share = node.storage, node.remote, node.device_count
@@ -110,7 +113,7 @@ def machine_of(hardware: Hardware) -> MemoryMachine:
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """What a plan would do: ``fits``, and then its peak and time; otherwise ``reason``.
+    """The outcome of a trial: whether a plan fits, and then its peak and time, otherwise the reason.
 
     ``stalls`` are seconds by cause, ``late`` the seconds that compute stalled until a tensor was there.
     """
@@ -129,8 +132,13 @@ Split = Callable[[int], Step]
 
 @dataclass(frozen=True)
 class DeviceView:
-    """What planning may see: the machine, a trial of a plan (one simulated step), a seeded generator, and the
-    step cut into a number of micro-batches. ``progress`` may raise to cancel; every trial reports to it.
+    """What planning may see of the device.
+
+    - ``machine``: its capacities and channels.
+    - ``estimate``: a trial of a plan (one simulated step).
+    - ``random``: a seeded generator.
+    - ``split``: the step cut into a number of micro-batches.
+    - ``progress``: may raise to cancel; every trial reports to it.
     """
 
     machine: MemoryMachine

@@ -27,7 +27,7 @@ TIERS = ("host", "storage", "remote")
 
 @dataclass(frozen=True)
 class MemoryMove:
-    """One decision about one tensor (or op), see the subclasses."""
+    """One decision about one tensor (or op), of which each subclass is a kind."""
 
     action: ClassVar[str] = ""
     at: int
@@ -56,8 +56,9 @@ class Offload(MemoryMove):
 
 @dataclass(frozen=True)
 class Prefetch(MemoryMove):
-    """Bring ``tensor`` back to the device; device bytes are taken when the copy is admitted, see the
-    simulator.
+    """Bring ``tensor`` back to the device.
+
+    Device bytes are taken when the copy is admitted, see the simulator.
 
     ``keep``: the copy on its tier stays, and takes its bytes there, until the tensor is written; an
     ``Offload`` to the same tier then moves nothing.
@@ -70,7 +71,7 @@ class Prefetch(MemoryMove):
 
 @dataclass(frozen=True)
 class WaitForCopy(MemoryMove):
-    """Compute stalls until the copy of ``tensor`` that is in flight, out or in, has ended.
+    """Stall compute until the copy of ``tensor`` in flight, out or in, has ended.
 
     A prefetch that has found no space yet is not in flight.
     """
@@ -89,8 +90,9 @@ class Drop(MemoryMove):
 
 @dataclass(frozen=True)
 class Recompute(MemoryMove):
-    """Run ``ops`` (indices of ops that ran before, ascending) again so that the dropped tensors ``keep``
-    exist.
+    """Run ``ops`` again so that the dropped tensors ``keep`` exist.
+
+    ``ops`` are indices of ops that ran before, ascending.
 
     Other outputs of these ops are freed after their last use within the list. An output that is resident
     already is not replaced: its second copy lives only while its op runs.
@@ -103,8 +105,9 @@ class Recompute(MemoryMove):
 
 @dataclass(frozen=True)
 class Compress(MemoryMove):
-    """Encode ``tensor`` on the device to ``bytes / ratio`` in ``seconds`` of compute; unusable until
-    decompressed.
+    """Encode ``tensor`` on the device to ``bytes / ratio`` in ``seconds`` of compute.
+
+    It is unusable until it is decompressed.
     """
 
     action: ClassVar[str] = "compress"
@@ -124,8 +127,9 @@ class Decompress(MemoryMove):
 
 @dataclass(frozen=True)
 class PlaceTensor(MemoryMove):
-    """The persistent ``tensor`` is resident on ``tier`` when the step begins, and again when it ends. ``at``
-    is 0.
+    """Have the persistent ``tensor`` resident on ``tier`` when the step begins, and when it ends.
+
+    ``at`` is 0.
     """
 
     action: ClassVar[str] = "place"
@@ -135,7 +139,10 @@ class PlaceTensor(MemoryMove):
 
 @dataclass(frozen=True)
 class Algorithm(MemoryMove):
-    """Op ``at`` runs in ``seconds`` with ``workspace`` bytes: another kernel than the step was timed with."""
+    """Run op ``at`` in ``seconds`` with ``workspace`` bytes.
+
+    It is another kernel than the step was timed with.
+    """
 
     action: ClassVar[str] = "algorithm"
     seconds: float
@@ -144,8 +151,9 @@ class Algorithm(MemoryMove):
 
 @dataclass(frozen=True)
 class Log(MemoryMove):
-    """Write ``bytes`` of ``tensor`` (what will be overwritten, or a checkpoint) to a log on ``tier``,
-    overlapped with compute.
+    """Write ``bytes`` of ``tensor`` to a log on ``tier``, overlapped with compute.
+
+    These are bytes that will be overwritten, or a checkpoint.
 
     The tensor stays where it is; what is resident on ``tier`` itself does not cross the host link. A
     ``WaitForCopy`` for the tensor stalls until the log is complete. The log's space is taken until the step
@@ -160,8 +168,9 @@ class Log(MemoryMove):
 
 @dataclass(frozen=True)
 class InPlace(MemoryMove):
-    """Op ``at`` uses ``tensors`` where they are resident on their tier (byte-addressable), and takes
-    ``seconds`` to do so.
+    """Let op ``at`` use ``tensors`` where they are resident on their byte-addressable tier.
+
+    It then takes ``seconds``.
 
     Those of them that the op produces are made on ``tier``.
     """
@@ -174,7 +183,7 @@ class InPlace(MemoryMove):
 
 @dataclass(frozen=True)
 class OnHost(MemoryMove):
-    """Op ``at`` runs on the host's processor in ``seconds``, concurrent with the device's compute.
+    """Run op ``at`` on the host's processor in ``seconds``, concurrent with the device's compute.
 
     It begins when every tensor it reads has a copy on the host and the processor is free; what it writes is
     then resident on the host (device copies are void). What the device needs of it comes back by
@@ -214,7 +223,9 @@ MOVES: Mapping[str, type[MemoryMove]] = {
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """``moves`` in the order of ``at`` (sorted, stable, on construction).
+    """The moves of one step, and how the device is run with them: what a memory policy returns.
+
+    ``moves`` are in the order of ``at`` (sorted, stable, on construction).
 
     ``reactive``: the runner asks the policy's ``evict`` when an allocation does not fit, and fetches on
     demand what an op lacks. ``notes`` is what the policy wants to be read with the plan (JSON). ``splits`` >
@@ -237,7 +248,7 @@ class MemoryPlan:
         object.__setattr__(self, "moves", tuple(sorted(self.moves, key=lambda move: move.at)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; fields at their defaults are left out, but for the first three."""
+        """Return plain data; fields at their defaults are left out, but for the first three."""
         data: dict[str, Any] = {
             "moves": [move.to_json() for move in self.moves],
             "reactive": self.reactive,

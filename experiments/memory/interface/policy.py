@@ -14,7 +14,7 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class MemoryPolicy(Policy):
-    """Plans ahead: sees the whole step and the machine, answers with every move."""
+    """A policy that plans ahead: it sees the whole step and the machine, and returns every move."""
 
     family: ClassVar[str] = "memory"
     workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -25,14 +25,20 @@ class MemoryPolicy(Policy):
     oversubscribes: ClassVar[bool] = False
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        """The moves of one step, the same in every step. ``Infeasible`` where no plan of this kind exists."""
+        """Return the moves of one step, the same in every step.
+
+        ``Infeasible`` where no plan of this kind exists.
+        """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Resident:
-    """A tensor that could leave now: its bytes, when it was last used and produced (seconds), and what it
-    cost.
+    """A tensor that could leave now.
+
+    - ``bytes``: its size.
+    - ``last_use``, ``produced``: when it was last used and produced, in seconds.
+    - ``seconds``: what it cost to produce.
     """
 
     tensor: int
@@ -44,7 +50,7 @@ class Resident:
 
 @dataclass(frozen=True)
 class Eviction:
-    """Send ``tensor`` to ``tier``."""
+    """The decision to send ``tensor`` to ``tier``."""
 
     tensor: int
     tier: str = "host"
@@ -52,21 +58,25 @@ class Eviction:
 
 @dataclass(frozen=True)
 class ReactiveMemoryPolicy(MemoryPolicy):
-    """Decides when memory is short, without looking ahead; ``plan`` may still place and prefetch."""
+    """A policy that decides when memory is short, without looking ahead.
+
+    ``plan`` may still place and prefetch.
+    """
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         return MemoryPlan(reactive=True)
 
     def evict(self, needed: int, resident: Sequence[Resident], now: float) -> Sequence[Eviction]:
-        """Which of ``resident`` (by tensor id, none in use by the running op) leave so that ``needed`` bytes
-        come free.
+        """Return which tensors leave so that ``needed`` bytes come free.
+
+        ``resident`` is ordered by tensor id; none of it is in use by the running op.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class SharedPlans:
-    """A plan for each of several devices that do the same step and share a host link.
+    """Plans, one for each of several devices that do the same step and share a host link.
 
     ``discipline``: ``fair`` (transfers in flight divide the bandwidth) or ``turns`` (one at a time in each
     direction).
@@ -78,7 +88,7 @@ class SharedPlans:
 
 @dataclass(frozen=True)
 class SharedLinkPolicy(MemoryPolicy):
-    """Plans for devices that share a link; the slowest of them gives the time of the step."""
+    """A policy for devices that share a link; the slowest of them gives the time of the step."""
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         return self.share(step, device, None).plans[0]
@@ -86,5 +96,5 @@ class SharedLinkPolicy(MemoryPolicy):
     def share(
         self, step: Step, device: DeviceView, together: Callable[[SharedPlans], Sequence[PlanEstimate]] | None
     ) -> SharedPlans:
-        """A plan for each device; ``together`` tries plans on devices that share the link."""
+        """Return a plan for each device; ``together`` tries plans on devices that share the link."""
         raise NotImplementedError

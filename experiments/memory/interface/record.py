@@ -11,8 +11,9 @@ T = TypeVar("T")
 
 
 def load_record(kind: type[T], row: Mapping[str, Any], where: str) -> T:
-    """Return a ``kind`` with these fields, lists as tuples; ``BadInput`` names the field that does not
-    belong.
+    """Return a ``kind`` with these fields, lists as tuples.
+
+    ``BadInput`` names the field that does not belong.
     """
     try:
         return kind(**{name: frozen(value) for name, value in row.items()})

@@ -21,8 +21,9 @@ class Release:
 
 @dataclass(frozen=True)
 class TwoEndedRelease(Release):
-    """Offload through a storage link, first fit from both ends, prefetch decided while running
-    (FlashNeuron).
+    """FlashNeuron's engine: offload through a storage link, prefetch decided while running.
+
+    Pages are given out first fit from both ends.
     """
 
     model: ClassVar[str] = "two_ended_release"
@@ -30,7 +31,7 @@ class TwoEndedRelease(Release):
 
 @dataclass(frozen=True)
 class WaitingRelease(Release):
-    """Transfers as planned, reads wait in one queue for space (G10-GDS, G10-Host).
+    """The engine of G10-GDS and G10-Host: transfers as planned, reads wait in one queue for space.
 
     ``space_factor``: the allocator's range in capacities.
     """
@@ -41,8 +42,9 @@ class WaitingRelease(Release):
 
 @dataclass(frozen=True)
 class PagingRelease(Release):
-    """Blocks move on faults and on hints (UVM, DeepUM, G10); a prefetch of what does not exist yet allocates
-    it.
+    """The engine of UVM, DeepUM and G10, where blocks move on faults and on hints.
+
+    A prefetch of what does not exist yet allocates it.
 
     ``lookahead``: kernels ahead whose tensors are prefetched, 0 for none.
     ``keeps_dead``: dead tensors are moved like live ones.

@@ -48,8 +48,9 @@ class MemoryPool:
 
 @dataclass(frozen=True, kw_only=True)
 class Paging:
-    """The device is a cache of blocks over ``backing``; what is fetched besides a missing block, see the
-    subclasses.
+    """The device as a cache of blocks over ``backing``.
+
+    What is fetched besides a missing block, the subclasses say.
 
     An op touches all blocks of its tensors in order. ``Prefetch`` moves are hints: the tensor's missing
     blocks are fetched overlapped with compute.

@@ -10,8 +10,9 @@ from experiments.workloads.step import Step
 
 
 def paging_faults(paging: Paging, moves: Sequence[MemoryMove], step: Step) -> list[str]:
-    """Return complaints about ``paging`` and its hints: a paged device takes ``Prefetch`` of a tensor before
-    an op.
+    """Return complaints about ``paging`` and its hints.
+
+    A paged device takes ``Prefetch`` of a tensor before an op.
     """
     return [*_paging(paging, step)] + [
         f"{move.action} before op {move.at}: a paged device takes prefetches of tensors before ops only"
@@ -39,8 +40,9 @@ def _paging(paging: Paging, step: Step) -> Iterator[str]:
 
 
 def hint_faults(plan: MemoryPlan, step: Step) -> list[str]:
-    """A published release takes moves as hints, which it ignores where they make no sense; they must name
-    what there is.
+    """Return complaints about moves that are hints to a published release.
+
+    It ignores them where they make no sense; they must name what there is.
     """
     return [
         f"{move.action} before op {move.at}: a release takes offloads, prefetches and drops of tensors"

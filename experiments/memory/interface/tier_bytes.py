@@ -12,7 +12,10 @@ BYTE_ADDRESSABLE = ("host", "remote")
 
 
 class TierBytes:
-    """Copies that are there whatever the speed of the links: at any time a run holds these and more."""
+    """Bytes of the copies on each tier whatever the speed of the links.
+
+    At any time a run holds these and more.
+    """
 
     def __init__(self, step: Step, machine: MemoryMachine) -> None:
         self.sizes: list[int] = step.tensors.bytes.tolist()
@@ -21,7 +24,7 @@ class TierBytes:
         self.copies: dict[int, tuple[str, float]] = {}
 
     def put(self, tensor: int, tier: str, ratio: float) -> str:
-        """A copy of ``tensor`` on ``tier``; why it does not fit, or nothing."""
+        """Count a copy of ``tensor`` on ``tier``; return why it does not fit, or an empty string."""
         page, size = self.machine.tier_page(tier), self.sizes[tensor] / ratio
         size = size if page == 1 else -(-size // page) * page
         self.copies[tensor] = (tier, size)

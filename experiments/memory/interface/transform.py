@@ -23,13 +23,15 @@ from experiments.workloads.step import Step
 
 
 def changes_step(plan: MemoryPlan, step: Step) -> bool:
-    """Whether ``plan`` is one for another step than ``step`` itself."""
+    """Return whether ``plan`` is one for another step than ``step`` itself."""
     return bool(plan.order or plan.overlays) or plan.splits != step.facts.get("micro_batches", 1)
 
 
 def transformed(step: Step, plan: MemoryPlan) -> Step:
-    """``step`` in the plan's micro-batches and order and with its overlays; itself where the plan changes
-    nothing. ``BadInput`` says why the plan's order or overlays would compute something else.
+    """Return ``step`` in the plan's micro-batches and order and with its overlays.
+
+    It is ``step`` itself where the plan changes nothing. ``BadInput`` says why the plan's order or overlays
+    would compute something else.
     """
     if plan.splits != step.facts.get("micro_batches", 1):
         step = in_microbatches(step, plan.splits)
@@ -41,7 +43,7 @@ def transformed(step: Step, plan: MemoryPlan) -> Step:
 
 
 def reordered(step: Step, order: Sequence[int]) -> Step:
-    """Op ``order[i]`` of ``step`` as op ``i``."""
+    """Return ``step`` with op ``order[i]`` as op ``i``."""
     if sorted(order) != list(range(len(step.ops))):
         raise BadInput("is no permutation of the ops", "plan.order", f"each of 0..{len(step.ops) - 1} once")
     position = [0] * len(order)
@@ -67,7 +69,9 @@ def reordered(step: Step, order: Sequence[int]) -> Step:
 
 
 def order_fault(step: Step, position: Sequence[int]) -> str | None:
-    """The first op that ``position`` moves across a write of a tensor that it uses, or a random op out of
+    """Return what is wrong with an order of ops, or ``None``.
+
+    It is the first op that ``position`` moves across a write of a tensor that it uses, or a random op out of
     turn.
     """
     writers = Lineage(step).writers
@@ -86,8 +90,9 @@ def order_fault(step: Step, position: Sequence[int]) -> str | None:
 
 
 def overlaid(step: Step, overlays: Sequence[tuple[int, int]]) -> Step:
-    """For each pair (new, old): tensor ``new`` takes over the memory of ``old``, from the op on that makes
-    it.
+    """Return ``step`` with tensors that take over the memory of others.
+
+    For each pair (new, old) tensor ``new`` takes over that of ``old``, from the op on that makes it.
 
     ``old`` must be of no use after that op, and at least as large; neither may be persistent.
     """

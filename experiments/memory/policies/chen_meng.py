@@ -47,8 +47,9 @@ def count_kept(maps: Sequence[Saved], budget: float) -> int:
 
 
 def trigger(flow: DataFlow, gap: Gap, seconds: float) -> int:
-    """The op before which the swap-in starts: the one after the latest that completes ``seconds`` before the
-    reader.
+    """Return the op before which the swap-in starts.
+
+    It is the one after the latest that completes ``seconds`` before the reader.
     """
     reader = gap.before
     limit = flow.completion[reader] - flow.step.ops.seconds[reader] - seconds * (1 - 1e-12)

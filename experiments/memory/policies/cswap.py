@@ -55,8 +55,9 @@ CODECS = {"zero-value": zero_value, "csr": sparse_rows}
 
 
 def worthwhile(size: float, codec: Codec, bandwidth: float, hidden_out: float, hidden_in: float) -> bool:
-    """Whether encoding ``size`` bytes saves time when the two copies are hidden behind this much compute
-    each.
+    """Return whether encoding ``size`` bytes saves time.
+
+    The two copies are hidden behind ``hidden_out`` and ``hidden_in`` seconds of compute.
     """
     plain = size / bandwidth
     packed = plain / codec.ratio
@@ -67,8 +68,9 @@ def worthwhile(size: float, codec: Codec, bandwidth: float, hidden_out: float, h
 
 @dataclass(frozen=True)
 class Cswap(CompressedSwapping):
-    """vDNN's swaps, each compressed on the device where the exposed transfer time that it saves exceeds its
-    kernels.
+    """vDNN's swaps, compressed on the device where that pays.
+
+    It pays where the exposed transfer time that it saves exceeds its kernels.
     """
 
     name: ClassVar[str] = "cswap"
@@ -130,8 +132,10 @@ class Cswap(CompressedSwapping):
 
 
 def swap_compressed(tensor: int, last: int, fetch: int, back: int, codec: Codec) -> list[MemoryMove]:
-    """Encode ``tensor`` after op ``last``, send it overlapped with the next op, fetch it before ``fetch``,
-    decode before ``back``.
+    """Return the moves of one compressed swap.
+
+    They encode ``tensor`` after op ``last``, send it overlapped with the next op, fetch it before ``fetch``
+    and decode it before ``back``.
     """
     return [
         Compress(last + 1, tensor, codec.ratio, codec.encode),

@@ -84,8 +84,9 @@ def seconds_in_place(step: Step, op: int, tables: Tables, machine: MemoryMachine
 
 @dataclass(frozen=True)
 class CxlCheckpoint(MemoryPolicy):
-    """Embedding tables in place in persistent memory, with undo logs of the rows that a batch
-    will overwrite.
+    """Embedding tables in place in persistent memory, with undo logs.
+
+    The logs have the rows that a batch will overwrite.
     """
 
     name: ClassVar[str] = "cxl_checkpoint"

@@ -19,8 +19,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class Daemon(MemoryPolicy):
-    """Remote memory by blocks and lines at once: the link is shared out between them, and blocks are
-    compressed.
+    """Remote memory by blocks and lines at once.
+
+    The link is shared out between them, and blocks are compressed.
     """
 
     name: ClassVar[str] = "daemon"

@@ -29,8 +29,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class DeepUm(MemoryPolicy):
-    """Correlation prefetch over unified memory: what the coming kernels touched last time is fetched before
-    them.
+    """Correlation prefetch over unified memory.
+
+    What the coming kernels touched last time is fetched before them.
     """
 
     name: ClassVar[str] = "deepum"

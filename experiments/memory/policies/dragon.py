@@ -19,8 +19,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class Dragon(MemoryPolicy):
-    """Demand paging over storage with coalesced faults, read-ahead and lazy writes through a cache in host
-    memory.
+    """Demand paging over storage with coalesced faults and read-ahead.
+
+    Writes are lazy, through a cache in host memory.
     """
 
     name: ClassVar[str] = "dragon"

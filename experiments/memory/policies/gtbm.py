@@ -74,8 +74,9 @@ def temporaries(step: Step) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Gtbm(MemoryPolicy):
-    """Reused tensors leave after their forward pass and return two convolutions ahead; temporaries have the
-    pool's top.
+    """Reused tensors leave after their forward pass and return two convolutions ahead.
+
+    Temporaries have the pool's top.
     """
 
     name: ClassVar[str] = "gtbm"

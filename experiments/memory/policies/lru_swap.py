@@ -23,8 +23,9 @@ from experiments.memory.interface import Eviction, ReactiveMemoryPolicy, Residen
 
 @dataclass(frozen=True)
 class LruSwap(ReactiveMemoryPolicy):
-    """The least recently used tensors leave for the host when an op lacks space, and return when an op needs
-    them.
+    """Whole-tensor demand swapping: the least recently used tensors leave for the host.
+
+    They leave when an op lacks space, and return when an op needs them.
     """
 
     name: ClassVar[str] = "lru_swap"

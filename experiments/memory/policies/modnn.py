@@ -115,8 +115,9 @@ def plan_for(step: Step, device: DeviceView, parts: int) -> MemoryPlan:
 
 @dataclass(frozen=True)
 class Modnn(MemoryPolicy):
-    """Offloads found by playing the schedule against the capacity, in the fewest parts of the batch that run
-    well.
+    """Offloads found by playing the schedule against the capacity.
+
+    The batch is in the fewest parts that run well.
     """
 
     name: ClassVar[str] = "modnn"

@@ -31,8 +31,9 @@ def destinations(step: Step) -> list[Prefetch]:
 
 @dataclass(frozen=True)
 class OcDnn(MemoryPolicy):
-    """Managed memory for every buffer: the next layer's output buffers are prefetched, parameters prefer the
-    device.
+    """Managed memory for every buffer, with prefetch and advice.
+
+    The next layer's output buffers are prefetched, parameters prefer the device.
     """
 
     name: ClassVar[str] = "oc_dnn"

@@ -17,8 +17,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class SwapAll(MemoryPolicy):
-    """Every saved activation is copied to the host after its last forward use and back before its first
-    backward use.
+    """Every saved activation is copied to the host and back.
+
+    It leaves after its last forward use and returns before its first backward use.
     """
 
     name: ClassVar[str] = "swap_all"

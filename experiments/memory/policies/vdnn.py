@@ -40,8 +40,9 @@ class Vdnn(MemoryPolicy):
 
 
 def with_fastest_algorithms(plan: MemoryPlan, choices: dict[int, list[AlgorithmChoice]]) -> MemoryPlan:
-    """``plan`` with the fastest algorithm for each convolution, in one workspace as large as the
-    largest (p).
+    """Return ``plan`` with the fastest algorithm for each convolution (p).
+
+    They share one workspace as large as the largest.
     """
     picked = {op: fastest(options) for op, options in choices.items()}
     workspace = max((choice.workspace for choice in picked.values()), default=0)
@@ -103,8 +104,9 @@ def with_fitting_algorithms(
 
 @dataclass(frozen=True)
 class VdnnDyn(Vdnn):
-    """vDNN_dyn: offload sets and convolution algorithms in the paper's order of trials; the first
-    that fits.
+    """vDNN_dyn: offload sets and convolution algorithms in the paper's order of trials.
+
+    The first that fits is taken.
     """
 
     name: ClassVar[str] = "vdnn-dyn"

@@ -36,8 +36,9 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class ZeroOffload(HostUpdatePolicy):
-    """Gradients leave as they are made, Adam runs on the host next to its state, updated parameters come
-    back.
+    """The optimizer on the host: gradients leave as they are made, updated parameters come back.
+
+    Adam runs on the host next to its state.
     """
 
     name: ClassVar[str] = "zero_offload"

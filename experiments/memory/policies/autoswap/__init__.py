@@ -159,8 +159,9 @@ def ranks(values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class AutoSwap(MemoryPolicy):
-    """Swaps by priority around the peak of the load (AutoSwap), in a pool laid out ahead of time
-    (SmartPool).
+    """Swaps by priority around the peak of the load (AutoSwap).
+
+    Addresses come from a pool laid out ahead of time (SmartPool).
     """
 
     name: ClassVar[str] = "autoswap"

@@ -11,8 +11,9 @@ from experiments.memory.planning.swaps import Gap, UnstalledClock
 
 
 def copy_out_ends(gaps: Sequence[Gap], clock: UnstalledClock, machine: MemoryMachine) -> dict[Gap, float]:
-    """When the copy out of each gap has ended: in the order of their starts, each when its use is over and
-    the lane free.
+    """Return when the copy out of each gap has ended.
+
+    Copies run in the order of their starts, each when its use is over and the lane free.
     """
     free, found = 0.0, dict[Gap, float]()
     for gap in sorted(gaps, key=lambda gap: (gap.after, gap.tensor)):
@@ -22,8 +23,10 @@ def copy_out_ends(gaps: Sequence[Gap], clock: UnstalledClock, machine: MemoryMac
 
 
 def copy_back_starts(gaps: Sequence[Gap], clock: UnstalledClock, machine: MemoryMachine) -> dict[Gap, float]:
-    """When the copy back of each gap must start: those needed last first, each so that it ends when it is
-    needed or, if earlier, when the next one starts. Before zero where it comes too late.
+    """Return when the copy back of each gap must start.
+
+    Those needed last come first, each so that it ends when it is needed or, if earlier, when the next one
+    starts; before zero where it comes too late.
     """
     following, found = float("inf"), dict[Gap, float]()
     for gap in sorted(gaps, key=lambda gap: (-gap.before, gap.tensor)):

@@ -72,8 +72,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """Gaps that are swapped, gaps that end in a rerun, and the most bytes that an op then finds on the
-    device.
+    """Gaps that are swapped and gaps that end in a rerun.
+
+    ``load`` is the most bytes that an op then finds on the device.
     """
 
     swaps: tuple[Gap, ...]

@@ -46,8 +46,9 @@ class Turn:
 
 
 class Board:
-    """The tensors that may move, their turns in the order of the step, and what each decision costs in
-    seconds.
+    """The tensors that may move, and their turns in the order of the step.
+
+    It says what each decision costs in seconds.
     """
 
     def __init__(self, step: Step, machine: MemoryMachine, least_bytes: int) -> None:

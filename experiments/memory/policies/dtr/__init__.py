@@ -6,10 +6,10 @@ decisions are those of a real run with these times) and returns what it did as d
 a resident storage is (cost + cost of its evicted neighbourhood) / (bytes x staleness); the least leaves.
 Neighbourhoods:
 - ``local`` counts none; ``full`` every evicted ancestor and descendant reachable through evicted ones;
-- ``eq`` keeps evicted storages in classes that grow by union; a storage that returns takes its own cost out of its
-  class and leaves it, the class is never split.
-Storages under 1 % of the mean size are not considered (knob), as in the paper's prototype. A storage whose last reference
-is gone is freed at once and can still be recomputed.
+- ``eq`` keeps evicted storages in classes that grow by union; a storage that returns takes its own cost
+  out of its class and leaves it, the class is never split.
+Storages under 1 % of the mean size are not considered (knob), as in the paper's prototype. A storage whose
+last reference is gone is freed at once and can still be recomputed.
 
 Not reproduced: sampling sqrt(N) storages per eviction, and the cost of the search itself. What the paper
 leaves open: ops that update state; here what cannot be recomputed never leaves, see ``online``. The paper's

@@ -35,8 +35,9 @@ VIT_1024_MARGIN = 0.993
 
 @dataclass(frozen=True)
 class FlashNeuron(MemoryPolicy):
-    """The first saved tensors that make the rest fit are written to storage in the forward pass, and read
-    back before use.
+    """Saved tensors go to storage in the forward pass and are read back before use.
+
+    They are the first that make the rest fit.
     """
 
     name: ClassVar[str] = "flashneuron"

@@ -95,8 +95,9 @@ class Migrating(MemoryPolicy):
 
 @dataclass(frozen=True)
 class G10(Migrating):
-    """Gaps by benefit over cost, to storage first and then to the host, in one address space with
-    the device.
+    """Gaps by benefit over cost, in one address space with the device.
+
+    Tensors go to storage first and then to the host.
     """
 
     name: ClassVar[str] = "g10"

@@ -38,8 +38,9 @@ class Cut:
 
 
 class Intervals:
-    """Long-lived tensors of a step (those used in more than one layer, and persistent ones) and who uses them
-    when.
+    """Long-lived tensors of a step and who uses them when.
+
+    These are used in more than one layer, or persistent.
 
     ``reserved`` is the peak of all other bytes.
     """

@@ -18,7 +18,9 @@ from experiments.workloads.step import Step
 
 
 class TensorCache:
-    """``fixed`` tensors never leave; ``ahead[i]`` are tensors to be fetched while op ``i`` runs if they are
+    """A device with the least recently used tensors evicted to the host.
+
+    ``fixed`` tensors never leave; ``ahead[i]`` are tensors to be fetched while op ``i`` runs if they are
     away.
     """
 

@@ -46,8 +46,9 @@ from experiments.workloads.step import Floats, Step
 
 @dataclass(frozen=True)
 class Candidate:
-    """An order and a layout with the swaps that follow and the time of the step; no swaps: an op lacks
-    objects.
+    """An order and a layout with the swaps that follow and the time of the step.
+
+    There are no swaps where an op lacks objects.
     """
 
     order: tuple[int, ...]

@@ -74,8 +74,9 @@ class Tuner:
 
 @dataclass(frozen=True)
 class Tflms(MemoryPolicy):
-    """TFLMS v2: swaps tensors for distant readers; threshold, ahead, grouping and synchronisation are
-    auto-tuned.
+    """TFLMS v2: swaps of tensors for distant readers.
+
+    Threshold, ahead, grouping and synchronisation are auto-tuned.
     """
 
     name: ClassVar[str] = "tflms"
@@ -133,8 +134,9 @@ class Tflms(MemoryPolicy):
 
 @dataclass(frozen=True)
 class TflmsV1(MemoryPolicy):
-    """TFLMS v1: every edge from a forward to a backward op is swapped; triggers by the chain rule or by
-    level.
+    """TFLMS v1: every edge from a forward to a backward op is swapped.
+
+    Triggers are found by the chain rule or by level.
     """
 
     name: ClassVar[str] = "tflms-v1"

@@ -54,8 +54,9 @@ GRID = [i / 20 for i in range(20, -1, -1)]
 
 
 class Partition:
-    """The forward pass of ``step`` as the partitioner sees it; ``choose_saved(budget, solver)`` are the
-    values to keep.
+    """The forward pass of ``step`` as the partitioner sees it.
+
+    ``choose_saved(budget, solver)`` returns the values to keep.
     """
 
     def __init__(self, step: Step) -> None:

@@ -61,7 +61,7 @@ class Row:
         batch = self.spec.workload.options.batch or 1
         policy = registry.create("parallel", "megatron", self.spec.knobs)
         assert isinstance(policy, Megatron)
-        plans = Columns.of([policy.asked()], cluster.device_count)
+        plans = Columns.of([policy.degrees()], cluster.device_count)
         found = Analytic(model_estimate(self.model, cluster, evaluate), batch).figures(plans)
         return float(found.step_time[0])
 

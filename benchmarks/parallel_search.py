@@ -126,7 +126,7 @@ def main() -> int:
     print(
         f"{found.step_time:.3f} s a step, at least {found.bound:.3f} s; {found.peak_memory / 2**30:.1f} GiB"
     )
-    for reason, count in found.rejected().items():
+    for reason, count in found.rejections().items():
         print(f"  {count:>6} {reason}")
     return 0 if rate >= WANTED else 1
 

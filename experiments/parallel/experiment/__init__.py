@@ -10,9 +10,9 @@ from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.parallel.experiment.handed_over import communication
-from experiments.parallel.experiment.measured import measured
-from experiments.parallel.experiment.placed import Placed, place, rejected
-from experiments.parallel.experiment.simulated import simulated
+from experiments.parallel.experiment.measured import measure_plan
+from experiments.parallel.experiment.placed import Placed, place, rejection
+from experiments.parallel.experiment.simulated import simulate_plan
 from experiments.parallel.simulator import Deadlock, refuse_impossible
 
 __all__ = ["carry_out", "communication", "place"]
@@ -29,7 +29,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     try:
         placed = place(spec, policy, part(progress, 0.0, 0.6))
     except IMPOSSIBLE as error:
-        return rejected(error.violations)
+        return rejection(error.violations)
     return _noted(_carried_out(spec, placed, part(progress, 0.6, 1.0)), placed)
 
 
@@ -37,15 +37,15 @@ def _carried_out(spec: RunSpec, placed: Placed, progress: Progress) -> Result:
     plan, estimate = placed.plan, placed.estimate
     try:
         if spec.mode == "simulated":
-            return simulated(spec, plan, estimate)
+            return simulate_plan(spec, plan, estimate)
         refuse_impossible(plan, estimate)
     except IMPOSSIBLE as error:
-        return rejected(error.violations, plan)
+        return rejection(error.violations, plan)
     except Infeasible as error:
         ended_at = plan.notes.get(ENDED_AT)
         reason = f"{error}; {ended_at}" if ended_at else str(error)
         return Result(status="infeasible", reason=reason)
-    return measured(spec, plan, placed.loaded, estimate, progress)
+    return measure_plan(spec, plan, placed.loaded, estimate, progress)
 
 
 def _noted(result: Result, placed: Placed) -> Result:

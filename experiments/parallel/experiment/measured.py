@@ -16,7 +16,7 @@ from experiments.parallel.simulator import evaluate, simulate
 from experiments.sources import Loaded
 
 
-def measured(
+def measure_plan(
     spec: RunSpec, plan: ParallelPlan, loaded: Loaded, estimate: Estimate, progress: Progress
 ) -> Result:
     """The plan carried out on this host, and what the simulator predicts of it on times measured here."""
@@ -27,13 +27,13 @@ def measured(
         return result
     model, reports = estimate.model, result.plan["ranks"]
     found = live.calibrated(plan, model, source, reports, part(progress, 0.7, 1.0))
-    return replace(result, notes={**result.notes, "predicted": _predicted(plan, estimate, found)})
+    return replace(result, notes={**result.notes, "predicted": _predict(plan, estimate, found)})
 
 
-def _predicted(plan: ParallelPlan, estimate: Estimate, calibrated: Any) -> dict[str, Any]:
+def _predict(plan: ParallelPlan, estimate: Estimate, calibrated: Any) -> dict[str, Any]:
     """The simulator's figures for the measured plan, on layer times and links measured on this host."""
     links, layers = calibrated.links, calibrated.layers
-    cluster = _linked(estimate.cluster, links)
+    cluster = _with_measured_links(estimate.cluster, links)
     asked = model_estimate(layers, cluster, evaluate, estimate.dtype, str(layers.facts["optimizer"]))
     asked = replace(asked, exchange=calibrated.exchange, updates=calibrated.updates, walks_again=True)
     waited = replace(plan, overlapped=False)  # a measured step is waited for
@@ -54,14 +54,14 @@ def _predicted(plan: ParallelPlan, estimate: Estimate, calibrated: Any) -> dict[
     }
 
 
-def _linked(cluster: Hardware, links: Any) -> Hardware:
+def _with_measured_links(cluster: Hardware, links: Any) -> Hardware:
     """``cluster`` with the links that were measured, if any; a fit tells of both ways at once."""
     if links is None:
         return cluster
     sheet = cluster.node.link
 
-    def measured(fit: Any) -> Link:
+    def measured_link(fit: Any) -> Link:
         return replace(sheet, latency=fit.latency, bandwidth=fit.bandwidth, duplex=True)
 
-    kinds = tuple((kind, measured(fit)) for kind, fit in links.collectives)
-    return replace(cluster.with_node_link(measured(links.link)), collectives=kinds)
+    kinds = tuple((kind, measured_link(fit)) for kind, fit in links.collectives)
+    return replace(cluster.with_node_link(measured_link(links.link)), collectives=kinds)

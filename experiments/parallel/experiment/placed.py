@@ -68,7 +68,7 @@ def source_of(spec: RunSpec, loaded: Loaded) -> ModelSource:
     return loaded.value
 
 
-def rejected(faults: Sequence[str], plan: ParallelPlan | None = None) -> Result:
+def rejection(faults: Sequence[str], plan: ParallelPlan | None = None) -> Result:
     """The result of a plan that cannot be carried out: its first fault is the reason."""
     return Result.rejected(faults, _document(plan) if plan else {})
 

@@ -15,7 +15,7 @@ MOST_CURVES, MOST_POINTS, MOST_LANES, MOST_EVENTS = 16, 2000, 256, 20000
 MOST_MESSAGES = 8000
 
 
-def simulated(spec: RunSpec, plan: ParallelPlan, estimate: Estimate) -> Result:
+def simulate_plan(spec: RunSpec, plan: ParallelPlan, estimate: Estimate) -> Result:
     """Figures, curves and timeline of the plan's step on the cluster."""
     found, messages = simulate_with_traffic(plan, estimate)
     per_worker = {**_per_worker(plan, found), "capacity_by_worker": _capacities(plan, estimate)}

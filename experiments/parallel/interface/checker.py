@@ -87,7 +87,7 @@ def _figures(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
         yield f"ZeRO stage {plan.zero} does not exist"
     if plan.synchronisation.algorithm not in ALGORITHMS:
         yield f"no all-reduce is called {plan.synchronisation.algorithm!r}"
-    yield from _recomputed(plan, model)
+    yield from _recomputation_faults(plan, model)
     for sharding in plan.shardings:
         if not 0 <= sharding.layer < len(model):
             yield f"sharded layer {sharding.layer} is not one of {len(model)}"
@@ -98,7 +98,7 @@ def _figures(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
             yield f"layer {layer} is sharded {times} times"
 
 
-def _recomputed(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
+def _recomputation_faults(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
     for layer in plan.recompute:
         if not 0 <= layer < len(model):
             yield f"recomputed layer {layer} is not one of {len(model)}"

@@ -128,11 +128,11 @@ def model_estimate(
         raise BadInput(f"unknown dtype {dtype!r}", model.name, "one of " + ", ".join(DTYPE_BYTES))
     states = state_bytes(dtype, optimizer)
 
-    def evaluated(plan: ParallelPlan) -> Evaluation:
+    def evaluate_alive(plan: ParallelPlan) -> Evaluation:
         estimate.show_life()
         return evaluate(plan, estimate)
 
-    estimate = Estimate(model, cluster, dtype, states, evaluated, seed, progress)
+    estimate = Estimate(model, cluster, dtype, states, evaluate_alive, seed, progress)
     return estimate
 
 

@@ -8,7 +8,7 @@ from experiments.core.errors import BadInput
 from experiments.parallel.interface.plan import BACKWARD, FORWARD, WEIGHT, Slot
 
 
-def looped(devices: int, chunks: int) -> tuple[tuple[int, ...], ...]:
+def devices_by_stage(devices: int, chunks: int) -> tuple[tuple[int, ...], ...]:
     """The device of each stage: chunk ``c`` of device ``d`` is stage ``c * devices + d``."""
     return tuple((stage % devices,) for stage in range(devices * chunks))
 

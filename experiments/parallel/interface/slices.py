@@ -53,10 +53,10 @@ def slice_shares(part: Slice, sequence: int, attention: Floats) -> Floats:
 
 def slice_violations(plan: ParallelPlan) -> list[str]:
     """Slices that do not make up the batch; empty when they do or there are none."""
-    return list(_uncovered(plan)) if plan.slices else []
+    return list(_uncovered_slices(plan)) if plan.slices else []
 
 
-def _uncovered(plan: ParallelPlan) -> Iterator[str]:
+def _uncovered_slices(plan: ParallelPlan) -> Iterator[str]:
     if len(plan.slices) != plan.micro_batches:
         yield f"{len(plan.slices)} slices for {plan.micro_batches} micro-batches"
     samples = expected = 0
@@ -75,12 +75,12 @@ def slice_order_violations(plan: ParallelPlan) -> Iterator[str]:
     for number, worker in enumerate(plan.workers if plan.slices else ()):
         place = {slot: index for index, slot in enumerate(worker.slots)}
         for slot, index in place.items():
-            needed = _needed(plan, slot)
+            needed = _slice_before(plan, slot)
             if needed is not None and place.get(needed, index) >= index:
                 yield f"slot {slot} comes before {needed}, whose keys and values it needs, on worker {number}"
 
 
-def _needed(plan: ParallelPlan, slot: Slot) -> Slot | None:
+def _slice_before(plan: ParallelPlan, slot: Slot) -> Slot | None:
     """The slice before forward, the slice behind backward."""
     if slot.kind == FORWARD and plan.slices[slot.micro_batch].context:
         return slot._replace(micro_batch=slot.micro_batch - 1)

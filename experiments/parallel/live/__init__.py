@@ -28,7 +28,7 @@ from experiments.parallel.live.runner import by_torch, refuse
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 
-__all__ = ["Calibration", "Reference", "calibrated", "difference", "measure", "single_process"]
+__all__ = ["Calibration", "Reference", "calibrate", "difference", "measure", "single_process"]
 
 
 def measure(
@@ -78,7 +78,7 @@ class Calibration:
     updates: tuple[float, ...]
 
 
-def calibrated(
+def calibrate(
     plan: ParallelPlan,
     model: LayerGraph,
     source: ModelSource,

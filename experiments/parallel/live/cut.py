@@ -88,14 +88,14 @@ class Cut:
     def parameters(self, stage: int) -> dict[str, nn.Parameter]:
         """The parameters that a stage's ops read; of tied ones under the name under which torch lists them."""
         nodes = self.nodes(stage)
-        names = {parameter: name for name, parameter in reversed(self._named())}
+        names = {parameter: name for name, parameter in reversed(self._named_parameters())}
         used = dict.fromkeys(source for node in nodes for source in node.all_input_nodes)
         read = [operator.attrgetter(str(node.target))(self.module) for node in used if node.op == "get_attr"]
         for path in filter(None, map(opaque_path, nodes)):
             read += self.opaque[path].parameters()
         return {names[value]: value for value in read if isinstance(value, nn.Parameter)}
 
-    def _named(self) -> list[tuple[str, nn.Parameter]]:
+    def _named_parameters(self) -> list[tuple[str, nn.Parameter]]:
         inside = [
             (f"{path}.{name}", parameter)
             for path, module in self.opaque.items()
@@ -112,9 +112,11 @@ class Cut:
             if number is None:
                 self._execute(list(nodes), values, among)
             else:
-                self._checkpointed(list(nodes), values, among)
+                self._run_checkpointed(list(nodes), values, among)
 
-    def _checkpointed(self, nodes: list[fx.Node], values: dict[fx.Node, Any], among: Among | None) -> None:
+    def _run_checkpointed(
+        self, nodes: list[fx.Node], values: dict[fx.Node, Any], among: Among | None
+    ) -> None:
         """Only what ``nodes`` read stays, until they run again before their backward pass: all of them, as planned."""
         inside = set(nodes)
         read = dict.fromkeys(source for node in nodes for source in node.all_input_nodes)
@@ -170,7 +172,7 @@ def opaque_path(node: fx.Node) -> str | None:
     return str(node.args[1]) if node.target is leaves.OP else None
 
 
-def cut(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> Cut:
+def cut_model(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> Cut:
     """Trace one micro-batch and give each op the stage of its layer. Layers that the plan shards stay opaque.
 
     An op outside every layer (a residual sum, a loss) joins the latest stage among its inputs; no op is earlier than
@@ -183,7 +185,7 @@ def cut(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> Cut:
         for path, part in made.module.named_modules()
         if unwrapped(path) in shardings and any(True for _ in part.parameters())
     }
-    module = _traced(made.module, opaque, example, LOSS in shardings)
+    module = _trace(made.module, opaque, example, LOSS in shardings)
     along = lay_out(module.graph, {path: shardings[unwrapped(path)] for path in opaque})
     layer_of = _layers_of_nodes(module.graph, layers)
     stages = [number for number, stage in enumerate(plan.stages) for _ in range(stage.begin, stage.end)]
@@ -198,7 +200,7 @@ def cut(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> Cut:
     return Cut(module, opaque, stage_of, again, _crossings(stage_of, along), loss)
 
 
-def _traced(
+def _trace(
     module: nn.Module, opaque: Mapping[str, nn.Module], example: tuple[Tensor, ...], one_op: bool
 ) -> fx.GraphModule:
     shapes = leaves.outputs_of(module, list(opaque), example)

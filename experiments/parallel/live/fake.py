@@ -30,14 +30,14 @@ from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 
 
-def counted(
+def plan_handed_over_bytes(
     plan: ParallelPlan, model: LayerGraph, source: ModelSource, seed: int, rank: int
 ) -> dict[str, int]:
-    """``handed_over`` for a plan."""
-    return handed_over(Job(plan, model.layer, source, seed, Path()), rank)
+    """``handed_over_bytes`` for a plan."""
+    return handed_over_bytes(Job(plan, model.layer, source, seed, Path()), rank)
 
 
-def handed_over(job: Job, rank: int) -> dict[str, int]:
+def handed_over_bytes(job: Job, rank: int) -> dict[str, int]:
     """Bytes by kind that ``rank`` hands to its backend in the job's first step, its update included.
 
     DDP's reducer reads real memory: replicas of stage 0 go through the slots, which sum the same gradients.

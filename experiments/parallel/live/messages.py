@@ -53,11 +53,11 @@ class Messages:
         worker, index = self._slots[maker]
         if worker == self.place.worker:
             return self._handed_over.pop(tag)
-        received = self._received(shape, dtype, worker, tag, whole)
+        received = self._receive(shape, dtype, worker, tag, whole)
         self._release(worker, index)
         return received
 
-    def _received(self, shape: torch.Size, dtype: torch.dtype, worker: int, tag: int, whole: bool) -> Tensor:
+    def _receive(self, shape: torch.Size, dtype: torch.dtype, worker: int, tag: int, whole: bool) -> Tensor:
         if not self._travels_in_pieces(shape, whole):
             tensor = torch.empty(shape, dtype=dtype, device=self.device)
             dist.recv(tensor, self._peer(worker), tag=tag)

@@ -128,7 +128,7 @@ class _Translation:
 
     def _refuse(self) -> None:
         plan = self.job.plan
-        partly = {group_of(self.job.layers[layer]) for layer in plan.recompute} - self._recomputed(
+        partly = {group_of(self.job.layers[layer]) for layer in plan.recompute} - self._recomputed_groups(
             plan.recompute
         )
         only = {
@@ -155,13 +155,13 @@ class _Translation:
     def _bounds(self, stage: Stage) -> tuple[int, int]:
         return self._start(stage.begin), self._start(stage.end)
 
-    def _recomputed(self, rows: Sequence[int]) -> set[str]:
+    def _recomputed_groups(self, rows: Sequence[int]) -> set[str]:
         """Groups all of whose rows are computed again."""
         missing = {group_of(name) for row, name in enumerate(self.job.layers) if row not in set(rows)}
         return set(self.modules) - missing
 
     def _whole(self, rows: Sequence[int]) -> tuple[int, ...]:
-        again = self._recomputed(rows)
+        again = self._recomputed_groups(rows)
         names = [name for name, modules in self.modules.items() for _ in modules]
         return tuple(place for place, name in enumerate(names) if name in again)
 

@@ -52,12 +52,12 @@ def _rank(job: Job, rank: int) -> None:
     store = FileStore(str(job.folder / "store"), job.ranks)
     dist.init_process_group(backend, store=store, rank=rank, world_size=job.ranks, timeout=TIMEOUT)
     try:
-        job.save_report(rank, {"device": device, "backend": backend, **_measured(job, rank, device)})
+        job.save_report(rank, {"device": device, "backend": backend, **_measure(job, rank, device)})
     finally:
         dist.destroy_process_group()
 
 
-def _measured(job: Job, rank: int, device: str) -> dict[str, Any]:
+def _measure(job: Job, rank: int, device: str) -> dict[str, Any]:
     """Steps: the first gives the gradients, the third is profiled, those after it are timed, in turn with what a prediction
     of them needs.
     """

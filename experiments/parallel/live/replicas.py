@@ -59,7 +59,7 @@ class ReplicaRunner:
         self.tensors: Sharded | None = None
         data = None
         if len(job.plan.workers[0].devices) > 1:
-            data = self._cut(job, made.module)
+            data = self._shard_layers(job, made.module)
         _compute_again(made.module, job)
         self.module: nn.Module
         kind, options = OPTIMIZERS[made.optimizer]
@@ -90,7 +90,7 @@ class ReplicaRunner:
         tensors = sum(1 for _ in self.module.parameters())
         return max(1, round(tensors / units)) if units and self.exchange == BETWEEN else 0
 
-    def _cut(self, job: Job, module: nn.Module) -> DeviceMesh:
+    def _shard_layers(self, job: Job, module: nn.Module) -> DeviceMesh:
         """Layers are cut over the devices of a worker, whole between them; the mesh of the replicas is the answer."""
         shape = (len(job.plan.workers), len(job.plan.workers[0].devices))
         with unset_fake_temporarily():
@@ -113,11 +113,14 @@ class ReplicaRunner:
         samples = self.plan.micro_batch_samples
         micro_batches = [slot.micro_batch for slot in self.slots if slot.kind == FORWARD]
         for index in micro_batches:
-            with self._synchronised(index == micro_batches[-1]), vocabulary_parallel(self.tensors):
+            with (
+                self._gradient_synchronization(index == micro_batches[-1]),
+                vocabulary_parallel(self.tensors),
+            ):
                 loss = self.module(*self.made.micro_batch(index, samples)) / len(micro_batches)
                 loss.backward()
 
-    def _synchronised(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+    def _gradient_synchronization(self, last: bool) -> contextlib.AbstractContextManager[Any]:
         if isinstance(self.module, DistributedDataParallel):
             return contextlib.nullcontext() if last else self.module.no_sync()
         if isinstance(self.module, FSDPModule) and self.plan.zero < 3:

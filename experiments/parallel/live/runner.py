@@ -13,7 +13,7 @@ from experiments.core.errors import BadInput
 from experiments.models.build import build
 from experiments.parallel.interface import ParallelPlan, Stage
 from experiments.parallel.interface.recomputation import recomputed_runs
-from experiments.parallel.live.cut import cut
+from experiments.parallel.live.cut import cut_model
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import Built
 from experiments.parallel.live.modules import over_modules
@@ -85,7 +85,7 @@ def _modules(made: Built, batch: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
 def _graph(job: Job, made: Built, batch: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
     """The loss, by all ops of the graph as one stage."""
     stages = (Stage(0, len(job.layers), (0,)),)
-    whole = cut(
+    whole = cut_model(
         made,
         replace(job.plan, stages=stages, shardings=(), recompute=(), checkpoints=(), saved=()),
         job.layers,

@@ -21,7 +21,7 @@ from torch import Tensor, fx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from experiments.parallel.interface import BACKWARD, BEHIND, FORWARD, WEIGHT, Slot
-from experiments.parallel.live.cut import Crossing, cut, opaque_path
+from experiments.parallel.live.cut import Crossing, cut_model, opaque_path
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.messages import Messages
 from experiments.parallel.live.model import Built
@@ -40,7 +40,7 @@ class SlotRunner:
         self.places = Places(job.plan)
         self.place = self.places.of_rank[rank]
         self.slots = job.plan.workers[self.place.worker].slots
-        self.cut = cut(made, job.plan, job.layers)
+        self.cut = cut_model(made, job.plan, job.layers)
         holders = {name: Holders.of(name, found) for name, found in self._hosting().items()}
         groups = new_groups(self._sets(set(holders.values())))
         sharers, ties = self._own_sets(holders)

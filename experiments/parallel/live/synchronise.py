@@ -92,11 +92,11 @@ class Bucket:
         """Updated shards come together; whole parameters were updated where they stand."""
         if self.shards > 1:
             for parameter, value in zip(
-                self.parameters.values(), self._gathered(self.states[0].data), strict=True
+                self.parameters.values(), self._gather(self.states[0].data), strict=True
             ):
                 local(parameter.data).copy_(value)
 
-    def _gathered(self, own: Tensor) -> list[Tensor]:
+    def _gather(self, own: Tensor) -> list[Tensor]:
         flat = own.new_empty(own.numel() * self.shards)
         dist.all_gather_into_tensor(flat, own, group=self.group)
         return self._split(flat)
@@ -104,7 +104,7 @@ class Bucket:
     def gradients(self) -> dict[str, Tensor]:
         """After ``reduce``, by name, cut as their parameters are."""
         found = [state.grad for state in self.states if state.grad is not None]
-        parts = self._gathered(found[0]) if self.shards > 1 else found
+        parts = self._gather(found[0]) if self.shards > 1 else found
         return {
             name: cut_as(value.data, part)
             for (name, value), part in zip(self.parameters.items(), parts, strict=True)
@@ -131,7 +131,7 @@ class Synchroniser:
         self.tied = [(parameters[name], groups[ranks]) for name, ranks in sorted(ties.items()) if ranks]
         self.buckets = [
             Bucket({name: parameters[name] for name in names}, groups.get(sharers[names[0]]), zero)
-            for names in _filled(parameters, sharers, bucket_bytes)
+            for names in _fill_buckets(parameters, sharers, bucket_bytes)
         ]
         kind, options = OPTIMIZERS[optimizer]
         states: list[Any] = [state for bucket in self.buckets for state in bucket.states]
@@ -157,7 +157,7 @@ class Synchroniser:
             bucket.share()
 
 
-def _filled(
+def _fill_buckets(
     parameters: dict[str, nn.Parameter], sharers: Mapping[str, tuple[int, ...]], bucket_bytes: float
 ) -> list[list[str]]:
     """Names of each bucket, the model's last first, those of the same ranks together until a bucket is full.

@@ -49,12 +49,12 @@ class Sharded:
         self.mesh = mesh
         self._rows: dict[str, Tensor] = {}
         by_name = {layers[sharding.layer]: sharding for sharding in plan.shardings}
-        shared = _tied(module)
+        shared = _tied_parameters(module)
         for path in paths:
-            self._cut(path, module.get_submodule(path), by_name[unwrapped(path)])
+            self._shard_layer(path, module.get_submodule(path), by_name[unwrapped(path)])
         _tie(shared, {name for name, sharding in by_name.items() if sharding.parameters > 1})
 
-    def _cut(self, path: str, module: nn.Module, sharding: Sharding) -> None:
+    def _shard_layer(self, path: str, module: nn.Module, sharding: Sharding) -> None:
         whole = placement(output_cut_along(sharding))
         if isinstance(module, Block):
             self._heads(path, module.attention, fused="qkv")
@@ -122,7 +122,7 @@ def placement(along: int | None) -> Placement:
     return Replicate() if along is None else Shard(along)
 
 
-def _tied(module: nn.Module) -> list[list[tuple[str, nn.Module, str]]]:
+def _tied_parameters(module: nn.Module) -> list[list[tuple[str, nn.Module, str]]]:
     """Where each parameter that stands in several places stands: path, module, name."""
     places: dict[int, list[tuple[str, nn.Module, str]]] = {}
     for path, part in module.named_modules():

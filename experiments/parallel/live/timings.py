@@ -69,8 +69,8 @@ def timed_messages(rank: int, device: str) -> list[dict[str, Any]]:
         whole = torch.zeros(size // 4, device=device)
         part = whole.chunk(dist.get_world_size())[0].clone()
         runs: dict[str, Callable[[], object]] = {
-            "all_gather": lambda: _gathered(whole, part),  # noqa: B023
-            "reduce_scatter": lambda: _scattered(whole, part),  # noqa: B023
+            "all_gather": lambda: _gather(whole, part),  # noqa: B023
+            "reduce_scatter": lambda: _scatter(whole, part),  # noqa: B023
             "all_reduce": lambda: dist.all_reduce(whole),  # noqa: B023
             "send": lambda: _there_and_back(whole, rank),  # noqa: B023
         }
@@ -85,13 +85,13 @@ def _row(kind: str, size: int, found: float) -> dict[str, Any]:
     return {"kind": kind, "size": size, "seconds": found}
 
 
-def _gathered(whole: Tensor, part: Tensor) -> Tensor:
+def _gather(whole: Tensor, part: Tensor) -> Tensor:
     made = torch.empty_like(whole)
     dist.all_gather_into_tensor(made, part.clone())
     return made.clone()
 
 
-def _scattered(whole: Tensor, part: Tensor) -> Tensor:
+def _scatter(whole: Tensor, part: Tensor) -> Tensor:
     made = torch.empty_like(part)
     dist.reduce_scatter_tensor(made, whole.clone())
     return made

@@ -48,9 +48,9 @@ class Fsdp(LivePolicy):
         again = "none" if self.recompute == "none" else "blocks"
         layout = Degrees(context=self.context, micro_batch=samples, recompute=again, zero=3)
         plan = megatron_plan(model, cluster, batch, layout)
-        return replace(plan, saved=self._saved(model))
+        return replace(plan, saved=self._saved_layers(model))
 
-    def _saved(self, model: LayerGraph) -> tuple[int, ...]:
+    def _saved_layers(self, model: LayerGraph) -> tuple[int, ...]:
         if self.recompute != "selective":
             return ()
         return tuple(

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from experiments.core.knobs import knob
 from experiments.parallel.interface import PipelineSchedule, Slot
-from experiments.parallel.interface.rounds import alternating, looped
+from experiments.parallel.interface.rounds import alternating, devices_by_stage
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Interleaved(PipelineSchedule):
     chunks: int = knob(2, "model chunks on each device", low=1, high=1024)
 
     def hosts(self, stages: int) -> tuple[tuple[int, ...], ...]:
-        return looped(stages, self.chunks)
+        return devices_by_stage(stages, self.chunks)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
         ahead = stages - stage - 1

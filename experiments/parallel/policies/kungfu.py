@@ -60,12 +60,12 @@ class KungFu(LivePolicy):
         plans = [self._plan(model, each, workers, most) for workers in range(1, most + 1)]
         throughputs: list[float] = []
 
-        def simulated() -> Iterator[float]:
+        def simulate_throughputs() -> Iterator[float]:
             for plan in plans:
                 throughputs.append(plan.batch / estimate.evaluate(plan).step_time)
                 yield throughputs[-1]
 
-        workers = workers_by_throughput(simulated(), self.gain)
+        workers = workers_by_throughput(simulate_throughputs(), self.gain)
         return replace(plans[workers - 1], notes={"samples_per_second_by_workers": throughputs})
 
     def _plan(self, model: LayerGraph, each: int, workers: int, most: int) -> ParallelPlan:

@@ -81,7 +81,7 @@ def _partition(operator: Operator, rules: Mapping[str, str], mesh: Mesh, strict:
             "a mesh that divides every dimension with a rule",
         )
     loops = tuple("" if name in uneven else name for name in loops)
-    return Partition(loops, part.layout_summed(operator, loops))
+    return Partition(loops, part.summed_layout(operator, loops))
 
 
 def _loop(operator: Operator, rules: Mapping[str, str], axis: str) -> str:

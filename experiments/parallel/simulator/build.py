@@ -306,13 +306,13 @@ class Builder:
     def _update_seconds(self, worker: int, parameters: float) -> float:
         """Bound by memory where it was not measured: states are read and written once, gradients read."""
         if self.estimate.updates:
-            return self.estimate.updates[worker] * parameters / self._updated(worker)
+            return self.estimate.updates[worker] * parameters / self._updated_parameters(worker)
         states = self.estimate.states
         traffic = parameters * (2 * (states.weight + states.optimizer) + states.gradient)
         devices = (self.estimate.devices[device] for device in self.plan.workers[worker].devices)
         return traffic / min(map(memory_rate, devices))
 
-    def _updated(self, worker: int) -> float:
+    def _updated_parameters(self, worker: int) -> float:
         """Parameters that a device of ``worker`` updates, of all its stages."""
         return sum(
             float(self.figures.parameters[number].sum()) / (self.plan.degree(stage) if self.plan.zero else 1)

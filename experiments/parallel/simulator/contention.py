@@ -14,7 +14,7 @@ from typing import NamedTuple
 from experiments.parallel.simulator.network import Message
 
 
-class Held(NamedTuple):
+class ContendedChannels(NamedTuple):
     """What a message must have: ``channels`` to itself, and of each of ``shares`` its seconds.
 
     With a ``period`` it is a wait for the next multiple of it.
@@ -25,10 +25,12 @@ class Held(NamedTuple):
     period: float = 0.0
 
 
-NOTHING = Held((), ())
+NOTHING = ContendedChannels((), ())
 
 
-def take(held: Held, ready: float, seconds: float, free: dict[int, float]) -> tuple[float, float]:
+def take(
+    held: ContendedChannels, ready: float, seconds: float, free: dict[int, float]
+) -> tuple[float, float]:
     """Start and end of a message that is ready and lasts ``seconds`` alone; ``free`` is when each channel will be."""
     start = ready
     if held.period:
@@ -44,7 +46,9 @@ def take(held: Held, ready: float, seconds: float, free: dict[int, float]) -> tu
     return start, end
 
 
-def contended(messages: Sequence[Message | None], owners: Sequence[int]) -> list[Held | None]:
+def find_contention(
+    messages: Sequence[Message | None], owners: Sequence[int]
+) -> list[ContendedChannels | None]:
     """For each task what its message can meet others on; nothing for computations and messages that meet none.
 
     ``owners`` are the lanes that do nothing else meanwhile, -1 where there is none.
@@ -55,20 +59,22 @@ def contended(messages: Sequence[Message | None], owners: Sequence[int]) -> list
         if message is not None:
             users[id(message)].append(owner)
             distinct[id(message)] = message
-    named = _named(distinct, users)
-    found = {key: _held(message, named) for key, message in distinct.items()}
+    named = _representatives(distinct, users)
+    found = {key: _contended_channels(message, named) for key, message in distinct.items()}
     return [None if message is None else found[id(message)] for message in messages]
 
 
-def _held(message: Message, named: Mapping[int, int | None]) -> Held | None:
+def _contended_channels(message: Message, named: Mapping[int, int | None]) -> ContendedChannels | None:
     own = dict.fromkeys(named[channel] for channel in message.channels)
     channels = tuple(channel for channel in own if channel is not None)
     shares = {named[channel]: seconds for channel, seconds in message.shares}
     taken = tuple((channel, seconds) for channel, seconds in shares.items() if channel is not None)
-    return Held(channels, taken) if channels or taken else None
+    return ContendedChannels(channels, taken) if channels or taken else None
 
 
-def _named(distinct: Mapping[int, Message], users: Mapping[int, list[int]]) -> dict[int, int | None]:
+def _representatives(
+    distinct: Mapping[int, Message], users: Mapping[int, list[int]]
+) -> dict[int, int | None]:
     """For each channel the one that stands for it; nothing where nobody meets. Shares stand for equal ones."""
     uses: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for key, message in distinct.items():

@@ -55,7 +55,7 @@ def _first_alike(
             )
             for worker in group
         )
-        alike = first.setdefault((does, places.described(group) if places else ()), group)
+        alike = first.setdefault((does, places.describe(group) if places else ()), group)
         for worker, standing in zip(group, alike, strict=True):
             found[worker] = standing
     return found
@@ -105,7 +105,7 @@ def _groups(plan: ParallelPlan, estimate: Estimate, places: _Map) -> list[list[i
             joined.join(one, other)
     shared: dict[Place, int] = {}
     for pipeline in joined.groups():
-        for place in places.used(pipeline):
+        for place in places.places_of(pipeline):
             joined.join(pipeline[0], shared.setdefault(place, pipeline[0]))
     return joined.groups()
 
@@ -158,7 +158,7 @@ class _Map:
             what, number, own = self._topology.place(channel)
             self._uses[what, number].append((collective, own, seconds))
 
-    def used(self, group: Iterable[int]) -> list[Place]:
+    def places_of(self, group: Iterable[int]) -> list[Place]:
         """Nodes in which a group has devices; leaf switches too where it has several."""
         devices = (device for worker in group for device in self._plan.workers[worker].devices)
         nodes = dict.fromkeys(int(self._topology.node[device]) for device in devices)
@@ -166,7 +166,7 @@ class _Map:
         found = [(NODE, node) for node in nodes]
         return found + ([(LEAF, leaf) for leaf in leaves] if len(leaves) > 1 else [])
 
-    def described(self, group: Sequence[int]) -> Hashable:
+    def describe(self, group: Sequence[int]) -> Hashable:
         """Where the workers are, with nodes and leaves by their order in the group, and how collectives cross these."""
         names = _Numbers()
         devices = [device for worker in group for device in self._plan.workers[worker].devices]
@@ -177,6 +177,6 @@ class _Map:
         )
         crossed = tuple(
             (self._kinds[number] if what == NODE else -1, tuple(self._uses.get((what, number), ())))
-            for what, number in self.used(group)
+            for what, number in self.places_of(group)
         )
         return lie, crossed

@@ -38,7 +38,7 @@ class Message:
     parts: tuple[Message, ...] = ()
 
 
-def joined(messages: Iterable[Message]) -> Iterator[Message]:
+def join(messages: Iterable[Message]) -> Iterator[Message]:
     """Messages one after another, those in a row that hold the same channels as one."""
     for _, row in itertools.groupby(messages, lambda message: (message.channels, message.shares)):
         parts = tuple(row)

@@ -16,7 +16,7 @@ from experiments.parallel.interface import (
     ParallelPlan,
     Slot,
 )
-from experiments.parallel.simulator.network import Message, Network, joined
+from experiments.parallel.simulator.network import Message, Network, join
 from experiments.parallel.simulator.stages import StageFigures
 
 
@@ -29,7 +29,7 @@ class Run:
     after: tuple[Message, ...]
 
 
-def merged(runs: Sequence[Run]) -> tuple[Run, ...]:
+def merge(runs: Sequence[Run]) -> tuple[Run, ...]:
     """``runs`` as one where all their messages follow each other on the same channels of one node, which only the
     worker's own messages use: it computes as long, and waits as long in all for what the computations do not hide.
     """
@@ -65,7 +65,7 @@ class Passes:
         key = worker, slot.kind, layers, size
         if key not in self._runs:
             parts = self._parts(slot.kind, layers)
-            self._runs[key] = merged([run for part in parts for run in self._looped(worker, slot, part)])
+            self._runs[key] = merge([run for part in parts for run in self._loop_runs(worker, slot, part)])
         return self._runs[key]
 
     def once_a_step(self, worker: int, slot: Slot, layers: range) -> list[Message]:
@@ -103,7 +103,7 @@ class Passes:
         if begin < layers.stop:
             yield range(begin, layers.stop)
 
-    def _looped(self, worker: int, slot: Slot, layers: range) -> list[Run]:
+    def _loop_runs(self, worker: int, slot: Slot, layers: range) -> list[Run]:
         """One run, or the parts of a loop: a collective in ``parts`` is beside each but its last."""
         whole = self._run(worker, slot, layers)
         beside = [c for c in self._figures.collectives(slot.kind, layers) if self._beside(c)]
@@ -122,7 +122,7 @@ class Passes:
         return Run(
             self._figures.seconds(slot.kind, layers, slot.micro_batch) * self.slowdown[worker],
             tuple(self._message(worker, slot, c) for c in found if self._beside(c)),
-            tuple(joined([self._message(worker, slot, c) for c in found if not self._beside(c)])),
+            tuple(join([self._message(worker, slot, c) for c in found if not self._beside(c)])),
         )
 
     def _message(self, worker: int, slot: Slot, collective: Collective) -> Message:

@@ -124,7 +124,7 @@ def _busy(built: Builder) -> list[float]:
     return [busy[worker] for worker in built.stands_for]
 
 
-def _sent(built: Builder) -> list[tuple[Message, int]]:
+def _sent_messages(built: Builder) -> list[tuple[Message, int]]:
     """Every message that was sent and how often."""
     times = Counter(id(message) for message in built.graph.message)
     distinct = {id(message): message for message in built.graph.message if message}
@@ -140,7 +140,7 @@ def _busiest_sender(built: Builder) -> tuple[float, float]:
     """Bytes and seconds of the messages of the device that sends most (the first of equals)."""
     sent = dict.fromkeys(_taking_part(built), 0.0)
     seconds = dict.fromkeys(sent, 0.0)
-    for message, times in _sent(built):
+    for message, times in _sent_messages(built):
         for device in message.senders:
             sent[device] += message.sent * times
             seconds[device] += message.seconds * times
@@ -152,7 +152,7 @@ def _busiest_sender(built: Builder) -> tuple[float, float]:
 
 def _by_kind(built: Builder) -> dict[int, dict[str, float]]:
     found: dict[int, dict[str, float]] = {device: defaultdict(float) for device in _taking_part(built)}
-    for message, times in _sent(built):
+    for message, times in _sent_messages(built):
         for device in message.senders:
             found[device][message.kind] += message.size * times
     _stand_in(built, found)

@@ -163,7 +163,7 @@ class ServerReplay:
             end = start + self._seconds(worker, slot)
             self.seen.events[worker.number].append((start, end, str(slot)))
             start = end
-        self.queue.push(start, partial(self._computed, worker, start - now))
+        self.queue.push(start, partial(self._finish_compute, worker, start - now))
 
     def _seconds(self, worker: _Worker, slot: Slot) -> float:
         layers = range(self.plan.stages[0].begin, self.plan.stages[0].end)
@@ -172,11 +172,11 @@ class ServerReplay:
         factor *= self.straggling.get(worker.device, 1.0)
         return seconds * factor * self.estimate.slowdown(worker.device)
 
-    def _computed(self, worker: _Worker, seconds: float, now: float) -> None:
+    def _finish_compute(self, worker: _Worker, seconds: float, now: float) -> None:
         worker.begun += 1
         self.seen.busy[worker.number] += seconds
         if worker.begun % self.sync.push_every and len(worker.left) > 1:
-            self._done(worker, now)
+            self._finish_pass(worker, now)
         else:
             worker.push.then(now, partial(self._push, worker))
 
@@ -186,11 +186,11 @@ class ServerReplay:
         for numbers in self._by_server(worker):
             self._send_push(worker, worker.left[0][0], numbers, used, now)
         if self.sync.fetch_ahead:
-            self._done(worker, now)
+            self._finish_pass(worker, now)
         else:
-            worker.push.then(now, partial(self._done, worker))
+            worker.push.then(now, partial(self._finish_pass, worker))
 
-    def _done(self, worker: _Worker, now: float) -> None:
+    def _finish_pass(self, worker: _Worker, now: float) -> None:
         _, slots = worker.left.pop(0)
         forwards = sum(slot.kind == FORWARD for slot in slots)
         self.seen.samples[worker.number] += forwards * self.plan.micro_batch_samples

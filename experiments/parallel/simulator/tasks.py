@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from experiments.core.errors import Infeasible
 from experiments.core.events import EventQueue
-from experiments.parallel.simulator.contention import NOTHING, Held, contended, take
+from experiments.parallel.simulator.contention import NOTHING, ContendedChannels, find_contention, take
 from experiments.parallel.simulator.network import Message
 
 
@@ -123,7 +123,7 @@ def replay(graph: TaskGraph, free_messages: bool = False) -> Times:
     count = len(graph)
     start, end, ready = [0.0] * count, [-1.0] * count, [0.0] * count
     waiting, seconds = _predecessors(graph), _durations(graph, free_messages)
-    held = [None] * count if free_messages else _held(graph)
+    held = [None] * count if free_messages else _contention(graph)
     queue: EventQueue[int] = EventQueue()
     free: dict[int, float] = {}
     known = [task for task in reversed(range(count)) if not waiting[task]]
@@ -150,10 +150,10 @@ def replay(graph: TaskGraph, free_messages: bool = False) -> Times:
     return times
 
 
-def _held(graph: TaskGraph) -> list[Held | None]:
-    held = contended(graph.message, graph.owner)
+def _contention(graph: TaskGraph) -> list[ContendedChannels | None]:
+    held = find_contention(graph.message, graph.owner)
     for task, period in graph.periods.items():
-        held[task] = Held((), (), period)
+        held[task] = ContendedChannels((), (), period)
     return held
 
 

@@ -79,7 +79,7 @@ def _way(built: Builder, worker_of: Mapping[int, int], times_of: Mapping[int, in
 
 
 def _transfer(built: Builder, way: _Way, label: object, kind: str, start: float, end: float) -> Transfer:
-    target, about = -1, _spelled(label)
+    target, about = -1, _spell(label)
     if isinstance(label, tuple) and isinstance(label[0], Slot):  # from a stage to the next
         before, stage = label
         about, target = f"{before} to stage {stage}", built.worker_of[before._replace(stage=stage)]
@@ -88,7 +88,7 @@ def _transfer(built: Builder, way: _Way, label: object, kind: str, start: float,
     )
 
 
-def _spelled(label: object) -> str:
+def _spell(label: object) -> str:
     """``F3.0`` for a slot; ``stage 2, bucket 0`` for gradients or weights of replicas."""
     if isinstance(label, tuple) and not isinstance(label, Slot):
         return ", ".join(f"{name} {number}" for name, number in zip(("stage", "bucket"), label, strict=False))

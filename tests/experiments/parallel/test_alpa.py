@@ -25,9 +25,9 @@ from experiments.parallel.policies.alpa.stage_program import (
     StageChoice,
     Stages,
     best_stages,
-    clustered,
+    cluster_operators,
     submeshes,
-    tiled,
+    tile_devices,
 )
 from experiments.parallel.policies.alpa.strategies import Ways, split_seconds, strategies
 from experiments.parallel.simulator import simulate
@@ -145,14 +145,14 @@ class TestStages:
     def test_submeshes_are_halves_of_a_node_and_whole_nodes(self) -> None:
         assert submeshes(3, 8) == [(1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (3, 8)]
         assert submeshes(1, 6) == [(1, 1), (1, 2), (1, 4), (1, 6)]
-        placed = tiled([StageChoice(0, 1, 0), StageChoice(1, 2, 2), StageChoice(2, 3, 1)], [1, 1, 2])
+        placed = tile_devices([StageChoice(0, 1, 0), StageChoice(1, 2, 2), StageChoice(2, 3, 1)], [1, 1, 2])
         assert placed == [range(2, 3), range(0, 2), range(3, 4)]
 
     def test_operators_are_clustered_where_few_bytes_cross(self) -> None:
         """Six of equal work to three runs of at most three: borders where one byte crosses."""
         crossing = np.array([0, 9, 1, 9, 9, 1], np.float64)
-        assert clustered(np.ones(6), crossing, 3) == [2, 5, 6]
-        assert clustered(np.ones(3), np.ones(3), 3) == [1, 2, 3]
+        assert cluster_operators(np.ones(6), crossing, 3) == [2, 5, 6]
+        assert cluster_operators(np.ones(3), np.ones(3), 3) == [1, 2, 3]
 
 
 def placed(model: LayerGraph, hardware: Hardware, batch: int, **knobs: object) -> ParallelPlan:

@@ -12,7 +12,7 @@ from experiments.core.errors import Infeasible
 from experiments.hardware import Link
 from experiments.parallel.interface import violations
 from experiments.parallel.policies.coloc_rl import ColocRl
-from experiments.parallel.policies.coloc_rl.assignment import assigned_plan, merged
+from experiments.parallel.policies.coloc_rl.assignment import assigned_plan, merge_layers
 from experiments.parallel.policies.coloc_rl.placer import Groups, Placer, train
 from experiments.parallel.simulator import simulate
 from experiments.workloads.ragged import Ragged
@@ -92,4 +92,4 @@ def test_memory_forces_layers_apart_and_too_little_is_infeasible() -> None:
 
 
 def test_least_neighbours_are_merged_first() -> None:
-    assert merged([5.0, 1.0, 1.0, 5.0], 3) == [1, 3, 4]
+    assert merge_layers([5.0, 1.0, 1.0, 5.0], 3) == [1, 3, 4]

@@ -45,7 +45,7 @@ def both(
     ranks: tuple[int, ...] = (0, -1),
 ) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
     """What the simulator says and what the runner hands over, for some of the ranks."""
-    from experiments.parallel.live.fake import handed_over
+    from experiments.parallel.live.fake import handed_over_bytes
     from experiments.parallel.live.job import Job
 
     options = WorkloadOptions(batch=8, sequence=tokens, optimizer="adamw")
@@ -58,7 +58,7 @@ def both(
     source = replace(loaded.value, options=replace(options, batch=batch))
     job = Job(plan, graph.layer, source, 0, Path())
     simulated = [{kind: round(size) for kind, size in found[plan.devices[rank]].items()} for rank in ranks]
-    return simulated, [handed_over(job, rank % job.ranks) for rank in ranks]
+    return simulated, [handed_over_bytes(job, rank % job.ranks) for rank in ranks]
 
 
 CASES: dict[str, tuple[Any, ...]] = {
@@ -92,7 +92,7 @@ TRANSFORMERS: dict[str, tuple[LivePolicy, int]] = {
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_plans_over_operators_hand_over_what_the_simulator_says(name: str) -> None:
     """Vocabulary-parallel embedding and loss, and what is computed again with its collectives, among it."""
-    from experiments.parallel.live.fake import counted
+    from experiments.parallel.live.fake import plan_handed_over_bytes
 
     policy, devices = TRANSFORMERS[name]
     options, hardware = WorkloadOptions(batch=8, sequence=16, optimizer="adamw"), cluster(1, devices)
@@ -104,7 +104,7 @@ def test_plans_over_operators_hand_over_what_the_simulator_says(name: str) -> No
     found = simulate(plan, asked).communication_by_kind
     for rank in (0, devices - 1):
         simulated = {kind: round(size) for kind, size in found[plan.devices[rank]].items()}
-        assert counted(plan, rows, loaded.value, 0, rank) == simulated
+        assert plan_handed_over_bytes(plan, rows, loaded.value, 0, rank) == simulated
 
 
 @pytest.mark.parametrize("name", CASES)

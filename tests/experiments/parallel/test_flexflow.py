@@ -14,8 +14,8 @@ from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.task_graph import Placement, Tasks, placements_of
 from experiments.parallel.policies.flexflow import FlexFlow
-from experiments.parallel.policies.flexflow.annealing import Rules, annealed
-from experiments.parallel.policies.flexflow.task_times import changed, completed, simulated
+from experiments.parallel.policies.flexflow.annealing import Rules, anneal
+from experiments.parallel.policies.flexflow.task_times import complete, simulate_change, simulate_tasks
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.ragged import Ragged
@@ -55,7 +55,7 @@ class TestTaskGraph:
         model = chain(2, 1.0, 0.0, output_bytes=10.0)
         costs = costs_of(model, cluster(1, 2, link=Link("slow", 1.0, 0.0, True, "test")), 1)
         spans = {
-            tuple(p.first for p in placements): simulated(Tasks(costs, placements)).span
+            tuple(p.first for p in placements): simulate_tasks(Tasks(costs, placements)).span
             for placements in brute_force(costs)
         }
         assert spans == {(0, 0): 2, (1, 1): 2, (0, 1): 22, (1, 0): 22}
@@ -63,8 +63,8 @@ class TestTaskGraph:
     def test_branches_run_at_once_on_different_devices(self) -> None:
         """3 s each: four in a row take 12 s, with two of them beside each other 9 s."""
         costs = costs_of(branches(), cluster(1, 2), 1)
-        together = simulated(Tasks(costs, [Placement((1,), 0)] * 4)).span
-        beside = simulated(Tasks(costs, [Placement((1,), d) for d in (0, 0, 1, 0)])).span
+        together = simulate_tasks(Tasks(costs, [Placement((1,), 0)] * 4)).span
+        beside = simulate_tasks(Tasks(costs, [Placement((1,), d) for d in (0, 0, 1, 0)])).span
         assert together == pytest.approx(12)
         assert beside == pytest.approx(9)
 
@@ -72,7 +72,7 @@ class TestTaskGraph:
         """8 bytes in halves of 4: 2 * 1/2 * 8 / 1 = 8 s behind a second of work."""
         model = chain(1, 1.0, 1.0, batch=2, parameter_bytes=8.0)
         costs = costs_of(model, cluster(1, 2, link=Link("slow", 1.0, 0.0, True, "test")), 2)
-        assert simulated(Tasks(costs, [Placement((2,))])).span == pytest.approx(1 + 1 + 8)
+        assert simulate_tasks(Tasks(costs, [Placement((2,))])).span == pytest.approx(1 + 1 + 8)
 
     def test_delta_simulation_equals_a_full_one_to_the_bit(self) -> None:
         model = replace(
@@ -84,18 +84,18 @@ class TestTaskGraph:
         costs = costs_of(model, cluster(2, 2, link=NODE, network=NETWORK), 4)
         options = [placements_of(costs, number) for number in range(5)]
         tasks = Tasks(costs, [choices[0] for choices in options])
-        times, rng, early = simulated(tasks), np.random.default_rng(1), 0
+        times, rng, early = simulate_tasks(tasks), np.random.default_rng(1), 0
         for step in range(300):
             numbers = rng.choice(5, size=1 + step % 2, replace=False).tolist()
             change = tasks.move({n: options[n][int(rng.integers(len(options[n])))] for n in numbers})
-            trial = changed(tasks, times, change)
+            trial = simulate_change(tasks, times, change)
             early += trial.rest is not None
-            whole = simulated(Tasks(costs, tasks.placements))
+            whole = simulate_tasks(Tasks(costs, tasks.placements))
             assert trial.span == whole.span
             if rng.random() < 0.5:
                 tasks.undo(change)
                 continue
-            times = completed(tasks, times, change, trial)
+            times = complete(tasks, times, change, trial)
             tasks.keep(change)
             assert sorted(entry[:2] for entry in times.order) == sorted(entry[:2] for entry in whole.order)
         assert early > 30, "some of them met the simulation before"
@@ -104,12 +104,12 @@ class TestTaskGraph:
         costs = costs_of(convolutions(4, 8, 8, 4, 4, image=4), cluster(2, 2, link=NODE, network=NETWORK), 4)
         options = [placements_of(costs, number) for number in range(5)]
         tasks = Tasks(costs, [choices[0] for choices in options])
-        times, rng, refused = simulated(tasks), np.random.default_rng(2), 0
+        times, rng, refused = simulate_tasks(tasks), np.random.default_rng(2), 0
         for _ in range(100):
             number = int(rng.integers(5))
             change = tasks.move({number: options[number][int(rng.integers(len(options[number])))]})
-            trial = changed(tasks, times, change, limit=times.span)
-            exact = simulated(tasks).span
+            trial = simulate_change(tasks, times, change, limit=times.span)
+            exact = simulate_tasks(tasks).span
             tasks.undo(change)
             assert trial.span == (exact if trial.span < np.inf else trial.span)
             assert exact > times.span or trial.span == exact
@@ -121,10 +121,10 @@ class TestChain:
     def test_it_finds_the_optimum_of_a_small_case(self) -> None:
         model = convolutions(2, 4, image=2)
         costs = costs_of(model, cluster(1, 2, link=NODE), 4)
-        best = min(simulated(Tasks(costs, placements)).span for placements in brute_force(costs))
+        best = min(simulate_tasks(Tasks(costs, placements)).span for placements in brute_force(costs))
         # The last operator is never moved, as in the release, so that chains begin at all its placements here.
         found = [
-            annealed(
+            anneal(
                 costs,
                 [Placement(costs.choices[0][0]), last],
                 Rules(200, 1.2, False),
@@ -138,18 +138,18 @@ class TestChain:
     def test_greedy_descent_accepts_nothing_worse(self) -> None:
         costs = costs_of(convolutions(4, 8, 4, image=4), cluster(1, 4, link=NODE), 4)
         start = [Placement(choices[0]) for choices in costs.choices]
-        run = annealed(costs, start, Rules(100, 1e9, False), np.random.default_rng(3), quiet)
+        run = anneal(costs, start, Rules(100, 1e9, False), np.random.default_rng(3), quiet)
         assert all(
             later < earlier for (_, earlier), (_, later) in zip(run.curve, run.curve[1:], strict=False)
         )
-        tepid = annealed(costs, start, Rules(100, 0.0, False), np.random.default_rng(3), quiet)
+        tepid = anneal(costs, start, Rules(100, 0.0, False), np.random.default_rng(3), quiet)
         assert tepid.accepted > run.accepted
 
     def test_delta_and_full_simulation_walk_the_same_way(self) -> None:
         costs = costs_of(convolutions(4, 8, 4, image=4), cluster(2, 2, link=NODE, network=NETWORK), 4)
         start = [Placement(choices[0]) for choices in costs.choices]
         runs = [
-            annealed(costs, start, Rules(150, 1.2, True, delta), np.random.default_rng(5), quiet)
+            anneal(costs, start, Rules(150, 1.2, True, delta), np.random.default_rng(5), quiet)
             for delta in (True, False)
         ]
         assert runs[0].best == runs[1].best
@@ -158,7 +158,7 @@ class TestChain:
     def test_a_run_of_half_the_budget_without_gain_ends_it(self) -> None:
         costs = costs_of(chain(3, batch=2), cluster(1, 2), 2)
         start = [Placement((2,))] * 3
-        run = annealed(costs, start, Rules(100, 1.2, False), np.random.default_rng(0), quiet)
+        run = anneal(costs, start, Rules(100, 1.2, False), np.random.default_rng(0), quiet)
         assert (run.proposals, run.best) == (50, start)
 
 

@@ -7,7 +7,7 @@ import pytest
 from experiments.hardware import Link
 from experiments.parallel.interface import violations
 from experiments.parallel.policies.horovod import Horovod
-from experiments.parallel.policies.horovod.fusion import Gradient, fused
+from experiments.parallel.policies.horovod.fusion import Gradient, fuse
 from experiments.parallel.simulator import simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
@@ -18,7 +18,7 @@ def packed(
     gradients: list[Gradient], threshold: float, cycle: float, seconds: float = 0.0
 ) -> list[list[int]]:
     """What travels together where every reduction takes ``seconds``."""
-    return [list(buffer.gradients) for buffer in fused(gradients, threshold, cycle, lambda _: seconds)]
+    return [list(buffer.gradients) for buffer in fuse(gradients, threshold, cycle, lambda _: seconds)]
 
 
 def test_thirty_forty_ten_and_five_of_another_type() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from experiments.hardware import Link
 from experiments.parallel.interface import Collective
-from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Move, divided, moved_bytes, moves
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Move, count_parts, moved_bytes, moves
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.simulator.network import Network
 from tests.experiments.hardware import closed_forms
@@ -73,7 +73,7 @@ def test_every_layout_is_reached(data: st.DataObject) -> None:
     grid = mesh(2, 4)
     for step in moves(before, after, 64, grid):
         assert 0 < step.bytes <= 64
-    if PARTIAL not in before and divided(after, grid.sizes) == 8 and WHOLE in before:
+    if PARTIAL not in before and count_parts(after, grid.sizes) == 8 and WHOLE in before:
         assert sum(sent(step, grid) for step in moves(before, after, 64, grid)) < 64
 
 

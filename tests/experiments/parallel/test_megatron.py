@@ -251,7 +251,7 @@ def test_every_rejected_plan_has_its_reason() -> None:
     told: list[float] = []
     estimate = dataclasses.replace(tiny(8, 8), progress=lambda share, _: told.append(share))
     found = search(estimate, 8)
-    assert sum(found.rejected().values()) == len(found.plans) - 1
+    assert sum(found.rejections().values()) == len(found.plans) - 1
     assert found.why(found.best) == "chosen"
     assert found.why(Degrees(tensor=8, pipeline=2)).startswith("devices do not divide")
     assert found.why(Degrees(pipeline=2, zero=3)).startswith("ZeRO 2 and 3")

@@ -13,12 +13,12 @@ from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.meshes import partition as part
-from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, divided
+from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, count_parts
 from experiments.parallel.planning.meshes.mesh_plan import traffic_by_layer
 from experiments.parallel.planning.meshes.partition import Partition
 from experiments.parallel.planning.operators.divisions import axes_of, configurations
-from experiments.parallel.policies.gspmd import Gspmd, partitioned
-from experiments.parallel.policies.gspmd.propagation import Propagation, annotated
+from experiments.parallel.policies.gspmd import Gspmd, partition_operators
+from experiments.parallel.policies.gspmd.propagation import Propagation, annotate
 from experiments.parallel.policies.mesh_tensorflow import MeshTensorFlow
 from experiments.parallel.simulator import simulate
 from experiments.sources import layers_of
@@ -46,7 +46,7 @@ class TestOperators:
     def test_rows_and_columns_need_nothing(self) -> None:
         """X[b/x, d] W[d, f/y] -> Y[b/x, f/y]."""
         operator = product("bd", "df", "bf")
-        split = Partition(("b", "f"), part.layout_summed(operator, ("b", "f")))
+        split = Partition(("b", "f"), part.summed_layout(operator, ("b", "f")))
         assert split.output == (0, 1)
         assert part.operator_traffic(operator, split, XY).forward == ()
         assert part.work_parts(split.loops, XY) == 4
@@ -61,7 +61,7 @@ class TestOperators:
             assert configuration in configurations(axes, 6)
             for operand in operator.operands:
                 layout = part.layout_read(operand, loops)
-                assert divided(layout, grid.sizes) == axes.parts_of(configuration, operand.dims)
+                assert count_parts(layout, grid.sizes) == axes.parts_of(configuration, operand.dims)
             assert math.prod(configuration) == part.work_parts(loops, grid)
 
     def test_a_divided_sum_is_reduced(self) -> None:
@@ -155,14 +155,14 @@ class TestMeshTensorFlow:
 class TestGspmd:
     def test_annotated_operands_divide_a_product_without_messages(self) -> None:
         operators = [product("bd", "df", "bf")]
-        spread = annotated(operators, XY, {"inputs": {"b": "x"}, "weights": {"f": "y"}}, False).run()
+        spread = annotate(operators, XY, {"inputs": {"b": "x"}, "weights": {"f": "y"}}, False).run()
         assert spread.layout(("result", 0)) == (0, 1)
-        assert partitioned(operators, spread) == [Partition(("b", "f"), (0, 1), ((WHOLE, 1),))]
+        assert partition_operators(operators, spread) == [Partition(("b", "f"), (0, 1), ((WHOLE, 1),))]
 
     def test_a_summed_dimension_divided_on_both_sides_is_reduced(self) -> None:
         operators = [product("bd", "df", "bf")]
         rules = {"inputs": {"b": "x", "d": "y"}, "weights": {"d": "y"}}
-        (chosen,) = partitioned(operators, annotated(operators, XY, rules, False).run())
+        (chosen,) = partition_operators(operators, annotate(operators, XY, rules, False).run())
         assert chosen.loops == ("b", "d") and chosen.output == (0, WHOLE)
         assert part.operator_traffic(operators[0], chosen, XY).forward == (
             ("all_reduce", 1, 128.0, "sample"),
@@ -171,7 +171,7 @@ class TestGspmd:
     def test_a_second_run_changes_nothing(self) -> None:
         model = gpt()
         for rules in ({"inputs": {"batch": "x"}, "weights": {"heads": "y"}}, {"results": {"hidden": "y"}}):
-            once = annotated(model.einsums, XY, rules, True).run()
+            once = annotate(model.einsums, XY, rules, True).run()
             again = Propagation(model.einsums, XY, dict(once.found), once.fixed).run()
             assert again.found == once.found and again.sweeps == 0
 
@@ -180,14 +180,14 @@ class TestGspmd:
         operators = [product("bd", "df", "bf"), light("bf", 0)]
         rules = {"inputs": {"b": "x"}, "results": {"f": "y"}}
         for open_dimensions, layout in ((True, (0, 1)), (False, (WHOLE, 1))):
-            spread = annotated(operators, XY, rules, open_dimensions).run()
+            spread = annotate(operators, XY, rules, open_dimensions).run()
             assert spread.layout(("result", 1)) == layout
 
     def test_weights_kept_in_parts_are_gathered_and_their_gradients_scattered(self) -> None:
         """W[d/x, f] with X[b/x, d]: x cannot divide the sum, so W comes whole for each pass."""
         operators = [product("bd", "df", "bf")]
         rules = {"inputs": {"b": "x"}, "weights": {"d": "x"}}
-        (chosen,) = partitioned(operators, annotated(operators, XY, rules, False).run())
+        (chosen,) = partition_operators(operators, annotate(operators, XY, rules, False).run())
         found = part.operator_traffic(operators[0], chosen, XY)
         assert found.forward == (("all_gather", 0, 512.0, "pass"),)
         assert found.backward == (("all_gather", 0, 512.0, "pass"), ("reduce_scatter", 0, 512.0, "step"))

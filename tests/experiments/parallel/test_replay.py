@@ -7,7 +7,7 @@ import heapq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.parallel.simulator.network import Message, joined
+from experiments.parallel.simulator.network import Message, join
 from experiments.parallel.simulator.tasks import TaskGraph, replay
 
 CHANNELS = st.lists(st.integers(0, 5), min_size=1, max_size=3, unique=True).map(lambda c: tuple(sorted(c)))
@@ -79,6 +79,6 @@ def test_messages_that_take_no_time_delay_nobody(graph: TaskGraph) -> None:
 def test_messages_in_a_row_on_the_same_channels_are_one() -> None:
     one, two = (Message((0, 1), float(s), (0,), 1.0, "all_reduce", 1.0) for s in (2, 3))
     other = Message((2,), 4.0, (0,), 1.0, "all_gather", 1.0)
-    found = list(joined([one, two, other, one]))
+    found = list(join([one, two, other, one]))
     assert [message.seconds for message in found] == [5, 4, 2]
     assert found[0].parts == (one, two)

@@ -17,7 +17,7 @@ from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.meshes.layouts import WHOLE
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.policies.tofu import Tofu, recursive_partition
-from experiments.parallel.policies.tofu.partition_n_reduce import best, kernels, moved
+from experiments.parallel.policies.tofu.partition_n_reduce import best_loop, kernels, moved_when_divided
 from experiments.parallel.policies.tofu.recursive_partition import (
     TrainingGraph,
     recursion,
@@ -54,20 +54,20 @@ class TestPartitionAndReduce:
         """(4 x 8)(8 x 2) on two workers. Rows: all of B, 16. Columns: all of A, 32. Summed loop: C is reduced, 8."""
         forward = next(kernels(product(4, 8, 2)))
         layouts = {"m": (0, 0, 0), "n": (1, 0, 1), "k": (0, 1, 0)}
-        bytes_moved = {loop: moved(forward, loop, layouts[loop], 2).total for loop in layouts}
+        bytes_moved = {loop: moved_when_divided(forward, loop, layouts[loop], 2).total for loop in layouts}
         assert bytes_moved == {"m": 16, "n": 32, "k": 8}
 
     def test_of_all_layouts_the_best_loop_is_chosen(self) -> None:
         """Alike for A, B and C by rows: rows move 16 of B; the summed loop half of A (16) and C (8)."""
         forward = next(kernels(product(4, 8, 2)))
-        assert best(forward, (0, 0, 0), 2) == (16, "m")
-        assert best(forward, (0, 1, 0), 2) == (8, "k")
+        assert best_loop(forward, (0, 0, 0), 2) == (16, "m")
+        assert best_loop(forward, (0, 1, 0), 2) == (8, "k")
 
     def test_a_convolution_over_rows_fetches_its_halo(self) -> None:
         """Width 3: one row beyond each side of a border, 8 floats by 4 samples by 2 channels: 2 * 8 * 4 * 2 * 4 bytes."""
         operator = operators_of(convolutions(2, 2), 4)[1]
         forward = next(kernels(operator))
-        fetched = moved(forward, "height", (2, 2, WHOLE), 2)
+        fetched = moved_when_divided(forward, "height", (2, 2, WHOLE), 2)
         assert fetched.total == 2 * 8 * 4 * 2 * 4
 
     def test_an_element_wise_operator_moves_nothing_where_layouts_agree(self) -> None:
@@ -80,14 +80,14 @@ class TestPartitionAndReduce:
                 )
             )
         )
-        assert best(forward, (0, 0), 2)[0] == 0
-        assert best(forward, (0, 1), 2)[0] > 0
+        assert best_loop(forward, (0, 0), 2)[0] == 0
+        assert best_loop(forward, (0, 1), 2)[0] > 0
 
     def test_a_weight_s_gradient_is_summed_over_the_samples(self) -> None:
         """dB (8 x 2) = A' dC: divided by rows of A and C it is a partial sum of 16 bytes on each worker."""
         gradient = list(kernels(product(4, 8, 2)))[1]
         assert gradient.writes == 2
-        assert moved(gradient, "m", (0, 0, 0), 2).total == 16
+        assert moved_when_divided(gradient, "m", (0, 0, 0), 2).total == 16
 
 
 class TestSearch:
@@ -107,7 +107,9 @@ class TestSearch:
 
         def total(layouts: tuple[int, ...]) -> float:
             return sum(
-                best(kernel, tuple(layouts[t] if t >= 0 else None for t in graph.tensors[number]), workers)[0]
+                best_loop(
+                    kernel, tuple(layouts[t] if t >= 0 else None for t in graph.tensors[number]), workers
+                )[0]
                 for number, own in enumerate(graph.kernels)
                 for kernel in own
             )

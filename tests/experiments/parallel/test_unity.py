@@ -27,7 +27,7 @@ from experiments.parallel.policies.unity.parallel_ops import (
     simplified,
     substitutions,
 )
-from experiments.parallel.policies.unity.placement import Branch, placed
+from experiments.parallel.policies.unity.placement import Branch, place_branches
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph
 from tests.experiments.parallel.builders import cluster, estimate
@@ -97,16 +97,16 @@ class TestParallelOperators:
 class TestPlacement:
     def test_two_branches_run_side_by_side_where_that_is_faster(self) -> None:
         """4 s on one device or 2.5 s on two: in turn 5 s, side by side 4 s."""
-        assert placed([Branch(2.5, 2.5, 2)] * 2, 2).seconds == 5
-        assert placed([Branch(4, 4, 1)] * 2, 2) == (4, (0, 1))
+        assert place_branches([Branch(2.5, 2.5, 2)] * 2, 2).seconds == 5
+        assert place_branches([Branch(4, 4, 1)] * 2, 2) == (4, (0, 1))
 
     def test_what_a_branch_fetches_from_afar_counts(self) -> None:
-        assert placed([Branch(4, 9, 1), Branch(1, 9, 1)], 2) == (5, (0, 0))
-        assert placed([Branch(4, 9, 1), Branch(3, 4.5, 1)], 2) == (4.5, (0, 1))
+        assert place_branches([Branch(4, 9, 1), Branch(1, 9, 1)], 2) == (5, (0, 0))
+        assert place_branches([Branch(4, 9, 1), Branch(3, 4.5, 1)], 2) == (4.5, (0, 1))
 
     def test_three_branches_on_four_devices(self) -> None:
         """The long one on two devices beside the others, which follow each other on the other two."""
-        found = placed([Branch(6, 6, 2), Branch(3, 3, 2), Branch(3, 3, 2)], 4)
+        found = place_branches([Branch(6, 6, 2), Branch(3, 3, 2), Branch(3, 3, 2)], 4)
         assert found.seconds == 6
         assert sorted(found.firsts) in ([0, 0, 2], [0, 2, 2])
 

@@ -21,7 +21,7 @@ from experiments.parallel.interface import ParallelPlan
 from experiments.parallel.interface.parameter_servers import dedicated_servers, has_servers
 from experiments.parallel.live.asynchronous.problem import Problem, TrainingJob
 from experiments.parallel.live.asynchronous.sequential import Sequential, sequential
-from experiments.parallel.live.asynchronous.servers import flattened
+from experiments.parallel.live.asynchronous.servers import flatten_parameters
 from experiments.parallel.live.launch import launch
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
@@ -177,7 +177,7 @@ def trained_weights(job: TrainingJob, problem: Problem) -> dict[str, Tensor]:
     if not has_servers(job.plan):
         return found
     module = problem.built.module
-    flat = flattened(module)
+    flat = flatten_parameters(module)
     pieces = [found[f"piece {number}"] for number in range(len(job.plan.synchronisation.servers))]
     flat.copy_(torch.cat(pieces))
     return {name: p.detach().clone() for name, p in module.named_parameters()}

@@ -20,7 +20,7 @@ from experiments.parallel.live.asynchronous.learner import Learner
 from experiments.parallel.live.asynchronous.problem import Problem, TrainingJob
 from experiments.parallel.live.asynchronous.reports import RankReport
 from experiments.parallel.live.asynchronous.sequential import gradients_of
-from experiments.parallel.live.asynchronous.servers import flattened
+from experiments.parallel.live.asynchronous.servers import flatten_parameters
 
 
 class ReplicaTrainer:
@@ -31,7 +31,7 @@ class ReplicaTrainer:
         self.problem, self.rank, self.ranks = Problem(job), rank, job.ranks
         self.training = job.plan.training
         self.adaptation = self.training.adaptation
-        self.flat = flattened(self.problem.built.module)
+        self.flat = flatten_parameters(self.problem.built.module)
         self.learner = Learner(self.training.learning)
         self.groups = [dist.new_group(list(range(count))) for count in range(1, self.ranks + 1)]
         self.active = 1 if self.adaptation else self.ranks

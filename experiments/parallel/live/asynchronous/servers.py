@@ -34,7 +34,7 @@ def pieces(plan: ParallelPlan, size: int) -> list[slice]:
     return [slice(begin, end) for begin, end in itertools.pairwise(borders)]
 
 
-def flattened(module: torch.nn.Module) -> Tensor:
+def flatten_parameters(module: torch.nn.Module) -> Tensor:
     """All parameters as one vector; each becomes a view of it."""
     parameters = list(module.parameters())
     flat = torch.cat([p.detach().reshape(-1) for p in parameters])
@@ -53,7 +53,7 @@ class Server:
         self.plan, self.sync = job.plan, job.plan.synchronisation
         self.workers = len(job.plan.workers)
         self.number = rank - self.workers
-        flat = flattened(Problem(job).built.module)
+        flat = flatten_parameters(Problem(job).built.module)
         self.piece = flat[pieces(job.plan, flat.numel())[self.number]].clone()
         self.learner = Learner(self.learning(job.plan))
         self.version = 0
@@ -127,7 +127,7 @@ class ServedWorker:
     def __init__(self, job: TrainingJob, rank: int) -> None:
         self.problem, self.plan, self.rank = Problem(job), job.plan, rank
         self.sync = job.plan.synchronisation
-        self.flat = flattened(self.problem.built.module)
+        self.flat = flatten_parameters(self.problem.built.module)
         self.pieces = pieces(job.plan, self.flat.numel())
         self.slow = job.plan.workers[rank].slow or (1.0,)
         self.iterations = iterations(job.plan, rank)
@@ -146,14 +146,14 @@ class ServedWorker:
         self.report.start()
         for number, (iteration, slots) in enumerate(self.iterations):
             if number % self.sync.fetch_every == 0:
-                self._arrived()
+                self._await_weights()
                 self._ask(iteration)
             if number == 0 or not self.sync.fetch_ahead:
-                self._arrived()
+                self._await_weights()
             self._compute(number, [slot.micro_batch for slot in slots if slot.kind == FORWARD])
             if (number + 1) % self.sync.push_every == 0 or number + 1 == len(self.iterations):
                 self._push(iteration)
-        self._arrived()
+        self._await_weights()
         for server in range(len(self.pieces)):
             self._header(server, DONE, 0, 0)
         for work, _ in self.sent:
@@ -176,7 +176,7 @@ class ServedWorker:
             works = [dist.irecv(tensor, source, tag=ANSWER) for tensor in (version, values)]
             self.coming.append((works, version, values))
 
-    def _arrived(self) -> None:
+    def _await_weights(self) -> None:
         """Wait for what was asked for, and compute with it from now on."""
         for server, (works, version, values) in enumerate(self.coming):
             for work in works:

@@ -21,7 +21,7 @@ from experiments.parallel.interface.versions import Use, version_trace
 from experiments.parallel.live.asynchronous.learner import Learner
 from experiments.parallel.live.asynchronous.problem import Problem, TrainingJob
 from experiments.parallel.live.asynchronous.reports import RankReport
-from experiments.parallel.live.cut import Crossing, cut
+from experiments.parallel.live.cut import Crossing, cut_model
 from experiments.parallel.live.messages import Messages
 from experiments.parallel.live.places import new_groups
 
@@ -38,7 +38,7 @@ class StageRunner:
         self.slots = job.plan.workers[rank].slots
         self.stage = self.slots[0].stage
         self.trace = version_trace(job.plan)
-        self.cut = cut(self.problem.built, job.plan, job.layers)
+        self.cut = cut_model(self.problem.built, job.plan, job.layers)
         self.group = new_groups(stage.workers for stage in job.plan.stages).get(self.replicas)
         self.messages = Messages(job.plan, rank, None, torch.device("cpu"))
         self.named = self.cut.parameters(self.stage)
@@ -153,9 +153,9 @@ class StageRunner:
                 tensor = received[crossing.number]
                 found = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
                 self._send(crossing, slot, crossing.source, found)
-        self._applied(use)
+        self._apply(use)
 
-    def _applied(self, use: Use) -> None:
+    def _apply(self, use: Use) -> None:
         """The gradient waits in ``grad`` until there are enough for an update."""
         if use.newest != self.newest:
             raise LabError(f"stage {self.stage} is at version {self.newest}, its trace says {use.newest}")

@@ -40,7 +40,7 @@ def loop_at(dims: Sequence[str], entry: int) -> str:
     return dims[entry] if 0 <= entry < len(dims) else ""
 
 
-def divided(layout: Layout, sizes: Sequence[int]) -> int:
+def count_parts(layout: Layout, sizes: Sequence[int]) -> int:
     """In how many parts the layout cuts a tensor."""
     return math.prod(size for entry, size in zip(layout, sizes, strict=True) if entry >= 0)
 
@@ -52,18 +52,18 @@ def moves(before: Layout, after: Layout, size: float, mesh: Mesh, per: str = PER
     """
     if before == after:
         return ()
-    if _reordered(before, after, mesh):
-        return (Move("permute", mesh.slowest, size / divided(before, mesh.sizes), per),)
+    if _is_reordering(before, after, mesh):
+        return (Move("permute", mesh.slowest, size / count_parts(before, mesh.sizes), per),)
     now = list(before)
     found: list[Move] = []
     for kind in ("slice", "reduce_scatter", "all_to_all", "all_reduce", "all_gather"):
         for axis, (entry, wanted) in enumerate(zip(tuple(now), after, strict=True)):
             if entry == wanted or change(entry, wanted) != kind:
                 continue
-            local = size / divided(tuple(now), mesh.sizes)
+            local = size / count_parts(tuple(now), mesh.sizes)
             now[axis] = wanted
             if kind == "all_gather":
-                local = size / divided(tuple(now), mesh.sizes)
+                local = size / count_parts(tuple(now), mesh.sizes)
             if kind != "slice":
                 found.append(Move(kind, axis, local, per))
     return tuple(found)
@@ -88,7 +88,7 @@ def moved_bytes(entry: int, wanted: int, size: float, ranks: int) -> float:
     return (2 if kind == "all_reduce" else 1) * size * (ranks - 1)
 
 
-def _reordered(before: Layout, after: Layout, mesh: Mesh) -> bool:
+def _is_reordering(before: Layout, after: Layout, mesh: Mesh) -> bool:
     """The same tiles on other devices: each dimension is cut in as many parts by other axes."""
     if PARTIAL in before or PARTIAL in after:
         return False

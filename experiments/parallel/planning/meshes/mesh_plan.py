@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments.parallel.interface import PER_SAMPLE, PER_STEP, Collective, ParallelPlan, Sharding
 from experiments.parallel.planning.meshes import partition as part
-from experiments.parallel.planning.meshes.layouts import Layout, Move, divided, seconds
+from experiments.parallel.planning.meshes.layouts import Layout, Move, count_parts, seconds
 from experiments.parallel.planning.meshes.mesh import Mesh
 from experiments.parallel.planning.meshes.partition import Partition, Traffic
 from experiments.parallel.planning.operators.one_group import (
@@ -123,9 +123,9 @@ def _sharding(
 
 
 def _parts(operator: Operator, partition: Partition, mesh: Mesh) -> OperatorParts:
-    weights = (divided(layout, mesh.sizes) for _, layout in part.weight_layouts(operator, partition))
+    weights = (count_parts(layout, mesh.sizes) for _, layout in part.weight_layouts(operator, partition))
     work = part.work_parts(partition.loops, mesh)
-    return OperatorParts(operator, work, tuple(weights), divided(partition.output, mesh.sizes))
+    return OperatorParts(operator, work, tuple(weights), count_parts(partition.output, mesh.sizes))
 
 
 def _axes(members: Sequence[tuple[Operator, Partition]]) -> str:
@@ -168,12 +168,12 @@ def whole_mesh_plan(
     samples = batch // micro_batches
     operators = operators_of(model, samples)
     cut = shardings(operators, chosen, mesh, samples, range(len(model)))
-    told = {**notes, **predicted(operators, chosen, mesh, model, batch, micro_batches)}
+    told = {**notes, **predict_step(operators, chosen, mesh, model, batch, micro_batches)}
     axes = tuple(zip(mesh.names, mesh.sizes, strict=True))
     return one_group_plan(axes, len(model), batch, cut, told, micro_batches)
 
 
-def predicted(
+def predict_step(
     operators: Sequence[Operator],
     chosen: Sequence[Partition],
     mesh: Mesh,

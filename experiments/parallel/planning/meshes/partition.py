@@ -19,7 +19,7 @@ from experiments.parallel.planning.meshes.layouts import (
     WHOLE,
     Layout,
     Move,
-    divided,
+    count_parts,
     entry_of,
     moves,
 )
@@ -71,7 +71,7 @@ def layout_made(operator: Operator, loops: Sequence[str]) -> Layout:
     return tuple(entry_of(operator.output, name, PARTIAL if name in contracted else WHOLE) for name in loops)
 
 
-def layout_summed(operator: Operator, loops: Sequence[str]) -> Layout:
+def summed_layout(operator: Operator, loops: Sequence[str]) -> Layout:
     """The layout of the result with all partial sums added up on every device."""
     return tuple(max(entry, WHOLE) for entry in layout_made(operator, loops))
 
@@ -100,12 +100,12 @@ def operator_traffic(
     Those of ``tied`` parameters travel with another operator.
     """
     raw = layout_made(operator, partition.loops)
-    back = layout_summed(operator, partition.loops)
+    back = summed_layout(operator, partition.loops)
     forward = moves(raw, partition.output, operator.output_bytes, mesh)
     backward = moves(partition.output, back, operator.output_bytes, mesh)
     beside = (*_statistics(operator, partition, mesh), *_halos(operator, partition, mesh))
-    gathered = tuple(_gathered(operator, partition, mesh))
-    gradients = _synchronised(operator, partition, mesh, tied)
+    gathered = tuple(_parameter_gathers(operator, partition, mesh))
+    gradients = _gradient_sums(operator, partition, mesh, tied)
     return Traffic((*gathered, *forward, *beside), (*gathered, *backward, *beside, *gradients))
 
 
@@ -128,12 +128,12 @@ def weight_layouts(operator: Operator, partition: Partition) -> Iterator[tuple[O
         )
 
 
-def _gathered(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
+def _parameter_gathers(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
     for operand, layout in weight_layouts(operator, partition):
         yield from moves(layout, layout_read(operand, partition.loops), operand.bytes, mesh, PER_PASS)
 
 
-def _synchronised(
+def _gradient_sums(
     operator: Operator, partition: Partition, mesh: Mesh, tied: Collection[int]
 ) -> Iterator[Move]:
     """Gradients of parameters are summed over the axes that divide loops which the parameter lacks."""
@@ -151,7 +151,7 @@ def _statistics(operator: Operator, partition: Partition, mesh: Mesh) -> Iterato
             whole = operator.output_bytes / operator.size[name]
             others = [entry for place, entry in enumerate(partition.output) if place != axis]
             sizes = [size for place, size in enumerate(mesh.sizes) if place != axis]
-            yield Move("all_reduce", axis, STATISTICS * whole / divided(tuple(others), sizes))
+            yield Move("all_reduce", axis, STATISTICS * whole / count_parts(tuple(others), sizes))
 
 
 def _halos(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
@@ -169,10 +169,11 @@ def _halos(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Mov
 def parameter_bytes(operator: Operator, partition: Partition, mesh: Mesh) -> float:
     """Of its weights on each device."""
     return sum(
-        operand.bytes / divided(layout, mesh.sizes) for operand, layout in weight_layouts(operator, partition)
+        operand.bytes / count_parts(layout, mesh.sizes)
+        for operand, layout in weight_layouts(operator, partition)
     )
 
 
 def stash_bytes(operator: Operator, partition: Partition, mesh: Mesh) -> float:
     """Of its results that each device keeps for the backward pass."""
-    return operator.stash_bytes / divided(partition.output, mesh.sizes)
+    return operator.stash_bytes / count_parts(partition.output, mesh.sizes)

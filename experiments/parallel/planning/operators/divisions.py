@@ -64,7 +64,7 @@ class Axes:
         """Parts into which a tensor with these dimensions is divided."""
         return parts_of(dict(zip(self.names, configuration, strict=True)), dims)
 
-    def summed(self, configuration: Configuration) -> int:
+    def partial_sums(self, configuration: Configuration) -> int:
         """Devices that hold partial sums of the same output."""
         return math.prod(configuration[len(configuration) - self.contracted :])
 

@@ -32,7 +32,7 @@ Edges = Mapping[tuple[int, int], Floats]
 MOST_ENTRIES = 20_000_000
 
 
-def enumerated(
+def enumerate_choices(
     nodes: Nodes, edges: Edges, budget: Budget | None = None, most_sums: float = math.inf
 ) -> tuple[dict[int, int], float, bool]:
     """The choice of every node, its cost, and whether all choices were looked at; ``most_sums`` at once."""

@@ -92,7 +92,7 @@ class OperatorCosts:
         self.operators = operators_of(self.model, batch)
         counted = counts_batch(self.model)
         self.axes = tuple(axes_of(o, counted, partial_sums) for o in self.operators)
-        self.choices = tuple(_allowed(axes, self.devices, only, most) for axes in self.axes)
+        self.choices = tuple(_allowed_configurations(axes, self.devices, only, most) for axes in self.axes)
         self.slowdown = max(estimate.slowdown(device) for device in range(self.devices))
         self.edges = self._edges()
         gradients = float(self.model.parameter_bytes.sum()) * self._gradient
@@ -114,11 +114,11 @@ class OperatorCosts:
         return dict(found)
 
     def tables(self) -> CostTables:
-        nodes = tuple(self.node(i) for i in self.reported(range(len(self.operators))))
-        edges = {(i, j): self.transfer(i, j) for i, j in self.reported(self.edges)}
+        nodes = tuple(self.node(i) for i in self.report_each(range(len(self.operators))))
+        edges = {(i, j): self.transfer(i, j) for i, j in self.report_each(self.edges)}
         return CostTables(self.choices, nodes, edges)
 
-    def reported(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+    def report_each(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Each entry, with a sign of life: for large models what is made of all of them takes minutes."""
         for entry in entries:
             self.estimate.show_life()
@@ -128,7 +128,9 @@ class OperatorCosts:
 
     def node(self, number: int) -> Floats:
         """t_C + t_S, and the sum of partial results. Shape: (configurations,)."""
-        return np.array([self.compute(number, c) + self.exchanged(number, c) for c in self.choices[number]])
+        return np.array(
+            [self.compute(number, c) + self.exchange_seconds(number, c) for c in self.choices[number]]
+        )
 
     def compute(self, number: int, choice: Configuration) -> float:
         """t_C: work divides evenly over the parts, at the pace of the slowest device."""
@@ -136,24 +138,24 @@ class OperatorCosts:
         seconds = float(self.estimate.layer_seconds[operator.layer]) * operator.share * self.batch
         return seconds * self.slowdown / math.prod(choice)
 
-    def exchanged(self, number: int, choice: Configuration) -> float:
+    def exchange_seconds(self, number: int, choice: Configuration) -> float:
         """t_S and the sums of partial results, in seconds."""
         summed = self.summation(number, choice)
-        return (self.wires.seconds(summed) if summed else 0.0) + self.synchronised(number, choice)
+        return (self.wires.seconds(summed) if summed else 0.0) + self.synchronization_seconds(number, choice)
 
-    def synchronised(self, number: int, choice: Configuration) -> float:
+    def synchronization_seconds(self, number: int, choice: Configuration) -> float:
         """t_S in seconds."""
         found = self.reductions(number, choice)
         return sum(in_bucket(self.wires.cost(r.kind, r.ranks, r.stride), r.bytes, self.bucket) for r in found)
 
     def synchronisation(self, number: int) -> Floats:
         """t_S of every configuration. Shape: (configurations,)."""
-        return np.array([self.synchronised(number, choice) for choice in self.choices[number]])
+        return np.array([self.synchronization_seconds(number, choice) for choice in self.choices[number]])
 
     def summation(self, number: int, choice: Configuration) -> Collective | None:
         """The forward all-reduce of partial results, for the whole batch."""
         axes, operator = self.axes[number], self.operators[number]
-        ranks = axes.summed(choice)
+        ranks = axes.partial_sums(choice)
         if ranks == 1:
             return None
         return Collective("all_reduce", operator.output_bytes * ranks / math.prod(choice), ranks)
@@ -308,7 +310,7 @@ def _size(axes: Axes, sizes: Mapping[str, int], name: str) -> int:
     return axes.sizes[axes.names.index(name)] if name in axes.names else sizes[name]
 
 
-def _allowed(
+def _allowed_configurations(
     axes: Axes, devices: int, only: Sequence[str] | None, most: int | None
 ) -> tuple[Configuration, ...]:
     found = configurations(axes, devices, most)

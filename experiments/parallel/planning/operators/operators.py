@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 def operators_of(model: LayerGraph, samples: int | None = None) -> tuple[Operator, ...]:
     """The operators of ``model`` on ``samples`` samples (its own batch if not given), in execution order."""
-    found = model.einsums or (transformer_operators(model) if model.transformer else _described(model))
+    found = model.einsums or (transformer_operators(model) if model.transformer else _layer_operators(model))
     if samples is None or samples == model.batch:
         return found
     return tuple(_scaled(operator, samples / model.batch) for operator in found)
@@ -46,7 +46,7 @@ def _scaled(operator: Operator, scale: float) -> Operator:
     )
 
 
-def _described(model: LayerGraph) -> tuple[Operator, ...]:
+def _layer_operators(model: LayerGraph) -> tuple[Operator, ...]:
     """One operator for each layer."""
     value = DTYPE_BYTES[str(model.facts.get("dtype", "float32"))]
     shapes: list[Shape] = []
@@ -94,8 +94,8 @@ def _operator(
 ) -> Operator:
     kind = _kind(model.kind[layer], shape, float(model.parameter_bytes[layer]))
     output = PICTURE[: len(shape)]
-    summed = kind in ("convolution", "einsum") and _grouped(model.kind[layer]) == 1
-    operands = [_read(model, source, shapes[source], shape, kind, summed) for source in sources]
+    summed = kind in ("convolution", "einsum") and _group_count(model.kind[layer]) == 1
+    operands = [_read_operand(model, source, shapes[source], shape, kind, summed) for source in sources]
     inner = _inner(operands, [shapes[source] for source in sources], _channels(model.kind[layer])[0])
     if not sources:  # the model's input, of which a layer graph tells nothing else
         operands.append(Operand(output[:1], 0.0))
@@ -129,7 +129,9 @@ def _kind(description: str, shape: Shape, parameter_bytes: float) -> str:
     return "normalization" if parameter_bytes > 0 else "elementwise"
 
 
-def _read(model: LayerGraph, source: int, read: Shape, made: Shape, kind: str, summed: bool) -> Operand:
+def _read_operand(
+    model: LayerGraph, source: int, read: Shape, made: Shape, kind: str, summed: bool
+) -> Operand:
     """How the output of ``source`` is walked: by the same dimensions, or summed over the inner ones."""
     size = float(model.output_bytes[source])
     if kind == "layer" or len(read) == 1:
@@ -153,7 +155,7 @@ def _inner(operands: Sequence[Operand], read: Sequence[Shape], channels: int) ->
     return found or ({"channel.in": channels} if channels and not operands else {})
 
 
-def _grouped(description: str) -> int:
+def _group_count(description: str) -> int:
     found = re.search(r"groups=(\d{1,6})", description)
     return int(found[1]) if found else 1
 

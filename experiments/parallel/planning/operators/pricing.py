@@ -37,18 +37,18 @@ class Pricing:
     def __init__(self, costs: OperatorCosts) -> None:
         numbers = range(len(costs.operators))
         self.footprint, self.tables = Footprint(costs), costs.tables()
-        self._gradients = [costs.synchronisation(number) for number in costs.reported(numbers)]
-        self._held = [self.footprint.column(number) for number in costs.reported(numbers)]
+        self._gradients = [costs.synchronisation(number) for number in costs.report_each(numbers)]
+        self._held = [self.footprint.column(number) for number in costs.report_each(numbers)]
         self._first_price = costs.serial_seconds / costs.devices / self.footprint.capacity
 
-    def priced(self, exposed: float, price: float) -> CostTables:
+    def cost_tables(self, exposed: float, price: float) -> CostTables:
         """``exposed`` is the share of t_S that counts; ``price`` the seconds of a byte on a device."""
         hidden = 1 - exposed
         columns = zip(self.tables.nodes, self._gradients, self._held, strict=True)
         nodes = tuple(own - hidden * gradients + price * held for own, gradients, held in columns)
         return replace(self.tables, nodes=nodes)
 
-    def solved(
+    def solve_within_memory(
         self,
         solve: Callable[[CostTables], Solution],
         needed: Callable[[Solution], float],
@@ -59,14 +59,14 @@ class Pricing:
 
         Where it may not go on, the last one that fits, or the last one.
         """
-        found = solve(self.priced(exposed, 0.0))
+        found = solve(self.cost_tables(exposed, 0.0))
         if self._fits(needed(found)):
             return found
         low, high = 0.0, self._first_price
         for _ in range(RAISES):
             if not may_go_on():
                 break
-            found = solve(self.priced(exposed, high))
+            found = solve(self.cost_tables(exposed, high))
             if self._fits(needed(found)):
                 return self._cheaper(solve, needed, exposed, found, (low, high), may_go_on)
             low, high = high, 4 * high
@@ -87,14 +87,14 @@ class Pricing:
             if not may_go_on():
                 break
             middle = (low + high) / 2
-            tried = solve(self.priced(exposed, middle))
+            tried = solve(self.cost_tables(exposed, middle))
             if self._fits(needed(tried)):
                 found, high = tried, middle
             else:
                 low = middle
         return found
 
-    def needed(self, chosen: Sequence[Configuration], firsts: Sequence[int] | None = None) -> float:
+    def peak_bytes(self, chosen: Sequence[Configuration], firsts: Sequence[int] | None = None) -> float:
         """Bytes on the fullest device; parts begin at the first device if nothing else is said."""
         placed = zip(chosen, firsts or [0] * len(chosen), strict=True)
         return float(self.footprint.by_device(placed).max())
@@ -103,7 +103,7 @@ class Pricing:
         return needed <= self.footprint.capacity
 
 
-def taken(
+def choose_best(
     judge: str, estimate: Estimate, plans: Mapping[str, ParallelPlan], costs: Mapping[str, float]
 ) -> tuple[str, dict[str, float | None]]:
     """The best of ``plans`` by its simulated step, or by ``costs`` (the first of equals); and what was simulated."""

@@ -39,7 +39,7 @@ def _sharding(
 ) -> Sharding:
     forward, backward, reduced = [], [], []
     for number in inside:
-        arriving = list(fetched(costs, chosen, number))
+        arriving = list(operand_fetches(costs, chosen, number))
         summed = costs.summation(number, chosen[number])
         forward += [*arriving, *([_a_sample(summed, costs.batch)] if summed else [])]
         backward += [Collective(MIRRORED[c.kind], c.bytes, c.ranks) for c in arriving]
@@ -62,7 +62,9 @@ def _axis(costs: OperatorCosts, chosen: Sequence[Configuration], inside: Sequenc
     return " | ".join(dict.fromkeys(costs.axes[n].text(chosen[n]) for n in busy))
 
 
-def fetched(costs: OperatorCosts, chosen: Sequence[Configuration], number: int) -> Iterator[Collective]:
+def operand_fetches(
+    costs: OperatorCosts, chosen: Sequence[Configuration], number: int
+) -> Iterator[Collective]:
     """What an operator must fetch from those that it reads, as collectives in which each device receives so much."""
     sources = dict.fromkeys(o.source for o in costs.operators[number].operands if o.source >= 0)
     for source in sources:

@@ -82,7 +82,7 @@ class Tasks:
         self._tiles = functools.cache(self._shared_tiles)
         #: Tasks whose times were computed, over all simulations.
         self.timed = 0
-        self._make(costs.reported(range(self.count)), costs.reported(costs.edges))
+        self._make(costs.report_each(range(self.count)), costs.report_each(costs.edges))
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -99,7 +99,7 @@ class Tasks:
         made = {owner: self._made.pop(owner, []) for owner in owners}
         removed = frozenset(task for tasks in made.values() for task in tasks)
         before = {number: self.placements[number] for number in moves}
-        touched = self._detached(removed)
+        touched = self._detach(removed)
         for number, placement in moves.items():
             self.placements[number] = placement
         touched |= self._make(moves, edges)
@@ -108,10 +108,10 @@ class Tasks:
 
     def undo(self, change: Change) -> None:
         """All as it was before ``change``, the last one that was neither kept nor undone."""
-        self._detached(change.added)
+        self._detach(change.added)
         for owner in change.made:
             self._made.pop(owner, None)
-        self._emptied(change.added)
+        self._clear_slots(change.added)
         self._attach(change.removed)
         self._made |= {owner: tasks for owner, tasks in change.made.items() if tasks}
         for number, placement in change.placements.items():
@@ -119,7 +119,7 @@ class Tasks:
 
     def keep(self, change: Change) -> None:
         """Nobody will undo ``change``: the slots of what went may be used again."""
-        self._emptied(change.removed)
+        self._clear_slots(change.removed)
 
     # --- numbers ----------------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Tasks:
         self.before[after].append(before)
         self.after[before].append(after)
 
-    def _detached(self, gone: Collection[int]) -> set[int]:
+    def _detach(self, gone: Collection[int]) -> set[int]:
         """Other tasks forget these, which remember them; those that waited for one."""
         touched = set()
         for task in gone:
@@ -192,7 +192,7 @@ class Tasks:
                 if other not in tasks:
                     self.before[other].append(task)
 
-    def _emptied(self, tasks: Iterable[int]) -> None:
+    def _clear_slots(self, tasks: Iterable[int]) -> None:
         self._empty += sorted(tasks)
 
     def _add_operator(self, number: int) -> None:

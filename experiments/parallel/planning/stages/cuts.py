@@ -50,7 +50,7 @@ def cuts_of(model: LayerGraph, scale: float = 1.0) -> Cuts:
     """Every cut of ``model``, or those between consecutive layers where there are too many; times and activations are
     ``scale`` times those of the model's batch.
     """
-    sets = _walked(model)
+    sets = _walk_sets(model)
     if sets is None:
         sets = [(1 << count) - 1 for count in range(1, len(model) + 1)]
     bits = [_bits(layers) for layers in sets]
@@ -89,7 +89,7 @@ def _closures(model: LayerGraph) -> tuple[list[int], list[int]]:
     return closed, readers
 
 
-def _walked(model: LayerGraph) -> list[int] | None:
+def _walk_sets(model: LayerGraph) -> list[int] | None:
     """The sets that the walk meets, smaller ones first; ``None`` when there are more than ``MOST_CUTS``."""
     closed, readers = _closures(model)
     open_sets = [(closed[0], readers[0])]

@@ -91,7 +91,7 @@ class _Solved:
         for count in range(1, level.count + 1):
             self._solve(count, below)
 
-    def _synchronised(self, count: int, below: int) -> Floats:
+    def _synchronization_seconds(self, count: int, below: int) -> Floats:
         """Seconds of a stage on ``count`` replicas."""
         exchange = _exchange_seconds(self.level, count, self.parameters, below)
         whole = self.times + exchange if self.rules.added else np.maximum(self.times, exchange)
@@ -118,8 +118,10 @@ class _Solved:
 
     def _solve(self, count: int, below: int) -> None:
         behind = self.level.count - count
-        best = self._fitting(self._synchronised(count, below), self.kept, behind, count)[: self.rows]
-        self._costs.append(np.maximum(self._synchronised(count, 1)[1:], self._transfer / count))
+        best = self._fitting(self._synchronization_seconds(count, below), self.kept, behind, count)[
+            : self.rows
+        ]
+        self._costs.append(np.maximum(self._synchronization_seconds(count, 1)[1:], self._transfer / count))
         split, share = np.full(best.shape, -1, np.int32), np.full(best.shape, count, np.int32)
         for replicas in range(1, count):
             costs = self._fitting(self._costs[replicas], self.kept[1:], behind, replicas)

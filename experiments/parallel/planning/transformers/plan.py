@@ -15,7 +15,7 @@ from experiments.parallel.interface import (
     Worker,
     whole_share,
 )
-from experiments.parallel.interface.rounds import alternating, looped
+from experiments.parallel.interface.rounds import alternating, devices_by_stage
 from experiments.parallel.planning.transformers.shardings import WorkerMesh, megatron_shardings
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import ATTENTION_CORE
@@ -59,7 +59,7 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
     _refuse_misfits(model, layout)
     replicas = layout.replicas(cluster.device_count)
     micro_batches = layout.micro_batches(cluster.device_count, batch)
-    hosts = looped(layout.pipeline, layout.interleaved)
+    hosts = devices_by_stage(layout.pipeline, layout.interleaved)
     return ParallelPlan(
         batch=batch,
         micro_batches=replicas * micro_batches,

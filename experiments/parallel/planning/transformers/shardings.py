@@ -68,9 +68,9 @@ class _Shardings:
 
     def _of(self, layer: int, part: str) -> Sharding:
         if part in _COLUMN:
-            return self._cut(layer, "column", self._into(), self._before())
+            return self._sharding(layer, "column", self._into(), self._before())
         if part in _FOLLOWS:
-            return self._cut(layer, "column", (), ())
+            return self._sharding(layer, "column", (), ())
         if part in _ROW:
             return self._rows(layer)
         if part == "attention":
@@ -127,7 +127,7 @@ class _Shardings:
 
     # --- operators ------------------------------------------------------------------------------------------
 
-    def _cut(
+    def _sharding(
         self, layer: int, axis: str, forward: tuple[Collective, ...], backward: tuple[Collective, ...]
     ) -> Sharding:
         mesh = self.mesh

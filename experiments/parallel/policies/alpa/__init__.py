@@ -43,9 +43,9 @@ from experiments.parallel.policies.alpa.stage_program import (
     StageChoice,
     Stages,
     best_stages,
-    clustered,
+    cluster_operators,
     submeshes,
-    tiled,
+    tile_devices,
 )
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.step import Floats
@@ -105,12 +105,12 @@ class Alpa(ParallelPolicy):
         notes = _notes(costs, found, placed, seconds)
         if costs.counts.greedy:
             notes |= caveat(self.programs, "integer programs", "programs")
-        return self._plan(costs, found.stages, placed, tiled(found.stages, sizes), batch, notes)
+        return self._plan(costs, found.stages, placed, tile_devices(found.stages, sizes), batch, notes)
 
     def _ends(self, model: LayerGraph, estimate: Estimate) -> list[int]:
         if not self.pipeline:
             return [len(model)]
-        return clustered(estimate.layer_seconds, _received(model), self.runs)
+        return cluster_operators(estimate.layer_seconds, _received_bytes(model), self.runs)
 
     def _plan(
         self,
@@ -148,7 +148,7 @@ def _shardings(costs: StageCosts, stage: StageChoice, on: OnMesh) -> tuple[Shard
     return shardings(own, on.solved.partitions, on.mesh, costs.samples, layers, span.start)
 
 
-def _received(model: LayerGraph) -> Floats:
+def _received_bytes(model: LayerGraph) -> Floats:
     """Bytes that a run beginning with each layer receives from those before it. Shape: (layers,)."""
     change = np.zeros(len(model) + 1)
     for source, readers in enumerate(model.predecessors.transposed(len(model)).lists()):
@@ -163,7 +163,7 @@ def _arrivals(costs: StageCosts, cluster: Hardware) -> Floats:
     model = costs.estimate.model
     link = cluster.network if cluster.node_count > 1 else cluster.node.link
     starts = [0, *costs.ends[:-1]]
-    size = _received(model)[starts] * costs.samples / model.batch
+    size = _received_bytes(model)[starts] * costs.samples / model.batch
     return np.where(size > 0, 2 * (link.latency + size / link.bandwidth), 0.0)
 
 

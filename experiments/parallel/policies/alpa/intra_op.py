@@ -130,7 +130,7 @@ class StageProblem:
                         found[name] = math.gcd(found.get(name, maker.size[made]), maker.size[made])
         return found
 
-    def _read(self) -> Iterator[tuple[int, Operand]]:
+    def _internal_operands(self) -> Iterator[tuple[int, Operand]]:
         """Operands that are made inside the stage, and who reads them."""
         for number in self._span:
             for operand in self._all[number].operands:
@@ -158,11 +158,11 @@ class StageProblem:
         """Matrices between leaders; what lies between operators of one leader is on the diagonal of its own."""
         siblings = Counter(
             (operand.source, operand.dims, self._all[number].sizes)
-            for number, operand in self._read()
+            for number, operand in self._internal_operands()
             if not self._all[number].light
         )
         found: dict[tuple[int, int], Floats] = {}
-        for number, operand in self._read():
+        for number, operand in self._internal_operands():
             operator, source = self._all[number], operand.source
             alike = 1 if operator.light else siblings[source, operand.dims, operator.sizes]
             plain = replace(operand, source=0)  # equal operators read equal tensors of different numbers
@@ -184,7 +184,7 @@ class StageProblem:
         """
         problem = self._problem(states, capacity)
         found = (solve(problem, nodes, progress) if nodes else None) or self._fallback(problem)
-        return None if found is None else self._solved(found)
+        return None if found is None else self._solution(found)
 
     def like(self, other: Solved) -> Solved | None:
         """This stage with every kind of operator divided as there; ``None`` where one is not there."""
@@ -193,7 +193,7 @@ class StageProblem:
             if other.kinds.get(key) not in self._choices[node]:
                 return None
             chosen.append(self._choices[node].index(other.kinds[key]))
-        return self._solved(Chosen(tuple(chosen), 0.0, other.proven, 0, 0))
+        return self._solution(Chosen(tuple(chosen), 0.0, other.proven, 0, 0))
 
     def _figures(self, chosen: Sequence[int]) -> Figures:
         each = sum(float(c.each[chosen[v]]) for v, c in enumerate(self.costs))
@@ -210,9 +210,9 @@ class StageProblem:
             own = np.diag(edges.pop((v, v))) if (v, v) in edges else 0.0
             nodes.append(c.each + c.once / self._steps + own)
         memory = [c.weights * states + c.stash for c in self.costs]
-        return Choices(nodes, edges, memory, capacity, self._tied())
+        return Choices(nodes, edges, memory, capacity, self._tied_operators())
 
-    def _tied(self) -> list[tuple[int, int, Sequence[object], Sequence[object]]]:
+    def _tied_operators(self) -> list[tuple[int, int, Sequence[object], Sequence[object]]]:
         """Operators that share a parameter and do not choose together keep it in one layout."""
         holders: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
         for number in self._span:
@@ -234,7 +234,7 @@ class StageProblem:
             return None
         return Chosen(tuple(chosen), problem.cost(chosen), False, 0, 0)
 
-    def _solved(self, found: Chosen) -> Solved:
+    def _solution(self, found: Chosen) -> Solved:
         chosen = found.choices
         return Solved(
             tuple(self._table[number][chosen[self._leader[number]]] for number in self._span),

@@ -145,14 +145,14 @@ class StageCosts:
         short = tuple(self._numbers[layer] for layer in signature)
         name = submesh, shape, short
         if name not in self._solved:
-            self._solved[name] = self._found(begin, end, submesh, shape, short)
+            self._solved[name] = self._solve(begin, end, submesh, shape, short)
         return self._solved[name]
 
     @functools.cached_property
     def _numbers(self) -> dict[Signature, int]:
         return {signature: number for number, signature in enumerate(dict.fromkeys(self._layers.values()))}
 
-    def _found(
+    def _solve(
         self, begin: int, end: int, submesh: Shape, shape: Shape, layers: tuple[int, ...]
     ) -> Solved | None:
         if (submesh, shape) not in self._ways:
@@ -161,7 +161,7 @@ class StageCosts:
         self.estimate.show_life()
         span, ways = self.span(begin, end), self._ways[submesh, shape]
         problem = StageProblem(self.operators, span, self._keys, self._computing, ways, self.steps)
-        taken = next(self._taken(problem, submesh, shape), None)
+        taken = next(self._shared_solutions(problem, submesh, shape), None)
         if taken is not None:
             self.counts.reused += 1
             return taken
@@ -175,7 +175,7 @@ class StageCosts:
             self._longer.setdefault((submesh, shape), []).append(found)
         return found
 
-    def _taken(self, problem: StageProblem, submesh: Shape, shape: Shape) -> Iterator[Solved]:
+    def _shared_solutions(self, problem: StageProblem, submesh: Shape, shape: Shape) -> Iterator[Solved]:
         """The divisions of longer stages that have all the operators of this one, where they fit."""
         for other in self._longer.get((submesh, shape), ()) if self.shared else ():
             taken = problem.like(other)

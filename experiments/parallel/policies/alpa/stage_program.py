@@ -45,7 +45,7 @@ def submeshes(nodes: int, per_node: int) -> list[tuple[int, int]]:
     return [(1, size) for size in (*sizes, per_node)] + [(count, per_node) for count in range(2, nodes + 1)]
 
 
-def clustered(flops: Floats, crossing: Floats, most: int, slack: float = 0.5) -> list[int]:
+def cluster_operators(flops: Floats, crossing: Floats, most: int, slack: float = 0.5) -> list[int]:
     """Ends of at most ``most`` runs of operators: min over borders of the largest bytes received, ties to even work.
 
     ``crossing[i]`` are the bytes that a run that begins with i receives. A run has at most (1 + slack) times its share of
@@ -69,7 +69,7 @@ def clustered(flops: Floats, crossing: Floats, most: int, slack: float = 0.5) ->
         best.append(grown)
     made = max((n for n in range(most + 1) if count in best[n]), default=0)
     if not made:
-        return clustered(flops, crossing, most, 2 * slack + 1)
+        return cluster_operators(flops, crossing, most, 2 * slack + 1)
     ends = [count]
     for number in range(made, 1, -1):
         ends.append(best[number][ends[-1]][2])
@@ -154,7 +154,7 @@ class _Bounded:
         return found
 
 
-def tiled(stages: Sequence[StageChoice], sizes: Sequence[int]) -> list[range]:
+def tile_devices(stages: Sequence[StageChoice], sizes: Sequence[int]) -> list[range]:
     """Consecutive devices for each stage; larger submeshes first, so that each lies within a node or on whole nodes."""
     order = sorted(range(len(stages)), key=lambda number: (-sizes[stages[number].submesh], number))
     starts = [0, *itertools.accumulate(sizes[stages[number].submesh] for number in order)]

@@ -51,7 +51,7 @@ def strategies(operator: Operator, mesh: Mesh, limits: dict[str, int], scatter: 
         cut = part.division_along(loops, mesh)
         if is_even(operator, cut) and all(limits.get(n, p) % p == 0 for n, p in cut.items()):
             raw = part.layout_made(operator, loops)
-            outputs = _outputs(operator, raw, cut, mesh) if scatter else [part.layout_summed(operator, loops)]
+            outputs = _outputs(operator, raw, cut, mesh) if scatter else [part.summed_layout(operator, loops)]
             found += [Partition(loops, output) for output in outputs]
     return tuple(found)
 
@@ -75,17 +75,17 @@ def _outputs(operator: Operator, raw: Layout, cut: Division, mesh: Mesh) -> Iter
 
 def following(operator: Operator, operand: Operand, leader: Table, mesh: Mesh) -> Table:
     """The partitions of a light operator, one for each of those of the operand's maker."""
-    return tuple(_followed(operator, operand, partition.output, mesh) for partition in leader)
+    return tuple(_follow(operator, operand, partition.output, mesh) for partition in leader)
 
 
-def _followed(operator: Operator, operand: Operand, layout: Layout, mesh: Mesh) -> Partition:
+def _follow(operator: Operator, operand: Operand, layout: Layout, mesh: Mesh) -> Partition:
     loops = [loop_at(operand.dims, entry) for entry in layout]
     cut = part.division_along(loops, mesh)
     loops = [
         name if name and name in operator.divisible and operator.size[name] % cut[name] == 0 else ""
         for name in loops
     ]
-    return Partition(tuple(loops), part.layout_summed(operator, loops))
+    return Partition(tuple(loops), part.summed_layout(operator, loops))
 
 
 @dataclass(frozen=True)
@@ -185,13 +185,17 @@ def resharding_seconds(
     """
     outputs = list(dict.fromkeys(partition.output for partition in source))
     loops = list(dict.fromkeys(partition.loops for partition in reader))
-    small = np.array([[_moved(o, operator, operand, names, mesh) for names in loops] for o in outputs])
+    small = np.array(
+        [[_resharding_cost(o, operator, operand, names, mesh) for names in loops] for o in outputs]
+    )
     rows = [outputs.index(partition.output) for partition in source]
     columns = [loops.index(partition.loops) for partition in reader]
     found: Floats = small[np.ix_(rows, columns)] / alike
     return found
 
 
-def _moved(output: Layout, operator: Operator, operand: Operand, loops: tuple[str, ...], mesh: Mesh) -> float:
+def _resharding_cost(
+    output: Layout, operator: Operator, operand: Operand, loops: tuple[str, ...], mesh: Mesh
+) -> float:
     sent = part.edge_traffic(Partition((), output), operator, operand, loops, mesh)
     return split_seconds((*sent.forward, *sent.backward), mesh)[0]

@@ -23,7 +23,7 @@ from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, balanced_cut
-from experiments.parallel.policies.coloc_rl.assignment import assigned_plan, merged
+from experiments.parallel.policies.coloc_rl.assignment import assigned_plan, merge_layers
 from experiments.parallel.policies.coloc_rl.placer import Groups, Placement, Placer, train
 from experiments.workloads.layers import LayerGraph
 
@@ -71,7 +71,7 @@ class ColocRl(ParallelPolicy):
         return replace(plan, synchronisation=self.sync(), notes=notes)
 
     def _ends(self, model: LayerGraph, estimate: Estimate) -> list[int]:
-        return merged(estimate.layer_seconds.tolist(), self.groups)
+        return merge_layers(estimate.layer_seconds.tolist(), self.groups)
 
     def _others(self, trials: _Trials, devices: int, random: np.random.Generator) -> dict[str, float | None]:
         """Seconds of what needs no learning; ``None`` where nothing of the kind fits."""

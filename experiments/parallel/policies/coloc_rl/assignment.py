@@ -38,7 +38,7 @@ def _order(groups: Sequence[int], micro_batches: int) -> tuple[Slot, ...]:
     return (*forwards, *backwards)
 
 
-def merged(costs: Sequence[float], most: int) -> list[int]:
+def merge_layers(costs: Sequence[float], most: int) -> list[int]:
     """Ends of at most ``most`` runs of layers: the two neighbours that cost least together are merged until so few are left."""
     ends = list(range(1, len(costs) + 1))
     sizes = [float(cost) for cost in costs]

@@ -94,7 +94,7 @@ class Dapple(ParallelPolicy):
         samples = batch // self.micro_batches
         spans = [range(blocks.ends[stage.begin], blocks.ends[stage.end]) for stage in placed]
         owners = [stage.devices for stage in placed]
-        held = _held(_room(spans, owners, estimate, samples), self.micro_batches, warm_up)
+        held = _warm_up_counts(_room(spans, owners, estimate, samples), self.micro_batches, warm_up)
         cut = [by_samples(estimate, span, samples, len(own)) for span, own in zip(spans, owners, strict=True)]
         return ParallelPlan(
             batch=batch,
@@ -111,7 +111,7 @@ class Dapple(ParallelPolicy):
         )
 
 
-def _held(room: Sequence[int], micro_batches: int, warm_up: str) -> list[int]:
+def _warm_up_counts(room: Sequence[int], micro_batches: int, warm_up: str) -> list[int]:
     """Micro-batches that each stage runs forward at first: no more than the one before it lets through, or both would wait
     for ever.
     """

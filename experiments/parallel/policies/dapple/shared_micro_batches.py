@@ -25,11 +25,12 @@ def by_samples(estimate: Estimate, layers: range, samples: int, devices: int) ->
     ways = shared_ways(samples, devices)
     gradients = estimate.layer_parameters * estimate.states.gradient
     return tuple(
-        Sharding(layer, "batch", ways, 1, ways, backward=_summed(float(gradients[layer]))) for layer in layers
+        Sharding(layer, "batch", ways, 1, ways, backward=_gradient_sum(float(gradients[layer])))
+        for layer in layers
     )
 
 
-def _summed(gradient: float) -> tuple[Collective, ...]:
+def _gradient_sum(gradient: float) -> tuple[Collective, ...]:
     return (Collective("all_reduce", gradient, per=PER_STEP),) if gradient else ()
 
 

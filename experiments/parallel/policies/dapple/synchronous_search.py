@@ -88,7 +88,7 @@ class SynchronousSearch:
         self._best[0, empty] = (best, ())
         for begin in range(self.last):
             for used in sorted(used for border, used in self._best if border == begin):
-                seconds, plan = self._extended(begin, used, best)
+                seconds, plan = self._extend(begin, used, best)
                 if seconds < best:
                     best, stages = seconds, plan
         return Found(best, stages, everything, data_parallel, len(self._best), self.candidates)
@@ -107,7 +107,7 @@ class SynchronousSearch:
             self.accumulated,
         )
 
-    def _extended(self, begin: int, used: Used, best: float) -> tuple[float, tuple[Placed, ...]]:
+    def _extend(self, begin: int, used: Used, best: float) -> tuple[float, tuple[Placed, ...]]:
         """Every next stage from this state; the best whole plan among them, which is infinite if none can beat ``best``."""
         prefix = self._best[begin, used][1]
         found: tuple[float, tuple[Placed, ...]] = (float("inf"), ())

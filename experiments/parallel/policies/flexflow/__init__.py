@@ -31,10 +31,10 @@ from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolic
 from experiments.parallel.planning.operators.divisions import BATCH
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.placed_plan import placed_plan
-from experiments.parallel.planning.operators.pricing import DATA_PARALLEL, JUDGES, SIMULATOR, taken
+from experiments.parallel.planning.operators.pricing import DATA_PARALLEL, JUDGES, SIMULATOR, choose_best
 from experiments.parallel.planning.operators.task_graph import Placement, Tasks, placements_of
-from experiments.parallel.policies.flexflow.annealing import Chain, Rules, annealed
-from experiments.parallel.policies.flexflow.task_times import simulated
+from experiments.parallel.policies.flexflow.annealing import Chain, Rules, anneal
+from experiments.parallel.policies.flexflow.task_times import simulate_tasks
 from experiments.workloads.layers import LayerGraph
 
 #: Improvements of a search curve that are kept in the notes.
@@ -66,9 +66,7 @@ class FlexFlow(ParallelPolicy):
         starts = self._starts(costs, rng)
         rules = Rules(self.budget, self.alpha, self.copies, tasks=self.tasks // len(starts))
         chains = [
-            annealed(
-                costs, start, rules, rng, part(estimate.progress, i / len(starts), (i + 1) / len(starts))
-            )
+            anneal(costs, start, rules, rng, part(estimate.progress, i / len(starts), (i + 1) / len(starts)))
             for i, start in enumerate(starts)
         ]
         best = min(chains, key=lambda chain: chain.seconds)
@@ -76,8 +74,8 @@ class FlexFlow(ParallelPolicy):
         if replicated := _data_parallel(costs):
             placements[DATA_PARALLEL] = replicated
         plans = {name: placed_plan(costs, placed, {}) for name, placed in placements.items()}
-        spans = {name: simulated(Tasks(costs, placed)).span for name, placed in placements.items()}
-        found, steps = taken(self.judge, estimate, plans, spans)
+        spans = {name: simulate_tasks(Tasks(costs, placed)).span for name, placed in placements.items()}
+        found, steps = choose_best(self.judge, estimate, plans, spans)
         notes = _notes(costs, chains, placements[found], spans)
         ended = caveat(self.tasks, "tasks", "tasks") if any(chain.truncated for chain in chains) else {}
         told = {"taken": found, "simulated_steps": steps, "predicted_step_time": spans[found]}
@@ -109,7 +107,7 @@ def _notes(
     costs: OperatorCosts, chains: list[Chain], placed: list[Placement], spans: Mapping[str, float]
 ) -> dict[str, Any]:
     return {
-        "serial_time": simulated(Tasks(costs, _serial(costs))).span,
+        "serial_time": simulate_tasks(Tasks(costs, _serial(costs))).span,
         "lower_bound": costs.serial_seconds / costs.devices,
         "data_parallel_time": spans.get(DATA_PARALLEL),
         "proposals": sum(chain.proposals for chain in chains),

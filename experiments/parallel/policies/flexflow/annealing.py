@@ -20,7 +20,7 @@ from experiments.core.progress import Progress
 from experiments.parallel.planning.operators.footprint import Footprint
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.task_graph import Change, Placement, Tasks, placements_of
-from experiments.parallel.policies.flexflow.task_times import Times, changed, completed, simulated
+from experiments.parallel.policies.flexflow.task_times import Times, complete, simulate_change, simulate_tasks
 from experiments.workloads.step import Floats
 
 #: Chance that a proposal copies a neighbour's configuration, and that it goes on along the next edge (released code).
@@ -58,7 +58,7 @@ class Chain:
     curve: list[tuple[int, float]] = field(default_factory=list)
 
 
-def annealed(
+def anneal(
     costs: OperatorCosts,
     start: Sequence[Placement],
     rules: Rules,
@@ -101,7 +101,7 @@ class _Walk:
     def __init__(self, costs: OperatorCosts, start: Sequence[Placement], delta: bool) -> None:
         self._delta, self._footprint = delta, Footprint(costs)
         self._tasks = Tasks(costs, list(start))
-        self._times = simulated(self._tasks)
+        self._times = simulate_tasks(self._tasks)
         self._bytes = self._footprint.by_device(start)
         self.cost = self._times.span + self._penalty(self._bytes)
 
@@ -123,7 +123,7 @@ class _Walk:
         held = self._moved_bytes(real)
         room = limit - self._penalty(held)
         change = self._tasks.move(real)
-        times = self._simulated(change, room)
+        times = self._simulate(change, room)
         if times is None:
             self._tasks.undo(change)
             return False
@@ -132,13 +132,13 @@ class _Walk:
         self.cost = times.span + self._penalty(held)
         return True
 
-    def _simulated(self, change: Change, limit: float) -> Times | None:
+    def _simulate(self, change: Change, limit: float) -> Times | None:
         """Nothing where the tasks end after ``limit``."""
         if not self._delta:
-            times = simulated(self._tasks)
+            times = simulate_tasks(self._tasks)
             return times if times.span <= limit else None
-        trial = changed(self._tasks, self._times, change, limit)
-        return completed(self._tasks, self._times, change, trial) if trial.span <= limit else None
+        trial = simulate_change(self._tasks, self._times, change, limit)
+        return complete(self._tasks, self._times, change, trial) if trial.span <= limit else None
 
     def _moved_bytes(self, moves: Mapping[int, Placement]) -> Floats:
         found = self._bytes.copy()

@@ -100,7 +100,7 @@ class _Rest(NamedTuple):
     shift: float
 
 
-def simulated(tasks: Tasks) -> Times:
+def simulate_tasks(tasks: Tasks) -> Times:
     """Full simulation."""
     there, lanes = tasks.slots, len(tasks.work)
     waiting, latest = [0] * len(tasks.number), [0.0] * len(tasks.number)
@@ -117,32 +117,32 @@ def simulated(tasks: Tasks) -> Times:
     return Times(run.order, run.end, run.marks, run.state)
 
 
-def changed(tasks: Tasks, times: Times, change: Change, limit: float = math.inf) -> Trial:
+def simulate_change(tasks: Tasks, times: Times, change: Change, limit: float = math.inf) -> Trial:
     """Delta simulation: ``times`` as they are after ``change`` of ``tasks``, as long as they are not beyond ``limit``."""
     mark = _last_before(times, _first_change(tasks, times, change))
-    run = _Run(tasks, _resumed(tasks, times, change, mark), times.order[: mark.at], times.end[:])
+    run = _Run(tasks, _resume(tasks, times, change, mark), times.order[: mark.at], times.end[:])
     run.end += [0.0] * (len(tasks.number) - len(run.end))
     by = len(change.added) - len(change.removed)
     run.mark()
     for old in (known for known in times.marks if known.at > mark.at and known.at + by > mark.at):
         if run.bound() > limit:
-            return run.ended(math.inf)
+            return run.trial(math.inf)
         run.until(old.at + by)
         moved = _shift(run.state, old)
         if moved is not None:
             shift = moved - old.late
             free = _final(run.state.free, old, times, shift)
-            return run.ended(max(free), _Rest(times, old, shift))
+            return run.trial(max(free), _Rest(times, old, shift))
         run.mark()
     if run.bound() > limit:
-        return run.ended(math.inf)
+        return run.trial(math.inf)
     run.until(len(tasks.number))
-    return run.ended(max(run.state.free, default=0.0))
+    return run.trial(max(run.state.free, default=0.0))
 
 
-def completed(tasks: Tasks, times: Times, change: Change, trial: Trial) -> Times:
+def complete(tasks: Tasks, times: Times, change: Change, trial: Trial) -> Times:
     """All of a ``trial`` that did not give up: the old ``times`` before it began, and after it met them again."""
-    early = [_resumed(tasks, times, change, mark) for mark in times.marks if mark.at < trial.marks[0].at]
+    early = [_resume(tasks, times, change, mark) for mark in times.marks if mark.at < trial.marks[0].at]
     marks = early + trial.marks
     if trial.rest is None:
         return Times(trial.order, trial.end, marks, trial.last)
@@ -215,7 +215,7 @@ class _Run:
             ends = max(ends, max(free, now) + (work - spent) if work > spent else free)
         return ends
 
-    def ended(self, span: float, rest: _Rest | None = None) -> Trial:
+    def trial(self, span: float, rest: _Rest | None = None) -> Trial:
         return Trial(span, self.order, self.end, self.marks, self.state, rest)
 
 
@@ -250,7 +250,7 @@ def _last_before(times: Times, moment: float) -> State:
     return max((mark for mark in times.marks if mark.at <= count), key=lambda mark: mark.at)
 
 
-def _resumed(tasks: Tasks, times: Times, change: Change, mark: State) -> State:
+def _resume(tasks: Tasks, times: Times, change: Change, mark: State) -> State:
     """The state at ``mark``, before the first change: tasks that came or changed wait for those not put in by then."""
     fresh, state = change.added | change.touched, mark.copy()
     room = [0] * (len(tasks.number) - len(state.waiting))

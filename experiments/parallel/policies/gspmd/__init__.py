@@ -28,7 +28,7 @@ from experiments.parallel.planning.meshes.mesh_plan import whole_mesh_plan
 from experiments.parallel.planning.meshes.partition import Partition
 from experiments.parallel.planning.operators.divisions import is_even
 from experiments.parallel.planning.operators.operators import operators_of
-from experiments.parallel.policies.gspmd.propagation import Propagation, annotated, tensor_of
+from experiments.parallel.policies.gspmd.propagation import Propagation, annotate, tensor_of
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
 
@@ -74,8 +74,8 @@ class Gspmd(ParallelPolicy):
         mesh = mesh_on(cluster, [("x", outer), ("y", inner)])
         samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
         operators = operators_of(model, samples)
-        spread = annotated(operators, mesh, rules, self.open_dimensions).run()
-        chosen = partitioned(operators, spread)
+        spread = annotate(operators, mesh, rules, self.open_dimensions).run()
+        chosen = partition_operators(operators, spread)
         notes = {"annotations": text, "sweeps": spread.sweeps, "tensors_divided": len(spread.found)}
         return whole_mesh_plan(model, mesh, chosen, batch, self.micro_batches, notes)
 
@@ -90,7 +90,7 @@ def parse_annotations(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def partitioned(operators: Sequence[Operator], spread: Propagation) -> list[Partition]:
+def partition_operators(operators: Sequence[Operator], spread: Propagation) -> list[Partition]:
     """How each operator is carried out once every tensor has its layout."""
     return [_partition(number, operator, spread) for number, operator in enumerate(operators)]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from experiments.parallel.planning.meshes.layouts import WHOLE, Layout, divided, loop_at
+from experiments.parallel.planning.meshes.layouts import WHOLE, Layout, count_parts, loop_at
 from experiments.parallel.planning.meshes.mesh import Mesh
 from experiments.workloads.einsum import Operand, Operator
 
@@ -74,10 +74,10 @@ class Propagation:
         operator = self.operators[number]
         if level == 0 and not operator.light:
             return
-        loops = self._loops(operator.output, list(self._read(number, level)), level)
+        loops = self._loops(operator.output, list(self._sharded_operands(number, level)), level)
         self._offer(("result", number), operator, operator.output, loops)
 
-    def _read(self, number: int, level: int) -> Iterator[tuple[Operand, Layout]]:
+    def _sharded_operands(self, number: int, level: int) -> Iterator[tuple[Operand, Layout]]:
         """Operands with a sharding, data before weights, of them the most specific; broadcast ones at the last level only."""
         operator = self.operators[number]
         known = [
@@ -86,7 +86,7 @@ class Propagation:
             if (tensor := tensor_of(operand, number, place)) in self.found
             and (level == LEVELS[-1] or not _broadcast(operator, operand))
         ]
-        yield from sorted(known, key=lambda k: (k[0].parameter >= 0, -divided(k[1], self.mesh.sizes)))
+        yield from sorted(known, key=lambda k: (k[0].parameter >= 0, -count_parts(k[1], self.mesh.sizes)))
 
     def _loops(self, names: Sequence[str], read: Sequence[tuple[Operand, Layout]], level: int) -> list[str]:
         """Which of ``names`` each axis divides by the operands; at level 0 by the most specific one alone."""
@@ -106,7 +106,7 @@ class Propagation:
         layout = self.found.get(("result", number))
         loops = [loop_at(operator.output, entry) for entry in layout] if layout else []
         if level > 0:
-            read = self._loops(operator.divisible, list(self._read(number, level)), level)
+            read = self._loops(operator.divisible, list(self._sharded_operands(number, level)), level)
             loops = [a or b for a, b in zip(loops or read, read, strict=True)]
         for place, operand in enumerate(operator.operands):
             self._offer(tensor_of(operand, number, place), operator, operand.dims, loops)
@@ -127,7 +127,7 @@ class Propagation:
     def divides(self, tensor: Tensor, layout: Layout) -> bool:
         sizes = self._sizes[tensor]
         return all(
-            size % divided(tuple(e if e == place else WHOLE for e in layout), self.mesh.sizes) == 0
+            size % count_parts(tuple(e if e == place else WHOLE for e in layout), self.mesh.sizes) == 0
             for place, size in enumerate(sizes)
             if place in layout
         )
@@ -138,7 +138,7 @@ def _broadcast(operator: Operator, operand: Operand) -> bool:
     return operator.light and any(name not in operand.dims for name in operator.output)
 
 
-def annotated(
+def annotate(
     operators: Sequence[Operator], mesh: Mesh, rules: Mapping[str, Mapping[str, str]], open_dimensions: bool
 ) -> Propagation:
     """Layouts of ``inputs``, ``weights`` and ``results`` from axes (a letter each) by dimension; nothing spread yet.

@@ -22,7 +22,7 @@ from experiments.hardware import Hardware
 from experiments.hardware.algorithms import Algorithms
 from experiments.parallel.interface import Estimate, ParallelPlan, Synchronisation
 from experiments.parallel.planning.gradient_exchange import GradientExchange
-from experiments.parallel.policies.horovod.fusion import Gradient, fused
+from experiments.parallel.policies.horovod.fusion import Gradient, fuse
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Horovod(GradientExchange):
 
     def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
         layers, gradients = self._gradients(plan, estimate)
-        buffers = fused(gradients, self.fusion_bytes, self.cycle, self._reduction(cluster))
+        buffers = fuse(gradients, self.fusion_bytes, self.cycle, self._reduction(cluster))
         bounds = _bounds([layers[buffer.gradients[-1]] for buffer in buffers], len(estimate.model))
         rows = [
             {

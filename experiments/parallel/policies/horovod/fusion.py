@@ -33,7 +33,7 @@ class Buffer:
     leaves: float
 
 
-def fused(
+def fuse(
     gradients: Sequence[Gradient],
     threshold: float,
     cycle: float,
@@ -53,13 +53,13 @@ def fused(
         waiting = waiting[len(ready) :]
         free = look
         for _, alike in itertools.groupby(ready, lambda number: gradients[number].dtype):
-            for packed in _packed(list(alike), gradients, threshold):
+            for packed in _pack(list(alike), gradients, threshold):
                 found.append(Buffer(tuple(packed), look))
                 free += seconds(sum(gradients[number].bytes for number in packed))
     return found
 
 
-def _packed(numbers: Sequence[int], gradients: Sequence[Gradient], threshold: float) -> Iterator[list[int]]:
+def _pack(numbers: Sequence[int], gradients: Sequence[Gradient], threshold: float) -> Iterator[list[int]]:
     buffer: list[int] = []
     filled = 0.0
     for number in numbers:

@@ -58,13 +58,13 @@ class Megatron(LivePolicy):
             wanted = "a decoder-only transformer's configuration or sheet"
             raise BadInput("is not known by its sizes", model.name, wanted)
         if self.strategy == "search":
-            return self._searched(model, cluster, batch, estimate)
-        asked = self.asked()
+            return self._search(model, cluster, batch, estimate)
+        asked = self.degrees()
         left_open = [name for name in ("tensor", "pipeline") if getattr(self, name) is None]
         layout = by_rule(estimate, batch, asked, left_open) if left_open else asked
         return megatron_plan(model, cluster, batch, layout)
 
-    def asked(self) -> Degrees:
+    def degrees(self) -> Degrees:
         return Degrees(
             tensor=self.tensor or 1,
             pipeline=self.pipeline or 1,
@@ -77,9 +77,9 @@ class Megatron(LivePolicy):
             overlap=self.overlap,
         )
 
-    def _searched(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def _search(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
         """The degrees that were asked for are not looked at; what the search found stands in the plan's notes."""
-        found = search(estimate, batch, self.asked())
+        found = search(estimate, batch, self.degrees())
         plan = megatron_plan(model, cluster, batch, found.best)
         notes = {
             "predicted_step_time": found.step_time,
@@ -87,6 +87,6 @@ class Megatron(LivePolicy):
             "lower_bound": found.bound,
             "plans": len(found.plans),
             "plans_evaluated": found.evaluated,
-            "rejected": found.rejected(),
+            "rejected": found.rejections(),
         }
         return replace(plan, notes={**plan.notes, **notes})

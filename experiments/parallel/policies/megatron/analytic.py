@@ -204,14 +204,14 @@ class _Gathered:
         filling = (plans.pipeline - 1) * chunk + np.minimum(first, last)
         looped = m * (per_device + ends) + filling + transfers
         time = np.where(plans.interleaved > 1, looped, plain)
-        return np.where(plans.zero >= 2, self._sharded(time), time)
+        return np.where(plans.zero >= 2, self._with_exchanges(time), time)
 
     def _bucket(self, kind_bytes: float) -> Floats:
         """Seconds to gather or to reduce the parameters of one block among replicas."""
         found: Floats = self.ring[0] + self.ring[1] * self.block_parameters * kind_bytes
         return np.where(self.plans.holders > 1, found, 0.0)
 
-    def _sharded(self, time: Floats) -> Floats:
+    def _with_exchanges(self, time: Floats) -> Floats:
         """ZeRO 2 and 3 exchange each block in every pass, beside the computation of its neighbours."""
         states, blocks, m = self.analytic.estimate.states, self.chunk, self.micro_batches
         reduce, gather = self._bucket(states.gradient), self._bucket(states.weight)
@@ -273,12 +273,14 @@ class _Gathered:
         masks = self.first[3] * np.minimum(m, np.where(plans.interleaved > 1, plans.pipeline + 1, first_live))
         alone = np.where(plans.pipeline == 1, self.last[3], 0.0)
         states = self._states(self._device_parameters())
-        first = states + self._allowed(first_live * chunk + masks + alone + self.again_bytes)
+        first = states + self._with_fragmentation(first_live * chunk + masks + alone + self.again_bytes)
         inner = self.chunk * plans.interleaved * self.block_parameters + self.last[2]
-        last = self._states(inner) + self._allowed(last_live * chunk + self.last[3] + self.again_bytes)
+        last = self._states(inner) + self._with_fragmentation(
+            last_live * chunk + self.last[3] + self.again_bytes
+        )
         return self.analytic.estimate.reserved_bytes + np.maximum(first, np.where(ahead > 0, last, 0.0))
 
-    def _allowed(self, activations: Floats) -> Floats:
+    def _with_fragmentation(self, activations: Floats) -> Floats:
         found: Floats = activations * (1 + self.analytic.estimate.fragmentation)
         return found
 

@@ -60,7 +60,7 @@ class Found:
     reason: Ints
     evaluated: int
 
-    def rejected(self) -> dict[str, int]:
+    def rejections(self) -> dict[str, int]:
         """How many plans were rejected for each reason."""
         counts = np.bincount(self.reason, minlength=len(REASONS))
         return {
@@ -135,20 +135,20 @@ def candidates(estimate: Estimate, batch: int, fixed: Degrees) -> Columns:
 def search(estimate: Estimate, batch: int, fixed: Degrees = Degrees()) -> Found:  # noqa: B008 - frozen
     """The fastest plan that fits; ``Infeasible`` with the bytes that the leanest one lacks when none does."""
     plans = candidates(estimate, batch, fixed)
-    reason = _refused(plans, estimate, batch)
+    reason = _arithmetic_faults(plans, estimate, batch)
     usable = np.flatnonzero(reason == CHOSEN)
     time, memory = np.full(len(plans), np.inf), np.full(len(plans), np.inf)
     analytic = Analytic(estimate, batch)
     for start in range(0, len(usable), CHUNK):
         part = usable[start : start + CHUNK]
-        figures = analytic.figures(taken(plans, part))
+        figures = analytic.figures(select(plans, part))
         time[part], memory[part] = figures.step_time, figures.peak_memory
         done = min(start + CHUNK, len(usable))
         estimate.progress(done / len(usable), f"{done} of {len(usable)} plans evaluated")
-    return _judged(estimate, batch, plans, reason, time, memory)
+    return _judge(estimate, batch, plans, reason, time, memory)
 
 
-def taken(plans: Columns, places: Sequence[int] | Ints) -> Columns:
+def select(plans: Columns, places: Sequence[int] | Ints) -> Columns:
     return Columns(*(getattr(plans, name)[places] for name in Columns.__dataclass_fields__))
 
 
@@ -157,7 +157,7 @@ def _sizes(estimate: Estimate) -> Transformer:
     return estimate.model.transformer
 
 
-def _refused(plans: Columns, estimate: Estimate, batch: int) -> Ints:
+def _arithmetic_faults(plans: Columns, estimate: Estimate, batch: int) -> Ints:
     """For each plan the first rule of arithmetic that it breaks, or 0."""
     sizes, devices = _sizes(estimate), estimate.cluster.device_count
     replicas = np.maximum(plans.replicas, 1)
@@ -175,7 +175,7 @@ def _refused(plans: Columns, estimate: Estimate, batch: int) -> Ints:
     return np.select(rules, list(range(1, len(rules) + 1)), CHOSEN)
 
 
-def _judged(
+def _judge(
     estimate: Estimate, batch: int, plans: Columns, reason: Ints, time: Floats, memory: Floats
 ) -> Found:
     capacity = min(device.memory_bytes for device in set(estimate.devices))

@@ -58,7 +58,7 @@ class LayoutSearch:
         tried = [self._propose(start) for start in self._starts()]
         best = min((p for p in tried if p is not None), key=lambda p: p.slowest, default=None)
         while best is not None:
-            better = self._relieved(best)
+            better = self._relieve(best)
             if better is None:
                 break
             best = better
@@ -78,7 +78,7 @@ class LayoutSearch:
         loads = place(found, self.machines, self.room)
         return None if loads is None else Proposal(layouts, tuple(found), loads)
 
-    def _relieved(self, best: Proposal) -> Proposal | None:
+    def _relieve(self, best: Proposal) -> Proposal | None:
         """The first table of the slowest device, dearest first, that another layout makes the whole faster."""
         for table in best.on_slowest():
             others = (name for name in self.offered[table] if name != best.layouts[table])

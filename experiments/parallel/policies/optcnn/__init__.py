@@ -36,7 +36,7 @@ from experiments.parallel.planning.operators.pricing import (
     SEARCHES,
     SIMULATOR,
     Pricing,
-    taken,
+    choose_best,
 )
 from experiments.parallel.planning.operators.sharded_plan import CARRIED, sharded_plan
 from experiments.parallel.policies.optcnn.elimination import Elimination, eliminate
@@ -79,7 +79,7 @@ class OptCnn(ParallelPolicy):
             chosen[DATA_PARALLEL] = tuple(replicated)
         sums = {name: pricing.tables.total(choices) for name, choices in chosen.items()}
         plans = {name: _plan(costs, choices) for name, choices in chosen.items()}
-        best, simulated = taken(self.judge, estimate, plans, sums)
+        best, simulated = choose_best(self.judge, estimate, plans, sums)
         notes = _notes(costs, pricing.tables, found.get(best, next(iter(found.values()))))
         told = {"predicted_step_time": sums[best], "taken": best, "simulated_steps": simulated}
         return replace(plans[best], notes={**told, **notes, **budget.caveat("evaluations")})
@@ -87,9 +87,9 @@ class OptCnn(ParallelPolicy):
 
 def _optimum(costs: OperatorCosts, pricing: Pricing, exposed: float, budget: Budget) -> Elimination:
     """The least sum with so much of t_S, among what fits if anything does."""
-    return pricing.solved(
+    return pricing.solve_within_memory(
         lambda tables: eliminate(tables.nodes, tables.edges, budget, budget.most / ENUMERATIONS),
-        lambda found: pricing.needed(_configurations(costs, found.choices)),
+        lambda found: pricing.peak_bytes(_configurations(costs, found.choices)),
         exposed,
         lambda: budget.take(0),
     )

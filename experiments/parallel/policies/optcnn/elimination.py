@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from experiments.core.budget import Budget
-from experiments.parallel.planning.operators.enumeration import Step, cheapest, enumerated, undone
+from experiments.parallel.planning.operators.enumeration import Step, cheapest, enumerate_choices, undone
 from experiments.workloads.step import Floats
 
 
@@ -62,7 +62,7 @@ class _Graph:
         """Of the edge between two nodes; rows are the choices of ``first``."""
         return self.edges[first, second] if first < second else self.edges[second, first].T
 
-    def taken(self, first: int, second: int) -> Floats:
+    def take_edge(self, first: int, second: int) -> Floats:
         """Removes the edge; rows are the choices of ``first``."""
         self.neighbours[first].discard(second)
         self.neighbours[second].discard(first)
@@ -87,7 +87,7 @@ def eliminate(
         graph.add(source, reader, table)
     inner, leaves = _reduce(graph, budget)
     left = len(graph.nodes)
-    rest, cost, exact = enumerated(graph.nodes, graph.edges, budget, most_sums)
+    rest, cost, exact = enumerate_choices(graph.nodes, graph.edges, budget, most_sums)
     chosen = undone(graph.undo, rest)
     found = tuple(chosen[node] for node in range(len(nodes)))
     return Elimination(found, cost, inner, graph.merged, leaves, left, exact)
@@ -114,7 +114,7 @@ def _reduce(graph: _Graph, budget: Budget) -> tuple[int, int]:
 
 def _fold(graph: _Graph, node: int, other: int) -> int:
     """Fold a leaf into its neighbour; return how many sums were compared."""
-    table = graph.taken(other, node) + graph.nodes.pop(node)[None, :]
+    table = graph.take_edge(other, node) + graph.nodes.pop(node)[None, :]
     best, cost = cheapest(table)
     graph.undo.append((node, (other,), best))
     graph.nodes[other] = graph.nodes[other] + cost
@@ -123,8 +123,8 @@ def _fold(graph: _Graph, node: int, other: int) -> int:
 
 def _eliminate_node(graph: _Graph, node: int, before: int, after: int) -> int:
     """Put t(i, k) = min over j of t(i, j) + own(j) + t(j, k) in its place; return how many sums were compared."""
-    into = graph.taken(before, node) + graph.nodes.pop(node)[None, :]
-    out = graph.taken(node, after)
+    into = graph.take_edge(before, node) + graph.nodes.pop(node)[None, :]
+    out = graph.take_edge(node, after)
     sums = into[:, None, :] + np.ascontiguousarray(out.T)[None, :, :]
     best, cost = cheapest(sums)
     graph.undo.append((node, (before, after), best))

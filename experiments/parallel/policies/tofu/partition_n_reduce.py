@@ -83,13 +83,13 @@ def has_gradient(operand: Operand) -> bool:
     return operand.source >= 0 or operand.parameter >= 0
 
 
-def moved(kernel: Kernel, loop: str, layouts: tuple[Layout | None, ...], workers: int) -> Moved:
+def moved_when_divided(kernel: Kernel, loop: str, layouts: tuple[Layout | None, ...], workers: int) -> Moved:
     """Bytes when ``loop`` is divided; ``layouts`` of every access, ``None`` for what may lie as the kernel likes."""
-    fetched = sum(_fetched(kernel, number, loop, layouts[number], workers) for number in kernel.reads)
-    return Moved(fetched, _sent(kernel, loop, layouts[kernel.writes], workers))
+    fetched = sum(_fetched_bytes(kernel, number, loop, layouts[number], workers) for number in kernel.reads)
+    return Moved(fetched, _sent_bytes(kernel, loop, layouts[kernel.writes], workers))
 
 
-def _fetched(kernel: Kernel, number: int, loop: str, layout: Layout | None, workers: int) -> float:
+def _fetched_bytes(kernel: Kernel, number: int, loop: str, layout: Layout | None, workers: int) -> float:
     """What of the region that each worker needs is not its own, over all workers."""
     access = kernel.accesses[number]
     if layout is None or layout == WHOLE:
@@ -101,7 +101,7 @@ def _fetched(kernel: Kernel, number: int, loop: str, layout: Layout | None, work
     return access.bytes * min(1.0, reach) * (workers - 1)
 
 
-def _sent(kernel: Kernel, loop: str, layout: Layout | None, workers: int) -> float:
+def _sent_bytes(kernel: Kernel, loop: str, layout: Layout | None, workers: int) -> float:
     """What of a result that a worker makes belongs to others, over all workers. A copied result goes to everybody."""
     access = kernel.accesses[kernel.writes]
     made = entry_of(access.dims, loop, PARTIAL)
@@ -109,7 +109,7 @@ def _sent(kernel: Kernel, loop: str, layout: Layout | None, workers: int) -> flo
     return moved_bytes(made, wanted, access.bytes, workers)
 
 
-def whole(kernel: Kernel, layouts: tuple[Layout | None, ...], workers: int) -> Moved:
+def moved_when_whole(kernel: Kernel, layouts: tuple[Layout | None, ...], workers: int) -> Moved:
     """Bytes when nothing is divided: every worker fetches all and runs the whole kernel."""
     read = [(layouts[number], kernel.accesses[number].bytes) for number in kernel.reads]
     fetched = sum(
@@ -123,9 +123,12 @@ def equal_loops(kernel: Kernel, workers: int) -> list[str]:
     return [name for name, size in kernel.loops.items() if size % workers == 0]
 
 
-def best(kernel: Kernel, layouts: tuple[Layout | None, ...], workers: int) -> tuple[float, str]:
+def best_loop(kernel: Kernel, layouts: tuple[Layout | None, ...], workers: int) -> tuple[float, str]:
     """Fewest bytes and the loop to divide (the first of equals); ``""`` where no loop has equal parts."""
-    found = [(moved(kernel, loop, layouts, workers).total, loop) for loop in equal_loops(kernel, workers)]
+    found = [
+        (moved_when_divided(kernel, loop, layouts, workers).total, loop)
+        for loop in equal_loops(kernel, workers)
+    ]
     if not found:
-        return whole(kernel, layouts, workers).total, ""
+        return moved_when_whole(kernel, layouts, workers).total, ""
     return min(found, key=lambda entry: entry[0])

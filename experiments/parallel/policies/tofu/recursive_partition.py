@@ -24,11 +24,11 @@ from experiments.parallel.policies.tofu.partition_n_reduce import (
     Kernel,
     Layout,
     Moved,
-    best,
+    best_loop,
     equal_loops,
     kernels,
-    moved,
-    whole,
+    moved_when_divided,
+    moved_when_whole,
 )
 from experiments.workloads.einsum import Operator
 from experiments.workloads.step import Floats
@@ -71,15 +71,15 @@ class TrainingGraph:
         self.sizes: list[list[int]] = []
         self._of_output: list[int] = []
         self._of_parameter: dict[int, int] = {}
-        self.tensors = [self._named(operator, counted) for operator in operators]
+        self.tensors = [self._tensor_numbers(operator, counted) for operator in operators]
 
-    def _named(self, operator: Operator, counted: bool) -> tuple[int, ...]:
-        reads = [self._read(operator, number) for number in range(len(operator.operands))]
+    def _tensor_numbers(self, operator: Operator, counted: bool) -> tuple[int, ...]:
+        reads = [self._operand_number(operator, number) for number in range(len(operator.operands))]
         sizes = [0 if name == "batch" and not counted else operator.size[name] for name in operator.output]
         self._of_output.append(self._follows(operator, sizes))
         return (self._of_output[-1], *reads)
 
-    def _read(self, operator: Operator, number: int) -> int:
+    def _operand_number(self, operator: Operator, number: int) -> int:
         operand = operator.operands[number]
         if operand.source >= 0:
             return self._of_output[operand.source]
@@ -129,7 +129,7 @@ class TrainingGraph:
         chosen, total, exact = least_within(tables, most_sums, budget)
         budget.ended_early |= not exact
         layouts = tuple(found[chosen[tensor]] for tensor, found in enumerate(options))
-        loops, moves = self._carried(layouts, workers, budget)
+        loops, moves = self._loops_and_moves(layouts, workers, budget)
         self._shrink(layouts, loops, workers)
         return Split(workers, groups, total, layouts, loops, moves)
 
@@ -143,7 +143,7 @@ class TrainingGraph:
             return [self._table(number, options, workers)]
         found: list[Table] = []
         for kernel in self.kernels[number]:
-            loop_choice, loops = next(fresh), _tried(kernel, workers)
+            loop_choice, loops = next(fresh), _loops_to_try(kernel, workers)
             for access in {*kernel.reads, kernel.writes}:
                 tensor = self.tensors[number][access]
                 if tensor >= 0:
@@ -160,7 +160,8 @@ class TrainingGraph:
         total: Floats = np.zeros([len(options[name]) for name in names])
         for kernel in self.kernels[number]:
             found = [
-                self._sum(number, kernel, loop, options, names, workers) for loop in _tried(kernel, workers)
+                self._sum(number, kernel, loop, options, names, workers)
+                for loop in _loops_to_try(kernel, workers)
             ]
             total = total + np.minimum.reduce(found)
         return names, total
@@ -189,7 +190,7 @@ class TrainingGraph:
     def _layouts_of(self, number: int, layouts: Sequence[Layout]) -> tuple[Layout | None, ...]:
         return tuple(layouts[tensor] if tensor >= 0 else None for tensor in self.tensors[number])
 
-    def _carried(
+    def _loops_and_moves(
         self, layouts: Sequence[Layout], workers: int, budget: Budget
     ) -> tuple[Loops, dict[tuple[int, int], Moved]]:
         loops: Loops = {}
@@ -198,8 +199,12 @@ class TrainingGraph:
             budget.report()
             given = self._layouts_of(number, layouts)
             for index, kernel in enumerate(own):
-                loop = loops[number, index] = best(kernel, given, workers)[1]
-                found = moved(kernel, loop, given, workers) if loop else whole(kernel, given, workers)
+                loop = loops[number, index] = best_loop(kernel, given, workers)[1]
+                found = (
+                    moved_when_divided(kernel, loop, given, workers)
+                    if loop
+                    else moved_when_whole(kernel, given, workers)
+                )
                 moves[number, index] = found
         return loops, moves
 
@@ -211,7 +216,7 @@ class TrainingGraph:
             self.kernels[number][index] = _part(self.kernels[number][index], loop, workers)
 
 
-def _tried(kernel: Kernel, workers: int) -> list[str]:
+def _loops_to_try(kernel: Kernel, workers: int) -> list[str]:
     return equal_loops(kernel, workers) or [""]
 
 
@@ -219,9 +224,13 @@ def _alone(kernel: Kernel, access: int, loop: str, layout: Layout, workers: int)
     """What one access adds: as an input if it is one, as the result if it is that."""
     layouts = tuple(layout if number == access else None for number in range(len(kernel.accesses)))
     if kernel.reads:
-        found = moved(kernel, loop, layouts, workers) if loop else whole(kernel, layouts, workers)
+        found = (
+            moved_when_divided(kernel, loop, layouts, workers)
+            if loop
+            else moved_when_whole(kernel, layouts, workers)
+        )
         return found.fetched
-    return moved(kernel, loop, layouts, workers).sent if loop else 0.0
+    return moved_when_divided(kernel, loop, layouts, workers).sent if loop else 0.0
 
 
 def _part(kernel: Kernel, loop: str, workers: int) -> Kernel:

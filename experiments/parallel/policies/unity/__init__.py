@@ -35,7 +35,7 @@ from experiments.parallel.planning.operators.pricing import (
     JUDGES,
     SIMULATOR,
     Pricing,
-    taken,
+    choose_best,
 )
 from experiments.parallel.planning.operators.task_graph import Placement
 from experiments.parallel.policies.unity.joint_search import Found, Limits, Space, joint_search
@@ -72,29 +72,27 @@ class Unity(ParallelPolicy):
         pricing = Pricing(costs)
         budget = Budget(self.evaluations, estimate.progress, "graphs")
         shares = EXPOSED if self.judge == SIMULATOR else EXPOSED[:1]
-        found = {
-            f"{exposed:.0%} of t_S": self._searched(costs, pricing, exposed, budget) for exposed in shares
-        }
+        found = {f"{exposed:.0%} of t_S": self._search(costs, pricing, exposed, budget) for exposed in shares}
         if replicated := costs.data_parallel():
             seconds = pricing.tables.total(replicated)
             found[DATA_PARALLEL] = Found(seconds, replicated, [0] * len(replicated))
         placements = {name: _placements(costs, graph) for name, graph in found.items()}
         plans = {name: placed_plan(costs, placed, {}) for name, placed in placements.items()}
         sums = {name: graph.seconds for name, graph in found.items()}
-        best, simulated = taken(self.judge, estimate, plans, sums)
+        best, simulated = choose_best(self.judge, estimate, plans, sums)
         notes = _notes(costs, pricing.tables, found[best], placements[best])
         told = {"taken": best, "simulated_steps": simulated}
         return replace(
             plans[best], notes={**plans[best].notes, **notes, **told, **budget.caveat("evaluations")}
         )
 
-    def _searched(self, costs: OperatorCosts, pricing: Pricing, exposed: float, budget: Budget) -> Found:
+    def _search(self, costs: OperatorCosts, pricing: Pricing, exposed: float, budget: Budget) -> Found:
         """The best graph that was found, among what fits if anything does."""
         limits = Limits(self.alpha, self.budget, self.threshold, self.layouts)
-        far = {edge: costs.transfer_from_afar(*edge) for edge in costs.reported(pricing.tables.edges)}
-        return pricing.solved(
+        far = {edge: costs.transfer_from_afar(*edge) for edge in costs.report_each(pricing.tables.edges)}
+        return pricing.solve_within_memory(
             lambda tables: joint_search(_space(costs, tables, far), limits, budget),
-            lambda graph: pricing.needed([p.degrees for p in _placements(costs, graph)], graph.firsts),
+            lambda graph: pricing.peak_bytes([p.degrees for p in _placements(costs, graph)], graph.firsts),
             exposed,
             lambda: budget.take(0),
         )

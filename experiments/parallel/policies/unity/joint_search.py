@@ -20,7 +20,7 @@ import numpy as np
 
 from experiments.core.budget import Budget
 from experiments.parallel.planning.operators.operator_costs import CostTables
-from experiments.parallel.policies.unity.placement import Branch, Placed, placed
+from experiments.parallel.policies.unity.placement import Branch, Placed, place_branches
 from experiments.workloads.step import Floats
 
 #: One choice (its index) for each operator of a piece, in order.
@@ -95,7 +95,7 @@ def joint_search(space: Space, limits: Limits, budget: Budget | None = None) -> 
         piece = Piece(space, begin, end, budget)
         after: dict[int, tuple[float, list[int], list[int]]] = {}
         for before, layout in itertools.product(layouts[begin], layouts[end]):
-            seconds, inside, firsts = piece.searched(before, layout, limits, result)
+            seconds, inside, firsts = piece.search(before, layout, limits, result)
             seconds += best[before][0] + float(space.tables.nodes[end][layout])
             if layout not in after or seconds < after[layout][0]:
                 after[layout] = (seconds, [*best[before][1], *inside, layout], [*best[before][2], *firsts, 0])
@@ -156,7 +156,7 @@ class Piece:
             found = [branch for branch in found if not branch & around] + [around.union(*joined)]
         return sorted(sorted(branch) for branch in found)
 
-    def searched(
+    def search(
         self, before: int, after: int, limits: Limits, result: Found
     ) -> tuple[float, Graph, tuple[int, ...]]:
         """Seconds of the piece without its cuts, the choices inside, and their first devices.
@@ -172,7 +172,7 @@ class Piece:
         for run in runs:
             best = self._best_first(run, chosen, limits, max(2, limits.budget // len(runs)), result)
             chosen |= zip(run, best, strict=True)
-        placement = self._placed(self._branches_of(chosen))
+        placement = self._place(self._branches_of(chosen))
         between = (
             self._edges[self.begin, self.end][before][after] if (self.begin, self.end) in self._edges else 0.0
         )
@@ -184,16 +184,16 @@ class Piece:
     ) -> Graph:
         """The best choices of ``run`` that were found."""
         best, branches = tuple(fixed[number] for number in run), self._branches_of(fixed)
-        least = self._placed(branches).seconds
+        least = self._place(branches).seconds
         queue, seen = [(least, best, branches)], {best}
         for _ in range(budget):
             if not queue or queue[0][0] > limits.alpha * least or not self._budget.take(0):
                 break
             _, graph, branches = heapq.heappop(queue)
             result.popped += 1
-            for following, changed in self._substituted(run, graph, branches, fixed, seen):
+            for following, changed in self._substitutions(run, graph, branches, fixed, seen):
                 self._budget.spend(1)
-                seconds = self._placed(changed).seconds
+                seconds = self._place(changed).seconds
                 if seconds < limits.alpha * least:
                     heapq.heappush(queue, (seconds, following, changed))
                 if seconds < least:
@@ -201,7 +201,7 @@ class Piece:
         result.seen += len(seen)
         return best
 
-    def _substituted(
+    def _substitutions(
         self,
         run: Sequence[int],
         graph: Graph,
@@ -237,8 +237,8 @@ class Piece:
         branch = self.branches[self._branch_of[number]]
         return max((self._parts[n][chosen[n]] for n in branch if n != number), default=1)
 
-    def _placed(self, branches: Sequence[Branch]) -> Placed:
-        return placed(branches, self.space.devices)
+    def _place(self, branches: Sequence[Branch]) -> Placed:
+        return place_branches(branches, self.space.devices)
 
     def _firsts(self, placement: Placed) -> tuple[int, ...]:
         return tuple(placement.firsts[self._branch_of[number]] for number in self.inside)

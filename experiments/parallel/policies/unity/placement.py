@@ -31,7 +31,7 @@ class Placed(NamedTuple):
     firsts: tuple[int, ...]
 
 
-def placed(branches: Sequence[Branch], devices: int) -> Placed:
+def place_branches(branches: Sequence[Branch], devices: int) -> Placed:
     """The fastest way to run the branches on ``devices`` neighbouring devices."""
     fewest = sorted(branch.parts for branch in branches)[:2]
     if len(branches) < 2 or sum(fewest) > devices:  # no two of them fit side by side

@@ -97,7 +97,7 @@ class Whale(ParallelPolicy):
         pipelines = whole_share(cluster.device_count, count, "devices", "knobs.stages")
         samples = whole_share(batch, pipelines * self.micro_batches, "samples", "knobs.micro_batches")
         groups = _by_memory(estimate, count, pipelines)
-        ends = self._cut(model, estimate, groups, samples)
+        ends = self._stage_ends(model, estimate, groups, samples)
         workers = tuple(
             Worker((device,), self._order(stage, replica, pipelines, count))
             for stage, group in enumerate(groups)
@@ -123,7 +123,7 @@ class Whale(ParallelPolicy):
     def _order(self, stage: int, replica: int, pipelines: int, count: int) -> tuple[Slot, ...]:
         return replica_order(stage, replica, pipelines, count - stage, pipelines * self.micro_batches)
 
-    def _cut(
+    def _stage_ends(
         self, model: LayerGraph, estimate: Estimate, groups: Sequence[Sequence[int]], samples: int
     ) -> list[int]:
         """Ends of the stages; the slowest and the smallest device of a stage set its pace and room."""
@@ -131,7 +131,7 @@ class Whale(ParallelPolicy):
         costs = estimate.layer_seconds.tolist()
         parameters, stash = estimate.layer_parameters, model.stash_bytes / model.batch * samples
 
-        def needed(stage: int, begin: int, end: int) -> float:
+        def stage_bytes(stage: int, begin: int, end: int) -> float:
             held = min(len(groups) - stage, self.micro_batches)
             states = estimate.states.total * float(parameters[begin:end].sum())
             return states + held * float(stash[begin:end].sum())
@@ -139,7 +139,7 @@ class Whale(ParallelPolicy):
         return cut_within_memory(
             proportional_cut(costs, speeds),
             lambda stage, begin, end: sum(costs[begin:end]) / speeds[stage],
-            needed,
+            stage_bytes,
             [min(float(estimate.devices[device].memory_bytes) for device in group) for group in groups],
         )
 

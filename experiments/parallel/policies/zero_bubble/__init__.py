@@ -35,7 +35,7 @@ from experiments.parallel.interface import (
     Slot,
     replicated_pipelines,
 )
-from experiments.parallel.interface.rounds import alternating, looped, weights_later
+from experiments.parallel.interface.rounds import alternating, devices_by_stage, weights_later
 from experiments.parallel.policies.zero_bubble import weight_gaps
 from experiments.workloads.layers import LayerGraph
 
@@ -62,7 +62,7 @@ class ZeroBubble(PipelineSchedule):
         if self.variant == V:
             down = tuple((device,) for device in range(stages))
             return (*down, *reversed(down))
-        return looped(stages, self._looped_chunks)
+        return devices_by_stage(stages, self._looped_chunks)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
         if self.variant == V:
@@ -78,9 +78,9 @@ class ZeroBubble(PipelineSchedule):
         if self.variant not in (H2, AUTOMATIC):
             return plan
         plan = replace(plan, overlapped=True)
-        return plan if self.variant == H2 else self._searched(plan, cluster, estimate)
+        return plan if self.variant == H2 else self._search(plan, cluster, estimate)
 
-    def _searched(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
+    def _search(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
         """The plan with the order whose simulated step is shortest, the first of equals; ZB-H1's and ZB-H2's are tried too
         where they keep within the memory.
         """
@@ -138,11 +138,11 @@ class _Passes:
     def take(self, kinds: str, stage: int, times: int = 1) -> None:
         for _ in range(times):
             for kind in kinds:
-                if self.left(kind, stage):
+                if self.remaining(kind, stage):
                     self.slots.append(Slot(kind, self.done[kind, stage], stage))
                     self.done[kind, stage] += 1
 
-    def left(self, kind: str, stage: int) -> int:
+    def remaining(self, kind: str, stage: int) -> int:
         return self.micro_batches - self.done[kind, stage]
 
 
@@ -159,7 +159,7 @@ def _down_and_up(device: int, devices: int, micro_batches: int) -> tuple[Slot, .
         passes.take(FORWARD, up)
         passes.take(FORWARD, down)
     passes.take(FORWARD + BACKWARD + WEIGHT, up, devices - device)
-    while passes.left(FORWARD, up):
+    while passes.remaining(FORWARD, up):
         passes.take(FORWARD + BACKWARD + WEIGHT, down)
         passes.take(FORWARD + BACKWARD + WEIGHT, up)
     for _ in range(device):

@@ -104,7 +104,7 @@ class _Play:
         if now < device.now or device.done[WEIGHT] == self.problem.micro_batches:
             return
         ready = [
-            kind for kind in self._preferred() if device.comes(kind) <= now and self._has_room(device, kind)
+            kind for kind in self._preference() if device.comes(kind) <= now and self._has_room(device, kind)
         ]
         if ready:
             self._run(device, ready[0], now)
@@ -113,7 +113,7 @@ class _Play:
         else:
             self._wait(device, now)
 
-    def _preferred(self) -> tuple[str, str]:
+    def _preference(self) -> tuple[str, str]:
         return (FORWARD, BACKWARD) if self.rules.forward_first else (BACKWARD, FORWARD)
 
     def _has_room(self, device: _Device, kind: str) -> bool:

@@ -24,7 +24,7 @@ from experiments.core import registry
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.spec import WorkloadOptions
 from experiments.hardware import Hardware, resolve
-from experiments.parallel.interface import Estimate, model_estimate, violations
+from experiments.parallel.interface import PlanningEstimate, model_estimate, violations
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.readers.base import open_file
 from experiments.workloads.layers import LayerGraph
@@ -51,7 +51,7 @@ class Row:
     predicted: float | None
 
 
-def planned(name: str, knobs: dict[str, Any], model: LayerGraph, estimate: Estimate) -> Row | None:
+def planned(name: str, knobs: dict[str, Any], model: LayerGraph, estimate: PlanningEstimate) -> Row | None:
     """Nothing where the model does not divide as the policy needs."""
     policy = registry.create("parallel", name, knobs)
     start = time.perf_counter()

@@ -24,9 +24,9 @@ import numpy as np
 
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
-from experiments.parallel.interface import Estimate, model_estimate
+from experiments.parallel.interface import PlanningEstimate, model_estimate
 from experiments.parallel.planning.transformers.plan import Degrees
-from experiments.parallel.policies.megatron.search import CHOSEN, SLOWER, Found, search
+from experiments.parallel.policies.megatron.search import CHOSEN, SLOWER, DegreeSearchResult, search
 from experiments.parallel.simulator import evaluate
 from experiments.sources import layers_of
 from experiments.workloads.transformer_layers import OPERATORS
@@ -35,7 +35,7 @@ DEVICES, BATCH, WANTED = 4096, 4096, 10_000
 RECOMPUTE = {"none": "none", "selective": "attn_only", "blocks": "full"}
 
 
-def asked() -> Estimate:
+def asked() -> PlanningEstimate:
     cluster = resolve(
         {"cluster": {"nodes": DEVICES // 8, "devices_per_node": 8, "device": "a100-80g", "rails": 8}}
     )
@@ -99,7 +99,7 @@ def peer_rate(folders: str, layouts: list[Degrees]) -> tuple[float, int]:
     return len(layouts) / (time.perf_counter() - start), done
 
 
-def sample(found: Found, count: int) -> list[Degrees]:
+def sample(found: DegreeSearchResult, count: int) -> list[Degrees]:
     """Plans that were evaluated, evenly spread, of the kinds that the peer knows (no ZeRO 2 or 3)."""
     places = np.flatnonzero(np.isin(found.reason, (CHOSEN, SLOWER)) & (found.plans.zero < 2))
     chosen = places[np.linspace(0, len(places) - 1, min(count, len(places))).astype(int)]

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from experiments.core.spec import WorkloadOptions
 from experiments.parallel.planning.stages.cuts import cuts_of
-from experiments.parallel.planning.stages.stage_search import Level, Rules, search
+from experiments.parallel.planning.stages.stage_search import ClusterLevel, StageSearchRules, search
 from experiments.readers.base import open_file
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,18 +35,18 @@ LARGER = (
 BANDWIDTHS = {1: [1e9], 2: [1e10, 1e9]}
 
 
-def planned(data: Path, model: str, levels: list[Level]) -> tuple[float, float]:
+def planned(data: Path, model: str, levels: list[ClusterLevel]) -> tuple[float, float]:
     """Pipeline time, and the seconds to find it (without reading the file)."""
     graph = open_file(
         data / f"parallel/pipedream_profiles/{model}.txt", "auto", WorkloadOptions()
     ).reading.value
     start = time.perf_counter()
-    found = search(cuts_of(graph), levels, Rules())
+    found = search(cuts_of(graph), levels, StageSearchRules())
     return found.seconds, time.perf_counter() - start
 
 
 def compared(
-    data: Path, model: str, levels: list[Level], peer: float, peer_seconds: float
+    data: Path, model: str, levels: list[ClusterLevel], peer: float, peer_seconds: float
 ) -> tuple[float, float]:
     """Prints a row; the difference of the pipeline times and the seconds of the search."""
     seconds, spent = planned(data, model, levels)
@@ -68,7 +68,9 @@ def main() -> int:
     worst = 0.0
     for title, rows in (("published cases", cases), ("larger graphs", larger)):
         found = [
-            compared(data, model, [Level(*pair) for pair in zip(counts, widths, strict=True)], peer, spent)
+            compared(
+                data, model, [ClusterLevel(*pair) for pair in zip(counts, widths, strict=True)], peer, spent
+            )
             for model, counts, widths, peer, spent in rows
         ]
         worst = max(worst, *(difference for difference, _ in found))

@@ -11,13 +11,13 @@ from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, Link
 from experiments.parallel.experiment.placed import source_of
 from experiments.parallel.experiment.simulated import bytes_handed_over
-from experiments.parallel.interface import Estimate, ParallelPlan, model_estimate
+from experiments.parallel.interface import ParallelPlan, PlanningEstimate, model_estimate
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.sources import Loaded
 
 
 def measure_plan(
-    spec: RunSpec, plan: ParallelPlan, loaded: Loaded, estimate: Estimate, progress: Progress
+    spec: RunSpec, plan: ParallelPlan, loaded: Loaded, estimate: PlanningEstimate, progress: Progress
 ) -> Result:
     """The plan carried out on this host, and what the simulator predicts of it on times measured here."""
     source = source_of(spec, loaded)
@@ -30,7 +30,7 @@ def measure_plan(
     return replace(result, notes={**result.notes, "predicted": _predict(plan, estimate, found)})
 
 
-def _predict(plan: ParallelPlan, estimate: Estimate, calibrated: Any) -> dict[str, Any]:
+def _predict(plan: ParallelPlan, estimate: PlanningEstimate, calibrated: Any) -> dict[str, Any]:
     """The simulator's figures for the measured plan, on layer times and links measured on this host."""
     links, layers = calibrated.links, calibrated.layers
     cluster = _with_measured_links(estimate.cluster, links)

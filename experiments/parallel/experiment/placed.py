@@ -14,10 +14,10 @@ from experiments.core.reading import refusal
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, NodeGroup, resolve
 from experiments.parallel.interface import (
-    Estimate,
     LivePolicy,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     model_estimate,
 )
 from experiments.parallel.simulator import evaluate
@@ -31,7 +31,7 @@ class Placed:
     """A policy's plan, and what it was made from."""
 
     plan: ParallelPlan
-    estimate: Estimate
+    estimate: PlanningEstimate
     loaded: Loaded
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.core.spec import Result, RunSpec, Series
-from experiments.parallel.interface import Estimate, ParallelPlan
-from experiments.parallel.simulator import Lane, Simulation, simulate_with_traffic, traffic
+from experiments.parallel.interface import ParallelPlan, PlanningEstimate
+from experiments.parallel.simulator import StepSimulation, WorkerLane, simulate_with_traffic, traffic
 
 #: Workers whose memory curve is drawn, points of a curve, and lanes and slots of a timeline that are kept in an outcome.
 MOST_CURVES, MOST_POINTS, MOST_LANES, MOST_EVENTS = 16, 2000, 256, 20000
@@ -15,7 +15,7 @@ MOST_CURVES, MOST_POINTS, MOST_LANES, MOST_EVENTS = 16, 2000, 256, 20000
 MOST_MESSAGES = 8000
 
 
-def simulate_plan(spec: RunSpec, plan: ParallelPlan, estimate: Estimate) -> Result:
+def simulate_plan(spec: RunSpec, plan: ParallelPlan, estimate: PlanningEstimate) -> Result:
     """Figures, curves and timeline of the plan's step on the cluster."""
     found, messages = simulate_with_traffic(plan, estimate)
     per_worker = {**_per_worker(plan, found), "capacity_by_worker": _capacities(plan, estimate)}
@@ -27,7 +27,7 @@ def simulate_plan(spec: RunSpec, plan: ParallelPlan, estimate: Estimate) -> Resu
 
 
 def simulated_metrics(
-    spec: RunSpec, plan: ParallelPlan, estimate: Estimate, found: Simulation
+    spec: RunSpec, plan: ParallelPlan, estimate: PlanningEstimate, found: StepSimulation
 ) -> dict[str, float]:
     """Every figure of a simulated step by its name in the catalogue. ``persistent_bytes`` is of the fullest device."""
     metrics = {
@@ -55,7 +55,7 @@ def simulated_metrics(
     return metrics
 
 
-def _memory_curves(plan: ParallelPlan, found: Simulation) -> dict[str, Series]:
+def _memory_curves(plan: ParallelPlan, found: StepSimulation) -> dict[str, Series]:
     """The first replica of each stage."""
     workers = list(dict.fromkeys(stage.workers[0] for stage in plan.stages))[:MOST_CURVES]
     curves = {}
@@ -71,13 +71,13 @@ def _memory_curves(plan: ParallelPlan, found: Simulation) -> dict[str, Series]:
     return curves
 
 
-def _bubbles(found: Simulation) -> dict[str, Series]:
+def _bubbles(found: StepSimulation) -> dict[str, Series]:
     devices = [float(lane.devices[0]) for lane in found.lanes]
     return {"bubble_by_device": Series("fraction", devices, found.bubble_by_worker, x_unit="device")}
 
 
 def _timeline(
-    plan: ParallelPlan, lanes: tuple[Lane, ...], messages: Sequence[traffic.Transfer]
+    plan: ParallelPlan, lanes: tuple[WorkerLane, ...], messages: Sequence[traffic.NetworkTransfer]
 ) -> dict[str, Any]:
     """Whole lanes, ``MOST_LANES`` or as many as ``MOST_EVENTS`` events allow: one replica of every stage before the others."""
     kept: dict[int, dict[str, Any]] = {}
@@ -100,14 +100,14 @@ def _representatives_first(plan: ParallelPlan) -> list[int]:
     return list(first | dict.fromkeys(range(len(plan.workers))))
 
 
-def _capacities(plan: ParallelPlan, estimate: Estimate) -> list[int]:
+def _capacities(plan: ParallelPlan, estimate: PlanningEstimate) -> list[int]:
     """Bytes of the smallest device of each worker."""
     return [
         min(estimate.devices[device].memory_bytes for device in worker.devices) for worker in plan.workers
     ]
 
 
-def _per_worker(plan: ParallelPlan, found: Simulation) -> dict[str, Any]:
+def _per_worker(plan: ParallelPlan, found: StepSimulation) -> dict[str, Any]:
     return {
         "live_micro_batches": [usage.live_micro_batches for usage in found.memory],
         "live_by_stage": [
@@ -120,7 +120,7 @@ def _per_worker(plan: ParallelPlan, found: Simulation) -> dict[str, Any]:
     }
 
 
-def bytes_handed_over(plan: ParallelPlan, found: Simulation, worker: int) -> dict[str, float]:
+def bytes_handed_over(plan: ParallelPlan, found: StepSimulation, worker: int) -> dict[str, float]:
     """Bytes that the worker's first device hands over in a step, by kind."""
     by_kind = found.communication_by_kind[plan.workers[worker].devices[0]]
     return {kind: size / plan.steps for kind, size in by_kind.items()}

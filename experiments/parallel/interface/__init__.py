@@ -1,12 +1,12 @@
-"""What parallel policies, the simulator and the live runner agree on: the plan, the questions, the checker."""
+"""What parallel policies, the simulator and the live runner agree on: the plan, the questions, the check."""
 
-from experiments.parallel.interface.checker import violations
+from experiments.parallel.interface.check import violations
 from experiments.parallel.interface.estimate import (
     BEHIND,
     BESIDE,
     BETWEEN,
-    Estimate,
     Evaluation,
+    PlanningEstimate,
     model_estimate,
     shardings_by_layer,
     stage_parameters,
@@ -65,13 +65,13 @@ __all__ = [
     "ZERO_STAGES",
     "Adaptation",
     "Collective",
-    "Estimate",
     "Evaluation",
     "Learning",
     "LivePolicy",
     "ParallelPlan",
     "ParallelPolicy",
     "PipelineSchedule",
+    "PlanningEstimate",
     "Sharding",
     "Slice",
     "Slot",

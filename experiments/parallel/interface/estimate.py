@@ -1,4 +1,4 @@
-"""Estimate: what a planner may ask about times, bytes and whole plans before it decides."""
+"""What a planner may ask about times, bytes and whole plans before it decides."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class PlanningEstimate:
     """FLOPs and bytes scale linearly with the samples, and so do times unless a layer's work is known by its shapes
     (``pass_seconds``); states follow ``dtype`` and ``optimizer``.
 
@@ -115,12 +115,12 @@ class Estimate:
 def model_estimate(
     model: LayerGraph,
     cluster: Hardware,
-    evaluate: Callable[[ParallelPlan, Estimate], Evaluation],
+    evaluate: Callable[[ParallelPlan, PlanningEstimate], Evaluation],
     dtype: str | None = None,
     optimizer: str | None = None,
     seed: int = 0,
     progress: Progress = silent,
-) -> Estimate:
+) -> PlanningEstimate:
     """The estimate for a model; ``dtype`` and ``optimizer`` default to the model's own facts, then float32 and adam."""
     dtype = dtype or str(model.facts.get("dtype", "float32"))
     optimizer = optimizer or str(model.facts.get("optimizer") or "adam")
@@ -132,7 +132,7 @@ def model_estimate(
         estimate.show_life()
         return evaluate(plan, estimate)
 
-    estimate = Estimate(model, cluster, dtype, states, evaluate_alive, seed, progress)
+    estimate = PlanningEstimate(model, cluster, dtype, states, evaluate_alive, seed, progress)
     return estimate
 
 
@@ -151,7 +151,7 @@ def shardings_by_layer(plan: ParallelPlan) -> dict[int, Sharding]:
     return {sharding.layer: sharding for sharding in plan.shardings}
 
 
-def stage_parameters(plan: ParallelPlan, stage: Stage, estimate: Estimate) -> Floats:
+def stage_parameters(plan: ParallelPlan, stage: Stage, estimate: PlanningEstimate) -> Floats:
     """Parameters of each layer of ``stage`` on one device of a worker, before ZeRO. Shape: (layers of the stage,).
 
     Weights of another stage that a layer reads (a tied output layer) are a copy of its own.

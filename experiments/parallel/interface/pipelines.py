@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface.estimate import Estimate
+from experiments.parallel.interface.estimate import PlanningEstimate
 from experiments.parallel.interface.plan import ParallelPlan, Slot, Stage
 from experiments.parallel.interface.policy import (
     LivePolicy,
@@ -40,7 +40,9 @@ class PipelineSchedule(LivePolicy):
         """For each stage of the model the devices of a pipeline of ``stages`` devices that host it."""
         return tuple((device,) for device in range(stages))
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         stages = self._devices(model, cluster)
         hosts = self.hosts(stages)
         bounds = stage_bounds(estimate, len(hosts))

@@ -11,7 +11,7 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.core.policy import SIZES, STEP, Policy
 from experiments.hardware import Hardware
-from experiments.parallel.interface.estimate import Estimate
+from experiments.parallel.interface.estimate import PlanningEstimate
 from experiments.parallel.interface.plan import (
     BACKWARD,
     FORWARD,
@@ -42,7 +42,9 @@ class ParallelPolicy(Policy):
         super().__init_subclass__()
         cls.reads = STEP if cls.layers == CAPTURED else SIZES
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         """The plan; ``BadInput`` when batch, layers or devices do not divide as the policy needs."""
         raise NotImplementedError
 
@@ -134,7 +136,7 @@ def balanced_cut(costs: Sequence[float], parts: int, where: str) -> list[tuple[i
     return list(itertools.pairwise(borders))
 
 
-def stage_bounds(estimate: Estimate, stages: int) -> list[tuple[int, int]]:
+def stage_bounds(estimate: PlanningEstimate, stages: int) -> list[tuple[int, int]]:
     """The layers of each stage such that the slowest is as fast as can be, whatever travels between them."""
     return balanced_cut(estimate.layer_seconds.tolist(), stages, estimate.model.name)
 

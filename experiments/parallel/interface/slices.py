@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.core.errors import BadInput
 from experiments.core.units import DTYPE_BYTES
-from experiments.parallel.interface.estimate import Estimate
+from experiments.parallel.interface.estimate import PlanningEstimate
 from experiments.parallel.interface.plan import BACKWARD, FORWARD, ParallelPlan, Slice, Slot
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.step import Floats
@@ -26,7 +26,7 @@ def sequence_length(model: LayerGraph) -> int:
     return int(sequence)
 
 
-def attention_shares(estimate: Estimate) -> Floats:
+def attention_shares(estimate: PlanningEstimate) -> Floats:
     """Of each layer's work the part that grows with the square of the sequence. Shape: (layers,).
 
     A weight takes 2 FLOPs a token; what a layer with weights does beyond that are products of queries, keys and values.

@@ -20,7 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from experiments.core.errors import BadInput
 from experiments.models.build import DTYPES, build, chosen
 from experiments.parallel.interface import ParallelPlan
-from experiments.parallel.live.counted import Counted
+from experiments.parallel.live.handover_counter import HandoverCounter
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import built
 from experiments.parallel.live.modules import over_modules
@@ -51,7 +51,7 @@ def handed_over_bytes(job: Job, rank: int) -> dict[str, int]:
         if _by_fsdp(job.plan):
             made = replace(made, module=_on_meta(job.source))
         runner = (runner_for if job.plan.zero else SlotRunner)(job, rank, made)
-        with Counted() as mode:
+        with HandoverCounter() as mode:
             runner.step()
     return dict(sorted(mode.bytes.items()))
 

@@ -18,8 +18,8 @@ from torch import nn
 from experiments.core.errors import BadInput
 from experiments.models.build import build
 from experiments.parallel.interface import ParallelPlan, Sharding, Stage
-from experiments.parallel.live.cut import LOSS, unwrapped
 from experiments.parallel.live.job import Job
+from experiments.parallel.live.micro_batch_graph import LOSS, unwrapped
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 

@@ -13,7 +13,7 @@ from experiments.core.errors import BadInput
 from experiments.parallel.interface import ParallelPlan
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """A rank carries out one device: the one at ``device`` of its worker's."""
 
     worker: int
@@ -26,7 +26,7 @@ class Places:
     def __init__(self, plan: ParallelPlan) -> None:
         self.plan = plan
         self.of_rank = tuple(
-            Place(number, device)
+            RankPlace(number, device)
             for number, worker in enumerate(plan.workers)
             for device in range(len(worker.devices))
         )

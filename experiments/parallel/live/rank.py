@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from experiments.parallel.live.counted import Counted
+from experiments.parallel.live.handover_counter import HandoverCounter
 from experiments.parallel.live.job import TIMED_STEPS, Job
 from experiments.parallel.live.model import built
 from experiments.parallel.live.profiled import peak_bytes
@@ -71,7 +71,7 @@ def _measure(job: Job, rank: int, device: str) -> dict[str, Any]:
         runner.step()
         if device != "cpu":
             torch.cuda.reset_peak_memory_stats(device)
-        with record_function(PROFILED), Counted() as counted:
+        with record_function(PROFILED), HandoverCounter() as counted:
             runner.step()
     peak = (
         torch.cuda.max_memory_allocated(device)

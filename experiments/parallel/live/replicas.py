@@ -24,15 +24,15 @@ from experiments.core.errors import BadInput
 from experiments.models.model import Objective
 from experiments.parallel.interface import BESIDE, BETWEEN, FORWARD
 from experiments.parallel.interface.shards import SEQUENCE, output_cut_along
-from experiments.parallel.live.cut import LOSS, unwrapped
 from experiments.parallel.live.job import Job
+from experiments.parallel.live.micro_batch_graph import LOSS, unwrapped
 from experiments.parallel.live.model import OPTIMIZERS, Built
 from experiments.parallel.live.places import Places, mesh_of
 from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 
 
-class Runner(Protocol):
-    """A rank's part of the step. ``exchange``: when it exchanges weights and gradients with others (``Estimate``);
+class StepRunner(Protocol):
+    """A rank's part of the step. ``exchange``: when it exchanges weights and gradients with others (``PlanningEstimate``);
     ``unit_tensors``: how many weights it gathers together where it does that between computations, else 0.
     """
 

@@ -13,11 +13,11 @@ from experiments.core.errors import BadInput
 from experiments.models.build import build
 from experiments.parallel.interface import ParallelPlan, Stage
 from experiments.parallel.interface.recomputation import recomputed_runs
-from experiments.parallel.live.cut import cut_model
 from experiments.parallel.live.job import Job
+from experiments.parallel.live.micro_batch_graph import trace_micro_batch
 from experiments.parallel.live.model import Built
 from experiments.parallel.live.modules import over_modules
-from experiments.parallel.live.replicas import ReplicaRunner, Runner
+from experiments.parallel.live.replicas import ReplicaRunner, StepRunner
 from experiments.parallel.live.slots import SlotRunner
 from experiments.parallel.live.tensor import refuse_uncuttable
 
@@ -57,7 +57,7 @@ def refuse(job: Job) -> None:
     refuse_uncuttable(job.plan, job.layers, module)
 
 
-def runner_for(job: Job, rank: int, made: Built) -> Runner:
+def runner_for(job: Job, rank: int, made: Built) -> StepRunner:
     job = over_modules(job, made.module)
     refuse_simulated_only(job.plan)
     return (ReplicaRunner if by_torch(job.plan) else SlotRunner)(job, rank, made)
@@ -85,7 +85,7 @@ def _modules(made: Built, batch: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
 def _graph(job: Job, made: Built, batch: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
     """The loss, by all ops of the graph as one stage."""
     stages = (Stage(0, len(job.layers), (0,)),)
-    whole = cut_model(
+    whole = trace_micro_batch(
         made,
         replace(job.plan, stages=stages, shardings=(), recompute=(), checkpoints=(), saved=()),
         job.layers,

@@ -21,9 +21,9 @@ from torch import Tensor, fx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from experiments.parallel.interface import BACKWARD, BEHIND, FORWARD, WEIGHT, Slot
-from experiments.parallel.live.cut import Crossing, cut_model, opaque_path
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.messages import Messages
+from experiments.parallel.live.micro_batch_graph import Crossing, opaque_path, trace_micro_batch
 from experiments.parallel.live.model import Built
 from experiments.parallel.live.places import Holders, Places, mesh_of, new_groups
 from experiments.parallel.live.synchronise import Synchroniser
@@ -40,7 +40,7 @@ class SlotRunner:
         self.places = Places(job.plan)
         self.place = self.places.of_rank[rank]
         self.slots = job.plan.workers[self.place.worker].slots
-        self.cut = cut_model(made, job.plan, job.layers)
+        self.graph = trace_micro_batch(made, job.plan, job.layers)
         holders = {name: Holders.of(name, found) for name, found in self._hosting().items()}
         groups = new_groups(self._sets(set(holders.values())))
         sharers, ties = self._own_sets(holders)
@@ -63,7 +63,7 @@ class SlotRunner:
         """For each parameter the workers of every stage that reads it."""
         found: dict[str, list[tuple[int, ...]]] = defaultdict(list)
         for number, stage in enumerate(self.plan.stages):
-            for name in self.cut.parameters(number):
+            for name in self.graph.parameters(number):
                 found[name].append(stage.workers)
         return found
 
@@ -99,7 +99,7 @@ class SlotRunner:
         if group is None:
             return None
         mesh = mesh_of(group, self.made.batch[0].device.type)
-        nodes = [node for stage in self._own_stages() for node in self.cut.nodes(stage)]
+        nodes = [node for stage in self._own_stages() for node in self.graph.nodes(stage)]
         paths = [path for path in map(opaque_path, nodes) if path is not None]
         return Sharded(self.made.module, job.plan, job.layers, paths, mesh)
 
@@ -111,7 +111,9 @@ class SlotRunner:
         return {name: parameter for name, parameter in self._all_parameters() if name in own}
 
     def _all_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
-        return [pair for stage in range(len(self.plan.stages)) for pair in self.cut.parameters(stage).items()]
+        return [
+            pair for stage in range(len(self.plan.stages)) for pair in self.graph.parameters(stage).items()
+        ]
 
     # --- one step -------------------------------------------------------------------------------------------
 
@@ -124,21 +126,21 @@ class SlotRunner:
 
     def _forward(self, slot: Slot) -> None:
         batch = self.made.micro_batch(slot.micro_batch, self.plan.micro_batch_samples)
-        graph = self.cut.module.graph
+        graph = self.graph.module.graph
         values: dict[fx.Node, Any] = dict(zip(graph.find_nodes(op="placeholder"), batch, strict=True))
         received: dict[int, Tensor] = {}
         for crossing in self._crossings(target=slot.stage):
             tensor = self._receive(crossing, slot.micro_batch, FORWARD)
             received[crossing.number] = tensor.requires_grad_(crossing.differentiable)
             values[crossing.node] = received[crossing.number]
-        self.cut.run(slot.stage, values, self.tensors)
+        self.graph.run(slot.stage, values, self.tensors)
         outgoing: dict[int, GradientEdge] = {}
         for crossing in self._crossings(source=slot.stage):
             made = values[crossing.node]
             if crossing.differentiable:
                 outgoing[crossing.number] = get_gradient_edge(made)
             self._send(crossing, slot.micro_batch, FORWARD, made.detach())
-        loss = values.get(self.cut.loss) if self.cut.stage_of[self.cut.loss] == slot.stage else None
+        loss = values.get(self.graph.loss) if self.graph.stage_of[self.graph.loss] == slot.stage else None
         self.held[slot] = (received, outgoing, loss)
 
     def _backward(self, slot: Slot) -> None:
@@ -174,12 +176,12 @@ class SlotRunner:
 
     def _weight(self, slot: Slot) -> None:
         roots, gradients = self.ends.pop(slot._replace(kind=BACKWARD))
-        weights = [self.parameters[name] for name in sorted(self.cut.parameters(slot.stage))]
+        weights = [self.parameters[name] for name in sorted(self.graph.parameters(slot.stage))]
         if weights:
             torch.autograd.backward(roots, gradients, inputs=weights)
 
     def _crossings(self, source: int | None = None, target: int | None = None) -> list[Crossing]:
-        return [c for c in self.cut.crossings if source in (None, c.source) and target in (None, c.target)]
+        return [c for c in self.graph.crossings if source in (None, c.source) and target in (None, c.target)]
 
     def _send(self, crossing: Crossing, micro_batch: int, kind: str, tensor: Tensor) -> None:
         reader = Slot(kind, micro_batch, crossing.target if kind == FORWARD else crossing.source)
@@ -191,7 +193,7 @@ class SlotRunner:
         return self.messages.receive(shape, crossing.dtype, maker, tag, crossing.along is None)
 
     def _tag(self, crossing: Crossing, micro_batch: int, kind: str) -> int:
-        return (micro_batch * len(self.cut.crossings) + crossing.number) * 2 + (kind == BACKWARD)
+        return (micro_batch * len(self.graph.crossings) + crossing.number) * 2 + (kind == BACKWARD)
 
     # --- the optimizer --------------------------------------------------------------------------------------
 

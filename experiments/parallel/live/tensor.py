@@ -32,7 +32,7 @@ from experiments.models.gpt import Block
 from experiments.models.model import classification
 from experiments.parallel.interface import ParallelPlan, Sharding
 from experiments.parallel.interface.shards import WIDTH, input_cut_along, output_cut_along
-from experiments.parallel.live.cut import unwrapped
+from experiments.parallel.live.micro_batch_graph import unwrapped
 
 
 class Sharded:

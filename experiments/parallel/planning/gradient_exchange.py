@@ -8,9 +8,9 @@ from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     ALGORITHMS,
-    Estimate,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     Synchronisation,
     data_parallel_plan,
 )
@@ -33,10 +33,12 @@ class GradientExchange(ParallelPolicy):
     def sync(self) -> Synchronisation:
         return Synchronisation(bucket_bytes=self.bucket_bytes, algorithm=self.algorithm)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         plan = data_parallel_plan(model, cluster, batch, self.micro_batches, self.sync())
         return self.complete(plan, cluster, estimate)
 
-    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
+    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate) -> ParallelPlan:
         """The plan with what the preset decides beyond ``sync``: buckets, training, notes."""
         return plan

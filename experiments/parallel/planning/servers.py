@@ -11,8 +11,8 @@ from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     BACKWARD,
     FORWARD,
-    Estimate,
     ParallelPlan,
+    PlanningEstimate,
     Slot,
     Stage,
     Synchronisation,
@@ -50,7 +50,7 @@ def roles(cluster: Hardware, servers: int | None, batch: int) -> Roles:
     return Roles(devices[: count - servers], devices[count - servers :] if servers else devices)
 
 
-def range_bytes(wanted: float, share: Roles, estimate: Estimate) -> float:
+def range_bytes(wanted: float, share: Roles, estimate: PlanningEstimate) -> float:
     """``wanted``, or more where a server would have too many of them."""
     size = float(estimate.layer_parameters.sum()) * estimate.states.gradient
     return max(wanted, size / (MOST_RANGES * len(share.servers)))

@@ -21,9 +21,9 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware, NodeGroup
 from experiments.parallel.interface import (
-    Estimate,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     Synchronisation,
     data_parallel_plan,
 )
@@ -49,7 +49,9 @@ class BytePs(ParallelPolicy):
     def sync(self) -> Synchronisation:
         return Synchronisation(SUMMATION, bucket_bytes=self.part_bytes, in_flight=self.in_flight)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         machines = cluster.node_count - self.cpu_machines
         if machines < 1:
             raise BadInput(

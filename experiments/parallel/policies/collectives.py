@@ -18,7 +18,7 @@ from experiments.core.knobs import knob
 from experiments.hardware import Hardware, Link
 from experiments.hardware.algorithms import Algorithms, Groups, least_size
 from experiments.hardware.collectives import ring_beats_tree_from
-from experiments.parallel.interface import ALGORITHMS, Estimate, ParallelPlan
+from experiments.parallel.interface import ALGORITHMS, ParallelPlan, PlanningEstimate
 from experiments.parallel.planning.gradient_exchange import GradientExchange
 
 #: Sizes for which the notes say what is fastest, and the largest that the search looks at, in bytes.
@@ -34,7 +34,7 @@ class Collectives(GradientExchange):
 
     algorithm: str = knob("auto", "all-reduce algorithm; auto: the fastest for each size", choices=ALGORITHMS)
 
-    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
+    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate) -> ParallelPlan:
         return replace(plan, notes=choices(cluster))
 
 

@@ -19,10 +19,10 @@ from typing import ClassVar
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
-    Estimate,
     Learning,
     LivePolicy,
     ParallelPlan,
+    PlanningEstimate,
     Synchronisation,
     Training,
 )
@@ -71,7 +71,9 @@ class DistBelief(LivePolicy):
             fetch_ahead=not self.wait,
         )
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         samples = batch if self.method == "downpour" else 0  # portions are handed out, however many work
         share = roles(cluster, self.servers, samples)
         size = range_bytes(self.sync().bucket_bytes, share, estimate)
@@ -88,7 +90,7 @@ class DistBelief(LivePolicy):
         return replace(plan, workers=(*plan.workers[:-1], last), notes=notes)
 
     def _portions(
-        self, batch: int, share: Roles, estimate: Estimate
+        self, batch: int, share: Roles, estimate: PlanningEstimate
     ) -> tuple[list[tuple[int, ...]], dict[str, object]]:
         each = float(estimate.layer_seconds.sum()) * batch / self.portions
         seconds = [each * estimate.slowdown(device) for device in share.workers]

@@ -15,7 +15,7 @@ from typing import ClassVar
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan, whole_share
+from experiments.parallel.interface import LivePolicy, ParallelPlan, PlanningEstimate, whole_share
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
@@ -39,7 +39,9 @@ class Fsdp(LivePolicy):
         choices=("none", "selective", "blocks"),
     )
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         if model.transformer is None:
             wanted = "a decoder-only transformer's configuration or sheet"
             raise BadInput("is not known by its sizes", model.name, wanted)

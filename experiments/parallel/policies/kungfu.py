@@ -22,10 +22,10 @@ from experiments.parallel.interface import (
     BACKWARD,
     FORWARD,
     Adaptation,
-    Estimate,
     Learning,
     LivePolicy,
     ParallelPlan,
+    PlanningEstimate,
     Slot,
     Training,
     replicated_pipelines,
@@ -53,7 +53,9 @@ class KungFu(LivePolicy):
     )
     rate: float = knob(0.1, "learning rate of one worker (measured)", low=0.0, high=1e3)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         """``batch`` is what all devices would take; each worker keeps its part of it, however many there are."""
         each = whole_share(batch, cluster.device_count, "samples", "options.batch")
         most = cluster.device_count

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from experiments.core.knobs import fixed, knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, Learning, LivePolicy, ParallelPlan, Training
+from experiments.parallel.interface import Learning, LivePolicy, ParallelPlan, PlanningEstimate, Training
 from experiments.parallel.interface.training import scaled_rate
 from experiments.parallel.planning.gradient_exchange import GradientExchange
 
@@ -46,7 +46,7 @@ class LargeMinibatch(GradientExchange, LivePolicy):
             corrected=self.corrected,
         )
 
-    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
+    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate) -> ParallelPlan:
         learning = self.learning(plan.batch)
         notes = {"rate": learning.rate, "rate_per_warm_up_update": self._growth(learning)}
         return replace(plan, training=Training(learning, updates=self.updates), notes=notes)

@@ -20,12 +20,12 @@ from typing import ClassVar
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, whole_share
+from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate, whole_share
 from experiments.parallel.planning.meshes import partition as part
 from experiments.parallel.planning.meshes.axis_rules import axis_rules
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.planning.meshes.mesh_plan import whole_mesh_plan
-from experiments.parallel.planning.meshes.partition import Partition
+from experiments.parallel.planning.meshes.partition import OperatorPartition
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
@@ -53,7 +53,9 @@ class MeshTensorFlow(ParallelPolicy):
     )
     micro_batches: int = knob(1, "parts of the batch, one after another", low=1, high=65536)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         mesh = two_axes(cluster, self.model_axis)
         rules = axis_rules(self.layout, r"[a-z_.]+", AXES, "a rule", "knobs.layout")
         samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
@@ -69,7 +71,7 @@ def two_axes(cluster: Hardware, model_axis: int) -> Mesh:
     return mesh_on(cluster, [(DATA, outer), (MODEL, inner)])
 
 
-def _partition(operator: Operator, rules: Mapping[str, str], mesh: Mesh, strict: bool) -> Partition:
+def _partition(operator: Operator, rules: Mapping[str, str], mesh: Mesh, strict: bool) -> OperatorPartition:
     _check(operator, rules)
     loops = tuple(_loop(operator, rules, axis) for axis in mesh.names)
     uneven = {n: p for n, p in part.division_along(loops, mesh).items() if operator.size[n] % p}
@@ -81,7 +83,7 @@ def _partition(operator: Operator, rules: Mapping[str, str], mesh: Mesh, strict:
             "a mesh that divides every dimension with a rule",
         )
     loops = tuple("" if name in uneven else name for name in loops)
-    return Partition(loops, part.summed_layout(operator, loops))
+    return OperatorPartition(loops, part.summed_layout(operator, loops))
 
 
 def _loop(operator: Operator, rules: Mapping[str, str], axis: str) -> str:

@@ -17,10 +17,10 @@ from typing import ClassVar
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
-    Estimate,
     Learning,
     LivePolicy,
     ParallelPlan,
+    PlanningEstimate,
     Synchronisation,
     Training,
 )
@@ -61,7 +61,9 @@ class ParameterServer(LivePolicy):
         bound = {"bsp": 0, "ssp": self.staleness, "asp": None}[self.consistency]
         return Synchronisation(PARAMETER_SERVER, bucket_bytes=self.range_bytes, staleness=bound)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         share = roles(cluster, self.servers, batch)
         takes = [[worker] for worker in range(len(share.workers))]
         size = range_bytes(self.range_bytes, share, estimate)

@@ -22,10 +22,10 @@ from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
-    Estimate,
     Learning,
     LivePolicy,
     ParallelPlan,
+    PlanningEstimate,
     Slot,
     Stage,
     Training,
@@ -38,9 +38,9 @@ from experiments.parallel.planning.stages.cuts import Cuts, cuts_of
 from experiments.parallel.planning.stages.one_by_one import in_flight, replica_order
 from experiments.parallel.planning.stages.pipelines import stage_count, window_plan
 from experiments.parallel.planning.stages.stage_search import (
-    Level,
-    Rules,
-    Solution,
+    ClusterLevel,
+    StageSearchRules,
+    StageSolution,
     data_parallel_seconds,
     levels_of,
     search,
@@ -75,7 +75,9 @@ class PipeDream(LivePolicy):
     vertical_sync: bool = knob(False, "all stages use the version that the first one used")
     rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         if not self.replicate:
             return self._straight(model, cluster, batch, estimate)
         levels, rules = levels_of(cluster), self._rules(cluster)
@@ -93,20 +95,22 @@ class PipeDream(LivePolicy):
     def _training(self) -> Training:
         return Training(Learning(rate=self.rate), WeightRule("vertical" if self.vertical_sync else "stash"))
 
-    def _straight(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def _straight(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         bounds = stage_bounds(estimate, stage_count(None, model, cluster))
         held = in_flight([1] * len(bounds))
         orders = [self._order(stage, 0, 1, depth) for stage, depth in enumerate(held)]
         return with_versions(window_plan(bounds, orders, cluster, batch, self.mini_batches, self._training()))
 
-    def _rules(self, cluster: Hardware) -> Rules:
+    def _rules(self, cluster: Hardware) -> StageSearchRules:
         memory = float(cluster.device.memory_bytes) if self.check_memory else None
-        return Rules(self.stage_time == "released", self.transfers, memory)
+        return StageSearchRules(self.stage_time == "released", self.transfers, memory)
 
     def _plan(
         self,
         cuts: Cuts,
-        placed: Solution,
+        placed: StageSolution,
         groups: Sequence[Sequence[int]],
         batch: int,
         found: Mapping[str, Any],
@@ -138,7 +142,7 @@ class PipeDream(LivePolicy):
         return replica_order(stage, replica, replicas, held, self.mini_batches)
 
 
-def _groups(placed: Solution, levels: Sequence[Level]) -> list[list[int]]:
+def _groups(placed: StageSolution, levels: Sequence[ClusterLevel]) -> list[list[int]]:
     """The devices of each stage: whole machines for the outer stages, in each of them neighbours for the inner ones.
 
     A stage's replicas are numbered machine by machine in turn, so that round robin keeps a mini-batch in its machine.
@@ -158,7 +162,11 @@ def _groups(placed: Solution, levels: Sequence[Level]) -> list[list[int]]:
 
 
 def notes(
-    cuts: Cuts, ideal: Solution, placed: Solution, levels: Sequence[Level], rules: Rules
+    cuts: Cuts,
+    ideal: StageSolution,
+    placed: StageSolution,
+    levels: Sequence[ClusterLevel],
+    rules: StageSearchRules,
 ) -> dict[str, Any]:
     """What the search predicts (seconds for a mini-batch in steady state) and what it looked at."""
     return {

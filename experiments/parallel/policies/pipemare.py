@@ -21,10 +21,10 @@ from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     BACKWARD,
     FORWARD,
-    Estimate,
     Learning,
     LivePolicy,
     ParallelPlan,
+    PlanningEstimate,
     Slot,
     Training,
     WeightRule,
@@ -52,7 +52,9 @@ class PipeMare(LivePolicy):
     synchronous: int = knob(2, "mini-batches with a flush at first (T3)", low=0, high=65536)
     rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         if self.synchronous > self.mini_batches:
             what = f"{self.synchronous} synchronous mini-batches of {self.mini_batches}"
             raise BadInput(what, "knobs.synchronous", f"at most {self.mini_batches}")

@@ -17,9 +17,9 @@ from typing import ClassVar
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
-    Estimate,
     LivePolicy,
     ParallelPlan,
+    PlanningEstimate,
     Synchronisation,
     data_parallel_plan,
 )
@@ -50,7 +50,9 @@ class Zero(LivePolicy):
         twice = self.regather and self.recompute and self.stage == 3
         return Synchronisation(bucket_bytes=self.bucket_bytes, regather=twice)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         plan = data_parallel_plan(model, cluster, batch, self.micro_batches, self.sync(), zero=self.stage)
         again = tuple(range(len(model))) if self.recompute else ()
         return replace(plan, recompute=again, checkpoints=again)

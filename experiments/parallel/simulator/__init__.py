@@ -6,25 +6,25 @@ from dataclasses import replace
 
 from experiments.core.errors import ImpossiblePlan
 from experiments.parallel.interface import (
-    Estimate,
     Evaluation,
     ParallelPlan,
+    PlanningEstimate,
     violations,
 )
 from experiments.parallel.interface.parameter_servers import has_servers
 from experiments.parallel.simulator.asynchrony import pipeline_asynchrony
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.memory import check_fits, usages
-from experiments.parallel.simulator.report import Lane, Simulation, report
+from experiments.parallel.simulator.report import StepSimulation, WorkerLane, report
 from experiments.parallel.simulator.server_report import simulate_servers
-from experiments.parallel.simulator.tasks import Deadlock, Times, replay
-from experiments.parallel.simulator.traffic import Transfer, transfers
+from experiments.parallel.simulator.tasks import Deadlock, TaskTimes, replay
+from experiments.parallel.simulator.traffic import NetworkTransfer, transfers
 
 __all__ = [
     "Deadlock",
-    "Lane",
-    "Simulation",
-    "Transfer",
+    "NetworkTransfer",
+    "StepSimulation",
+    "WorkerLane",
     "evaluate",
     "refuse_impossible",
     "simulate",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-def simulate(plan: ParallelPlan, estimate: Estimate) -> Simulation:
+def simulate(plan: ParallelPlan, estimate: PlanningEstimate) -> StepSimulation:
     """Carry out ``plan``.
 
     ``ImpossiblePlan`` for one that breaks the rules of plans; ``Deadlock`` names the slot that waits for ever;
@@ -41,13 +41,17 @@ def simulate(plan: ParallelPlan, estimate: Estimate) -> Simulation:
     return _carried_out(plan, estimate)[0]
 
 
-def simulate_with_traffic(plan: ParallelPlan, estimate: Estimate) -> tuple[Simulation, list[Transfer]]:
+def simulate_with_traffic(
+    plan: ParallelPlan, estimate: PlanningEstimate
+) -> tuple[StepSimulation, list[NetworkTransfer]]:
     """``simulate``, and every message with its times; none of a plan with parameter servers, whose pieces it adds up."""
     found, replayed = _carried_out(plan, estimate)
     return found, transfers(*replayed) if replayed else []
 
 
-def _carried_out(plan: ParallelPlan, estimate: Estimate) -> tuple[Simulation, tuple[Builder, Times] | None]:
+def _carried_out(
+    plan: ParallelPlan, estimate: PlanningEstimate
+) -> tuple[StepSimulation, tuple[Builder, TaskTimes] | None]:
     _refuse_violations(plan, estimate)
     if has_servers(plan):
         return simulate_servers(plan, estimate), None
@@ -61,19 +65,19 @@ def _carried_out(plan: ParallelPlan, estimate: Estimate) -> tuple[Simulation, tu
     return found, (built, times)
 
 
-def refuse_impossible(plan: ParallelPlan, estimate: Estimate) -> None:
+def refuse_impossible(plan: ParallelPlan, estimate: PlanningEstimate) -> None:
     """Raise ``ImpossiblePlan`` or ``Deadlock`` for a plan that no hardware carries out, whether it fits or not."""
     _refuse_violations(plan, estimate)
     if not has_servers(plan):  # a server answers whoever asks
         replay(Builder(plan, estimate).build().graph)
 
 
-def _refuse_violations(plan: ParallelPlan, estimate: Estimate) -> None:
+def _refuse_violations(plan: ParallelPlan, estimate: PlanningEstimate) -> None:
     wrong = violations(plan, estimate.model, estimate.cluster)
     if wrong:
         raise ImpossiblePlan(wrong)
 
 
-def evaluate(plan: ParallelPlan, estimate: Estimate) -> Evaluation:
+def evaluate(plan: ParallelPlan, estimate: PlanningEstimate) -> Evaluation:
     """The figures that a planner asks for."""
     return simulate(plan, estimate).evaluation

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from experiments.core.spec import Series
-from experiments.parallel.interface import Estimate, ParallelPlan, stage_parameters
+from experiments.parallel.interface import ParallelPlan, PlanningEstimate, stage_parameters
 from experiments.parallel.interface.versions import version_trace
 
 
@@ -35,7 +35,7 @@ def staleness_metrics(late: Sequence[int]) -> dict[str, float]:
     }
 
 
-def pipeline_asynchrony(plan: ParallelPlan, estimate: Estimate) -> Asynchrony:
+def pipeline_asynchrony(plan: ParallelPlan, estimate: PlanningEstimate) -> Asynchrony:
     """From the plan's own trace of versions. ``stashed_bytes`` is of the stage that keeps most besides its newest weights."""
     trace = version_trace(plan)
     stages = range(len(plan.stages))

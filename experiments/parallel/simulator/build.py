@@ -13,8 +13,8 @@ from experiments.parallel.interface import (
     BETWEEN,
     FORWARD,
     WEIGHT,
-    Estimate,
     ParallelPlan,
+    PlanningEstimate,
     Slot,
     ties,
 )
@@ -39,7 +39,7 @@ class Holding:
 class Builder:
     """Tasks of one step, of each worker or the one that ``stands_for`` it. ``first`` and ``last`` are a slot's outer tasks; ``holdings`` what ZeRO keeps for a while."""
 
-    def __init__(self, plan: ParallelPlan, estimate: Estimate) -> None:
+    def __init__(self, plan: ParallelPlan, estimate: PlanningEstimate) -> None:
         self.plan, self.estimate = plan, estimate
         self.figures = StageFigures(plan, estimate)
         self.network = Network(estimate.cluster)

@@ -25,7 +25,7 @@ class Delivery:
     arrived: Happening
 
 
-class Channels:
+class ChannelOccupancy:
     """Who holds which channel. A delivery that waits is listed once, under a busy channel that it needs."""
 
     def __init__(self, queue: EventQueue[Happening]) -> None:

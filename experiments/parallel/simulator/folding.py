@@ -16,7 +16,7 @@ from typing import NamedTuple
 from experiments.hardware.algorithms import AUTO
 from experiments.hardware.roofline import memory_rate
 from experiments.hardware.topology import LEAF, NODE
-from experiments.parallel.interface import Estimate, ParallelPlan, ties
+from experiments.parallel.interface import ParallelPlan, PlanningEstimate, ties
 from experiments.parallel.simulator.network import Message, Network
 
 #: A node or a leaf switch, and its number.
@@ -26,7 +26,7 @@ TOGETHER = (("all_reduce",), ("reduce_scatter", "all_gather"))
 
 
 def representatives(
-    plan: ParallelPlan, estimate: Estimate, slowdown: Sequence[float], network: Network
+    plan: ParallelPlan, estimate: PlanningEstimate, slowdown: Sequence[float], network: Network
 ) -> list[int]:
     """For each worker the first one that does the same; ``slowdown`` is how much longer each computes."""
     workers = range(len(plan.workers))
@@ -76,7 +76,7 @@ class _Doing(NamedTuple):
     slots: Sequence[tuple[int, tuple[Hashable, ...]]]
 
 
-def _doing(plan: ParallelPlan, estimate: Estimate, worker: int, slowdown: float) -> _Doing:
+def _doing(plan: ParallelPlan, estimate: PlanningEstimate, worker: int, slowdown: float) -> _Doing:
     devices = plan.workers[worker].devices
     update: float = min(memory_rate(device) for device in {estimate.devices[device] for device in devices})
     if estimate.updates:
@@ -92,7 +92,7 @@ def _doing(plan: ParallelPlan, estimate: Estimate, worker: int, slowdown: float)
 # --- groups of workers ----------------------------------------------------------------------------------------------
 
 
-def _groups(plan: ParallelPlan, estimate: Estimate, places: _Map) -> list[list[int]]:
+def _groups(plan: ParallelPlan, estimate: PlanningEstimate, places: _Map) -> list[list[int]]:
     """Workers that meet otherwise than in the collectives of replicas: through micro-batches, tied weights, or places."""
     joined = _Joined(len(plan.workers))
     host: dict[int, int] = {}

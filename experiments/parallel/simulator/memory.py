@@ -18,7 +18,7 @@ from experiments.core.errors import Infeasible
 from experiments.core.units import human
 from experiments.parallel.interface import BACKWARD, FORWARD
 from experiments.parallel.simulator.build import Builder
-from experiments.parallel.simulator.tasks import Times
+from experiments.parallel.simulator.tasks import TaskTimes
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Usage:
         return max(self.bytes)
 
 
-def usages(built: Builder, times: Times) -> list[Usage]:
+def usages(built: Builder, times: TaskTimes) -> list[Usage]:
     """One for each worker; its devices are alike."""
     held: list[list[tuple[float, float]]] = [[] for _ in built.plan.workers]
     for holding in built.holdings:
@@ -50,7 +50,7 @@ def usages(built: Builder, times: Times) -> list[Usage]:
     return [found[worker] for worker in built.stands_for]
 
 
-def _usage(built: Builder, times: Times, worker: int, changes: list[tuple[float, float]]) -> Usage:
+def _usage(built: Builder, times: TaskTimes, worker: int, changes: list[tuple[float, float]]) -> Usage:
     """What a micro-batch keeps is held from its F to the slot that completes its gradient, so to its W if it has one."""
     live: dict[int, list[tuple[float, float]]] = defaultdict(list)
     kept, recomputed = built.figures.kept_bytes, built.figures.recomputed_bytes

@@ -12,8 +12,8 @@ from experiments.parallel.interface import (
     PER_SAMPLE,
     PER_STEP,
     Collective,
-    Estimate,
     ParallelPlan,
+    PlanningEstimate,
     Slot,
 )
 from experiments.parallel.simulator.network import Message, Network, join
@@ -21,7 +21,7 @@ from experiments.parallel.simulator.stages import StageFigures
 
 
 @dataclass(frozen=True)
-class Run:
+class ComputeRun:
     """``seconds`` of computing; ``beside`` starts with it, ``after`` follows it; the next run waits for all."""
 
     seconds: float
@@ -29,7 +29,7 @@ class Run:
     after: tuple[Message, ...]
 
 
-def merge(runs: Sequence[Run]) -> tuple[Run, ...]:
+def merge(runs: Sequence[ComputeRun]) -> tuple[ComputeRun, ...]:
     """``runs`` as one where all their messages follow each other on the same channels of one node, which only the
     worker's own messages use: it computes as long, and waits as long in all for what the computations do not hide.
     """
@@ -40,14 +40,14 @@ def merge(runs: Sequence[Run]) -> tuple[Run, ...]:
     after = sum(m.seconds for run in runs for m in run.after)
     parts = tuple(part for message in messages for part in message.parts or (message,))
     whole = replace(messages[0], seconds=sum(waits) + after, parts=parts)
-    return (Run(sum(run.seconds for run in runs), (), (whole,)),)
+    return (ComputeRun(sum(run.seconds for run in runs), (), (whole,)),)
 
 
 class Passes:
     """What each worker's passes consist of; equal ones are worked out once. ``slowdown``: how much longer each computes."""
 
     def __init__(
-        self, plan: ParallelPlan, estimate: Estimate, figures: StageFigures, network: Network
+        self, plan: ParallelPlan, estimate: PlanningEstimate, figures: StageFigures, network: Network
     ) -> None:
         self._plan, self._figures, self._network = plan, figures, network
         self._overlap = estimate.exchange == BESIDE
@@ -56,10 +56,10 @@ class Passes:
             max(estimate.slowdown(device) * straggling.get(device, 1.0) for device in worker.devices)
             for worker in plan.workers
         ]
-        self._runs: dict[Hashable, tuple[Run, ...]] = {}
+        self._runs: dict[Hashable, tuple[ComputeRun, ...]] = {}
         self._messages: dict[Hashable, Message] = {}
 
-    def runs(self, worker: int, slot: Slot, layers: range) -> tuple[Run, ...]:
+    def runs(self, worker: int, slot: Slot, layers: range) -> tuple[ComputeRun, ...]:
         """The runs of ``slot`` over ``layers``. A layer with collectives beside it is a run of its own."""
         size = self._plan.slices[slot.micro_batch] if self._plan.slices else self._samples(slot)
         key = worker, slot.kind, layers, size
@@ -103,7 +103,7 @@ class Passes:
         if begin < layers.stop:
             yield range(begin, layers.stop)
 
-    def _loop_runs(self, worker: int, slot: Slot, layers: range) -> list[Run]:
+    def _loop_runs(self, worker: int, slot: Slot, layers: range) -> list[ComputeRun]:
         """One run, or the parts of a loop: a collective in ``parts`` is beside each but its last."""
         whole = self._run(worker, slot, layers)
         beside = [c for c in self._figures.collectives(slot.kind, layers) if self._beside(c)]
@@ -114,12 +114,12 @@ class Passes:
         for part in range(count):
             own = [m for c, m in zip(beside, whole.beside, strict=True) if part < max(1, c.parts - 1)]
             after = whole.after if part == count - 1 else ()
-            found.append(Run(whole.seconds / count, tuple(own), after))
+            found.append(ComputeRun(whole.seconds / count, tuple(own), after))
         return found
 
-    def _run(self, worker: int, slot: Slot, layers: range) -> Run:
+    def _run(self, worker: int, slot: Slot, layers: range) -> ComputeRun:
         found = [c for c in self._figures.collectives(slot.kind, layers) if c.per != PER_STEP]
-        return Run(
+        return ComputeRun(
             self._figures.seconds(slot.kind, layers, slot.micro_batch) * self.slowdown[worker],
             tuple(self._message(worker, slot, c) for c in found if self._beside(c)),
             tuple(join([self._message(worker, slot, c) for c in found if not self._beside(c)])),

@@ -19,11 +19,11 @@ from experiments.parallel.simulator.asynchrony import Asynchrony
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.memory import Usage
 from experiments.parallel.simulator.network import Message
-from experiments.parallel.simulator.tasks import Times
+from experiments.parallel.simulator.tasks import TaskTimes
 
 
 @dataclass(frozen=True)
-class Lane:
+class WorkerLane:
     """What a worker's devices do: ``(start, end, slot)``, with ``U.stage`` for an update of weights."""
 
     devices: tuple[int, ...]
@@ -34,7 +34,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Simulation:
+class StepSimulation:
     """One step. Times in seconds, sizes in bytes; lists have one entry for each worker unless said otherwise.
 
     ``communication_bytes`` is what the device that sends most sends, ``communication_time`` the time its messages
@@ -55,7 +55,7 @@ class Simulation:
     hfu: float
     samples_per_second: float
     memory: tuple[Usage, ...]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[WorkerLane, ...]
     asynchrony: Asynchrony = field(default_factory=Asynchrony)
 
     @property
@@ -76,7 +76,7 @@ class Simulation:
         )
 
 
-def report(built: Builder, times: Times, free: Times, memory: list[Usage]) -> Simulation:
+def report(built: Builder, times: TaskTimes, free: TaskTimes, memory: list[Usage]) -> StepSimulation:
     """``free`` is the replay in which messages take no time."""
     span, workers = _pace(built, times), len(built.plan.workers)
     busy, without = _busy(built), _pace(built, free)
@@ -86,7 +86,7 @@ def report(built: Builder, times: Times, free: Times, memory: list[Usage]) -> Si
     sent, seconds = _busiest_sender(built)
     model_flops, hardware_flops = _flops(built)
     peak = sum(built.estimate.devices[d].peak(built.estimate.dtype) for d in built.plan.devices) * span
-    return Simulation(
+    return StepSimulation(
         step_time=span,
         bubble_fraction=bubble,
         bubble_by_worker=bubbles,
@@ -104,7 +104,7 @@ def report(built: Builder, times: Times, free: Times, memory: list[Usage]) -> Si
     )
 
 
-def _pace(built: Builder, times: Times) -> float:
+def _pace(built: Builder, times: TaskTimes) -> float:
     """Seconds from step to step: those of all of it, or, where steps overlap, of the worker that is longest at it."""
     if not built.plan.overlapped:
         return times.span
@@ -177,7 +177,7 @@ def _flops(built: Builder) -> tuple[float, float]:
     return model.flops * scale, (model.flops + again) * scale
 
 
-def _lane(built: Builder, times: Times, worker: int) -> Lane:
+def _lane(built: Builder, times: TaskTimes, worker: int) -> WorkerLane:
     """What the worker that stands for this one did, by this one's slots."""
     acting = built.stands_for[worker]
     pairs = zip(built.plan.workers[worker].slots, built.plan.workers[acting].slots, strict=True)
@@ -187,4 +187,4 @@ def _lane(built: Builder, times: Times, worker: int) -> Lane:
         for (stage, owner), task in sorted(built.updates.items())
         if owner == acting
     ]
-    return Lane(built.plan.workers[worker].devices, (*events, *updates))
+    return WorkerLane(built.plan.workers[worker].devices, (*events, *updates))

@@ -10,15 +10,15 @@ from __future__ import annotations
 from experiments.core.errors import Infeasible
 from experiments.core.spec import Series
 from experiments.core.units import human
-from experiments.parallel.interface import BACKWARD, FORWARD, Estimate, ParallelPlan
+from experiments.parallel.interface import BACKWARD, FORWARD, ParallelPlan, PlanningEstimate
 from experiments.parallel.interface.parameter_servers import iterations
 from experiments.parallel.simulator.asynchrony import Asynchrony, staleness_metrics, staleness_series
 from experiments.parallel.simulator.memory import Usage
-from experiments.parallel.simulator.report import Lane, Simulation
+from experiments.parallel.simulator.report import StepSimulation, WorkerLane
 from experiments.parallel.simulator.servers import Records, ServerReplay
 
 
-def simulate_servers(plan: ParallelPlan, estimate: Estimate) -> Simulation:
+def simulate_servers(plan: ParallelPlan, estimate: PlanningEstimate) -> StepSimulation:
     """``Infeasible`` when a worker or a server lacks memory."""
     replay = ServerReplay(plan, estimate)
     memory = [_usage(replay, worker) for worker in range(len(plan.workers))]
@@ -36,7 +36,7 @@ def simulate_servers(plan: ParallelPlan, estimate: Estimate) -> Simulation:
     flops = estimate.model.flops * plan.batch / estimate.model.batch
     peak = sum(estimate.devices[device].peak(estimate.dtype) for device in plan.devices) * span
     mfu = flops / peak if peak else 0.0
-    return Simulation(
+    return StepSimulation(
         step_time=span,
         bubble_fraction=sum(held) / len(held),
         bubble_by_worker=held,
@@ -51,7 +51,7 @@ def simulate_servers(plan: ParallelPlan, estimate: Estimate) -> Simulation:
         samples_per_second=rate,
         memory=tuple(memory),
         lanes=tuple(
-            Lane(worker.devices, tuple(events))
+            WorkerLane(worker.devices, tuple(events))
             for worker, events in zip(plan.workers, seen.events, strict=True)
         ),
         asynchrony=_asynchrony(plan, seen),

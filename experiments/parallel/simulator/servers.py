@@ -18,9 +18,9 @@ from functools import partial
 
 from experiments.core.events import EventQueue
 from experiments.hardware.roofline import memory_rate
-from experiments.parallel.interface import FORWARD, Estimate, ParallelPlan, Slot
+from experiments.parallel.interface import FORWARD, ParallelPlan, PlanningEstimate, Slot
 from experiments.parallel.interface.parameter_servers import iterations, ranges
-from experiments.parallel.simulator.channels import Channels, Delivery, Happening
+from experiments.parallel.simulator.channels import ChannelOccupancy, Delivery, Happening
 from experiments.parallel.simulator.network import Message, Network
 from experiments.parallel.simulator.stages import StageFigures
 
@@ -93,7 +93,7 @@ class Records:
 class ServerReplay:
     """``run`` ends when the first worker has nothing left to do (with BSP: all of them)."""
 
-    def __init__(self, plan: ParallelPlan, estimate: Estimate) -> None:
+    def __init__(self, plan: ParallelPlan, estimate: PlanningEstimate) -> None:
         self.plan, self.estimate, self.sync = plan, estimate, plan.synchronisation
         self.figures = StageFigures(plan, estimate)
         self.parameters = float(self.figures.parameters[0].sum())
@@ -101,7 +101,7 @@ class ServerReplay:
         self.network = Network(estimate.cluster)
         self.straggling = dict(estimate.cluster.stragglers)
         self.queue: EventQueue[Happening] = EventQueue()
-        self.channels = Channels(self.queue)
+        self.channels = ChannelOccupancy(self.queue)
         self.messages: dict[tuple[int, int, float], Message] = {}
         self.workers = [
             _Worker(number, worker.devices[0], worker.slow or (1.0,), iterations(plan, number))

@@ -13,8 +13,8 @@ from experiments.parallel.interface import (
     FORWARD,
     WEIGHT,
     Collective,
-    Estimate,
     ParallelPlan,
+    PlanningEstimate,
     Slice,
     shardings_by_layer,
     stage_parameters,
@@ -32,7 +32,7 @@ class StageFigures:
     Where micro-batches are slices, columns are those of a whole sequence, and ``portion`` is what a slice has of one.
     """
 
-    def __init__(self, plan: ParallelPlan, estimate: Estimate) -> None:
+    def __init__(self, plan: ParallelPlan, estimate: PlanningEstimate) -> None:
         model = estimate.model
         self.plan, self.estimate = plan, estimate
         self._scale = scale = (1 if plan.slices else plan.micro_batch_samples) / model.batch

@@ -99,7 +99,7 @@ class TaskGraph:
 
 
 @dataclass(frozen=True)
-class Times:
+class TaskTimes:
     """Start and end of each task, in seconds."""
 
     start: list[float]
@@ -110,7 +110,7 @@ class Times:
         return max(self.end, default=0.0)
 
 
-def replay(graph: TaskGraph, free_messages: bool = False) -> Times:
+def replay(graph: TaskGraph, free_messages: bool = False) -> TaskTimes:
     """Run every task as early as its predecessors, its lane and its channels allow.
 
     A message takes its channels in the order in which messages become ready (of those ready at once, in the order added),
@@ -145,7 +145,7 @@ def replay(graph: TaskGraph, free_messages: bool = False) -> Times:
             waiting[following] -= 1
             if not waiting[following]:
                 known.append(following)
-    times = Times(start, end)
+    times = TaskTimes(start, end)
     _refuse_deadlock(graph, times)
     return times
 
@@ -172,7 +172,7 @@ def _durations(graph: TaskGraph, free_messages: bool) -> list[float]:
     return [0.0 if m else s for s, m in zip(graph.seconds, graph.message, strict=True)]
 
 
-def _refuse_deadlock(graph: TaskGraph, times: Times) -> None:
+def _refuse_deadlock(graph: TaskGraph, times: TaskTimes) -> None:
     stuck = [task for task in range(len(graph)) if times.end[task] < 0 and graph.lane[task] >= 0]
     if stuck:
         task = stuck[0]

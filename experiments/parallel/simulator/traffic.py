@@ -10,11 +10,11 @@ from typing import Any
 from experiments.parallel.interface import Slot
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.network import Message
-from experiments.parallel.simulator.tasks import Times
+from experiments.parallel.simulator.tasks import TaskTimes
 
 
 @dataclass(frozen=True)
-class Transfer:
+class NetworkTransfer:
     """A message on its way from ``start`` to ``end`` (seconds).
 
     ``workers`` send (all that take part in a collective), ``target`` receives (-1 for a collective). ``bytes`` is what
@@ -40,7 +40,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class _Way:
-    """What all transfers of one message have in common; see ``Transfer``."""
+    """What all transfers of one message have in common; see ``NetworkTransfer``."""
 
     workers: tuple[int, ...]
     bytes: float
@@ -49,7 +49,7 @@ class _Way:
     times: int
 
 
-def transfers(built: Builder, times: Times) -> list[Transfer]:
+def transfers(built: Builder, times: TaskTimes) -> list[NetworkTransfer]:
     """Every message, in the order of their starts; several in a row as one, as they were replayed."""
     ways = _ways(built)
     rows = zip(built.graph.label, built.graph.message, times.start, times.end, strict=True)
@@ -78,12 +78,14 @@ def _way(built: Builder, worker_of: Mapping[int, int], times_of: Mapping[int, in
     return _Way(workers, size, len(message.senders), far, times)
 
 
-def _transfer(built: Builder, way: _Way, label: object, kind: str, start: float, end: float) -> Transfer:
+def _transfer(
+    built: Builder, way: _Way, label: object, kind: str, start: float, end: float
+) -> NetworkTransfer:
     target, about = -1, _spell(label)
     if isinstance(label, tuple) and isinstance(label[0], Slot):  # from a stage to the next
         before, stage = label
         about, target = f"{before} to stage {stage}", built.worker_of[before._replace(stage=stage)]
-    return Transfer(
+    return NetworkTransfer(
         kind, about, start, end, way.workers, target, way.bytes, way.senders, way.between_nodes, way.times
     )
 
@@ -95,7 +97,7 @@ def _spell(label: object) -> str:
     return str(label)
 
 
-def totals(found: Iterable[Transfer]) -> list[dict[str, Any]]:
+def totals(found: Iterable[NetworkTransfer]) -> list[dict[str, Any]]:
     """Messages, bytes (those of all senders) and seconds by kind and way, most seconds first."""
     sums: dict[tuple[str, bool], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for one in found:
@@ -111,7 +113,7 @@ def totals(found: Iterable[Transfer]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def columns(found: Sequence[Transfer], lanes: Iterable[int], most: int) -> dict[str, Any]:
+def columns(found: Sequence[NetworkTransfer], lanes: Iterable[int], most: int) -> dict[str, Any]:
     """The messages of the workers whose ``lanes`` are kept, as columns; the longest where there are more than ``most``."""
     kept = set(lanes)
     own = [one for one in found if kept.intersection(one.everybody)]

@@ -14,13 +14,13 @@ from experiments.core.errors import BadInput, Infeasible
 from experiments.core.spec import load_workload
 from experiments.hardware import Hardware, Link, NodeGroup, resolve
 from experiments.parallel.interface import (
-    Estimate,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     model_estimate,
     violations,
 )
-from experiments.parallel.simulator import Simulation, evaluate, simulate
+from experiments.parallel.simulator import StepSimulation, evaluate, simulate
 from experiments.sources import layers_of
 from experiments.workloads.kernel_times import timed_by_kernels
 from experiments.workloads.layers import LayerGraph
@@ -63,7 +63,7 @@ def hardware_named(name: str) -> Hardware:
     return REAL if name == "real" else CLUSTERS[name]
 
 
-def asked(source: str, hardware: Hardware) -> Estimate:
+def asked(source: str, hardware: Hardware) -> PlanningEstimate:
     return model_estimate(model_named(source), hardware, evaluate, "float32", "adam", seed=3)
 
 
@@ -87,7 +87,7 @@ def placed(name: str, source: str, where: str) -> ParallelPlan | None:
 
 
 @functools.cache
-def carried_out(name: str, source: str, where: str) -> tuple[ParallelPlan, Simulation]:
+def carried_out(name: str, source: str, where: str) -> tuple[ParallelPlan, StepSimulation]:
     plan = placed(name, source, where)
     if plan is None:
         pytest.skip("not for this model or cluster")

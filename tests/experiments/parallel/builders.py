@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.hardware import Device, Hardware, Link, NodeGroup, resolve
 from experiments.hardware.parts import Node, Peaks
-from experiments.parallel.interface import Estimate, model_estimate
+from experiments.parallel.interface import PlanningEstimate, model_estimate
 from experiments.parallel.simulator import evaluate
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.ragged import Ragged
@@ -65,5 +65,5 @@ def cluster(
 
 def estimate(
     model: LayerGraph, hardware: Hardware, dtype: str = "float32", optimizer: str = "adam"
-) -> Estimate:
+) -> PlanningEstimate:
     return model_estimate(model, hardware, evaluate, dtype, optimizer)

@@ -17,9 +17,9 @@ from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.meshes import partition as part
 from experiments.parallel.planning.meshes.mesh import Mesh
 from experiments.parallel.planning.meshes.mesh_plan import traffic_by_layer
-from experiments.parallel.planning.meshes.partition import Partition
+from experiments.parallel.planning.meshes.partition import OperatorPartition
 from experiments.parallel.policies.alpa import Alpa
-from experiments.parallel.policies.alpa.choice_program import Choices, solve
+from experiments.parallel.policies.alpa.choice_program import ChoiceProblem, solve
 from experiments.parallel.policies.alpa.intra_op import StageProblem
 from experiments.parallel.policies.alpa.stage_program import (
     StageChoice,
@@ -46,19 +46,19 @@ class TestChoices:
         """Each has a free spec, (0, 1), but moving between them costs 3; alike costs 5."""
         costs = [np.array([0.0, 5.0]), np.array([5.0, 0.0])]
         moving = np.array([[0.0, 3.0], [3.0, 0.0]])
-        found = solve(Choices(costs, {(0, 1): moving}), 1000)
+        found = solve(ChoiceProblem(costs, {(0, 1): moving}), 1000)
         assert found is not None and (found.choices, found.cost, found.proven) == ((0, 1), 3.0, True)
 
     def test_memory_excludes_what_is_fast_and_large(self) -> None:
         costs, sizes = [np.array([1.0, 9.0])] * 2, [np.array([8.0, 1.0])] * 2
-        found = solve(Choices(costs, {}, sizes, 10.0), 1000)
+        found = solve(ChoiceProblem(costs, {}, sizes, 10.0), 1000)
         assert found is not None and sorted(found.choices) == [0, 1] and found.cost == 10.0
-        assert solve(Choices(costs, {}, sizes, 1.0), 1000) is None
+        assert solve(ChoiceProblem(costs, {}, sizes, 1.0), 1000) is None
 
     def test_tied_parameters_lie_alike(self) -> None:
         costs = [np.array([0.0, 1.0]), np.array([4.0, 0.0, 2.0])]
         found = solve(
-            Choices(costs, {}, alike=[(0, 1, ["rows", "whole"], ["rows", "columns", "whole"])]), 1000
+            ChoiceProblem(costs, {}, alike=[(0, 1, ["rows", "whole"], ["rows", "columns", "whole"])]), 1000
         )
         assert found is not None and found.choices == (1, 2)
 
@@ -74,7 +74,7 @@ class TestChoices:
             if rng.random() < 0.6
         }
         memory = [rng.integers(1, 9, size).astype(np.float64) for size in sizes]
-        problem = Choices(nodes, edges, memory, 4.0 * count)
+        problem = ChoiceProblem(nodes, edges, memory, 4.0 * count)
         every = [
             problem.cost(chosen)
             for chosen in itertools.product(*map(range, sizes))
@@ -285,7 +285,7 @@ class TestPlans:
         assert found.figures.each + found.figures.once == pytest.approx(best)
 
 
-def total(operators: list[Operator], chosen: Sequence[Partition], grid: Mesh) -> float:
+def total(operators: list[Operator], chosen: Sequence[OperatorPartition], grid: Mesh) -> float:
     """Seconds of all collectives and of 6 s of work in each operator; gradients without latency."""
     sent = traffic_by_layer(operators, list(chosen), grid)[0]
     each, once = split_seconds([*sent.forward, *sent.backward], grid)

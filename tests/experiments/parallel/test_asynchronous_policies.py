@@ -23,7 +23,7 @@ from experiments.parallel.policies.kungfu import KungFu
 from experiments.parallel.policies.large_minibatch import LargeMinibatch
 from experiments.parallel.policies.parameter_server import ParameterServer
 from experiments.parallel.policies.pipedream_2bw import PipeDream2BW
-from experiments.parallel.policies.pipedream_2bw.double_buffering import Shape, best_shape, shapes
+from experiments.parallel.policies.pipedream_2bw.double_buffering import PipelineShape, best_shape, shapes
 from experiments.parallel.simulator import simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
@@ -119,7 +119,7 @@ class TestDoubleBuffering:
         roomy = best_shape(estimate(model, cluster(4, 1)), 16)[0]
         assert not roomy.shape.recompute
         tight, looked_at, fitting = best_shape(estimate(model, cluster(4, 1, memory=15)), 16)
-        assert tight.shape == Shape(1, 4, 1, 16, True)
+        assert tight.shape == PipelineShape(1, 4, 1, 16, True)
         assert tight.bytes == 10 + 3  # of the second stage, which has three micro-batches in flight
         assert fitting < looked_at
         with pytest.raises(Infeasible, match="13 bytes are least"):

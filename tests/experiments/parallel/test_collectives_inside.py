@@ -8,7 +8,7 @@ import pytest
 
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import Collective, ParallelPlan, Sharding, Slot, Stage, Worker, violations
-from experiments.parallel.simulator import Simulation, simulate
+from experiments.parallel.simulator import StepSimulation, simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
 BYTE_A_SECOND = Link("slow", 1.0, 0.0, True, "test")
@@ -29,7 +29,7 @@ def one_worker(
     )
 
 
-def run(plan: ParallelPlan, hardware: Hardware, layers: int) -> Simulation:
+def run(plan: ParallelPlan, hardware: Hardware, layers: int) -> StepSimulation:
     """Layers of F=1 and B=2 a sample, 4 bytes of parameters each."""
     model = chain(layers, parameter_bytes=4.0)
     return simulate(plan, estimate(model, hardware))

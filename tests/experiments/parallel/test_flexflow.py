@@ -12,9 +12,9 @@ import pytest
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
-from experiments.parallel.planning.operators.task_graph import Placement, Tasks, placements_of
+from experiments.parallel.planning.operators.task_graph import OperatorPlacement, Tasks, placements_of
 from experiments.parallel.policies.flexflow import FlexFlow
-from experiments.parallel.policies.flexflow.annealing import Rules, anneal
+from experiments.parallel.policies.flexflow.annealing import AnnealingRules, anneal
 from experiments.parallel.policies.flexflow.task_times import complete, simulate_change, simulate_tasks
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph
@@ -43,7 +43,7 @@ def planned(
     return plan
 
 
-def brute_force(costs: OperatorCosts) -> Iterator[list[Placement]]:
+def brute_force(costs: OperatorCosts) -> Iterator[list[OperatorPlacement]]:
     """All placements of all operators: for small cases."""
     for placements in itertools.product(*(placements_of(costs, n) for n in range(len(costs.operators)))):
         yield list(placements)
@@ -63,8 +63,8 @@ class TestTaskGraph:
     def test_branches_run_at_once_on_different_devices(self) -> None:
         """3 s each: four in a row take 12 s, with two of them beside each other 9 s."""
         costs = costs_of(branches(), cluster(1, 2), 1)
-        together = simulate_tasks(Tasks(costs, [Placement((1,), 0)] * 4)).span
-        beside = simulate_tasks(Tasks(costs, [Placement((1,), d) for d in (0, 0, 1, 0)])).span
+        together = simulate_tasks(Tasks(costs, [OperatorPlacement((1,), 0)] * 4)).span
+        beside = simulate_tasks(Tasks(costs, [OperatorPlacement((1,), d) for d in (0, 0, 1, 0)])).span
         assert together == pytest.approx(12)
         assert beside == pytest.approx(9)
 
@@ -72,7 +72,7 @@ class TestTaskGraph:
         """8 bytes in halves of 4: 2 * 1/2 * 8 / 1 = 8 s behind a second of work."""
         model = chain(1, 1.0, 1.0, batch=2, parameter_bytes=8.0)
         costs = costs_of(model, cluster(1, 2, link=Link("slow", 1.0, 0.0, True, "test")), 2)
-        assert simulate_tasks(Tasks(costs, [Placement((2,))])).span == pytest.approx(1 + 1 + 8)
+        assert simulate_tasks(Tasks(costs, [OperatorPlacement((2,))])).span == pytest.approx(1 + 1 + 8)
 
     def test_delta_simulation_equals_a_full_one_to_the_bit(self) -> None:
         model = replace(
@@ -126,8 +126,8 @@ class TestChain:
         found = [
             anneal(
                 costs,
-                [Placement(costs.choices[0][0]), last],
-                Rules(200, 1.2, False),
+                [OperatorPlacement(costs.choices[0][0]), last],
+                AnnealingRules(200, 1.2, False),
                 np.random.default_rng(0),
                 quiet,
             )
@@ -137,19 +137,19 @@ class TestChain:
 
     def test_greedy_descent_accepts_nothing_worse(self) -> None:
         costs = costs_of(convolutions(4, 8, 4, image=4), cluster(1, 4, link=NODE), 4)
-        start = [Placement(choices[0]) for choices in costs.choices]
-        run = anneal(costs, start, Rules(100, 1e9, False), np.random.default_rng(3), quiet)
+        start = [OperatorPlacement(choices[0]) for choices in costs.choices]
+        run = anneal(costs, start, AnnealingRules(100, 1e9, False), np.random.default_rng(3), quiet)
         assert all(
             later < earlier for (_, earlier), (_, later) in zip(run.curve, run.curve[1:], strict=False)
         )
-        tepid = anneal(costs, start, Rules(100, 0.0, False), np.random.default_rng(3), quiet)
+        tepid = anneal(costs, start, AnnealingRules(100, 0.0, False), np.random.default_rng(3), quiet)
         assert tepid.accepted > run.accepted
 
     def test_delta_and_full_simulation_walk_the_same_way(self) -> None:
         costs = costs_of(convolutions(4, 8, 4, image=4), cluster(2, 2, link=NODE, network=NETWORK), 4)
-        start = [Placement(choices[0]) for choices in costs.choices]
+        start = [OperatorPlacement(choices[0]) for choices in costs.choices]
         runs = [
-            anneal(costs, start, Rules(150, 1.2, True, delta), np.random.default_rng(5), quiet)
+            anneal(costs, start, AnnealingRules(150, 1.2, True, delta), np.random.default_rng(5), quiet)
             for delta in (True, False)
         ]
         assert runs[0].best == runs[1].best
@@ -157,8 +157,8 @@ class TestChain:
 
     def test_a_run_of_half_the_budget_without_gain_ends_it(self) -> None:
         costs = costs_of(chain(3, batch=2), cluster(1, 2), 2)
-        start = [Placement((2,))] * 3
-        run = anneal(costs, start, Rules(100, 1.2, False), np.random.default_rng(0), quiet)
+        start = [OperatorPlacement((2,))] * 3
+        run = anneal(costs, start, AnnealingRules(100, 1.2, False), np.random.default_rng(0), quiet)
         assert (run.proposals, run.best) == (50, start)
 
 

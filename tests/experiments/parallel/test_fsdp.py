@@ -10,9 +10,9 @@ import pytest
 
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
-from experiments.parallel.interface import Estimate, model_estimate, violations
+from experiments.parallel.interface import PlanningEstimate, model_estimate, violations
 from experiments.parallel.policies.fsdp import Fsdp
-from experiments.parallel.simulator import Simulation, evaluate, simulate
+from experiments.parallel.simulator import StepSimulation, evaluate, simulate
 from experiments.sources import layers_of
 from experiments.workloads.transformer_layers import OPERATORS
 
@@ -27,7 +27,7 @@ TECHNIQUES = {
 }
 
 
-def llama(devices: int, batch: int, sequence: int, kernels: str) -> Estimate:
+def llama(devices: int, batch: int, sequence: int, kernels: str) -> PlanningEstimate:
     row = {"nodes": devices // 8, "devices_per_node": 8, "device": "h100-96g", "rails": 8}
     cluster = resolve({"cluster": row})
     options = WorkloadOptions(batch=batch, sequence=sequence, kernels=kernels)
@@ -38,7 +38,7 @@ def llama(devices: int, batch: int, sequence: int, kernels: str) -> Estimate:
 
 
 @functools.cache
-def run(devices: int, local_batch: int, sequence: int, technique: str) -> Simulation:
+def run(devices: int, local_batch: int, sequence: int, technique: str) -> StepSimulation:
     kernels, context, recompute = TECHNIQUES[technique]
     batch = devices // context * local_batch
     estimate = llama(devices, batch, sequence, kernels)

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from experiments.hardware import Link
 from experiments.parallel.interface import Collective
-from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Move, count_parts, moved_bytes, moves
+from experiments.parallel.planning.meshes.layouts import (
+    PARTIAL,
+    WHOLE,
+    MeshCollective,
+    count_parts,
+    moved_bytes,
+    moves,
+)
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.simulator.network import Network
 from tests.experiments.hardware import closed_forms
@@ -25,7 +32,7 @@ def mesh(*sizes: int) -> Mesh:
     return mesh_on(cluster(1, count, link=FAST), list(zip(names, sizes, strict=False)))
 
 
-def sent(step: Move, grid: Mesh) -> float:
+def sent(step: MeshCollective, grid: Mesh) -> float:
     """Bytes that each device sends."""
     return grid.costs[step.kind, step.axis].sent * step.bytes
 

@@ -13,7 +13,7 @@ from experiments.core.errors import BadInput, Infeasible
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.estimates.memory import layer_activation_bytes
 from experiments.hardware import Hardware, resolve
-from experiments.parallel.interface import Estimate, ParallelPlan, model_estimate, violations
+from experiments.parallel.interface import ParallelPlan, PlanningEstimate, model_estimate, violations
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
 from experiments.parallel.policies.megatron import Megatron
 from experiments.parallel.policies.megatron.analytic import Analytic, Columns
@@ -39,20 +39,20 @@ def a100s(devices: int, memory: float | None = None, rails: int = 8) -> Hardware
 
 
 @functools.cache
-def published(name: str, devices: int, batch: int, layers: str = OPERATORS) -> Estimate:
+def published(name: str, devices: int, batch: int, layers: str = OPERATORS) -> PlanningEstimate:
     cluster = a100s(devices)
     workload = Workload(f"zoo:megatron-{name}", options=WorkloadOptions(batch=batch))
     model, _ = layers_of(workload, cluster.device, lambda *_: None, layers)
     return model_estimate(model, cluster, evaluate)
 
 
-def tiny(devices: int, batch: int, memory: float | None = None) -> Estimate:
+def tiny(devices: int, batch: int, memory: float | None = None) -> PlanningEstimate:
     cluster = a100s(devices, memory)
     graph = transformer_layers(TINY, batch=batch, dtype="float16", granularity=OPERATORS)
     return model_estimate(timed_by_kernels(graph, cluster.device), cluster, evaluate)
 
 
-def plan_of(estimate: Estimate, batch: int, layout: Degrees) -> ParallelPlan:
+def plan_of(estimate: PlanningEstimate, batch: int, layout: Degrees) -> ParallelPlan:
     return megatron_plan(estimate.model, estimate.cluster, batch, layout)
 
 

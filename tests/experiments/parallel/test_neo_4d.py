@@ -15,9 +15,9 @@ from experiments.parallel.interface import model_estimate, violations
 from experiments.parallel.policies.neo_4d import Neo4D
 from experiments.parallel.policies.neo_4d.embedding_tables import (
     LAYOUTS,
+    EmbeddingTable,
     Machines,
     Shard,
-    Table,
     differencing,
     place,
     shards,
@@ -29,7 +29,7 @@ from tests.experiments.parallel.builders import chain, cluster, estimate
 
 #: Two nodes of two devices; 8 bytes/s of memory, 4 inside a node, 2 between.
 MACHINES = Machines(2, 2, 8.0, 4.0, 2.0, 1e9, 1.0)
-TABLE = Table("t", rows=10, width=4, lookups=3.0, value_bytes=4.0, index_bytes=8.0)
+TABLE = EmbeddingTable("t", rows=10, width=4, lookups=3.0, value_bytes=4.0, index_bytes=8.0)
 
 
 def single(costs: list[float], size: float = 0.0) -> list[Shard]:
@@ -88,7 +88,7 @@ def test_memory_decides_where_a_shard_goes_and_whether_it_goes_anywhere() -> Non
 
 
 def test_the_search_never_does_worse_than_one_layout_for_all() -> None:
-    tables = [Table(f"t{i}", 10 ** (i % 4 + 1), 8, 1.0 + i, 4.0, 8.0) for i in range(8)]
+    tables = [EmbeddingTable(f"t{i}", 10 ** (i % 4 + 1), 8, 1.0 + i, 4.0, 8.0) for i in range(8)]
     for allowed in (LAYOUTS, ("table",), ("row",)):
         found = LayoutSearch(tables, 1000, MACHINES, 1e9, allowed).run()
         assert found is not None

@@ -15,7 +15,7 @@ from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.meshes import partition as part
 from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, count_parts
 from experiments.parallel.planning.meshes.mesh_plan import traffic_by_layer
-from experiments.parallel.planning.meshes.partition import Partition
+from experiments.parallel.planning.meshes.partition import OperatorPartition
 from experiments.parallel.planning.operators.divisions import axes_of, configurations
 from experiments.parallel.policies.gspmd import Gspmd, partition_operators
 from experiments.parallel.policies.gspmd.propagation import Propagation, annotate
@@ -46,7 +46,7 @@ class TestOperators:
     def test_rows_and_columns_need_nothing(self) -> None:
         """X[b/x, d] W[d, f/y] -> Y[b/x, f/y]."""
         operator = product("bd", "df", "bf")
-        split = Partition(("b", "f"), part.summed_layout(operator, ("b", "f")))
+        split = OperatorPartition(("b", "f"), part.summed_layout(operator, ("b", "f")))
         assert split.output == (0, 1)
         assert part.operator_traffic(operator, split, XY).forward == ()
         assert part.work_parts(split.loops, XY) == 4
@@ -68,13 +68,13 @@ class TestOperators:
         """X[b/x, d/y] W[d/y, f] -> partial sums of b/2 x f on each device: 4 x 32 values over y."""
         operator = product("bd", "df", "bf")
         assert part.layout_made(operator, ("b", "d")) == (0, PARTIAL)
-        found = part.operator_traffic(operator, Partition(("b", "d"), (0, WHOLE)), XY)
+        found = part.operator_traffic(operator, OperatorPartition(("b", "d"), (0, WHOLE)), XY)
         assert found.forward == (("all_reduce", 1, 4 * 32.0, "sample"),)
         assert found.backward == (("all_reduce", 0, 8 * 32.0, "step"),)  # a half of W's 16 x 32, over x
 
     def test_a_sum_that_is_handed_on_in_parts_is_scattered_and_its_gradient_gathered(self) -> None:
         operator = product("bd", "df", "bf")
-        found = part.operator_traffic(operator, Partition(("b", "d"), (0, 1)), XY)
+        found = part.operator_traffic(operator, OperatorPartition(("b", "d"), (0, 1)), XY)
         assert [step.kind for step in found.forward] == ["reduce_scatter"]
         assert found.backward[0] == ("all_gather", 1, 4 * 32.0, "sample")
 
@@ -93,7 +93,11 @@ class TestOperators:
             product("bd", "df", "bf", source=0, parameter=1),
             product("bf", "fd", "bd", source=1, parameter=2),
         ]
-        chosen = [Partition(("",), (WHOLE,)), Partition(("f",), (1,)), Partition(("f",), (WHOLE,))]
+        chosen = [
+            OperatorPartition(("",), (WHOLE,)),
+            OperatorPartition(("f",), (1,)),
+            OperatorPartition(("f",), (WHOLE,)),
+        ]
         sent = traffic_by_layer(operators, chosen, mesh(2))[0]
         assert sent.forward == [("all_reduce", 0, 8 * 16.0, "sample")]
         assert sent.backward == [("all_reduce", 0, 8 * 16.0, "sample")]
@@ -102,7 +106,7 @@ class TestOperators:
         """Three products read the same sums: gathered once, and their gradients added before they are reduced."""
         operators = [product("bf", "fd", "bd")]
         operators += [product("bd", "df", "bf", source=0, parameter=i) for i in (1, 2, 3)]
-        chosen = [Partition(("d",), (1,)), *[Partition(("f",), (1,))] * 3]
+        chosen = [OperatorPartition(("d",), (1,)), *[OperatorPartition(("f",), (1,))] * 3]
         sent = traffic_by_layer(operators, chosen, mesh(2))[0]
         assert sent.forward == [("all_gather", 0, 8 * 16.0, "sample")]
         assert sent.backward == [("reduce_scatter", 0, 8 * 16.0, "sample")]
@@ -111,7 +115,7 @@ class TestOperators:
         """AlexNet's second convolution reads 2 x 64 x 27 x 27 values; of 27 rows on 3 devices 4 more come in."""
         workload = Workload("zoo:alexnet", options=WorkloadOptions(batch=2))
         second = [o for o in layers_of(workload, None)[0].einsums if o.kind == "convolution"][1]
-        split = Partition(("height",), (2,))
+        split = OperatorPartition(("height",), (2,))
         (step,) = part.operator_traffic(second, split, mesh(3)).forward
         assert step == ("permute", 0, second.operands[0].bytes / 3 * 4 / 9, "sample")
 
@@ -157,7 +161,9 @@ class TestGspmd:
         operators = [product("bd", "df", "bf")]
         spread = annotate(operators, XY, {"inputs": {"b": "x"}, "weights": {"f": "y"}}, False).run()
         assert spread.layout(("result", 0)) == (0, 1)
-        assert partition_operators(operators, spread) == [Partition(("b", "f"), (0, 1), ((WHOLE, 1),))]
+        assert partition_operators(operators, spread) == [
+            OperatorPartition(("b", "f"), (0, 1), ((WHOLE, 1),))
+        ]
 
     def test_a_summed_dimension_divided_on_both_sides_is_reduced(self) -> None:
         operators = [product("bd", "df", "bf")]

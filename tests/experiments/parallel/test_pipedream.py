@@ -19,7 +19,7 @@ from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.stages import cuts as cuts_module
 from experiments.parallel.planning.stages.cuts import cuts_of
 from experiments.parallel.planning.stages.one_by_one import in_flight, replica_order
-from experiments.parallel.planning.stages.stage_search import Level, Rules, search
+from experiments.parallel.planning.stages.stage_search import ClusterLevel, StageSearchRules, search
 from experiments.parallel.policies.pipedream import PipeDream
 from experiments.parallel.simulator import simulate
 from experiments.readers.base import open_file
@@ -192,15 +192,15 @@ class TestSearch:
         self, times: list[int], parameters: list[int], devices: int, output: int
     ) -> None:
         model = layers([float(t) for t in times], [float(p) for p in parameters[: len(times)]], float(output))
-        found = search(cuts_of(model), [Level(devices, 1.0)], Rules())
+        found = search(cuts_of(model), [ClusterLevel(devices, 1.0)], StageSearchRules())
         assert found.seconds == pytest.approx(brute_force(model, devices, float(output)))
 
     @given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.integers(1, 4))
     def test_more_devices_are_never_slower_when_nothing_is_sent(self, times: list[int], devices: int) -> None:
         model = layers([float(t) for t in times], [0.0] * len(times))
-        assert search(cuts_of(model), [Level(devices, 1.0)], Rules()).seconds == pytest.approx(
-            sum(times) / devices
-        )
+        assert search(
+            cuts_of(model), [ClusterLevel(devices, 1.0)], StageSearchRules()
+        ).seconds == pytest.approx(sum(times) / devices)
 
 
 def brute_force(model: LayerGraph, devices: int, output: float) -> float:
@@ -304,9 +304,9 @@ def test_graphs_with_branches(
     found = search(
         cuts_of(profile(shared_data, name)),
         [
-            Level(count, bandwidth)
+            ClusterLevel(count, bandwidth)
             for count, bandwidth in zip(machines_, [1e10, 1e9][-len(machines_) :], strict=True)
         ],
-        Rules(),
+        StageSearchRules(),
     )
     assert found.seconds == pytest.approx(seconds, abs=1e-8)

@@ -19,7 +19,7 @@ from experiments.parallel.policies.gpipe import GPipe
 from experiments.parallel.policies.interleaved import Interleaved
 from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
 from experiments.parallel.policies.zero_bubble import ZeroBubble
-from experiments.parallel.simulator import Simulation, simulate
+from experiments.parallel.simulator import StepSimulation, simulate
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
 
@@ -29,7 +29,7 @@ def carried_out(
     backward: float = 2.0,
     stash_bytes: float = 0.0,
     output_bytes: float = 0.0,
-) -> Simulation:
+) -> StepSimulation:
     """One layer for each stage; a chunk takes F=1 and B=2 (I=W=1) unless said otherwise."""
     layers = len(policy.hosts(devices))
     model = chain(layers, backward=backward, stash_bytes=stash_bytes, output_bytes=output_bytes)
@@ -40,7 +40,7 @@ def carried_out(
     return simulate(plan, asked)
 
 
-def peaks(found: Simulation) -> list[int]:
+def peaks(found: StepSimulation) -> list[int]:
     return [usage.live_micro_batches for usage in found.memory]
 
 

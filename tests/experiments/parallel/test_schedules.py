@@ -12,14 +12,14 @@ from experiments.core.errors import BadInput
 from experiments.parallel.interface import ParallelPlan, PipelineSchedule, Slot, Worker, violations
 from experiments.parallel.policies.gpipe import GPipe
 from experiments.parallel.policies.one_f_one_b import OneForwardOneBackward
-from experiments.parallel.simulator import Deadlock, Simulation, simulate
+from experiments.parallel.simulator import Deadlock, StepSimulation, simulate
 from experiments.workloads.layers import Handed
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
 SCHEDULES = (GPipe, OneForwardOneBackward)
 
 
-def carried_out(policy: PipelineSchedule, devices: int, batch: int, **layer: float) -> Simulation:
+def carried_out(policy: PipelineSchedule, devices: int, batch: int, **layer: float) -> StepSimulation:
     model, hardware = chain(devices, **layer), cluster(1, devices)
     asked = estimate(model, hardware)
     return simulate(policy.place(model, hardware, batch, asked), asked)

@@ -16,7 +16,7 @@ from experiments.run import run
 from tests.experiments.parallel.builders import chain, cluster, estimate
 
 
-def gpipe() -> tuple[list[traffic.Transfer], float]:
+def gpipe() -> tuple[list[traffic.NetworkTransfer], float]:
     """F takes 1 s, B 2 s; 10 bytes take 0.5 s over the network."""
     model, hardware = chain(2, output_bytes=10.0), cluster(2, 1, network=Link("net", 20.0, 0.0, True, "test"))
     asked = estimate(model, hardware)

@@ -116,14 +116,14 @@ def test_with_nothing_in_flight_the_weights_are_those_of_one_process(
 ) -> None:
     """Bit for bit, unless three workers' gradients are added in another order; the losses on the way are the same too."""
     from experiments.parallel.live.asynchronous import result_of, trained_weights
-    from experiments.parallel.live.asynchronous.problem import Problem
+    from experiments.parallel.live.asynchronous.problem import TrainingProblem
     from experiments.parallel.live.asynchronous.sequential import sequential
 
-    alone = sequential(Problem(jobs[name]), updates)
-    apart = difference(trained_weights(jobs[name], Problem(jobs[name])), alone.weights)
+    alone = sequential(TrainingProblem(jobs[name]), updates)
+    apart = difference(trained_weights(jobs[name], TrainingProblem(jobs[name])), alone.weights)
     assert apart == 0.0 if exact else apart < 1e-6
     assert alone.losses[4] < alone.losses[0]  # the same samples at the second visit
-    seen = result_of(jobs[name], Problem(jobs[name]))
+    seen = result_of(jobs[name], TrainingProblem(jobs[name]))
     assert seen.series["loss"].y == pytest.approx(alone.losses, rel=1e-5)
     assert seen.metrics.get("staleness_max", 0.0) == 0.0
 
@@ -132,18 +132,18 @@ def test_with_nothing_in_flight_the_weights_are_those_of_one_process(
 def test_every_gradient_is_of_the_versions_that_the_trace_says(jobs: dict[str, Any], name: str) -> None:
     """Played again in one process: each micro-batch's gradient at weights put together from the versions of its stages."""
     from experiments.parallel.live.asynchronous import trained_weights
-    from experiments.parallel.live.asynchronous.problem import Problem
+    from experiments.parallel.live.asynchronous.problem import TrainingProblem
 
-    problem = Problem(jobs[name])
+    problem = TrainingProblem(jobs[name])
     assert difference(trained_weights(jobs[name], problem), played_again(jobs[name])) < 1e-6
 
 
 def played_again(job: Any) -> dict[str, Any]:
     from experiments.parallel.live.asynchronous.learner import Learner
-    from experiments.parallel.live.asynchronous.problem import Problem
+    from experiments.parallel.live.asynchronous.problem import TrainingProblem
     from experiments.parallel.live.asynchronous.sequential import gradients_of, mean
 
-    problem, uses = Problem(job), version_trace(job.plan).uses
+    problem, uses = TrainingProblem(job), version_trace(job.plan).uses
     stage_of = {name: rank for rank in range(job.ranks) for name in job.tensors("weights", rank)}
     named = dict(problem.built.module.named_parameters())
     learner = Learner(problem.training.learning)

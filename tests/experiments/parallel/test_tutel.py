@@ -11,8 +11,8 @@ from experiments.hardware import Link
 from experiments.parallel.interface import violations
 from experiments.parallel.policies.tutel import Tutel
 from experiments.parallel.policies.tutel.experts import (
-    Choice,
     Exchanges,
+    ExpertChoice,
     MoeLayer,
     hidden_share,
     moe_layers,
@@ -70,9 +70,12 @@ def test_a_degree_trades_tokens_for_weights() -> None:
     """8 devices, 2 experts of 60 bytes: 4 devices share each. 16 bytes a sample are dispatched."""
     layer, exchanges = MoeLayer(0, 2, 120.0, 16.0, 1.0), Exchanges(8, 8)
     sent = {
-        r: sum(c.bytes for c in exchanges.tokens(layer, Choice(r, 1, False), 1.0)) for r in valid_degrees(4)
+        r: sum(c.bytes for c in exchanges.tokens(layer, ExpertChoice(r, 1, False), 1.0))
+        for r in valid_degrees(4)
     }
-    gathered = {r: [(c.bytes, c.ranks) for c in exchanges.weights(layer, Choice(r, 1, False))] for r in sent}
+    gathered = {
+        r: [(c.bytes, c.ranks) for c in exchanges.weights(layer, ExpertChoice(r, 1, False))] for r in sent
+    }
     assert sent == {0: 0, 1: 2.0, 2: 4.0, 4: 8.0}
     assert gathered == {0: [(120.0, 0)], 1: [(60.0, 4)], 2: [(30.0, 2)], 4: []}
 
@@ -80,10 +83,10 @@ def test_a_degree_trades_tokens_for_weights() -> None:
 def test_two_levels_send_fewer_and_larger_messages_over_the_network() -> None:
     """8 nodes of 8: 7 messages of 128 kB a device instead of 56 of 16 kB."""
     layer = MoeLayer(0, 64, 0.0, 64 * 1.024e6, 1.0)
-    inside, across = Exchanges(64, 8).tokens(layer, Choice(1, 1, True), 1.0)
+    inside, across = Exchanges(64, 8).tokens(layer, ExpertChoice(1, 1, True), 1.0)
     assert (inside.ranks, inside.stride, across.ranks, across.stride) == (8, 1, 8, 8)
     assert across.bytes / across.ranks == 128e3
-    (plain,) = Exchanges(64, 8).tokens(layer, Choice(1, 1, False), 1.0)
+    (plain,) = Exchanges(64, 8).tokens(layer, ExpertChoice(1, 1, False), 1.0)
     assert plain.bytes / 64 == 16e3
 
 

@@ -15,7 +15,12 @@ from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.operators.divisions import axes_of, configurations
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
 from experiments.parallel.policies.unity import Unity, _space
-from experiments.parallel.policies.unity.joint_search import Limits, Space, cuts, joint_search
+from experiments.parallel.policies.unity.joint_search import (
+    JointSearchLimits,
+    JointSearchSpace,
+    cuts,
+    joint_search,
+)
 from experiments.parallel.policies.unity.parallel_ops import (
     COMBINE,
     PARTITION,
@@ -27,7 +32,7 @@ from experiments.parallel.policies.unity.parallel_ops import (
     simplified,
     substitutions,
 )
-from experiments.parallel.policies.unity.placement import Branch, place_branches
+from experiments.parallel.policies.unity.placement import OperatorBranch, place_branches
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph
 from tests.experiments.parallel.builders import cluster, estimate
@@ -35,7 +40,7 @@ from tests.experiments.parallel.test_optcnn import convolutions
 from tests.experiments.parallel.test_tofu import product
 
 Shards = list[npt.NDArray[np.float64]]
-WITHOUT_LIMIT = Limits(alpha=1e9, budget=10**6, threshold=10, layouts=1000)
+WITHOUT_LIMIT = JointSearchLimits(alpha=1e9, budget=10**6, threshold=10, layouts=1000)
 
 
 def carried_out(ops: list[ParallelOp], shards: Shards) -> Shards:
@@ -97,16 +102,16 @@ class TestParallelOperators:
 class TestPlacement:
     def test_two_branches_run_side_by_side_where_that_is_faster(self) -> None:
         """4 s on one device or 2.5 s on two: in turn 5 s, side by side 4 s."""
-        assert place_branches([Branch(2.5, 2.5, 2)] * 2, 2).seconds == 5
-        assert place_branches([Branch(4, 4, 1)] * 2, 2) == (4, (0, 1))
+        assert place_branches([OperatorBranch(2.5, 2.5, 2)] * 2, 2).seconds == 5
+        assert place_branches([OperatorBranch(4, 4, 1)] * 2, 2) == (4, (0, 1))
 
     def test_what_a_branch_fetches_from_afar_counts(self) -> None:
-        assert place_branches([Branch(4, 9, 1), Branch(1, 9, 1)], 2) == (5, (0, 0))
-        assert place_branches([Branch(4, 9, 1), Branch(3, 4.5, 1)], 2) == (4.5, (0, 1))
+        assert place_branches([OperatorBranch(4, 9, 1), OperatorBranch(1, 9, 1)], 2) == (5, (0, 0))
+        assert place_branches([OperatorBranch(4, 9, 1), OperatorBranch(3, 4.5, 1)], 2) == (4.5, (0, 1))
 
     def test_three_branches_on_four_devices(self) -> None:
         """The long one on two devices beside the others, which follow each other on the other two."""
-        found = place_branches([Branch(6, 6, 2), Branch(3, 3, 2), Branch(3, 3, 2)], 4)
+        found = place_branches([OperatorBranch(6, 6, 2), OperatorBranch(3, 3, 2), OperatorBranch(3, 3, 2)], 4)
         assert found.seconds == 6
         assert sorted(found.firsts) in ([0, 0, 2], [0, 2, 2])
 
@@ -116,11 +121,13 @@ class TestPlacement:
         nodes = (np.zeros(2), np.array([4, 2.5]), np.array([4, 2.5]), np.zeros(2))
         edges = {pair: np.zeros((2, 2)) for pair in ((0, 1), (0, 2), (1, 3), (2, 3))}
         far = {pair: np.zeros(2) for pair in edges}
-        space = Space(CostTables((choices,) * 4, nodes, edges), far, [[(1,), (0,)]] * 4, [1, 1, 1, 1], 2)
+        space = JointSearchSpace(
+            CostTables((choices,) * 4, nodes, edges), far, [[(1,), (0,)]] * 4, [1, 1, 1, 1], 2
+        )
         assert cuts(space) == [0, 3]
         found = joint_search(space, WITHOUT_LIMIT)
         assert (found.seconds, found.choices[1:3], found.firsts[1:3]) == (4, [0, 0], [0, 1])
-        assert joint_search(space, Limits(1.0, 1, 10, 1)).seconds == 5
+        assert joint_search(space, JointSearchLimits(1.0, 1, 10, 1)).seconds == 5
 
 
 class TestSearch:
@@ -132,7 +139,7 @@ class TestSearch:
         costs = OperatorCosts(estimate(model, hardware, optimizer="sgd"), 4, partial_sums=True, most=2)
         tables = costs.tables()
         best = min(map(tables.total, itertools.product(*(range(len(c)) for c in tables.choices))))
-        limits = Limits(1e9, 10**6, threshold, 1000)
+        limits = JointSearchLimits(1e9, 10**6, threshold, 1000)
         found = joint_search(
             _space(costs, tables, {e: costs.transfer_from_afar(*e) for e in tables.edges}),
             limits,
@@ -147,9 +154,11 @@ class TestSearch:
         edges |= {(i, i + 3): np.zeros((2, 2)) for i in range(0, count - 3, 2)}
         nodes = tuple(np.array([1.0, 0.5]) for _ in range(count))
         tables = CostTables((((1,), (2,)),) * count, nodes, edges)
-        space = Space(tables, {pair: np.zeros(2) for pair in edges}, [[(1,), (0,)]] * count, [0] * count, 2)
+        space = JointSearchSpace(
+            tables, {pair: np.zeros(2) for pair in edges}, [[(1,), (0,)]] * count, [0] * count, 2
+        )
         assert cuts(space) == [0, count - 1]
-        found = joint_search(space, Limits(1.5, 100, 2, 2))
+        found = joint_search(space, JointSearchLimits(1.5, 100, 2, 2))
         assert found.seconds == pytest.approx(tables.total(found.choices))
         assert (found.seconds, set(found.choices)) == (6, {1})
 

@@ -19,7 +19,7 @@ from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, Series
 from experiments.parallel.interface import ParallelPlan
 from experiments.parallel.interface.parameter_servers import dedicated_servers, has_servers
-from experiments.parallel.live.asynchronous.problem import Problem, TrainingJob
+from experiments.parallel.live.asynchronous.problem import TrainingJob, TrainingProblem
 from experiments.parallel.live.asynchronous.sequential import Sequential, sequential
 from experiments.parallel.live.asynchronous.servers import flatten_parameters
 from experiments.parallel.live.launch import launch
@@ -39,7 +39,7 @@ def measure_training(
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="lab-training-") as folder:
         job = TrainingJob(plan, model.layer, source, seed, Path(folder))
-        problem = Problem(job)
+        problem = TrainingProblem(job)
         if not has_servers(plan):
             problem.refuse_tied()
         job.save()
@@ -64,7 +64,7 @@ def refuse_untrainable(plan: ParallelPlan) -> None:
             raise BadInput(f"the plan has {what}", "spec.mode", "simulated")
 
 
-def result_of(job: TrainingJob, problem: Problem) -> Result:
+def result_of(job: TrainingJob, problem: TrainingProblem) -> Result:
     """From the ranks' reports; the single process trains here, as many mini-batches as they did."""
     reports = [job.report(rank) for rank in range(job.ranks)]
     losses = _losses(reports, problem.parts)
@@ -94,7 +94,11 @@ def _by_update(losses: list[float]) -> Series:
 
 
 def _metrics(
-    problem: Problem, reports: list[dict[str, Any]], losses: list[float], late: list[int], distance: float
+    problem: TrainingProblem,
+    reports: list[dict[str, Any]],
+    losses: list[float],
+    late: list[int],
+    distance: float,
 ) -> dict[str, float]:
     """``final_loss`` is the mean of the last visit to the data set."""
     seconds = max(r["ended"] for r in reports) - min(r["started"] for r in reports)
@@ -169,7 +173,7 @@ def _summary(report: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def trained_weights(job: TrainingJob, problem: Problem) -> dict[str, Tensor]:
+def trained_weights(job: TrainingJob, problem: TrainingProblem) -> dict[str, Tensor]:
     """By parameter name; those of servers put together from their pieces."""
     found: dict[str, Tensor] = {}
     for rank in range(job.ranks):
@@ -183,7 +187,7 @@ def trained_weights(job: TrainingJob, problem: Problem) -> dict[str, Tensor]:
     return {name: p.detach().clone() for name, p in module.named_parameters()}
 
 
-def _distance(job: TrainingJob, problem: Problem, alone: Sequential) -> float:
+def _distance(job: TrainingJob, problem: TrainingProblem, alone: Sequential) -> float:
     """The largest difference of any parameter from the single process's."""
     trained = trained_weights(job, problem)
     return max(float((trained[name] - value).abs().max()) for name, value in alone.weights.items())

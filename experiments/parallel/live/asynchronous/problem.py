@@ -24,7 +24,7 @@ class TrainingJob(Job):
         return len(set(self.plan.devices) | set(self.plan.synchronisation.servers))
 
 
-class Problem:
+class TrainingProblem:
     """``built`` holds the whole data set. Parts are numbered as a single process would visit them.
 
     ``parts`` of equal size make a mini-batch; after the last mini-batch of the data set comes the first again.

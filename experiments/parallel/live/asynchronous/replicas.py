@@ -17,7 +17,7 @@ from torch import Tensor
 from experiments.parallel.interface import Adaptation
 from experiments.parallel.interface.adaptation import Noise, gains_enough, gradient_noise, smoothed
 from experiments.parallel.live.asynchronous.learner import Learner
-from experiments.parallel.live.asynchronous.problem import Problem, TrainingJob
+from experiments.parallel.live.asynchronous.problem import TrainingJob, TrainingProblem
 from experiments.parallel.live.asynchronous.reports import RankReport
 from experiments.parallel.live.asynchronous.sequential import gradients_of
 from experiments.parallel.live.asynchronous.servers import flatten_parameters
@@ -28,7 +28,7 @@ class ReplicaTrainer:
 
     def __init__(self, job: TrainingJob, rank: int) -> None:
         assert job.plan.training is not None
-        self.problem, self.rank, self.ranks = Problem(job), rank, job.ranks
+        self.problem, self.rank, self.ranks = TrainingProblem(job), rank, job.ranks
         self.training = job.plan.training
         self.adaptation = self.training.adaptation
         self.flat = flatten_parameters(self.problem.built.module)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from experiments.parallel.live.asynchronous.learner import Learner
-from experiments.parallel.live.asynchronous.problem import Problem
+from experiments.parallel.live.asynchronous.problem import TrainingProblem
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Sequential:
     weights: dict[str, Tensor]
 
 
-def sequential(problem: Problem, updates: int) -> Sequential:
+def sequential(problem: TrainingProblem, updates: int) -> Sequential:
     """``updates`` by the plan's rates, without delays. The problem's model is trained."""
     named = dict(problem.built.module.named_parameters())
     weights = list(named.values())
@@ -31,7 +31,7 @@ def sequential(problem: Problem, updates: int) -> Sequential:
     return Sequential(losses, {name: weight.detach().clone() for name, weight in named.items()})
 
 
-def gradients_of(problem: Problem, position: int) -> tuple[float, list[Tensor]]:
+def gradients_of(problem: TrainingProblem, position: int) -> tuple[float, list[Tensor]]:
     """Loss and gradients of one part with the model's present weights."""
     loss = problem.built.module(*problem.part(position))
     gradients = torch.autograd.grad(loss, list(problem.built.module.parameters()))

@@ -19,7 +19,7 @@ from torch import Tensor
 from experiments.parallel.interface import FORWARD, Learning, ParallelPlan
 from experiments.parallel.interface.parameter_servers import dedicated_servers, iterations
 from experiments.parallel.live.asynchronous.learner import Learner
-from experiments.parallel.live.asynchronous.problem import Problem, TrainingJob
+from experiments.parallel.live.asynchronous.problem import TrainingJob, TrainingProblem
 from experiments.parallel.live.asynchronous.reports import RankReport
 from experiments.parallel.live.asynchronous.sequential import mean
 
@@ -53,7 +53,7 @@ class Server:
         self.plan, self.sync = job.plan, job.plan.synchronisation
         self.workers = len(job.plan.workers)
         self.number = rank - self.workers
-        flat = flatten_parameters(Problem(job).built.module)
+        flat = flatten_parameters(TrainingProblem(job).built.module)
         self.piece = flat[pieces(job.plan, flat.numel())[self.number]].clone()
         self.learner = Learner(self.learning(job.plan))
         self.version = 0
@@ -125,7 +125,7 @@ class ServedWorker:
     """Pulls, computes, pushes."""
 
     def __init__(self, job: TrainingJob, rank: int) -> None:
-        self.problem, self.plan, self.rank = Problem(job), job.plan, rank
+        self.problem, self.plan, self.rank = TrainingProblem(job), job.plan, rank
         self.sync = job.plan.synchronisation
         self.flat = flatten_parameters(self.problem.built.module)
         self.pieces = pieces(job.plan, self.flat.numel())

@@ -19,10 +19,10 @@ from experiments.parallel.interface import BACKWARD, FORWARD, Slot
 from experiments.parallel.interface.training import correction_share
 from experiments.parallel.interface.versions import Use, version_trace
 from experiments.parallel.live.asynchronous.learner import Learner
-from experiments.parallel.live.asynchronous.problem import Problem, TrainingJob
+from experiments.parallel.live.asynchronous.problem import TrainingJob, TrainingProblem
 from experiments.parallel.live.asynchronous.reports import RankReport
-from experiments.parallel.live.cut import Crossing, cut_model
 from experiments.parallel.live.messages import Messages
+from experiments.parallel.live.micro_batch_graph import Crossing, trace_micro_batch
 from experiments.parallel.live.places import new_groups
 
 
@@ -30,7 +30,7 @@ class StageRunner:
     """One rank: one replica of one stage."""
 
     def __init__(self, job: TrainingJob, rank: int) -> None:
-        self.problem, self.plan = Problem(job), job.plan
+        self.problem, self.plan = TrainingProblem(job), job.plan
         assert job.plan.training is not None
         assert job.plan.training.weights is not None
         self.rule, self.learning = job.plan.training.weights, job.plan.training.learning
@@ -38,10 +38,10 @@ class StageRunner:
         self.slots = job.plan.workers[rank].slots
         self.stage = self.slots[0].stage
         self.trace = version_trace(job.plan)
-        self.cut = cut_model(self.problem.built, job.plan, job.layers)
+        self.graph = trace_micro_batch(self.problem.built, job.plan, job.layers)
         self.group = new_groups(stage.workers for stage in job.plan.stages).get(self.replicas)
         self.messages = Messages(job.plan, rank, None, torch.device("cpu"))
-        self.named = self.cut.parameters(self.stage)
+        self.named = self.graph.parameters(self.stage)
         self.kept = {0: [weight.detach().clone() for weight in self.named.values()]}
         self.newest, self.gathered = 0, 0
         self.learner = Learner(self.learning)
@@ -115,24 +115,24 @@ class StageRunner:
     # --- slots ----------------------------------------------------------------------------------------------
 
     def _crossings(self, source: int | None = None, target: int | None = None) -> list[Crossing]:
-        return [c for c in self.cut.crossings if source in (None, c.source) and target in (None, c.target)]
+        return [c for c in self.graph.crossings if source in (None, c.source) and target in (None, c.target)]
 
     def _forward(self, slot: Slot) -> None:
         self._load(self._version(self._use(slot).forward))
         position = self.problem.position(slot.micro_batch)
         batch = self.problem.part(position)
-        inputs = self.cut.module.graph.find_nodes(op="placeholder")
+        inputs = self.graph.module.graph.find_nodes(op="placeholder")
         values: dict[fx.Node, Any] = dict(zip(inputs, batch, strict=True))
         received: dict[int, Tensor] = {}
         for crossing in self._crossings(target=slot.stage):
             tensor = self._receive(crossing, slot, crossing.source)
             received[crossing.number] = tensor.requires_grad_(crossing.differentiable)
             values[crossing.node] = tensor
-        self.cut.run(slot.stage, values)
+        self.graph.run(slot.stage, values)
         outgoing = {c.number: values[c.node] for c in self._crossings(source=slot.stage)}
         for crossing in self._crossings(source=slot.stage):
             self._send(crossing, slot, crossing.target, outgoing[crossing.number].detach())
-        loss = values[self.cut.loss] if self.cut.stage_of[self.cut.loss] == slot.stage else None
+        loss = values[self.graph.loss] if self.graph.stage_of[self.graph.loss] == slot.stage else None
         if loss is not None:
             self.report.loss(position, loss.item())
         self.held[slot.micro_batch] = received, outgoing, loss
@@ -165,7 +165,7 @@ class StageRunner:
     # --- messages -------------------------------------------------------------------------------------------
 
     def _tag(self, crossing: Crossing, slot: Slot) -> int:
-        return (slot.micro_batch * len(self.cut.crossings) + crossing.number) * 2 + (slot.kind == BACKWARD)
+        return (slot.micro_batch * len(self.graph.crossings) + crossing.number) * 2 + (slot.kind == BACKWARD)
 
     def _send(self, crossing: Crossing, slot: Slot, stage: int, tensor: Tensor) -> None:
         self.messages.send(tensor, slot._replace(stage=stage), self._tag(crossing, slot), False)

@@ -19,7 +19,7 @@ WHOLE, PARTIAL = -1, -2
 Layout = tuple[int, ...]
 
 
-class Move(NamedTuple):
+class MeshCollective(NamedTuple):
     """A collective along an axis of the mesh. ``bytes`` are those of the whole vector (see ``interface.Collective``), for
     all samples of a micro-batch, or for what ``per`` says: a pass (weights), or a step (gradients).
     """
@@ -45,7 +45,9 @@ def count_parts(layout: Layout, sizes: Sequence[int]) -> int:
     return math.prod(size for entry, size in zip(layout, sizes, strict=True) if entry >= 0)
 
 
-def moves(before: Layout, after: Layout, size: float, mesh: Mesh, per: str = PER_SAMPLE) -> tuple[Move, ...]:
+def moves(
+    before: Layout, after: Layout, size: float, mesh: Mesh, per: str = PER_SAMPLE
+) -> tuple[MeshCollective, ...]:
     """What changes a tensor of ``size`` bytes from one layout to the other; empty where devices only cut what they have.
 
     Bytes shrink first (cutting, reduce-scatter), then dimensions change places (all-to-all), then they grow.
@@ -53,9 +55,9 @@ def moves(before: Layout, after: Layout, size: float, mesh: Mesh, per: str = PER
     if before == after:
         return ()
     if _is_reordering(before, after, mesh):
-        return (Move("permute", mesh.slowest, size / count_parts(before, mesh.sizes), per),)
+        return (MeshCollective("permute", mesh.slowest, size / count_parts(before, mesh.sizes), per),)
     now = list(before)
-    found: list[Move] = []
+    found: list[MeshCollective] = []
     for kind in ("slice", "reduce_scatter", "all_to_all", "all_reduce", "all_gather"):
         for axis, (entry, wanted) in enumerate(zip(tuple(now), after, strict=True)):
             if entry == wanted or change(entry, wanted) != kind:
@@ -65,7 +67,7 @@ def moves(before: Layout, after: Layout, size: float, mesh: Mesh, per: str = PER
             if kind == "all_gather":
                 local = size / count_parts(tuple(now), mesh.sizes)
             if kind != "slice":
-                found.append(Move(kind, axis, local, per))
+                found.append(MeshCollective(kind, axis, local, per))
     return tuple(found)
 
 
@@ -103,6 +105,6 @@ def _tiles(layout: Layout, mesh: Mesh) -> dict[int, int]:
     return found
 
 
-def seconds(steps: Sequence[Move], mesh: Mesh) -> float:
+def seconds(steps: Sequence[MeshCollective], mesh: Mesh) -> float:
     """One move after another."""
     return sum(mesh.seconds(step.kind, step.axis, step.bytes) for step in steps)

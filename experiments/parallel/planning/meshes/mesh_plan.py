@@ -13,9 +13,9 @@ from typing import Any
 
 from experiments.parallel.interface import PER_SAMPLE, PER_STEP, Collective, ParallelPlan, Sharding
 from experiments.parallel.planning.meshes import partition as part
-from experiments.parallel.planning.meshes.layouts import Layout, Move, count_parts, seconds
+from experiments.parallel.planning.meshes.layouts import Layout, MeshCollective, count_parts, seconds
 from experiments.parallel.planning.meshes.mesh import Mesh
-from experiments.parallel.planning.meshes.partition import Partition, Traffic
+from experiments.parallel.planning.meshes.partition import OperatorPartition, OperatorTraffic
 from experiments.parallel.planning.operators.one_group import (
     OperatorParts,
     layer_sharding,
@@ -37,16 +37,16 @@ CARRIED = (
 class LayerTraffic:
     """What one layer sends, in order."""
 
-    forward: list[Move] = field(default_factory=list)
-    backward: list[Move] = field(default_factory=list)
+    forward: list[MeshCollective] = field(default_factory=list)
+    backward: list[MeshCollective] = field(default_factory=list)
 
-    def add(self, traffic: Traffic) -> None:
+    def add(self, traffic: OperatorTraffic) -> None:
         self.forward += traffic.forward
         self.backward += traffic.backward
 
 
 def traffic_by_layer(
-    operators: Sequence[Operator], chosen: Sequence[Partition], mesh: Mesh, first: int = 0
+    operators: Sequence[Operator], chosen: Sequence[OperatorPartition], mesh: Mesh, first: int = 0
 ) -> dict[int, LayerTraffic]:
     """What each layer sends. ``operators`` are those of a stage, from number ``first`` of the model on; a tensor from
     outside arrives as it is wanted.
@@ -77,7 +77,7 @@ def traffic_by_layer(
     return found
 
 
-def _bucketed(sent: Sequence[Move]) -> list[Move]:
+def _bucketed(sent: Sequence[MeshCollective]) -> list[MeshCollective]:
     """Gradients of a layer that are reduced alike travel together, behind its other messages."""
     buckets: dict[tuple[str, int], float] = {}
     for move in sent:
@@ -85,12 +85,12 @@ def _bucketed(sent: Sequence[Move]) -> list[Move]:
             key = move.kind, move.axis
             buckets[key] = buckets.get(key, 0.0) + move.bytes
     others = [move for move in sent if move.per != PER_STEP]
-    return [*others, *(Move(kind, axis, size, PER_STEP) for (kind, axis), size in buckets.items())]
+    return [*others, *(MeshCollective(kind, axis, size, PER_STEP) for (kind, axis), size in buckets.items())]
 
 
 def shardings(
     operators: Sequence[Operator],
-    chosen: Sequence[Partition],
+    chosen: Sequence[OperatorPartition],
     mesh: Mesh,
     samples: int,
     layers: Iterable[int],
@@ -107,7 +107,7 @@ def shardings(
 
 def _sharding(
     layer: int,
-    members: Sequence[tuple[Operator, Partition]],
+    members: Sequence[tuple[Operator, OperatorPartition]],
     traffic: LayerTraffic | None,
     mesh: Mesh,
     samples: int,
@@ -122,19 +122,19 @@ def _sharding(
     )
 
 
-def _parts(operator: Operator, partition: Partition, mesh: Mesh) -> OperatorParts:
+def _parts(operator: Operator, partition: OperatorPartition, mesh: Mesh) -> OperatorParts:
     weights = (count_parts(layout, mesh.sizes) for _, layout in part.weight_layouts(operator, partition))
     work = part.work_parts(partition.loops, mesh)
     return OperatorParts(operator, work, tuple(weights), count_parts(partition.output, mesh.sizes))
 
 
-def _axes(members: Sequence[tuple[Operator, Partition]]) -> str:
+def _axes(members: Sequence[tuple[Operator, OperatorPartition]]) -> str:
     """The loops that the heavy operators divide, each once: what is cut, for people."""
     names = [name for operator, p in members if not operator.light for name in p.loops if name]
     return " ".join(dict.fromkeys(names)) or "replicated"
 
 
-def _collective(move: Move, mesh: Mesh, samples: int) -> Collective:
+def _collective(move: MeshCollective, mesh: Mesh, samples: int) -> Collective:
     ranks, stride = mesh.sizes[move.axis], mesh.strides[move.axis]
     size = move.bytes / samples if move.per == PER_SAMPLE else move.bytes
     return Collective(move.kind, size, ranks, stride, move.per)
@@ -159,7 +159,7 @@ def pass_seconds(traffic: Mapping[int, LayerTraffic], mesh: Mesh) -> tuple[float
 def whole_mesh_plan(
     model: LayerGraph,
     mesh: Mesh,
-    chosen: Sequence[Partition],
+    chosen: Sequence[OperatorPartition],
     batch: int,
     micro_batches: int,
     notes: Mapping[str, Any],
@@ -175,7 +175,7 @@ def whole_mesh_plan(
 
 def predict_step(
     operators: Sequence[Operator],
-    chosen: Sequence[Partition],
+    chosen: Sequence[OperatorPartition],
     mesh: Mesh,
     model: LayerGraph,
     batch: int,

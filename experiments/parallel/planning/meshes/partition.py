@@ -18,7 +18,7 @@ from experiments.parallel.planning.meshes.layouts import (
     PARTIAL,
     WHOLE,
     Layout,
-    Move,
+    MeshCollective,
     count_parts,
     entry_of,
     moves,
@@ -31,7 +31,7 @@ from experiments.workloads.einsum import Operand, Operator
 STATISTICS = 2
 
 
-class Partition(NamedTuple):
+class OperatorPartition(NamedTuple):
     """``loops``: for each axis the loop that it divides (``""``: none, all devices along it do the same).
 
     ``output``: the layout in which the result is handed on, partial sums added up. ``weights``: how the parameters are
@@ -44,11 +44,11 @@ class Partition(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Traffic:
+class OperatorTraffic:
     """Collectives of one operator (or one edge) in the forward and the backward pass; gradients' are per step."""
 
-    forward: tuple[Move, ...] = ()
-    backward: tuple[Move, ...] = ()
+    forward: tuple[MeshCollective, ...] = ()
+    backward: tuple[MeshCollective, ...] = ()
 
 
 def division_along(loops: Sequence[str], mesh: Mesh) -> Division:
@@ -93,8 +93,8 @@ def layout_of_gradient(operator: Operator, operand: Operand, loops: Sequence[str
 
 
 def operator_traffic(
-    operator: Operator, partition: Partition, mesh: Mesh, tied: Collection[int] = ()
-) -> Traffic:
+    operator: Operator, partition: OperatorPartition, mesh: Mesh, tied: Collection[int] = ()
+) -> OperatorTraffic:
     """What the operator itself sends: partial sums, statistics, halos, and gradients of parameters once a step.
 
     Those of ``tied`` parameters travel with another operator.
@@ -106,20 +106,20 @@ def operator_traffic(
     beside = (*_statistics(operator, partition, mesh), *_halos(operator, partition, mesh))
     gathered = tuple(_parameter_gathers(operator, partition, mesh))
     gradients = _gradient_sums(operator, partition, mesh, tied)
-    return Traffic((*gathered, *forward, *beside), (*gathered, *backward, *beside, *gradients))
+    return OperatorTraffic((*gathered, *forward, *beside), (*gathered, *backward, *beside, *gradients))
 
 
 def edge_traffic(
-    source: Partition, operator: Operator, operand: Operand, loops: Sequence[str], mesh: Mesh
-) -> Traffic:
+    source: OperatorPartition, operator: Operator, operand: Operand, loops: Sequence[str], mesh: Mesh
+) -> OperatorTraffic:
     """What brings an operand from where it was made to the operator, and its gradient back."""
-    return Traffic(
+    return OperatorTraffic(
         moves(source.output, layout_read(operand, loops), operand.bytes, mesh),
         moves(layout_of_gradient(operator, operand, loops), source.output, operand.bytes, mesh),
     )
 
 
-def weight_layouts(operator: Operator, partition: Partition) -> Iterator[tuple[Operand, Layout]]:
+def weight_layouts(operator: Operator, partition: OperatorPartition) -> Iterator[tuple[Operand, Layout]]:
     """Each parameter and the layout in which devices keep it."""
     for number, operand in enumerate(operator.parameters):
         yield (
@@ -128,14 +128,16 @@ def weight_layouts(operator: Operator, partition: Partition) -> Iterator[tuple[O
         )
 
 
-def _parameter_gathers(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
+def _parameter_gathers(
+    operator: Operator, partition: OperatorPartition, mesh: Mesh
+) -> Iterator[MeshCollective]:
     for operand, layout in weight_layouts(operator, partition):
         yield from moves(layout, layout_read(operand, partition.loops), operand.bytes, mesh, PER_PASS)
 
 
 def _gradient_sums(
-    operator: Operator, partition: Partition, mesh: Mesh, tied: Collection[int]
-) -> Iterator[Move]:
+    operator: Operator, partition: OperatorPartition, mesh: Mesh, tied: Collection[int]
+) -> Iterator[MeshCollective]:
     """Gradients of parameters are summed over the axes that divide loops which the parameter lacks."""
     for operand, layout in weight_layouts(operator, partition):
         if operand.parameter in tied:
@@ -145,16 +147,16 @@ def _gradient_sums(
         )
 
 
-def _statistics(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
+def _statistics(operator: Operator, partition: OperatorPartition, mesh: Mesh) -> Iterator[MeshCollective]:
     for axis, name in enumerate(partition.loops):
         if name in operator.statistics:
             whole = operator.output_bytes / operator.size[name]
             others = [entry for place, entry in enumerate(partition.output) if place != axis]
             sizes = [size for place, size in enumerate(mesh.sizes) if place != axis]
-            yield Move("all_reduce", axis, STATISTICS * whole / count_parts(tuple(others), sizes))
+            yield MeshCollective("all_reduce", axis, STATISTICS * whole / count_parts(tuple(others), sizes))
 
 
-def _halos(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Move]:
+def _halos(operator: Operator, partition: OperatorPartition, mesh: Mesh) -> Iterator[MeshCollective]:
     """Both neighbours' borders, as one exchange along the axis."""
     reach = dict(operator.halo)
     data = next((operand for operand in operator.operands if operand.parameter < 0), None)
@@ -163,10 +165,10 @@ def _halos(operator: Operator, partition: Partition, mesh: Mesh) -> Iterator[Mov
             cut = division_along(partition.loops, mesh)
             local = data.bytes / parts_of(cut, data.dims)
             lines = operator.size[name] / cut[name]
-            yield Move("permute", axis, local * reach[name] / lines)
+            yield MeshCollective("permute", axis, local * reach[name] / lines)
 
 
-def parameter_bytes(operator: Operator, partition: Partition, mesh: Mesh) -> float:
+def parameter_bytes(operator: Operator, partition: OperatorPartition, mesh: Mesh) -> float:
     """Of its weights on each device."""
     return sum(
         operand.bytes / count_parts(layout, mesh.sizes)
@@ -174,6 +176,6 @@ def parameter_bytes(operator: Operator, partition: Partition, mesh: Mesh) -> flo
     )
 
 
-def stash_bytes(operator: Operator, partition: Partition, mesh: Mesh) -> float:
+def stash_bytes(operator: Operator, partition: OperatorPartition, mesh: Mesh) -> float:
     """Of its results that each device keeps for the backward pass."""
     return operator.stash_bytes / count_parts(partition.output, mesh.sizes)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 
 from experiments.hardware.topology import Cost
+from experiments.parallel.planning.operators.collective_costs import in_bucket
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
-from experiments.parallel.planning.operators.wires import in_bucket
 
 
-class Lanes:
+class TaskLanes:
     """Numbers of serial devices: those that compute, the ways out of devices and of nodes, lanes for synchronisation."""
 
     def __init__(self, costs: OperatorCosts) -> None:
-        self._algorithms, self._node_of = costs.wires.algorithms, costs.wires.node_of
+        self._algorithms, self._node_of = costs.collectives.algorithms, costs.collectives.node_of
         self._cluster, self._devices = costs.estimate.cluster, costs.devices
         self._bucket = costs.bucket
         self._reduction = functools.cache(self._reduction_cost)

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.core.units import DTYPE_BYTES
-from experiments.parallel.interface import PER_STEP, Collective, Estimate, Synchronisation
+from experiments.parallel.interface import PER_STEP, Collective, PlanningEstimate, Synchronisation
+from experiments.parallel.planning.operators.collective_costs import CollectiveCosts, in_bucket
 from experiments.parallel.planning.operators.divisions import (
     BATCH,
     Axes,
@@ -32,7 +33,6 @@ from experiments.parallel.planning.operators.divisions import (
     overlap,
 )
 from experiments.parallel.planning.operators.operators import operators_of
-from experiments.parallel.planning.operators.wires import Wires, in_bucket
 from experiments.workloads.einsum import Operand
 from experiments.workloads.step import Floats
 
@@ -80,15 +80,15 @@ class OperatorCosts:
 
     def __init__(
         self,
-        estimate: Estimate,
+        estimate: PlanningEstimate,
         batch: int,
         only: Sequence[str] | None = None,
         partial_sums: bool = False,
         most: int | None = None,
     ) -> None:
         self.estimate, self.batch, self.model = estimate, batch, estimate.model
-        self.wires = Wires(estimate.cluster)
-        self.devices = self.wires.devices
+        self.collectives = CollectiveCosts(estimate.cluster)
+        self.devices = self.collectives.devices
         self.operators = operators_of(self.model, batch)
         counted = counts_batch(self.model)
         self.axes = tuple(axes_of(o, counted, partial_sums) for o in self.operators)
@@ -141,12 +141,16 @@ class OperatorCosts:
     def exchange_seconds(self, number: int, choice: Configuration) -> float:
         """t_S and the sums of partial results, in seconds."""
         summed = self.summation(number, choice)
-        return (self.wires.seconds(summed) if summed else 0.0) + self.synchronization_seconds(number, choice)
+        return (self.collectives.seconds(summed) if summed else 0.0) + self.synchronization_seconds(
+            number, choice
+        )
 
     def synchronization_seconds(self, number: int, choice: Configuration) -> float:
         """t_S in seconds."""
         found = self.reductions(number, choice)
-        return sum(in_bucket(self.wires.cost(r.kind, r.ranks, r.stride), r.bytes, self.bucket) for r in found)
+        return sum(
+            in_bucket(self.collectives.cost(r.kind, r.ranks, r.stride), r.bytes, self.bucket) for r in found
+        )
 
     def synchronisation(self, number: int) -> Floats:
         """t_S of every configuration. Shape: (configurations,)."""
@@ -187,7 +191,7 @@ class OperatorCosts:
             return np.zeros_like(received)
         kind = "all_gather" if gathers else "all_to_all"
         size = received * ranks / (ranks - 1)
-        costs = [self.wires.cost(kind, ranks), self.wires.cost(MIRRORED[kind], ranks)]
+        costs = [self.collectives.cost(kind, ranks), self.collectives.cost(MIRRORED[kind], ranks)]
         total: Floats = sum((c.latency + c.slope * size for c in costs), np.zeros_like(size))
         return total
 
@@ -212,7 +216,7 @@ class OperatorCosts:
             fraction, inside, more = self._fraction(source, reader, operand, tuple(sent), tuple(read))
             total = total + fraction * operand.bytes
             near, gathers = near & inside, gathers | more
-        ranks = np.where(near, self.wires.per_node, self.devices)
+        ranks = np.where(near, self.collectives.per_node, self.devices)
         return Exchange(total, ranks, gathers)
 
     def boxes(
@@ -264,9 +268,9 @@ class OperatorCosts:
 
     def _within_nodes(self, there: Boxes, wanted: Boxes, whole: float) -> npt.NDArray[np.bool_]:
         """Where all that a device reads is on its own node. Shape: (sent, read)."""
-        width = self.wires.per_node
+        width = self.collectives.per_node
         shape = len(there.volumes), len(wanted.volumes)
-        if width == self.devices or self.wires.uneven:
+        if width == self.devices or self.collectives.uneven:
             return np.full(shape, width == self.devices)
         found = np.zeros((*shape, self.devices))
         for neighbour in range(width):

@@ -16,7 +16,7 @@ from experiments.parallel.interface import BACKWARD, FORWARD, ParallelPlan, Slot
 from experiments.parallel.planning.operators.divisions import BATCH
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.sharded_plan import CARRIED, sharded_plan
-from experiments.parallel.planning.operators.task_graph import Placement
+from experiments.parallel.planning.operators.task_graph import OperatorPlacement
 
 #: What the notes say of the two ways to carry a plan out.
 AT_ONCE = (
@@ -27,7 +27,7 @@ ONE_AFTER_ANOTHER = f"{CARRIED}; layers that the search runs at once on differen
 
 
 def placed_plan(
-    costs: OperatorCosts, placements: Sequence[Placement], notes: Mapping[str, Any]
+    costs: OperatorCosts, placements: Sequence[OperatorPlacement], notes: Mapping[str, Any]
 ) -> ParallelPlan:
     blocks = _blocks(costs, placements)
     if blocks is None:
@@ -36,7 +36,7 @@ def placed_plan(
     return _replicas(costs, blocks, {**notes, "simulation": AT_ONCE})
 
 
-def _blocks(costs: OperatorCosts, placements: Sequence[Placement]) -> list[range] | None:
+def _blocks(costs: OperatorCosts, placements: Sequence[OperatorPlacement]) -> list[range] | None:
     """The devices of each layer, nothing where operators are divided by more than samples or one layer is on several
     blocks. Operators that take no time follow the others of their layer.
     """

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from experiments.core.errors import Infeasible
-from experiments.parallel.interface import Estimate, ParallelPlan
+from experiments.parallel.interface import ParallelPlan, PlanningEstimate
 from experiments.parallel.planning.operators.divisions import Configuration
 from experiments.parallel.planning.operators.footprint import Footprint
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
@@ -104,7 +104,7 @@ class Pricing:
 
 
 def choose_best(
-    judge: str, estimate: Estimate, plans: Mapping[str, ParallelPlan], costs: Mapping[str, float]
+    judge: str, estimate: PlanningEstimate, plans: Mapping[str, ParallelPlan], costs: Mapping[str, float]
 ) -> tuple[str, dict[str, float | None]]:
     """The best of ``plans`` by its simulated step, or by ``costs`` (the first of equals); and what was simulated."""
     if judge == COSTS:
@@ -113,7 +113,7 @@ def choose_best(
 
 
 def fastest(
-    estimate: Estimate, candidates: Mapping[str, ParallelPlan]
+    estimate: PlanningEstimate, candidates: Mapping[str, ParallelPlan]
 ) -> tuple[str, dict[str, float | None]]:
     """The candidate with the shortest simulated step among those that fit, else the one that lacks fewest bytes (of
     equals the first); and the seconds of each, nothing where it does not fit.

@@ -23,7 +23,7 @@ import numpy as np
 
 from experiments.parallel.interface import Collective
 from experiments.parallel.planning.operators.divisions import Configuration, part_overlaps
-from experiments.parallel.planning.operators.lanes import Lanes
+from experiments.parallel.planning.operators.lanes import TaskLanes
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 
 #: Task numbers of one group (an operator's parts, or the transfers before them).
@@ -34,7 +34,7 @@ TICK = 2.0**-42
 Owner = tuple[int, int]
 
 
-class Placement(NamedTuple):
+class OperatorPlacement(NamedTuple):
     """A configuration whose part ``p`` is on device ``first + p``."""
 
     degrees: Configuration
@@ -52,7 +52,7 @@ class Change:
     added: frozenset[int]
     removed: frozenset[int]
     touched: frozenset[int]
-    placements: Mapping[int, Placement]
+    placements: Mapping[int, OperatorPlacement]
     made: Mapping[Owner, list[int]]
 
 
@@ -62,7 +62,7 @@ class Tasks:
     ``work`` has the seconds of all tasks of each lane.
     """
 
-    def __init__(self, costs: OperatorCosts, placements: list[Placement]) -> None:
+    def __init__(self, costs: OperatorCosts, placements: list[OperatorPlacement]) -> None:
         self.costs, self.placements = costs, list(placements)
         self.count = len(costs.operators)
         self.number: list[int] = []
@@ -70,7 +70,7 @@ class Tasks:
         self.lane: list[int] = []
         self.before: list[list[int]] = []
         self.after: list[list[int]] = []
-        self._lanes = Lanes(costs)
+        self._lanes = TaskLanes(costs)
         self.work = [0.0] * self._lanes.count
         self._empty: list[int] = []
         self._slot_of: dict[int, int] = {}
@@ -92,7 +92,7 @@ class Tasks:
         """Those that have a task."""
         return [slot for slot, number in enumerate(self.number) if number >= 0]
 
-    def move(self, moves: Mapping[int, Placement]) -> Change:
+    def move(self, moves: Mapping[int, OperatorPlacement]) -> Change:
         """Gives operators other placements: their tasks and the transfers around them are made again."""
         edges = dict.fromkeys(edge for number in moves for edge in self._edges[number])
         owners = [*((number, -1) for number in moves), *edges]
@@ -270,10 +270,10 @@ class Tasks:
         return [(p, q, float(total[p, q])) for p, q in np.argwhere(reads).tolist()]
 
 
-def placements_of(costs: OperatorCosts, number: int) -> list[Placement]:
+def placements_of(costs: OperatorCosts, number: int) -> list[OperatorPlacement]:
     """Every configuration on every block of neighbouring devices that it fills."""
     found = []
     for degrees in costs.choices[number]:
         parts = math.prod(degrees)
-        found += [Placement(degrees, first) for first in range(0, costs.devices, parts)]
+        found += [OperatorPlacement(degrees, first) for first in range(0, costs.devices, parts)]
     return found

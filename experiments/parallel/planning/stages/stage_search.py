@@ -2,7 +2,7 @@
 
 Source: Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP'19, section 3.1:
 A(j, m) = min(T(1..j, m), min over k, m' of max(A(k, m - m'), 2 a_k / B, T(k+1..j, m'))), level by level from the
-devices of a machine to the machines of a cluster. ``Rules`` says where the released planner differs from the paper.
+devices of a machine to the machines of a cluster. ``StageSearchRules`` says where the released planner differs from the paper.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Level:
+class ClusterLevel:
     """``count`` equal parts (devices of a machine, machines of a cluster), joined at ``bandwidth`` bytes/s."""
 
     count: int
     bandwidth: float
 
 
-def levels_of(cluster: Hardware) -> list[Level]:
+def levels_of(cluster: Hardware) -> list[ClusterLevel]:
     """Devices of a machine, then machines; a level of one is left out. ``BadInput`` for machines that differ."""
     if len({(node.device, node.device_count, node.link) for node in cluster.nodes}) > 1:
         raise BadInput("machines differ", cluster.name, "equal machines: the recurrence counts them")
     found = [
-        Level(cluster.node.device_count, cluster.node.link.bandwidth),
-        Level(cluster.node_count, cluster.network.bandwidth),
+        ClusterLevel(cluster.node.device_count, cluster.node.link.bandwidth),
+        ClusterLevel(cluster.node_count, cluster.network.bandwidth),
     ]
     return [level for level in found if level.count > 1] or found[:1]
 
 
 @dataclass(frozen=True)
-class Rules:
+class StageSearchRules:
     """``added``: a replicated stage takes compute plus synchronisation (as released), not the longer of both (paper).
     ``transfers``: activations between stages count. ``memory``: bytes of a device that a stage must fit, if any.
     """
@@ -61,7 +61,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Solution:
+class StageSolution:
     """``seconds`` for a mini-batch in steady state (infinite, without stages, when nothing fits).
 
     ``outer`` are the stages of the last level, each with the stages into which every part of it is divided (itself
@@ -76,7 +76,9 @@ class Solution:
 class _Solved:
     """One level: ``best[m]`` and the split behind it, for every start (rows) and end (columns)."""
 
-    def __init__(self, cuts: Cuts, times: Floats, level: Level, below: int, rules: Rules, rows: int) -> None:
+    def __init__(
+        self, cuts: Cuts, times: Floats, level: ClusterLevel, below: int, rules: StageSearchRules, rows: int
+    ) -> None:
         self.cuts, self.times, self.level, self.rules = cuts, times, level, rules
         self.rows = rows
         self.parameters = _between(cuts.parameters)
@@ -158,7 +160,7 @@ class _Solved:
             end, count = border, count - replicas
 
 
-def _exchange_seconds(level: Level, count: int, parameters: Floats, below: int) -> Floats:
+def _exchange_seconds(level: ClusterLevel, count: int, parameters: Floats, below: int) -> Floats:
     """Of gradients among ``count`` replicas: 4 (m-1)/m bytes a parameter byte (all-reduce, there and back)."""
     found: Floats = 4 * (count - 1) * parameters / (level.bandwidth * count) / below
     return found
@@ -170,7 +172,7 @@ def _between(column: Floats) -> Floats:
     return difference
 
 
-def search(cuts: Cuts, levels: Sequence[Level], rules: Rules) -> Solution:
+def search(cuts: Cuts, levels: Sequence[ClusterLevel], rules: StageSearchRules) -> StageSolution:
     """The fastest stages; ``seconds`` is infinite when nothing fits. One or two levels, inner first."""
     reachable = np.vstack([np.ones(len(cuts), np.bool_), cuts.before])
     times = np.where(reachable, _between(cuts.seconds), np.inf)
@@ -182,13 +184,13 @@ def search(cuts: Cuts, levels: Sequence[Level], rules: Rules) -> Solution:
     outer = _Solved(cuts, times, levels[-1], below, rules, 1)
     seconds = float(outer.best[-1][0, -1])
     if not np.isfinite(seconds):
-        return Solution(seconds, (), candidates + outer.candidates)
+        return StageSolution(seconds, (), candidates + outer.candidates)
     whole = outer.spans(-1, len(cuts) - 1)
     parts = tuple((span, inner.spans(span.start, span.end) if inner else (span,)) for span in whole)
-    return Solution(seconds, parts, candidates + outer.candidates)
+    return StageSolution(seconds, parts, candidates + outer.candidates)
 
 
-def data_parallel_seconds(cuts: Cuts, levels: Sequence[Level], rules: Rules) -> float:
+def data_parallel_seconds(cuts: Cuts, levels: Sequence[ClusterLevel], rules: StageSearchRules) -> float:
     """A mini-batch with the whole model on every device, level by level, by the same rules."""
     seconds, below = float(cuts.seconds[-1]), 1
     for level in levels:

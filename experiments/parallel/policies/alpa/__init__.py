@@ -27,9 +27,9 @@ from experiments.core.knobs import knob
 from experiments.core.policy import MINUTES
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
-    Estimate,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     Sharding,
     Stage,
     Worker,
@@ -76,7 +76,9 @@ class Alpa(ParallelPolicy):
     )
     nodes: int = knob(2000, "branch-and-bound nodes of each integer program", low=1, high=10**6)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         levels_of(cluster)  # refuses machines that differ
         samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
         ends = self._ends(model, estimate)
@@ -107,7 +109,7 @@ class Alpa(ParallelPolicy):
             notes |= caveat(self.programs, "integer programs", "programs")
         return self._plan(costs, found.stages, placed, tile_devices(found.stages, sizes), batch, notes)
 
-    def _ends(self, model: LayerGraph, estimate: Estimate) -> list[int]:
+    def _ends(self, model: LayerGraph, estimate: PlanningEstimate) -> list[int]:
         if not self.pipeline:
             return [len(model)]
         return cluster_operators(estimate.layer_seconds, _received_bytes(model), self.runs)

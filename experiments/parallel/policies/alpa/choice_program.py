@@ -23,7 +23,7 @@ SCALE = 1000.0
 
 
 @dataclass(frozen=True)
-class Choices:
+class ChoiceProblem:
     """``nodes[v][i]``: cost of choice i of node v; ``edges[u, v][i, j]``: of choices i and j together, u before v.
 
     ``memory[v][i]`` adds up to at most ``capacity``. ``alike`` are pairs of nodes with a label for each of their choices:
@@ -45,7 +45,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChoiceSolution:
     """The choice of each node; ``proven`` within the solver's gap; the sizes of the program."""
 
     choices: tuple[int, ...]
@@ -55,17 +55,17 @@ class Chosen:
     rows: int
 
 
-def solve(problem: Choices, nodes: int, progress: Progress = silent) -> Chosen | None:
+def solve(problem: ChoiceProblem, nodes: int, progress: Progress = silent) -> ChoiceSolution | None:
     """The least choice found within ``nodes`` branch-and-bound nodes; ``None`` where none keeps to the capacity."""
     written = _Written(problem)
     found = written.program.solve(nodes=nodes, gap=1e-5, progress=progress)
     if found is None:
         return None
     chosen = tuple(int(np.argmax(found.values[columns])) for columns in written.columns)
-    return Chosen(chosen, problem.cost(chosen), found.proven, len(written.program), written.rows)
+    return ChoiceSolution(chosen, problem.cost(chosen), found.proven, len(written.program), written.rows)
 
 
-def greedy(problem: Choices) -> list[int]:
+def greedy(problem: ChoiceProblem) -> list[int]:
     """Each node's cheapest beside those chosen before it: a first guess."""
     chosen: list[int] = []
     for v, costs in enumerate(problem.nodes):
@@ -82,7 +82,7 @@ def greedy(problem: Choices) -> list[int]:
 class _Written:
     """The program, and the variables of each node's choices."""
 
-    def __init__(self, problem: Choices) -> None:
+    def __init__(self, problem: ChoiceProblem) -> None:
         self.program, self.rows = MixedIntegerProgram(), 0
         least = [
             float(costs.min()) for costs in problem.nodes
@@ -134,7 +134,7 @@ class _Written:
             terms += [(int(c), -1.0) for c, own in zip(second, others, strict=True) if own == label]
             self._row(terms, 0.0, 0.0)
 
-    def _memory(self, problem: Choices) -> None:
+    def _memory(self, problem: ChoiceProblem) -> None:
         """In units of the capacity."""
         terms = [
             (int(variable), float(size) / problem.capacity)

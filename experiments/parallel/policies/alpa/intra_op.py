@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from experiments.core.progress import Progress, silent
-from experiments.parallel.planning.meshes.partition import Partition, weight_layouts
-from experiments.parallel.policies.alpa.choice_program import Choices, Chosen, greedy, solve
+from experiments.parallel.planning.meshes.partition import OperatorPartition, weight_layouts
+from experiments.parallel.policies.alpa.choice_program import ChoiceProblem, ChoiceSolution, greedy, solve
 from experiments.parallel.policies.alpa.strategies import Costs, Table, Ways, leads
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.step import Floats
@@ -66,8 +66,8 @@ class Figures:
 class Solved:
     """The partition of every operator of the stage, in order, and of each kind (its first); figures; the program's size."""
 
-    partitions: tuple[Partition, ...]
-    kinds: Mapping[Signature, Partition]
+    partitions: tuple[OperatorPartition, ...]
+    kinds: Mapping[Signature, OperatorPartition]
     figures: Figures
     proven: bool
     variables: int
@@ -193,7 +193,7 @@ class StageProblem:
             if other.kinds.get(key) not in self._choices[node]:
                 return None
             chosen.append(self._choices[node].index(other.kinds[key]))
-        return self._solution(Chosen(tuple(chosen), 0.0, other.proven, 0, 0))
+        return self._solution(ChoiceSolution(tuple(chosen), 0.0, other.proven, 0, 0))
 
     def _figures(self, chosen: Sequence[int]) -> Figures:
         each = sum(float(c.each[chosen[v]]) for v, c in enumerate(self.costs))
@@ -204,13 +204,13 @@ class StageProblem:
         ]
         return Figures(each, *others)
 
-    def _problem(self, states: float, capacity: float) -> Choices:
+    def _problem(self, states: float, capacity: float) -> ChoiceProblem:
         nodes, edges = [], dict(self.edges)
         for v, c in enumerate(self.costs):
             own = np.diag(edges.pop((v, v))) if (v, v) in edges else 0.0
             nodes.append(c.each + c.once / self._steps + own)
         memory = [c.weights * states + c.stash for c in self.costs]
-        return Choices(nodes, edges, memory, capacity, self._tied_operators())
+        return ChoiceProblem(nodes, edges, memory, capacity, self._tied_operators())
 
     def _tied_operators(self) -> list[tuple[int, int, Sequence[object], Sequence[object]]]:
         """Operators that share a parameter and do not choose together keep it in one layout."""
@@ -227,14 +227,14 @@ class StageProblem:
     def _labels(self, number: int, place: int) -> list[object]:
         return [_label(self._all[number], partition, place) for partition in self._table[number]]
 
-    def _fallback(self, problem: Choices) -> Chosen | None:
+    def _fallback(self, problem: ChoiceProblem) -> ChoiceSolution | None:
         """Nothing within the nodes allowed: the greedy choice, where it fits."""
         chosen = greedy(problem)
         if problem.bytes(chosen) > problem.capacity:
             return None
-        return Chosen(tuple(chosen), problem.cost(chosen), False, 0, 0)
+        return ChoiceSolution(tuple(chosen), problem.cost(chosen), False, 0, 0)
 
-    def _solution(self, found: Chosen) -> Solved:
+    def _solution(self, found: ChoiceSolution) -> Solved:
         chosen = found.choices
         return Solved(
             tuple(self._table[number][chosen[self._leader[number]]] for number in self._span),
@@ -246,7 +246,7 @@ class StageProblem:
         )
 
 
-def _label(operator: Operator, partition: Partition, place: int) -> object:
+def _label(operator: Operator, partition: OperatorPartition, place: int) -> object:
     """How a parameter is divided, whatever its dimensions are called here: dimension size by axis."""
     operand, layout = list(weight_layouts(operator, partition))[place]
     sizes = sorted(operand.dims, key=lambda name: operator.size.get(name, 1))

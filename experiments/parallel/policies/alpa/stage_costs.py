@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate
+from experiments.parallel.interface import PlanningEstimate
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.policies.alpa.intra_op import (
@@ -34,7 +34,7 @@ Shape = tuple[int, int]
 
 
 @dataclass
-class Counts:
+class StageCostCounts:
     """What the search did: programs solved, stages that took over a solution, the largest program, unproven ones, greedy ones."""
 
     programs: int = 0
@@ -78,7 +78,7 @@ class StageCosts:
     ``programs`` are solved at most, each with so many ``nodes``; stages after them are divided greedily.
     """
 
-    estimate: Estimate
+    estimate: PlanningEstimate
     cluster: Hardware
     ends: Sequence[int]
     samples: int
@@ -87,7 +87,7 @@ class StageCosts:
     programs: int = sys.maxsize
     shared: bool = True
     scatter: bool = True
-    counts: Counts = field(default_factory=Counts)
+    counts: StageCostCounts = field(default_factory=StageCostCounts)
 
     def __post_init__(self) -> None:
         model = self.estimate.model

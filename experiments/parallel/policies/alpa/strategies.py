@@ -15,9 +15,16 @@ import numpy as np
 
 from experiments.parallel.interface import PER_STEP
 from experiments.parallel.planning.meshes import partition as part
-from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Layout, Move, loop_at, seconds
+from experiments.parallel.planning.meshes.layouts import (
+    PARTIAL,
+    WHOLE,
+    Layout,
+    MeshCollective,
+    loop_at,
+    seconds,
+)
 from experiments.parallel.planning.meshes.mesh import Mesh
-from experiments.parallel.planning.meshes.partition import Partition
+from experiments.parallel.planning.meshes.partition import OperatorPartition
 from experiments.parallel.planning.operators.divisions import Division, is_even
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.step import Floats
@@ -33,7 +40,7 @@ TIE = {
 }
 #: Light kinds that choose for themselves: rows change their order there.
 CHOOSING = ("dispatch", "combination")
-Table = tuple[Partition, ...]
+Table = tuple[OperatorPartition, ...]
 
 
 def leads(operator: Operator) -> bool:
@@ -46,13 +53,13 @@ def strategies(operator: Operator, mesh: Mesh, limits: dict[str, int], scatter: 
     ``limits``: sizes that the operands' makers have for loops, where parts must be whole too.
     """
     names = ("", *operator.divisible)
-    found: list[Partition] = []
+    found: list[OperatorPartition] = []
     for loops in itertools.product(*(names if size > 1 else ("",) for size in mesh.sizes)):
         cut = part.division_along(loops, mesh)
         if is_even(operator, cut) and all(limits.get(n, p) % p == 0 for n, p in cut.items()):
             raw = part.layout_made(operator, loops)
             outputs = _outputs(operator, raw, cut, mesh) if scatter else [part.summed_layout(operator, loops)]
-            found += [Partition(loops, output) for output in outputs]
+            found += [OperatorPartition(loops, output) for output in outputs]
     return tuple(found)
 
 
@@ -78,14 +85,14 @@ def following(operator: Operator, operand: Operand, leader: Table, mesh: Mesh) -
     return tuple(_follow(operator, operand, partition.output, mesh) for partition in leader)
 
 
-def _follow(operator: Operator, operand: Operand, layout: Layout, mesh: Mesh) -> Partition:
+def _follow(operator: Operator, operand: Operand, layout: Layout, mesh: Mesh) -> OperatorPartition:
     loops = [loop_at(operand.dims, entry) for entry in layout]
     cut = part.division_along(loops, mesh)
     loops = [
         name if name and name in operator.divisible and operator.size[name] % cut[name] == 0 else ""
         for name in loops
     ]
-    return Partition(tuple(loops), part.summed_layout(operator, loops))
+    return OperatorPartition(tuple(loops), part.summed_layout(operator, loops))
 
 
 @dataclass(frozen=True)
@@ -151,7 +158,7 @@ class Ways:
 
 
 def _cost(
-    operator: Operator, partition: Partition, computing: float, mesh: Mesh
+    operator: Operator, partition: OperatorPartition, computing: float, mesh: Mesh
 ) -> tuple[float, float, float, float]:
     sent = part.operator_traffic(operator, partition, mesh)
     moves = (*sent.forward, *sent.backward)
@@ -164,7 +171,7 @@ def _cost(
     )
 
 
-def split_seconds(moves: Sequence[Move], mesh: Mesh) -> tuple[float, float]:
+def split_seconds(moves: Sequence[MeshCollective], mesh: Mesh) -> tuple[float, float]:
     """Seconds of those of every pass, and of those once a step; gradients travel in buckets, so without latency here."""
     often = [move for move in moves if move.per != PER_STEP]
     each = seconds(often, mesh) + sum(TIE[move.kind] for move in often)
@@ -197,5 +204,5 @@ def resharding_seconds(
 def _resharding_cost(
     output: Layout, operator: Operator, operand: Operand, loops: tuple[str, ...], mesh: Mesh
 ) -> float:
-    sent = part.edge_traffic(Partition((), output), operator, operand, loops, mesh)
+    sent = part.edge_traffic(OperatorPartition((), output), operator, operand, loops, mesh)
     return split_seconds((*sent.forward, *sent.backward), mesh)[0]

@@ -18,10 +18,10 @@ from typing import ClassVar
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
-    Estimate,
     Learning,
     LivePolicy,
     ParallelPlan,
+    PlanningEstimate,
     Training,
     WeightRule,
     stage_bounds,
@@ -46,7 +46,9 @@ class AmpNet(LivePolicy):
     updates: int = knob(32, "updates in the window that is carried out", low=1, high=65536)
     rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         bounds = stage_bounds(estimate, stage_count(self.stages, model, cluster))
         times = [model.forward_seconds, model.backward_seconds]
         forward, backward = ([float(t[begin:end].sum()) for begin, end in bounds] for t in times)

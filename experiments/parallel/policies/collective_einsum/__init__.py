@@ -25,9 +25,9 @@ from experiments.parallel.interface import (
     BACKWARD,
     FORWARD,
     Collective,
-    Estimate,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     Sharding,
     Slot,
     Stage,
@@ -61,7 +61,9 @@ class CollectiveEinsum(ParallelPolicy):
         """mu of the directions that are used."""
         return self.mu / 2 if self.bidirectional else self.mu
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         ranks = self.ranks or cluster.node.device_count
         groups = whole_share(cluster.device_count, ranks, "devices", "knobs.ranks")
         samples = whole_share(batch, groups * self.micro_batches, "samples", "knobs.micro_batches")
@@ -92,7 +94,9 @@ def _worker(group: int, ranks: int, micro_batches: int) -> Worker:
 class _Divided:
     """Layers divided over a group of ``ranks``, for micro-batches of ``samples``."""
 
-    def __init__(self, policy: CollectiveEinsum, estimate: Estimate, ranks: int, samples: int) -> None:
+    def __init__(
+        self, policy: CollectiveEinsum, estimate: PlanningEstimate, ranks: int, samples: int
+    ) -> None:
         self.policy, self.model, self.ranks, self.samples = policy, estimate.model, ranks, samples
         algorithms, group = Algorithms(estimate.cluster), (tuple(range(ranks)),)
         self._gather = algorithms.usual("all_gather", group)

@@ -22,7 +22,7 @@ from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, balanced_cut
+from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate, balanced_cut
 from experiments.parallel.policies.coloc_rl.assignment import assigned_plan, merge_layers
 from experiments.parallel.policies.coloc_rl.placer import Groups, Placement, Placer, train
 from experiments.workloads.layers import LayerGraph
@@ -44,7 +44,9 @@ class ColocRl(ParallelPolicy):
     samples: int = knob(8, "placements tried for each update", low=1, high=256)
     rate: float = knob(0.1, "step of an update (Adam)", low=1e-4, high=1.0)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         trials = _Trials(self._ends(model, estimate), batch, estimate)
         random = np.random.default_rng(estimate.seed)
         placer = Placer(trials.groups(model), cluster.device_count, random, self.rate)
@@ -70,7 +72,7 @@ class ColocRl(ParallelPolicy):
         }
         return replace(plan, synchronisation=self.sync(), notes=notes)
 
-    def _ends(self, model: LayerGraph, estimate: Estimate) -> list[int]:
+    def _ends(self, model: LayerGraph, estimate: PlanningEstimate) -> list[int]:
         return merge_layers(estimate.layer_seconds.tolist(), self.groups)
 
     def _others(self, trials: _Trials, devices: int, random: np.random.Generator) -> dict[str, float | None]:
@@ -89,7 +91,7 @@ class ColocRl(ParallelPolicy):
 class _Trials:
     """Simulated steps of placements, each once."""
 
-    def __init__(self, ends: Sequence[int], batch: int, estimate: Estimate) -> None:
+    def __init__(self, ends: Sequence[int], batch: int, estimate: PlanningEstimate) -> None:
         self.ends, self.batch, self.estimate = ends, batch, estimate
         self.known: dict[Placement, float | None] = {}
 

@@ -118,7 +118,7 @@ def _softmax(scores: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Search:
+class PlacerSearch:
     """The fastest placement seen, its seconds, and the fastest of each update (seconds; ``None``: none fitted)."""
 
     placement: Placement | None
@@ -133,7 +133,7 @@ def train(
     samples: int,
     unfit: float,
     told: Callable[[int], None],
-) -> Search:
+) -> PlacerSearch:
     """``samples`` placements for each of ``updates``; the cost is the square root of the step's seconds (section 3.1).
 
     A placement without seconds does not fit: it costs ``unfit`` in the first half of the updates and is left out later,
@@ -159,4 +159,4 @@ def train(
             )
             placer.learn([one for one, _ in kept], costs, baseline)
         told(update)
-    return Search(best, fastest, tuple(curve))
+    return PlacerSearch(best, fastest, tuple(curve))

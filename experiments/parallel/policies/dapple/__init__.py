@@ -27,9 +27,9 @@ from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
-    Estimate,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     Stage,
     Worker,
     whole_share,
@@ -38,10 +38,10 @@ from experiments.parallel.planning.stages.one_by_one import replica_order
 from experiments.parallel.planning.stages.stage_search import levels_of
 from experiments.parallel.policies.dapple.shared_micro_batches import by_samples, shared_ways
 from experiments.parallel.policies.dapple.synchronous_search import (
-    Blocks,
-    Found,
-    Placed,
+    LayerBlocks,
+    PlacedStage,
     SynchronousSearch,
+    SynchronousSearchResult,
 )
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.step import Floats
@@ -65,7 +65,9 @@ class Dapple(ParallelPolicy):
     )
     blocks: int = knob(16, "runs of layers between which stages are cut, at most", low=2, high=256)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         levels_of(cluster)  # refuses machines that differ
         samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
         blocks = _blocks(model, estimate, samples / model.batch, self.blocks)
@@ -84,11 +86,11 @@ class Dapple(ParallelPolicy):
 
     def _plan(
         self,
-        found: Found,
-        placed: Sequence[Placed],
-        blocks: Blocks,
+        found: SynchronousSearchResult,
+        placed: Sequence[PlacedStage],
+        blocks: LayerBlocks,
         batch: int,
-        estimate: Estimate,
+        estimate: PlanningEstimate,
         warm_up: str,
     ) -> ParallelPlan:
         samples = batch // self.micro_batches
@@ -124,7 +126,7 @@ def _warm_up_counts(room: Sequence[int], micro_batches: int, warm_up: str) -> li
     return held
 
 
-def _fastest(plans: Sequence[ParallelPlan], estimate: Estimate) -> ParallelPlan:
+def _fastest(plans: Sequence[ParallelPlan], estimate: PlanningEstimate) -> ParallelPlan:
     """By simulation, the first among equals; the first too where none fits."""
 
     def seconds(plan: ParallelPlan) -> float:
@@ -136,7 +138,7 @@ def _fastest(plans: Sequence[ParallelPlan], estimate: Estimate) -> ParallelPlan:
     return min(plans, key=seconds)
 
 
-def _blocks(model: LayerGraph, estimate: Estimate, scale: float, most: int) -> Blocks:
+def _blocks(model: LayerGraph, estimate: PlanningEstimate, scale: float, most: int) -> LayerBlocks:
     """Cut where the time passed reaches the next of ``most`` equal parts; every layer is a block if there are so few."""
     forward, backward = model.forward_seconds * scale, model.backward_seconds * scale
     ends = np.arange(len(model) + 1)
@@ -149,7 +151,7 @@ def _blocks(model: LayerGraph, estimate: Estimate, scale: float, most: int) -> B
     def upto(column: Floats) -> Floats:
         return np.append(0.0, np.cumsum(column))[ends]
 
-    return Blocks(
+    return LayerBlocks(
         tuple(ends.tolist()), upto(forward), upto(backward), upto(gradient), _crossing(model)[ends] * scale
     )
 
@@ -165,7 +167,7 @@ def _crossing(model: LayerGraph) -> Floats:
 
 
 def _room(
-    spans: Sequence[range], owners: Sequence[Sequence[int]], estimate: Estimate, samples: int
+    spans: Sequence[range], owners: Sequence[Sequence[int]], estimate: PlanningEstimate, samples: int
 ) -> list[int]:
     """Micro-batches whose activations fit beside the model states of each stage; 0 where the states alone do not."""
     stash = estimate.model.stash_bytes / estimate.model.batch * samples
@@ -179,7 +181,7 @@ def _room(
     return found
 
 
-def _fewest_micro_batches(estimate: Estimate, devices: int, batch: int, most: int) -> int:
+def _fewest_micro_batches(estimate: PlanningEstimate, devices: int, batch: int, most: int) -> int:
     """In which data parallelism over all devices fits; ``most`` where it does in none, and then it is infeasible."""
     everything = [range(len(estimate.model))]
     for count in range(1, most):
@@ -188,7 +190,7 @@ def _fewest_micro_batches(estimate: Estimate, devices: int, batch: int, most: in
     return most
 
 
-def _notes(found: Found, held: Sequence[int]) -> dict[str, object]:
+def _notes(found: SynchronousSearchResult, held: Sequence[int]) -> dict[str, object]:
     """What the search predicts, in seconds a step, and what it looked at."""
     return {
         "predicted_step_time": found.seconds,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from experiments.parallel.interface import PER_STEP, Collective, Estimate, Sharding
+from experiments.parallel.interface import PER_STEP, Collective, PlanningEstimate, Sharding
 from experiments.workloads.step import Floats
 
 
@@ -18,7 +18,7 @@ def shared_ways(samples: int, devices: int) -> float:
     return samples / math.ceil(samples / devices)
 
 
-def by_samples(estimate: Estimate, layers: range, samples: int, devices: int) -> tuple[Sharding, ...]:
+def by_samples(estimate: PlanningEstimate, layers: range, samples: int, devices: int) -> tuple[Sharding, ...]:
     """``layers`` on ``devices`` that share micro-batches of ``samples``; whole where there is one device."""
     if devices == 1:
         return ()

@@ -30,7 +30,7 @@ Row = tuple[Floats, Floats, Floats]
 
 
 @dataclass(frozen=True)
-class Blocks:
+class LayerBlocks:
     """Runs of layers between which may be cut; totals up to each border, shape (blocks + 1,), for one micro-batch.
 
     ``ends`` are the borders in layers; ``crossing`` the activation bytes that cross each border.
@@ -44,7 +44,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedStage:
     """A stage: blocks ``begin`` to ``end`` on ``devices``."""
 
     begin: int
@@ -53,12 +53,12 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Found:
+class SynchronousSearchResult:
     """The best plan, its estimate in seconds, the same for data parallelism, and how many plans were compared."""
 
     seconds: float
-    stages: tuple[Placed, ...]
-    data_parallel: Placed
+    stages: tuple[PlacedStage, ...]
+    data_parallel: PlacedStage
     data_parallel_seconds: float
     states: int
     candidates: int
@@ -70,7 +70,7 @@ class SynchronousSearch:
     """
 
     def __init__(
-        self, blocks: Blocks, cluster: Hardware, micro_batches: int, samples: int, accumulated: int
+        self, blocks: LayerBlocks, cluster: Hardware, micro_batches: int, samples: int, accumulated: int
     ) -> None:
         self.blocks, self.cluster, self.micro_batches = blocks, cluster, micro_batches
         self.samples, self.accumulated = samples, accumulated
@@ -78,20 +78,22 @@ class SynchronousSearch:
         self.last = len(blocks.ends) - 1
         self.candidates = 0
         self._work = blocks.forward + blocks.backward
-        self._best: dict[tuple[int, Used], tuple[float, tuple[Placed, ...]]] = {}
+        self._best: dict[tuple[int, Used], tuple[float, tuple[PlacedStage, ...]]] = {}
 
-    def run(self) -> Found:
+    def run(self) -> SynchronousSearchResult:
         empty: Used = (0,) * self.cluster.node_count
-        everything = Placed(0, self.last, tuple(range(self.cluster.device_count)))
+        everything = PlacedStage(0, self.last, tuple(range(self.cluster.device_count)))
         data_parallel = best = self._data_parallel(everything.devices)
-        stages: tuple[Placed, ...] = (everything,)
+        stages: tuple[PlacedStage, ...] = (everything,)
         self._best[0, empty] = (best, ())
         for begin in range(self.last):
             for used in sorted(used for border, used in self._best if border == begin):
                 seconds, plan = self._extend(begin, used, best)
                 if seconds < best:
                     best, stages = seconds, plan
-        return Found(best, stages, everything, data_parallel, len(self._best), self.candidates)
+        return SynchronousSearchResult(
+            best, stages, everything, data_parallel, len(self._best), self.candidates
+        )
 
     def _data_parallel(self, own: tuple[int, ...]) -> float:
         """Section 4: what the planner compares pipelines with sums gradients beside the last backward pass."""
@@ -107,10 +109,10 @@ class SynchronousSearch:
             self.accumulated,
         )
 
-    def _extend(self, begin: int, used: Used, best: float) -> tuple[float, tuple[Placed, ...]]:
+    def _extend(self, begin: int, used: Used, best: float) -> tuple[float, tuple[PlacedStage, ...]]:
         """Every next stage from this state; the best whole plan among them, which is infinite if none can beat ``best``."""
         prefix = self._best[begin, used][1]
-        found: tuple[float, tuple[Placed, ...]] = (float("inf"), ())
+        found: tuple[float, tuple[PlacedStage, ...]] = (float("inf"), ())
         full: Used = (self.per_machine,) * len(used)
         free, ends = self.cluster.device_count - sum(used), np.arange(begin + 1, self.last)
         if not len(ends) or self._floor(begin, free) >= best:
@@ -123,11 +125,11 @@ class SynchronousSearch:
                 own, rest = devices(used, after, self.per_machine), devices(after, full, self.per_machine)
                 seconds = self._latencies(rows, before, begin, kept, own, rest)
                 for end, value in zip(kept.tolist(), seconds.tolist(), strict=True):
-                    stage = Placed(begin, end, own)
+                    stage = PlacedStage(begin, end, own)
                     if value < self._best.get((end, after), (float("inf"),))[0]:
                         self._best[end, after] = (value, (*prefix, stage))
                     if value < found[0]:
-                        found = (value, (*prefix, stage, Placed(end, self.last, rest)))
+                        found = (value, (*prefix, stage, PlacedStage(end, self.last, rest)))
             best = min(best, found[0])
         return found
 
@@ -150,7 +152,7 @@ class SynchronousSearch:
         whole = list(range(self.per_machine, free, self.per_machine))
         return sorted({width for few in (*powers, *whole) if few < free for width in (few, free - few)})
 
-    def _prefix_rows(self, prefix: Sequence[Placed]) -> list[Row]:
+    def _prefix_rows(self, prefix: Sequence[PlacedStage]) -> list[Row]:
         rows: list[Row] = []
         before: tuple[int, ...] = ()
         for stage in prefix:

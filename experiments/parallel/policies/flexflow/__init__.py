@@ -27,13 +27,13 @@ from experiments.core.knobs import knob
 from experiments.core.policy import MINUTES
 from experiments.core.progress import part
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
+from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate
 from experiments.parallel.planning.operators.divisions import BATCH
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.placed_plan import placed_plan
 from experiments.parallel.planning.operators.pricing import DATA_PARALLEL, JUDGES, SIMULATOR, choose_best
-from experiments.parallel.planning.operators.task_graph import Placement, Tasks, placements_of
-from experiments.parallel.policies.flexflow.annealing import Chain, Rules, anneal
+from experiments.parallel.planning.operators.task_graph import OperatorPlacement, Tasks, placements_of
+from experiments.parallel.policies.flexflow.annealing import AnnealingChain, AnnealingRules, anneal
 from experiments.parallel.policies.flexflow.task_times import simulate_tasks
 from experiments.workloads.layers import LayerGraph
 
@@ -60,11 +60,13 @@ class FlexFlow(ParallelPolicy):
 
     judge: str = knob(SIMULATOR, "what says which plan is best: a step, or the task graph", choices=JUDGES)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         costs = OperatorCosts(estimate, batch, (BATCH,) if self.dimensions == "so" else None)
         rng = np.random.default_rng(estimate.seed)
         starts = self._starts(costs, rng)
-        rules = Rules(self.budget, self.alpha, self.copies, tasks=self.tasks // len(starts))
+        rules = AnnealingRules(self.budget, self.alpha, self.copies, tasks=self.tasks // len(starts))
         chains = [
             anneal(costs, start, rules, rng, part(estimate.progress, i / len(starts), (i + 1) / len(starts)))
             for i, start in enumerate(starts)
@@ -81,7 +83,7 @@ class FlexFlow(ParallelPolicy):
         told = {"taken": found, "simulated_steps": steps, "predicted_step_time": spans[found]}
         return replace(plans[found], notes={**plans[found].notes, **notes, **told, **ended})
 
-    def _starts(self, costs: OperatorCosts, rng: np.random.Generator) -> list[list[Placement]]:
+    def _starts(self, costs: OperatorCosts, rng: np.random.Generator) -> list[list[OperatorPlacement]]:
         """Data parallelism (one device where samples do not divide) and a random placement."""
         found = []
         if self.starts != "random":
@@ -92,19 +94,22 @@ class FlexFlow(ParallelPolicy):
         return found
 
 
-def _data_parallel(costs: OperatorCosts) -> list[Placement] | None:
+def _data_parallel(costs: OperatorCosts) -> list[OperatorPlacement] | None:
     chosen = costs.data_parallel()
     if chosen is None:
         return None
-    return [Placement(choices[index]) for choices, index in zip(costs.choices, chosen, strict=True)]
+    return [OperatorPlacement(choices[index]) for choices, index in zip(costs.choices, chosen, strict=True)]
 
 
-def _serial(costs: OperatorCosts) -> list[Placement]:
-    return [Placement(choices[0]) for choices in costs.choices]
+def _serial(costs: OperatorCosts) -> list[OperatorPlacement]:
+    return [OperatorPlacement(choices[0]) for choices in costs.choices]
 
 
 def _notes(
-    costs: OperatorCosts, chains: list[Chain], placed: list[Placement], spans: Mapping[str, float]
+    costs: OperatorCosts,
+    chains: list[AnnealingChain],
+    placed: list[OperatorPlacement],
+    spans: Mapping[str, float],
 ) -> dict[str, Any]:
     return {
         "serial_time": simulate_tasks(Tasks(costs, _serial(costs))).span,

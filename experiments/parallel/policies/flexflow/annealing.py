@@ -19,8 +19,13 @@ import numpy as np
 from experiments.core.progress import Progress
 from experiments.parallel.planning.operators.footprint import Footprint
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
-from experiments.parallel.planning.operators.task_graph import Change, Placement, Tasks, placements_of
-from experiments.parallel.policies.flexflow.task_times import Times, complete, simulate_change, simulate_tasks
+from experiments.parallel.planning.operators.task_graph import Change, OperatorPlacement, Tasks, placements_of
+from experiments.parallel.policies.flexflow.task_times import (
+    SimulatedTimes,
+    complete,
+    simulate_change,
+    simulate_tasks,
+)
 from experiments.workloads.step import Floats
 
 #: Chance that a proposal copies a neighbour's configuration, and that it goes on along the next edge (released code).
@@ -30,7 +35,7 @@ SECONDS_PER_MISSING_BYTE = 1e-9
 
 
 @dataclass(frozen=True)
-class Rules:
+class AnnealingRules:
     """``budget`` proposals; ``alpha`` per millisecond; ``copies``: neighbours may copy a configuration; ``tasks`` whose
     times may be computed.
     """
@@ -43,13 +48,13 @@ class Rules:
 
 
 @dataclass
-class Chain:
+class AnnealingChain:
     """The best placement and its seconds, what was accepted, and (proposal, best seconds) wherever it got better.
 
     ``tasks`` had their times computed; ``truncated`` where their bound ended the chain.
     """
 
-    best: list[Placement]
+    best: list[OperatorPlacement]
     seconds: float
     proposals: int = 0
     accepted: int = 0
@@ -60,16 +65,16 @@ class Chain:
 
 def anneal(
     costs: OperatorCosts,
-    start: Sequence[Placement],
-    rules: Rules,
+    start: Sequence[OperatorPlacement],
+    rules: AnnealingRules,
     rng: np.random.Generator,
     progress: Progress,
-) -> Chain:
+) -> AnnealingChain:
     """A chain from ``start``; it stops at the budget, when half of it brought nothing better, or at the bound of tasks."""
     options = [placements_of(costs, number) for number in range(len(costs.operators))]
     movable = [number for number, found in enumerate(options[:-1]) if len(found) > 1]
     walk = _Walk(costs, start, rules.delta)
-    chain = Chain(list(start), walk.cost, tasks=walk.timed, curve=[(0, walk.cost)])
+    chain = AnnealingChain(list(start), walk.cost, tasks=walk.timed, curve=[(0, walk.cost)])
     span = min(1000, max(1, rules.budget // 100))
     for proposal in range(1, rules.budget + 1):
         if not movable or proposal - chain.curve[-1][0] > max(rules.budget // 2, 1):
@@ -98,7 +103,7 @@ def _patience(alpha: float, rng: np.random.Generator) -> float:
 class _Walk:
     """Where a chain is: a placement of all operators, when their tasks run, and the bytes on each device."""
 
-    def __init__(self, costs: OperatorCosts, start: Sequence[Placement], delta: bool) -> None:
+    def __init__(self, costs: OperatorCosts, start: Sequence[OperatorPlacement], delta: bool) -> None:
         self._delta, self._footprint = delta, Footprint(costs)
         self._tasks = Tasks(costs, list(start))
         self._times = simulate_tasks(self._tasks)
@@ -111,10 +116,10 @@ class _Walk:
         return self._tasks.timed
 
     @property
-    def placements(self) -> list[Placement]:
+    def placements(self) -> list[OperatorPlacement]:
         return list(self._tasks.placements)
 
-    def step(self, moves: Mapping[int, Placement], limit: float) -> bool:
+    def step(self, moves: Mapping[int, OperatorPlacement], limit: float) -> bool:
         """Moves operators unless that costs more than ``limit`` seconds; whether it did."""
         now = self._tasks.placements
         real = {number: placement for number, placement in moves.items() if now[number] != placement}
@@ -132,7 +137,7 @@ class _Walk:
         self.cost = times.span + self._penalty(held)
         return True
 
-    def _simulate(self, change: Change, limit: float) -> Times | None:
+    def _simulate(self, change: Change, limit: float) -> SimulatedTimes | None:
         """Nothing where the tasks end after ``limit``."""
         if not self._delta:
             times = simulate_tasks(self._tasks)
@@ -140,7 +145,7 @@ class _Walk:
         trial = simulate_change(self._tasks, self._times, change, limit)
         return complete(self._tasks, self._times, change, trial) if trial.span <= limit else None
 
-    def _moved_bytes(self, moves: Mapping[int, Placement]) -> Floats:
+    def _moved_bytes(self, moves: Mapping[int, OperatorPlacement]) -> Floats:
         found = self._bytes.copy()
         for number, new in moves.items():
             old = self._tasks.placements[number]
@@ -155,17 +160,17 @@ class _Walk:
 
 def _proposal(
     costs: OperatorCosts,
-    now: Sequence[Placement],
+    now: Sequence[OperatorPlacement],
     movable: Sequence[int],
-    options: Sequence[Sequence[Placement]],
-    rules: Rules,
+    options: Sequence[Sequence[OperatorPlacement]],
+    rules: AnnealingRules,
     rng: np.random.Generator,
-) -> dict[int, Placement]:
+) -> dict[int, OperatorPlacement]:
     """One operator with another placement, or neighbours with a copy of an operator's."""
     number = movable[int(rng.integers(len(movable)))]
     if not rules.copies or rng.random() >= COPY:
         return {number: options[number][int(rng.integers(len(options[number])))]}
-    moves: dict[int, Placement] = {}
+    moves: dict[int, OperatorPlacement] = {}
     placement, here = now[number], number
     while True:
         around = [j if i == here else i for i, j in costs.edges if here in (i, j)]

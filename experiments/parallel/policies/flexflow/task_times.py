@@ -63,7 +63,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Times:
+class SimulatedTimes:
     """A whole simulation: tasks in the order in which they were put in, their ends by slot, marks, and its last state."""
 
     order: list[Entry]
@@ -78,7 +78,7 @@ class Times:
 
 
 @dataclass
-class Trial:
+class DeltaTrial:
     """A simulation that may have ended early. ``span`` is infinite where it gave up.
 
     ``marks`` are those that it made; ``rest`` what is left to take from the simulation before.
@@ -95,12 +95,12 @@ class Trial:
 class _Rest(NamedTuple):
     """The old simulation from its mark ``met`` on, ``shift`` later."""
 
-    old: Times
+    old: SimulatedTimes
     met: State
     shift: float
 
 
-def simulate_tasks(tasks: Tasks) -> Times:
+def simulate_tasks(tasks: Tasks) -> SimulatedTimes:
     """Full simulation."""
     there, lanes = tasks.slots, len(tasks.work)
     waiting, latest = [0] * len(tasks.number), [0.0] * len(tasks.number)
@@ -114,10 +114,12 @@ def simulate_tasks(tasks: Tasks) -> Times:
     for stop in range(step, len(there) + step, step):
         run.mark()
         run.until(stop)
-    return Times(run.order, run.end, run.marks, run.state)
+    return SimulatedTimes(run.order, run.end, run.marks, run.state)
 
 
-def simulate_change(tasks: Tasks, times: Times, change: Change, limit: float = math.inf) -> Trial:
+def simulate_change(
+    tasks: Tasks, times: SimulatedTimes, change: Change, limit: float = math.inf
+) -> DeltaTrial:
     """Delta simulation: ``times`` as they are after ``change`` of ``tasks``, as long as they are not beyond ``limit``."""
     mark = _last_before(times, _first_change(tasks, times, change))
     run = _Run(tasks, _resume(tasks, times, change, mark), times.order[: mark.at], times.end[:])
@@ -140,12 +142,12 @@ def simulate_change(tasks: Tasks, times: Times, change: Change, limit: float = m
     return run.trial(max(run.state.free, default=0.0))
 
 
-def complete(tasks: Tasks, times: Times, change: Change, trial: Trial) -> Times:
+def complete(tasks: Tasks, times: SimulatedTimes, change: Change, trial: DeltaTrial) -> SimulatedTimes:
     """All of a ``trial`` that did not give up: the old ``times`` before it began, and after it met them again."""
     early = [_resume(tasks, times, change, mark) for mark in times.marks if mark.at < trial.marks[0].at]
     marks = early + trial.marks
     if trial.rest is None:
-        return Times(trial.order, trial.end, marks, trial.last)
+        return SimulatedTimes(trial.order, trial.end, marks, trial.last)
     old, met, shift = trial.rest
     by = trial.last.at - met.at
     more = [now - was for now, was in zip(trial.last.spent, met.spent, strict=True)]
@@ -155,7 +157,7 @@ def complete(tasks: Tasks, times: Times, change: Change, trial: Trial) -> Times:
     order = trial.order + [(ready + shift, number, task) for ready, number, task in later]
     marks += [mark.moved(shift, by, more) for mark in old.marks if mark.at >= met.at]
     last = replace(old.last, at=old.last.at + by, free=_final(trial.last.free, met, old, shift))
-    return Times(order, trial.end, marks, last)
+    return SimulatedTimes(order, trial.end, marks, last)
 
 
 @dataclass
@@ -215,14 +217,14 @@ class _Run:
             ends = max(ends, max(free, now) + (work - spent) if work > spent else free)
         return ends
 
-    def trial(self, span: float, rest: _Rest | None = None) -> Trial:
-        return Trial(span, self.order, self.end, self.marks, self.state, rest)
+    def trial(self, span: float, rest: _Rest | None = None) -> DeltaTrial:
+        return DeltaTrial(span, self.order, self.end, self.marks, self.state, rest)
 
 
 # --- where a delta simulation begins --------------------------------------------------------------------------------
 
 
-def _first_change(tasks: Tasks, times: Times, change: Change) -> float:
+def _first_change(tasks: Tasks, times: SimulatedTimes, change: Change) -> float:
     """No task that becomes ready before this moment is touched by the change.
 
     A touched task is ready no earlier than the untouched ones before it have ended, and than touched ones could end.
@@ -238,19 +240,19 @@ def _first_change(tasks: Tasks, times: Times, change: Change) -> float:
     return min((*old, *earliest.values()), default=math.inf)
 
 
-def _ready(tasks: Tasks, times: Times, task: int, change: Change) -> float:
+def _ready(tasks: Tasks, times: SimulatedTimes, task: int, change: Change) -> float:
     """Not later than the moment at which ``task`` was ready."""
     ends = (times.end[before] for before in tasks.before[task] if before not in change.added)
     return max(ends, default=0.0)
 
 
-def _last_before(times: Times, moment: float) -> State:
+def _last_before(times: SimulatedTimes, moment: float) -> State:
     """The last mark before which nothing was put in that is ready at ``moment`` or later."""
     count = bisect_left(times.order, (moment, -1, -1))
     return max((mark for mark in times.marks if mark.at <= count), key=lambda mark: mark.at)
 
 
-def _resume(tasks: Tasks, times: Times, change: Change, mark: State) -> State:
+def _resume(tasks: Tasks, times: SimulatedTimes, change: Change, mark: State) -> State:
     """The state at ``mark``, before the first change: tasks that came or changed wait for those not put in by then."""
     fresh, state = change.added | change.touched, mark.copy()
     room = [0] * (len(tasks.number) - len(state.waiting))
@@ -297,7 +299,7 @@ def _shift(state: State, old: State) -> float | None:
     return shift if alike else None
 
 
-def _final(free: Sequence[float], met: State, old: Times, shift: float) -> list[float]:
+def _final(free: Sequence[float], met: State, old: SimulatedTimes, shift: float) -> list[float]:
     """When each lane ends for good: as the old one did, where it had tasks left."""
     rows = zip(free, met.free, old.last.free, strict=True)
     return [now if was + met.late == end else end + shift for now, was, end in rows]

@@ -19,13 +19,13 @@ from typing import ClassVar
 
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy, whole_share
+from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate, whole_share
 from experiments.parallel.planning.meshes import partition as part
 from experiments.parallel.planning.meshes.axis_rules import axis_rules
 from experiments.parallel.planning.meshes.layouts import PARTIAL, WHOLE, Layout, loop_at
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.planning.meshes.mesh_plan import whole_mesh_plan
-from experiments.parallel.planning.meshes.partition import Partition
+from experiments.parallel.planning.meshes.partition import OperatorPartition
 from experiments.parallel.planning.operators.divisions import is_even
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.policies.gspmd.propagation import Propagation, annotate, tensor_of
@@ -66,7 +66,9 @@ class Gspmd(ParallelPolicy):
     )
     micro_batches: int = knob(1, "parts of the batch, one after another", low=1, high=65536)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         text = self.annotations if self.preset == "custom" else PRESETS[self.preset]
         rules = parse_annotations(text)
         inner = self.y_axis or (1 if self.preset in ("data", "experts") else cluster.node.device_count)
@@ -90,12 +92,12 @@ def parse_annotations(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def partition_operators(operators: Sequence[Operator], spread: Propagation) -> list[Partition]:
+def partition_operators(operators: Sequence[Operator], spread: Propagation) -> list[OperatorPartition]:
     """How each operator is carried out once every tensor has its layout."""
     return [_partition(number, operator, spread) for number, operator in enumerate(operators)]
 
 
-def _partition(number: int, operator: Operator, spread: Propagation) -> Partition:
+def _partition(number: int, operator: Operator, spread: Propagation) -> OperatorPartition:
     output = spread.layout(("result", number))
     loops = tuple(_loop(number, operator, axis, output, spread) for axis in range(len(output)))
     loops = tuple(
@@ -111,7 +113,7 @@ def _partition(number: int, operator: Operator, spread: Propagation) -> Partitio
         for place, operand in enumerate(operator.operands)
         if operand.parameter >= 0
     )
-    return Partition(loops, handed, kept)
+    return OperatorPartition(loops, handed, kept)
 
 
 def _one(mesh: Mesh, axis: int) -> Mesh:

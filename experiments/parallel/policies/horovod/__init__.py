@@ -20,7 +20,7 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import fixed, knob
 from experiments.hardware import Hardware
 from experiments.hardware.algorithms import Algorithms
-from experiments.parallel.interface import Estimate, ParallelPlan, Synchronisation
+from experiments.parallel.interface import ParallelPlan, PlanningEstimate, Synchronisation
 from experiments.parallel.planning.gradient_exchange import GradientExchange
 from experiments.parallel.policies.horovod.fusion import Gradient, fuse
 
@@ -43,7 +43,7 @@ class Horovod(GradientExchange):
         algorithm = "hierarchical" if self.hierarchical else self.algorithm
         return replace(super().sync(), algorithm=algorithm, cycle=self.cycle)
 
-    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
+    def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate) -> ParallelPlan:
         layers, gradients = self._gradients(plan, estimate)
         buffers = fuse(gradients, self.fusion_bytes, self.cycle, self._reduction(cluster))
         bounds = _bounds([layers[buffer.gradients[-1]] for buffer in buffers], len(estimate.model))
@@ -67,7 +67,7 @@ class Horovod(GradientExchange):
             raise BadInput("nodes have unequal numbers of devices", "knobs.hierarchical", "false")
         return cost.seconds
 
-    def _gradients(self, plan: ParallelPlan, estimate: Estimate) -> tuple[list[int], list[Gradient]]:
+    def _gradients(self, plan: ParallelPlan, estimate: PlanningEstimate) -> tuple[list[int], list[Gradient]]:
         """Layers with parameters from the last to the first, and when the slowest worker has their gradients."""
         model = estimate.model
         scale = plan.micro_batch_samples / model.batch * max(map(estimate.slowdown, plan.devices))

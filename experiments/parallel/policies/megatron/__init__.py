@@ -18,7 +18,7 @@ from typing import ClassVar
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan
+from experiments.parallel.interface import LivePolicy, ParallelPlan, PlanningEstimate
 from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees, megatron_plan
 from experiments.parallel.policies.megatron.search import by_rule, search
 from experiments.workloads.layers import LayerGraph
@@ -53,7 +53,9 @@ class Megatron(LivePolicy):
     )
     overlap: bool = knob(True, "tensor-parallel collectives of the backward pass run beside weight gradients")
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         if model.transformer is None:
             wanted = "a decoder-only transformer's configuration or sheet"
             raise BadInput("is not known by its sizes", model.name, wanted)
@@ -77,7 +79,9 @@ class Megatron(LivePolicy):
             overlap=self.overlap,
         )
 
-    def _search(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def _search(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         """The degrees that were asked for are not looked at; what the search found stands in the plan's notes."""
         found = search(estimate, batch, self.degrees())
         plan = megatron_plan(model, cluster, batch, found.best)

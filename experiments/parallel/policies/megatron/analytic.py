@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.hardware.roofline import memory_rate
-from experiments.parallel.interface import Estimate
+from experiments.parallel.interface import PlanningEstimate
 from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees
 from experiments.parallel.policies.megatron.costs import Costs, CostTable
 from experiments.workloads.ragged import Ints
@@ -89,7 +89,7 @@ class Figures:
 class Analytic:
     """Closed forms for one model, cluster and batch."""
 
-    def __init__(self, estimate: Estimate, batch: int) -> None:
+    def __init__(self, estimate: PlanningEstimate, batch: int) -> None:
         assert estimate.model.transformer is not None
         self.table, self.estimate, self.batch = CostTable(estimate), estimate, batch
         self.blocks = estimate.model.transformer.layers

@@ -1,6 +1,6 @@
 """What a block, the ends and the messages of a transformer cost under one division of its operators.
 
-The simulator's own figures (``Estimate.pass_seconds``, ``hardware.topology``), summed once for each division and size of
+The simulator's own figures (``PlanningEstimate.pass_seconds``, ``hardware.topology``), summed once for each division and size of
 a micro-batch, so that thousands of plans that share them need not sum them again.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.hardware.algorithms import Algorithms, Groups
 from experiments.hardware.topology import Flows, Round
-from experiments.parallel.interface import Collective, Estimate, Sharding
+from experiments.parallel.interface import Collective, PlanningEstimate, Sharding
 from experiments.parallel.planning.transformers.plan import block_starts
 from experiments.parallel.planning.transformers.shardings import WorkerMesh, megatron_shardings
 from experiments.workloads.transformer_layers import ATTENTION_CORE
@@ -75,7 +75,7 @@ class Lines(NamedTuple):
 class CostTable:
     """Costs of ``estimate``'s model on its cluster, found once for each key."""
 
-    def __init__(self, estimate: Estimate) -> None:
+    def __init__(self, estimate: PlanningEstimate) -> None:
         self.estimate, self.model = estimate, estimate.model
         self.algorithms = Algorithms(estimate.cluster)
         starts = block_starts(self.model)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from experiments.core.errors import Infeasible
 from experiments.core.integers import divisors
 from experiments.core.units import human
-from experiments.parallel.interface import Estimate
+from experiments.parallel.interface import PlanningEstimate
 from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees
 from experiments.parallel.policies.megatron.analytic import Analytic, Columns
 from experiments.workloads.ragged import Ints
@@ -45,7 +45,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Found:
+class DegreeSearchResult:
     """What a search found: the incumbent with its predicted figures, and for every plan why it was rejected.
 
     ``bound`` are the seconds below which no plan can be: all FLOPs of the model at the devices' peak. ``evaluated`` are
@@ -101,7 +101,7 @@ def divisors_up_to(most: int, number: int) -> list[int]:
     return [part for part in divisors(number) if part <= most]
 
 
-def candidates(estimate: Estimate, batch: int, fixed: Degrees) -> Columns:
+def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Columns:
     """Every combination: tensor inside a node, a pipeline up to one block a stage, chunks, micro-batches, what is
     computed again, ZeRO stages, sequence parallelism. Context parallelism and overlap are as ``fixed`` says.
     """
@@ -132,7 +132,7 @@ def candidates(estimate: Estimate, batch: int, fixed: Degrees) -> Columns:
     )
 
 
-def search(estimate: Estimate, batch: int, fixed: Degrees = Degrees()) -> Found:  # noqa: B008 - frozen
+def search(estimate: PlanningEstimate, batch: int, fixed: Degrees = Degrees()) -> DegreeSearchResult:  # noqa: B008 - frozen
     """The fastest plan that fits; ``Infeasible`` with the bytes that the leanest one lacks when none does."""
     plans = candidates(estimate, batch, fixed)
     reason = _arithmetic_faults(plans, estimate, batch)
@@ -152,12 +152,12 @@ def select(plans: Columns, places: Sequence[int] | Ints) -> Columns:
     return Columns(*(getattr(plans, name)[places] for name in Columns.__dataclass_fields__))
 
 
-def _sizes(estimate: Estimate) -> Transformer:
+def _sizes(estimate: PlanningEstimate) -> Transformer:
     assert estimate.model.transformer is not None
     return estimate.model.transformer
 
 
-def _arithmetic_faults(plans: Columns, estimate: Estimate, batch: int) -> Ints:
+def _arithmetic_faults(plans: Columns, estimate: PlanningEstimate, batch: int) -> Ints:
     """For each plan the first rule of arithmetic that it breaks, or 0."""
     sizes, devices = _sizes(estimate), estimate.cluster.device_count
     replicas = np.maximum(plans.replicas, 1)
@@ -176,8 +176,8 @@ def _arithmetic_faults(plans: Columns, estimate: Estimate, batch: int) -> Ints:
 
 
 def _judge(
-    estimate: Estimate, batch: int, plans: Columns, reason: Ints, time: Floats, memory: Floats
-) -> Found:
+    estimate: PlanningEstimate, batch: int, plans: Columns, reason: Ints, time: Floats, memory: Floats
+) -> DegreeSearchResult:
     capacity = min(device.memory_bytes for device in set(estimate.devices))
     evaluated = int(np.isfinite(time).sum())
     fits = memory <= capacity
@@ -188,7 +188,7 @@ def _judge(
     kept = np.where((kept == CHOSEN) & (np.arange(len(plans)) != best), SLOWER, kept)
     model = estimate.model
     peak = sum(device.peak(estimate.dtype) for device in estimate.devices)
-    return Found(
+    return DegreeSearchResult(
         best=plans.layout(best),
         step_time=float(time[best]),
         peak_memory=float(memory[best]),
@@ -211,7 +211,7 @@ def _refuse_all(memory: Floats, capacity: int) -> None:
     )
 
 
-def by_rule(estimate: Estimate, batch: int, asked: Degrees, open_degrees: Sequence[str]) -> Degrees:
+def by_rule(estimate: PlanningEstimate, batch: int, asked: Degrees, open_degrees: Sequence[str]) -> Degrees:
     """SC'21's takeaways for the degrees that are left open: as little tensor parallelism as fits, at most a node of it,
     then as few pipeline stages as fit; the devices that remain are replicas. The last that divides where none fits.
     """

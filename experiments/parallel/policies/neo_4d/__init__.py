@@ -22,15 +22,15 @@ from experiments.hardware import Hardware
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import (
     Collective,
-    Estimate,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     Sharding,
     whole_share,
 )
 from experiments.parallel.planning.operators.one_group import one_group_plan
-from experiments.parallel.policies.neo_4d.embedding_tables import LAYOUTS, Machines, Table
-from experiments.parallel.policies.neo_4d.table_search import LayoutSearch, Proposal
+from experiments.parallel.policies.neo_4d.embedding_tables import LAYOUTS, EmbeddingTable, Machines
+from experiments.parallel.policies.neo_4d.table_search import LayoutProposal, LayoutSearch
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
 
@@ -48,7 +48,9 @@ class Neo4D(ParallelPolicy):
     lookups: float = knob(1.0, "rows that a sample reads of each table", low=0.01, high=10_000)
     fill: float = knob(0.8, "share of a device's memory that model states may take", low=0.01, high=1.0)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         devices = cluster.device_count
         whole_share(batch, devices, "samples", "options.batch")
         found = {operator.layer: operator for operator in model.einsums if _is_table(operator)}
@@ -65,10 +67,10 @@ class Neo4D(ParallelPolicy):
         )
         return replace(plan, synchronisation=self.sync())
 
-    def _table(self, operator: Operator, model: LayerGraph, estimate: Estimate) -> Table:
+    def _table(self, operator: Operator, model: LayerGraph, estimate: PlanningEstimate) -> EmbeddingTable:
         size = operator.size
         indices = sum(o.bytes for o in operator.operands if o.parameter < 0) / model.batch
-        return Table(
+        return EmbeddingTable(
             model.layer[operator.layer],
             size["vocabulary"],
             size[operator.output[1]],
@@ -78,8 +80,13 @@ class Neo4D(ParallelPolicy):
         )
 
     def _search(
-        self, tables: list[Table], batch: int, machines: Machines, model: LayerGraph, estimate: Estimate
-    ) -> Proposal:
+        self,
+        tables: list[EmbeddingTable],
+        batch: int,
+        machines: Machines,
+        model: LayerGraph,
+        estimate: PlanningEstimate,
+    ) -> LayoutProposal:
         dense = float(estimate.layer_parameters.sum()) - sum(table.values for table in tables)
         room = machines.capacity * self.fill - max(0.0, dense) * machines.state_bytes
         search = LayoutSearch(
@@ -98,7 +105,7 @@ def _is_table(operator: Operator) -> bool:
     return operator.kind == "embedding" and len(operator.output) == 2
 
 
-def _machines(cluster: Hardware, estimate: Estimate) -> Machines:
+def _machines(cluster: Hardware, estimate: PlanningEstimate) -> Machines:
     node = cluster.node
     return Machines(
         nodes=cluster.node_count,
@@ -114,10 +121,10 @@ def _machines(cluster: Hardware, estimate: Estimate) -> Machines:
 def _shardings(
     model: LayerGraph,
     table_of: dict[int, int],
-    tables: list[Table],
-    best: Proposal,
+    tables: list[EmbeddingTable],
+    best: LayoutProposal,
     devices: int,
-    estimate: Estimate,
+    estimate: PlanningEstimate,
 ) -> tuple[Sharding, ...]:
     """Every layer computes its part of the samples; a table's layer has its parameters where its layout puts them.
 
@@ -153,7 +160,7 @@ def _evenness(values: Sequence[float]) -> float:
 
 
 def _exchanges(
-    tables: list[Table], best: Proposal, devices: int, even: float
+    tables: list[EmbeddingTable], best: LayoutProposal, devices: int, even: float
 ) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
     """Forward and backward, in bytes a sample: pooled rows to the devices of their samples, or partial sums of them all."""
     moved = [(table, name) for table, name in zip(tables, best.layouts, strict=True) if name != "data"]
@@ -167,7 +174,7 @@ def _exchanges(
     return (*ahead, *exchange, *reduce), (*exchange, *gather)
 
 
-def _notes(best: Proposal, tables: list[Table], machines: Machines) -> dict[str, object]:
+def _notes(best: LayoutProposal, tables: list[EmbeddingTable], machines: Machines) -> dict[str, object]:
     """What the search predicts for the tables alone, in seconds of the slowest device, and what it looked at."""
     even = sum(best.loads.seconds) / machines.devices
     return {

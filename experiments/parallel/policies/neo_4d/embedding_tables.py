@@ -19,7 +19,7 @@ SPREADS = ("all", "node", "device")
 
 
 @dataclass(frozen=True)
-class Table:
+class EmbeddingTable:
     """``lookups`` rows of ``width`` values are read for a sample; sizes in bytes."""
 
     name: str
@@ -73,7 +73,7 @@ class Shard:
     lookup_seconds: float
 
 
-def shards(number: int, table: Table, layout: str, samples: int, machines: Machines) -> list[Shard]:
+def shards(number: int, table: EmbeddingTable, layout: str, samples: int, machines: Machines) -> list[Shard]:
     """The shards of table ``number`` for ``samples`` samples over all devices; a layout without any does not apply."""
     indices = samples * table.lookups * table.index_bytes / machines.across
     lookups = samples * table.lookups * table.width * table.value_bytes / machines.memory_rate

@@ -8,13 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from experiments.parallel.policies.neo_4d.embedding_tables import Loads, Machines, Shard, Table, place, shards
+from experiments.parallel.policies.neo_4d.embedding_tables import (
+    EmbeddingTable,
+    Loads,
+    Machines,
+    Shard,
+    place,
+    shards,
+)
 
 Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Proposal:
+class LayoutProposal:
     """A layout for each table, its shards and the loads that follow."""
 
     layouts: Names
@@ -39,7 +46,7 @@ class Proposal:
 class LayoutSearch:
     """``run`` gives the best proposal found, or ``None`` where no layout of ``allowed`` fits ``room`` bytes a device."""
 
-    tables: Sequence[Table]
+    tables: Sequence[EmbeddingTable]
     samples: int
     machines: Machines
     room: float
@@ -54,7 +61,7 @@ class LayoutSearch:
         ]
         self.offered = [{name: found for name, found in row.items() if found} for row in every]
 
-    def run(self) -> Proposal | None:
+    def run(self) -> LayoutProposal | None:
         tried = [self._propose(start) for start in self._starts()]
         best = min((p for p in tried if p is not None), key=lambda p: p.slowest, default=None)
         while best is not None:
@@ -72,13 +79,13 @@ class LayoutSearch:
         )
         return list(dict.fromkeys((alone, *same)))
 
-    def _propose(self, layouts: Names) -> Proposal | None:
+    def _propose(self, layouts: Names) -> LayoutProposal | None:
         self.proposals += 1
         found = [shard for row, name in zip(self.offered, layouts, strict=True) for shard in row[name]]
         loads = place(found, self.machines, self.room)
-        return None if loads is None else Proposal(layouts, tuple(found), loads)
+        return None if loads is None else LayoutProposal(layouts, tuple(found), loads)
 
-    def _relieve(self, best: Proposal) -> Proposal | None:
+    def _relieve(self, best: LayoutProposal) -> LayoutProposal | None:
         """The first table of the slowest device, dearest first, that another layout makes the whole faster."""
         for table in best.on_slowest():
             others = (name for name in self.offered[table] if name != best.layouts[table])

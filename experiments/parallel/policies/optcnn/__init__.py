@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 from experiments.core.budget import Budget
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
+from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate
 from experiments.parallel.planning.operators.divisions import BATCH, Configuration
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
 from experiments.parallel.planning.operators.pricing import (
@@ -66,7 +66,9 @@ class OptCnn(ParallelPolicy):
         10_000_000_000, "sums of costs that are compared before the best so far is taken", low=1, high=10**15
     )
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         costs = OperatorCosts(estimate, batch, DIMENSIONS[self.dimensions])
         pricing = Pricing(costs)
         budget = Budget(self.evaluations, estimate.progress, "sums")

@@ -18,10 +18,10 @@ from typing import ClassVar
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
-    Estimate,
     Learning,
     LivePolicy,
     ParallelPlan,
+    PlanningEstimate,
     Training,
     WeightRule,
     stage_bounds,
@@ -29,7 +29,7 @@ from experiments.parallel.interface import (
 from experiments.parallel.interface.versions import with_versions
 from experiments.parallel.planning.stages.one_by_one import replica_order
 from experiments.parallel.planning.stages.pipelines import window_plan
-from experiments.parallel.policies.pipedream_2bw.double_buffering import Candidate, best_shape
+from experiments.parallel.policies.pipedream_2bw.double_buffering import ShapeCandidate, best_shape
 from experiments.workloads.layers import LayerGraph
 
 
@@ -45,7 +45,9 @@ class PipeDream2BW(LivePolicy):
     rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
     momentum: float = knob(0.0, "momentum (measured)", low=0.0, high=0.999)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         recompute = {"search": None, "always": True, "never": False}[self.recompute]
         best, looked_at, fitting = best_shape(estimate, batch, recompute, self.depth)
         shape = best.shape
@@ -60,7 +62,7 @@ class PipeDream2BW(LivePolicy):
         return with_versions(replace(plan, recompute=again, notes=_notes(best, looked_at, fitting)))
 
 
-def _notes(best: Candidate, looked_at: int, fitting: int) -> dict[str, object]:
+def _notes(best: ShapeCandidate, looked_at: int, fitting: int) -> dict[str, object]:
     """What the planner predicts in steady state, and what it looked at."""
     return {
         "width": best.shape.width,

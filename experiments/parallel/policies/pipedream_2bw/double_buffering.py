@@ -15,12 +15,12 @@ import numpy as np
 from experiments.core.errors import BadInput, Infeasible
 from experiments.hardware import Hardware, Link
 from experiments.hardware.collectives import point_to_point, ring_all_reduce_traffic, seconds
-from experiments.parallel.interface import Estimate, stage_bounds
+from experiments.parallel.interface import PlanningEstimate, stage_bounds
 from experiments.workloads.step import Floats
 
 
 @dataclass(frozen=True)
-class Shape:
+class PipelineShape:
     """``width`` pipelines of ``depth`` stages; ``samples`` a micro-batch, ``every`` of them an update of a pipeline."""
 
     width: int
@@ -31,16 +31,16 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ShapeCandidate:
     """A shape with the seconds of a micro-batch, samples a second, and bytes on the fullest device."""
 
-    shape: Shape
+    shape: PipelineShape
     micro_batch_time: float
     samples_per_second: float
     bytes: float
 
 
-def shapes(devices: int, layers: int, batch: int, recompute: bool | None) -> Iterator[Shape]:
+def shapes(devices: int, layers: int, batch: int, recompute: bool | None) -> Iterator[PipelineShape]:
     """All with ``width * depth = devices``, whole micro-batches and at least ``depth`` of them an update (two versions)."""
     for depth in (d for d in range(1, min(devices, layers) + 1) if devices % d == 0):
         share, rest = divmod(batch, devices // depth)
@@ -48,12 +48,12 @@ def shapes(devices: int, layers: int, batch: int, recompute: bool | None) -> Ite
             b for b in range(1, share + 1) if not rest and share % b == 0 and share // b >= depth
         ):
             for again in (False, True) if recompute is None else (recompute,):
-                yield Shape(devices // depth, depth, samples, share // samples, again)
+                yield PipelineShape(devices // depth, depth, samples, share // samples, again)
 
 
 def best_shape(
-    estimate: Estimate, batch: int, recompute: bool | None = None, depth: int | None = None
-) -> tuple[Candidate, int, int]:
+    estimate: PlanningEstimate, batch: int, recompute: bool | None = None, depth: int | None = None
+) -> tuple[ShapeCandidate, int, int]:
     """The fastest that fits (of equals one that recomputes nothing, then the one that needs least), how many were looked at, and how many fit."""
     every = shapes(estimate.cluster.device_count, len(estimate.model), batch, recompute)
     found = [shape for shape in every if depth in (None, shape.depth)]
@@ -82,7 +82,7 @@ def best_shape(
 class _Costs:
     """Figures of ``depth`` stages for one sample; columns have shape (stages,)."""
 
-    def __init__(self, estimate: Estimate, depth: int) -> None:
+    def __init__(self, estimate: PlanningEstimate, depth: int) -> None:
         model, self.estimate, self.depth = estimate.model, estimate, depth
         bounds = stage_bounds(estimate, depth)
         self.forward = _sums(model.forward_seconds / model.batch, bounds)
@@ -93,16 +93,16 @@ class _Costs:
         self.received = np.array([0.0, *leaving])
         self.sent = np.array([*leaving, 0.0])
 
-    def candidate(self, shape: Shape) -> Candidate:
+    def candidate(self, shape: PipelineShape) -> ShapeCandidate:
         passes = self.forward * (2 if shape.recompute else 1) + self.backward
         transfers = np.array([self._transfers(shape, stage) for stage in range(self.depth)])
         exchange = np.array([self._all_reduce(shape, float(p)) for p in self.parameters])
         slowest = float(np.maximum(passes * shape.samples + transfers, exchange / shape.every).max())
-        return Candidate(
+        return ShapeCandidate(
             shape, slowest, shape.samples * shape.width / slowest, float(self._bytes(shape).max())
         )
 
-    def _transfers(self, shape: Shape, stage: int) -> float:
+    def _transfers(self, shape: PipelineShape, stage: int) -> float:
         """Activations in and out forward, gradients out and in backward."""
         total = 0.0
         for neighbour, size in ((stage - 1, self.received[stage]), (stage + 1, self.sent[stage])):
@@ -111,14 +111,14 @@ class _Costs:
                 total += 2 * point_to_point(link, float(size) * shape.samples)
         return total
 
-    def _all_reduce(self, shape: Shape, parameters: float) -> float:
+    def _all_reduce(self, shape: PipelineShape, parameters: float) -> float:
         if shape.width == 1:
             return 0.0
         link = link_among(self.estimate.cluster, 0, shape.width - 1)
         size = parameters * self.estimate.states.gradient
         return seconds(link, ring_all_reduce_traffic(shape.width, size))
 
-    def _bytes(self, shape: Shape) -> Floats:
+    def _bytes(self, shape: PipelineShape) -> Floats:
         """Two versions of the weights, gradients, optimizer state, and the micro-batches in flight."""
         states = self.estimate.states
         in_flight = np.arange(self.depth, 0, -1.0)

@@ -25,9 +25,9 @@ from experiments.hardware.collectives import point_to_point
 from experiments.parallel.interface import (
     BACKWARD,
     FORWARD,
-    Estimate,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     Slice,
     Slot,
     replicated_pipelines,
@@ -59,7 +59,9 @@ class TeraPipe(ParallelPolicy):
     )
     recompute: bool = knob(False, "keep a stage's input only and recompute its activations before backward")
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         stages = min(cluster.device_count, len(model)) if self.stages is None else self.stages
         bounds = stage_bounds(estimate, stages)
         pipelines = whole_share(cluster.device_count, stages, "devices", "knobs.stages")
@@ -84,7 +86,7 @@ class TeraPipe(ParallelPolicy):
         )
 
     def _latency(
-        self, bounds: Sequence[tuple[int, int]], estimate: Estimate, samples: int, steps: int
+        self, bounds: Sequence[tuple[int, int]], estimate: PlanningEstimate, samples: int, steps: int
     ) -> Latency:
         """t for 1 to ``samples`` samples; shape (samples, tokens, context), the latter two in steps."""
         forward = estimate.model.forward_seconds / estimate.model.batch
@@ -101,18 +103,18 @@ class TeraPipe(ParallelPolicy):
         return found + 2 * (self.overhead + _message_latency(bounds, estimate))
 
 
-def _message_latency(bounds: Sequence[tuple[int, int]], estimate: Estimate) -> float:
+def _message_latency(bounds: Sequence[tuple[int, int]], estimate: PlanningEstimate) -> float:
     return _message(bounds, estimate, 0.0)
 
 
-def _message_slope(bounds: Sequence[tuple[int, int]], estimate: Estimate) -> float:
+def _message_slope(bounds: Sequence[tuple[int, int]], estimate: PlanningEstimate) -> float:
     """Seconds there and back for the largest output of a stage, one sample of whole length, without latency."""
     outputs = [float(estimate.model.output_bytes[end - 1]) for _, end in bounds[:-1]]
     size = max(outputs, default=0.0) / estimate.model.batch
     return 2 * (_message(bounds, estimate, size) - _message(bounds, estimate, 0.0))
 
 
-def _message(bounds: Sequence[tuple[int, int]], estimate: Estimate, size: float) -> float:
+def _message(bounds: Sequence[tuple[int, int]], estimate: PlanningEstimate, size: float) -> float:
     if len(bounds) == 1:
         return 0.0
     nodes = estimate.cluster.nodes

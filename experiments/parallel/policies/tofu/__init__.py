@@ -25,12 +25,13 @@ from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     PER_PASS,
     Collective,
-    Estimate,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     Sharding,
 )
 from experiments.parallel.planning.meshes.layouts import WHOLE
+from experiments.parallel.planning.operators.collective_costs import CollectiveCosts
 from experiments.parallel.planning.operators.divisions import counts_batch
 from experiments.parallel.planning.operators.one_group import (
     OperatorParts,
@@ -40,7 +41,6 @@ from experiments.parallel.planning.operators.one_group import (
 )
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.planning.operators.sharded_plan import CARRIED
-from experiments.parallel.planning.operators.wires import Wires
 from experiments.parallel.policies.tofu.recursive_partition import (
     Split,
     TrainingGraph,
@@ -66,16 +66,18 @@ class Tofu(ParallelPolicy):
         high=10**15,
     )
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         operators = operators_of(model, batch)
         graph = TrainingGraph(operators, counts_batch(model))
         budget = Budget(self.evaluations, estimate.progress, "sums")
         splits = recursion(graph, self._factors(cluster), budget)
-        wires = Wires(cluster)
-        found = _Divided(graph, splits, wires.devices, self.slow_links_first)
+        collectives = CollectiveCosts(cluster)
+        found = _Divided(graph, splits, collectives.devices, self.slow_links_first)
         shardings = [found.sharding(layer) for layer in range(len(model))]
-        notes = _notes(estimate, batch, graph, splits, shardings, wires) | budget.caveat("evaluations")
-        return one_group_plan((("devices", wires.devices),), len(model), batch, shardings, notes)
+        notes = _notes(estimate, batch, graph, splits, shardings, collectives) | budget.caveat("evaluations")
+        return one_group_plan((("devices", collectives.devices),), len(model), batch, shardings, notes)
 
     def _factors(self, cluster: Hardware) -> list[int]:
         """Of the nodes, then of the devices of one (the other way round where fast links come first)."""
@@ -148,25 +150,25 @@ class _Divided:
 
 
 def _notes(
-    estimate: Estimate,
+    estimate: PlanningEstimate,
     batch: int,
     graph: TrainingGraph,
     splits: Sequence[Split],
     shardings: Sequence[Sharding],
-    wires: Wires,
+    collectives: CollectiveCosts,
 ) -> dict[str, Any]:
     """Predicted bytes by split and seconds a step, and what the search looked at."""
-    slowdown = max(estimate.slowdown(device) for device in range(wires.devices))
+    slowdown = max(estimate.slowdown(device) for device in range(collectives.devices))
     seconds = estimate.layer_seconds * batch * slowdown
     compute = sum(float(seconds[s.layer]) / s.compute for s in shardings)
-    moving = sum(wires.seconds(c) for s in shardings for c in (*s.forward, *s.backward))
+    moving = sum(collectives.seconds(c) for s in shardings for c in (*s.forward, *s.backward))
     return {
         "predicted_step_time": compute + moving,
         "predicted_bytes": sum(split.total for split in splits),
         "bytes_by_split": [split.total for split in splits],
         "factors": [split.workers for split in splits],
         "serial_time": float(seconds.sum()),
-        "lower_bound": float(seconds.sum()) / wires.devices,
+        "lower_bound": float(seconds.sum()) / collectives.devices,
         "operators": len(graph.operators),
         "kernels": sum(map(len, graph.kernels)),
         "tensors_after_coarsening": len(graph.sizes),

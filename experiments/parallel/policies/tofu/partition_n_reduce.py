@@ -23,7 +23,7 @@ Layout = int
 
 
 @dataclass(frozen=True)
-class Access:
+class TensorAccess:
     """A tensor as one operator walks it: the loop of each axis (``""``: needed whole) and its bytes."""
 
     dims: tuple[str, ...]
@@ -31,13 +31,13 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """One operator of the training graph, forward or backward: ``reads`` and ``writes`` are numbers of ``Access`` below.
+class OperatorKernel:
+    """One operator of the training graph, forward or backward: ``reads`` and ``writes`` are numbers of ``TensorAccess`` below.
 
     ``loops`` are those that workers may divide, with their sizes (0: not counted); ``halo`` as in ``Operator``.
     """
 
-    accesses: tuple[Access, ...]
+    accesses: tuple[TensorAccess, ...]
     reads: tuple[int, ...]
     writes: int
     loops: Mapping[str, int]
@@ -46,7 +46,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Moved:
+class MovedBytes:
     """Bytes over all workers: fetched before the kernel runs, and sent to reduce or lay out its result."""
 
     fetched: float
@@ -57,39 +57,43 @@ class Moved:
         return self.fetched + self.sent
 
 
-def kernels(operator: Operator, counted: bool = True) -> Iterator[Kernel]:
+def kernels(operator: Operator, counted: bool = True) -> Iterator[OperatorKernel]:
     """The forward operator, then one for the gradient of each tensor that it reads and that has one.
 
     Access 0 is the output (backward: its gradient), the others are the operands in order.
     """
     accesses = (
-        Access(operator.output, operator.output_bytes),
-        *(Access(operand.dims, operand.bytes) for operand in operator.operands),
+        TensorAccess(operator.output, operator.output_bytes),
+        *(TensorAccess(operand.dims, operand.bytes) for operand in operator.operands),
     )
     loops = {name: operator.size[name] for name in divided_loops(operator, counted)}
     if not counted and BATCH in loops:
         loops[BATCH] = 0
     halo = dict(operator.halo)
     reads = tuple(range(1, len(accesses)))
-    yield Kernel(accesses, reads, 0, loops, halo, backward=False)
+    yield OperatorKernel(accesses, reads, 0, loops, halo, backward=False)
     for number, operand in enumerate(operator.operands, 1):
         if has_gradient(operand):
             joined = operator.kind == "concatenation"  # its gradient is cut apart, whatever was joined
             others = () if joined else tuple(other for other in reads if other != number)
-            yield Kernel(accesses, (0, *others), number, loops, halo, backward=True)
+            yield OperatorKernel(accesses, (0, *others), number, loops, halo, backward=True)
 
 
 def has_gradient(operand: Operand) -> bool:
     return operand.source >= 0 or operand.parameter >= 0
 
 
-def moved_when_divided(kernel: Kernel, loop: str, layouts: tuple[Layout | None, ...], workers: int) -> Moved:
+def moved_when_divided(
+    kernel: OperatorKernel, loop: str, layouts: tuple[Layout | None, ...], workers: int
+) -> MovedBytes:
     """Bytes when ``loop`` is divided; ``layouts`` of every access, ``None`` for what may lie as the kernel likes."""
     fetched = sum(_fetched_bytes(kernel, number, loop, layouts[number], workers) for number in kernel.reads)
-    return Moved(fetched, _sent_bytes(kernel, loop, layouts[kernel.writes], workers))
+    return MovedBytes(fetched, _sent_bytes(kernel, loop, layouts[kernel.writes], workers))
 
 
-def _fetched_bytes(kernel: Kernel, number: int, loop: str, layout: Layout | None, workers: int) -> float:
+def _fetched_bytes(
+    kernel: OperatorKernel, number: int, loop: str, layout: Layout | None, workers: int
+) -> float:
     """What of the region that each worker needs is not its own, over all workers."""
     access = kernel.accesses[number]
     if layout is None or layout == WHOLE:
@@ -101,7 +105,7 @@ def _fetched_bytes(kernel: Kernel, number: int, loop: str, layout: Layout | None
     return access.bytes * min(1.0, reach) * (workers - 1)
 
 
-def _sent_bytes(kernel: Kernel, loop: str, layout: Layout | None, workers: int) -> float:
+def _sent_bytes(kernel: OperatorKernel, loop: str, layout: Layout | None, workers: int) -> float:
     """What of a result that a worker makes belongs to others, over all workers. A copied result goes to everybody."""
     access = kernel.accesses[kernel.writes]
     made = entry_of(access.dims, loop, PARTIAL)
@@ -109,21 +113,21 @@ def _sent_bytes(kernel: Kernel, loop: str, layout: Layout | None, workers: int) 
     return moved_bytes(made, wanted, access.bytes, workers)
 
 
-def moved_when_whole(kernel: Kernel, layouts: tuple[Layout | None, ...], workers: int) -> Moved:
+def moved_when_whole(kernel: OperatorKernel, layouts: tuple[Layout | None, ...], workers: int) -> MovedBytes:
     """Bytes when nothing is divided: every worker fetches all and runs the whole kernel."""
     read = [(layouts[number], kernel.accesses[number].bytes) for number in kernel.reads]
     fetched = sum(
         moved_bytes(layout, WHOLE, size, workers) for layout, size in read if layout not in (None, WHOLE)
     )
-    return Moved(fetched, 0.0)
+    return MovedBytes(fetched, 0.0)
 
 
-def equal_loops(kernel: Kernel, workers: int) -> list[str]:
+def equal_loops(kernel: OperatorKernel, workers: int) -> list[str]:
     """Loops whose parts are equal."""
     return [name for name, size in kernel.loops.items() if size % workers == 0]
 
 
-def best_loop(kernel: Kernel, layouts: tuple[Layout | None, ...], workers: int) -> tuple[float, str]:
+def best_loop(kernel: OperatorKernel, layouts: tuple[Layout | None, ...], workers: int) -> tuple[float, str]:
     """Fewest bytes and the loop to divide (the first of equals); ``""`` where no loop has equal parts."""
     found = [
         (moved_when_divided(kernel, loop, layouts, workers).total, loop)

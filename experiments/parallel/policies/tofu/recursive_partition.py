@@ -21,9 +21,9 @@ from experiments.core.budget import Budget
 from experiments.parallel.planning.meshes.layouts import WHOLE
 from experiments.parallel.planning.operators.enumeration import Table, least_within
 from experiments.parallel.policies.tofu.partition_n_reduce import (
-    Kernel,
     Layout,
-    Moved,
+    MovedBytes,
+    OperatorKernel,
     best_loop,
     equal_loops,
     kernels,
@@ -51,7 +51,7 @@ class Split:
     bytes: float
     layouts: tuple[Layout, ...]
     loops: Loops
-    moves: dict[tuple[int, int], Moved]
+    moves: dict[tuple[int, int], MovedBytes]
 
     @property
     def total(self) -> float:
@@ -169,7 +169,7 @@ class TrainingGraph:
     def _sum(
         self,
         number: int,
-        kernel: Kernel,
+        kernel: OperatorKernel,
         loop: str,
         options: Sequence[Sequence[Layout]],
         names: tuple[int, ...],
@@ -192,9 +192,9 @@ class TrainingGraph:
 
     def _loops_and_moves(
         self, layouts: Sequence[Layout], workers: int, budget: Budget
-    ) -> tuple[Loops, dict[tuple[int, int], Moved]]:
+    ) -> tuple[Loops, dict[tuple[int, int], MovedBytes]]:
         loops: Loops = {}
-        moves: dict[tuple[int, int], Moved] = {}
+        moves: dict[tuple[int, int], MovedBytes] = {}
         for number, own in enumerate(self.kernels):
             budget.report()
             given = self._layouts_of(number, layouts)
@@ -216,11 +216,11 @@ class TrainingGraph:
             self.kernels[number][index] = _part(self.kernels[number][index], loop, workers)
 
 
-def _loops_to_try(kernel: Kernel, workers: int) -> list[str]:
+def _loops_to_try(kernel: OperatorKernel, workers: int) -> list[str]:
     return equal_loops(kernel, workers) or [""]
 
 
-def _alone(kernel: Kernel, access: int, loop: str, layout: Layout, workers: int) -> float:
+def _alone(kernel: OperatorKernel, access: int, loop: str, layout: Layout, workers: int) -> float:
     """What one access adds: as an input if it is one, as the result if it is that."""
     layouts = tuple(layout if number == access else None for number in range(len(kernel.accesses)))
     if kernel.reads:
@@ -233,7 +233,7 @@ def _alone(kernel: Kernel, access: int, loop: str, layout: Layout, workers: int)
     return moved_when_divided(kernel, loop, layouts, workers).sent if loop else 0.0
 
 
-def _part(kernel: Kernel, loop: str, workers: int) -> Kernel:
+def _part(kernel: OperatorKernel, loop: str, workers: int) -> OperatorKernel:
     """What one worker does of a kernel whose ``loop`` is divided."""
     if not loop:
         return kernel

@@ -23,17 +23,17 @@ from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     Collective,
-    Estimate,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     Sharding,
     whole_share,
 )
+from experiments.parallel.planning.operators.collective_costs import CollectiveCosts
 from experiments.parallel.planning.operators.one_group import one_group_plan
-from experiments.parallel.planning.operators.wires import Wires
 from experiments.parallel.policies.tutel.experts import (
-    Choice,
     Exchanges,
+    ExpertChoice,
     MoeLayer,
     hidden_share,
     moe_layers,
@@ -61,13 +61,15 @@ class Tutel(ParallelPolicy):
     capacity: float = knob(1.0, "tokens that experts take, times the model's own", low=0.01, high=64.0)
     imbalance: float = knob(1.0, "load of the fullest expert over the mean", low=1.0, high=1000.0)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         whole_share(batch, cluster.device_count, "samples", "options.batch")
-        wires = Wires(cluster)
-        if wires.uneven:
+        collectives = CollectiveCosts(cluster)
+        if collectives.uneven:
             raise BadInput("nodes differ in their devices", "hardware", "equal nodes")
         layers = moe_layers(model)
-        layout = _Layout(self, model, layers, batch, estimate, wires)
+        layout = _Layout(self, model, layers, batch, estimate, collectives)
         choices = list(self._choices(layers, layout, cluster))
         times = {}
         for index, choice in enumerate(choices):
@@ -86,21 +88,23 @@ class Tutel(ParallelPolicy):
         }
         return replace(layout.plan(best, notes), synchronisation=self.sync())
 
-    def _choices(self, layers: tuple[MoeLayer, ...], layout: _Layout, cluster: Hardware) -> Iterator[Choice]:
+    def _choices(
+        self, layers: tuple[MoeLayer, ...], layout: _Layout, cluster: Hardware
+    ) -> Iterator[ExpertChoice]:
         for degree in self._degrees(layers, layout):
             moves = degree > 0 and cluster.device_count > 1
             chunks = (self.chunks,) if self.chunks else CHUNKS
             levels = (False, True) if self.two_level is None else (self.two_level,)
             for count in chunks if moves else chunks[:1]:
                 for level in levels if moves and cluster.node_count > 1 else levels[:1]:
-                    yield Choice(degree, count, level)
+                    yield ExpertChoice(degree, count, level)
 
     def _degrees(self, layers: tuple[MoeLayer, ...], layout: _Layout) -> list[int]:
         shared = layout.sharing
         if self.parallelism == "rule":
             size = DTYPE_BYTES[layout.estimate.dtype]
             first = layers[0]
-            tokens = first.dispatched * self.capacity * layout.batch / layout.wires.devices / size
+            tokens = first.dispatched * self.capacity * layout.batch / layout.collectives.devices / size
             return [rule_of_thumb(tokens, first.parameter_bytes / first.experts / size, shared)]
         fixed = {"data": [0], "expert": [1], "expert_and_model": [shared]}
         return fixed.get(self.parallelism, valid_degrees(shared))
@@ -114,22 +118,22 @@ class _Layout:
     model: LayerGraph
     layers: tuple[MoeLayer, ...]
     batch: int
-    estimate: Estimate
-    wires: Wires
+    estimate: PlanningEstimate
+    collectives: CollectiveCosts
 
     @property
     def sharing(self) -> int:
         """Devices that share an expert of the first MoE layer."""
-        return sharing(self.layers[0].experts, self.wires.devices, self.model.name)
+        return sharing(self.layers[0].experts, self.collectives.devices, self.model.name)
 
-    def plan(self, choice: Choice, notes: dict[str, Any]) -> ParallelPlan:
+    def plan(self, choice: ExpertChoice, notes: dict[str, Any]) -> ParallelPlan:
         moe = {layer.layer: layer for layer in self.layers}
         shardings = [
             self._experts(moe[layer], choice) if layer in moe else self._dense(layer)
             for layer in range(len(self.model))
         ]
         return one_group_plan(
-            (("devices", self.wires.devices),),
+            (("devices", self.collectives.devices),),
             len(self.model),
             self.batch,
             shardings,
@@ -139,16 +143,16 @@ class _Layout:
     def _dense(self, layer: int) -> Sharding:
         gradient = float(self.estimate.layer_parameters[layer]) * self.estimate.states.gradient
         reduced = (Collective("all_reduce", gradient, per="step"),) if gradient else ()
-        return Sharding(layer, "batch", self.wires.devices, 1, self.wires.devices, (), reduced)
+        return Sharding(layer, "batch", self.collectives.devices, 1, self.collectives.devices, (), reduced)
 
-    def _experts(self, layer: MoeLayer, choice: Choice) -> Sharding:
+    def _experts(self, layer: MoeLayer, choice: ExpertChoice) -> Sharding:
         """Parameters beside the experts' (attention, gate) are on every device."""
-        devices = self.wires.devices
+        devices = self.collectives.devices
         parameters = float(self.model.parameter_bytes[layer.layer])
         dense = max(0.0, parameters - layer.parameter_bytes)
         kept = dense + layer.parameter_bytes / devices
         slower = 1 - layer.share + layer.share * self.policy.imbalance
-        exchanges = Exchanges(devices, self.wires.per_node)
+        exchanges = Exchanges(devices, self.collectives.per_node)
         tokens = exchanges.tokens(layer, choice, self.policy.capacity)
         weights = exchanges.weights(layer, choice)
         scale = self.estimate.states.gradient / self.estimate.states.weight
@@ -170,11 +174,11 @@ class _Layout:
         )
 
     def _both_ways(
-        self, layer: MoeLayer, choice: Choice, tokens: tuple[Collective, ...], seconds: Floats
+        self, layer: MoeLayer, choice: ExpertChoice, tokens: tuple[Collective, ...], seconds: Floats
     ) -> tuple[Collective, ...]:
         """Dispatch and combination in one pass, as far as they hide behind the experts."""
-        exchange = 2 * sum(self.wires.seconds(replace(c, bytes=c.bytes * self.batch)) for c in tokens)
-        mine = float(seconds[layer.layer]) / self.model.batch * self.batch / self.wires.devices
+        exchange = 2 * sum(self.collectives.seconds(replace(c, bytes=c.bytes * self.batch)) for c in tokens)
+        mine = float(seconds[layer.layer]) / self.model.batch * self.batch / self.collectives.devices
         compute = mine * layer.share * self.policy.imbalance
         hidden = hidden_share(exchange, compute, choice.chunks)
         return split((*tokens, *tokens), hidden)

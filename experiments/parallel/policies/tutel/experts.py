@@ -64,7 +64,7 @@ def rule_of_thumb(dispatched: float, expert_parameters: float, sharing: int) -> 
 
 
 @dataclass(frozen=True)
-class Choice:
+class ExpertChoice:
     """``degree`` r: each token goes to r of the devices that share its expert (0: to none, weights come instead).
 
     Tokens travel in ``chunks`` so that those of one hide behind the experts at work on another; ``two_level`` sends them
@@ -83,7 +83,7 @@ class Exchanges:
     devices: int
     per_node: int
 
-    def tokens(self, layer: MoeLayer, choice: Choice, capacity: float) -> tuple[Collective, ...]:
+    def tokens(self, layer: MoeLayer, choice: ExpertChoice, capacity: float) -> tuple[Collective, ...]:
         """One way, for a sample of the whole batch: what each device sends."""
         if choice.degree == 0 or self.devices == 1:
             return ()
@@ -94,7 +94,7 @@ class Exchanges:
             return inside, Collective("all_to_all", size, nodes, self.per_node)
         return (Collective("all_to_all", size),)
 
-    def weights(self, layer: MoeLayer, choice: Choice) -> tuple[Collective, ...]:
+    def weights(self, layer: MoeLayer, choice: ExpertChoice) -> tuple[Collective, ...]:
         """The gather of a pass: the whole of all experts, or a ``degree``-th of the own one from those that share it."""
         if choice.degree == 0:
             whole = Collective("all_gather", layer.parameter_bytes, per="pass")

@@ -26,7 +26,7 @@ from experiments.core.budget import Budget
 from experiments.core.integers import prime_factors
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, ParallelPlan, ParallelPolicy
+from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
 from experiments.parallel.planning.operators.placed_plan import placed_plan
 from experiments.parallel.planning.operators.pricing import (
@@ -37,8 +37,13 @@ from experiments.parallel.planning.operators.pricing import (
     Pricing,
     choose_best,
 )
-from experiments.parallel.planning.operators.task_graph import Placement
-from experiments.parallel.policies.unity.joint_search import Found, Limits, Space, joint_search
+from experiments.parallel.planning.operators.task_graph import OperatorPlacement
+from experiments.parallel.policies.unity.joint_search import (
+    JointSearchLimits,
+    JointSearchResult,
+    JointSearchSpace,
+    joint_search,
+)
 from experiments.parallel.policies.unity.parallel_ops import entering, leaving, simplified, substitutions
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.step import Floats
@@ -67,7 +72,9 @@ class Unity(ParallelPolicy):
 
     judge: str = knob(SIMULATOR, "what says which plan is best: a simulated step, or costs", choices=JUDGES)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         costs = OperatorCosts(estimate, batch, partial_sums=True, most=MOST_AXES)
         pricing = Pricing(costs)
         budget = Budget(self.evaluations, estimate.progress, "graphs")
@@ -75,7 +82,7 @@ class Unity(ParallelPolicy):
         found = {f"{exposed:.0%} of t_S": self._search(costs, pricing, exposed, budget) for exposed in shares}
         if replicated := costs.data_parallel():
             seconds = pricing.tables.total(replicated)
-            found[DATA_PARALLEL] = Found(seconds, replicated, [0] * len(replicated))
+            found[DATA_PARALLEL] = JointSearchResult(seconds, replicated, [0] * len(replicated))
         placements = {name: _placements(costs, graph) for name, graph in found.items()}
         plans = {name: placed_plan(costs, placed, {}) for name, placed in placements.items()}
         sums = {name: graph.seconds for name, graph in found.items()}
@@ -86,9 +93,11 @@ class Unity(ParallelPolicy):
             plans[best], notes={**plans[best].notes, **notes, **told, **budget.caveat("evaluations")}
         )
 
-    def _search(self, costs: OperatorCosts, pricing: Pricing, exposed: float, budget: Budget) -> Found:
+    def _search(
+        self, costs: OperatorCosts, pricing: Pricing, exposed: float, budget: Budget
+    ) -> JointSearchResult:
         """The best graph that was found, among what fits if anything does."""
-        limits = Limits(self.alpha, self.budget, self.threshold, self.layouts)
+        limits = JointSearchLimits(self.alpha, self.budget, self.threshold, self.layouts)
         far = {edge: costs.transfer_from_afar(*edge) for edge in costs.report_each(pricing.tables.edges)}
         return pricing.solve_within_memory(
             lambda tables: joint_search(_space(costs, tables, far), limits, budget),
@@ -98,12 +107,14 @@ class Unity(ParallelPolicy):
         )
 
 
-def _placements(costs: OperatorCosts, graph: Found) -> list[Placement]:
+def _placements(costs: OperatorCosts, graph: JointSearchResult) -> list[OperatorPlacement]:
     rows = zip(costs.choices, graph.choices, graph.firsts, strict=True)
-    return [Placement(choices[choice], first) for choices, choice, first in rows]
+    return [OperatorPlacement(choices[choice], first) for choices, choice, first in rows]
 
 
-def _space(costs: OperatorCosts, tables: CostTables, far: Mapping[tuple[int, int], Floats]) -> Space:
+def _space(
+    costs: OperatorCosts, tables: CostTables, far: Mapping[tuple[int, int], Floats]
+) -> JointSearchSpace:
     """The search begins with data parallelism where samples divide, else with one device."""
     factors = tuple(sorted(set(prime_factors(costs.devices))))
     rewrites = []
@@ -115,11 +126,11 @@ def _space(costs: OperatorCosts, tables: CostTables, far: Mapping[tuple[int, int
         )
         rewrites.append([tuple(found) for found in options])
     start = costs.data_parallel() or [0] * len(costs.operators)
-    return Space(tables, far, rewrites, start, costs.devices)
+    return JointSearchSpace(tables, far, rewrites, start, costs.devices)
 
 
 def _notes(
-    costs: OperatorCosts, tables: CostTables, found: Found, placements: list[Placement]
+    costs: OperatorCosts, tables: CostTables, found: JointSearchResult, placements: list[OperatorPlacement]
 ) -> dict[str, Any]:
     """Predicted seconds a step, the parallel operators of the graph, and what the search looked at."""
     return {
@@ -133,7 +144,7 @@ def _notes(
     }
 
 
-def _parallel_operators(costs: OperatorCosts, placements: list[Placement]) -> Counter[str]:
+def _parallel_operators(costs: OperatorCosts, placements: list[OperatorPlacement]) -> Counter[str]:
     """How many of each kind stand between operators and before parameters."""
     counts: Counter[str] = Counter()
     for number, operator in enumerate(costs.operators):

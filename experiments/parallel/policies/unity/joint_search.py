@@ -20,7 +20,7 @@ import numpy as np
 
 from experiments.core.budget import Budget
 from experiments.parallel.planning.operators.operator_costs import CostTables
-from experiments.parallel.policies.unity.placement import Branch, Placed, place_branches
+from experiments.parallel.policies.unity.placement import OperatorBranch, PlacedBranches, place_branches
 from experiments.workloads.step import Floats
 
 #: One choice (its index) for each operator of a piece, in order.
@@ -31,7 +31,7 @@ WHOLE_PIECE = 4
 
 
 @dataclass(frozen=True)
-class Limits:
+class JointSearchLimits:
     """``alpha``; graphs that may leave the queue for each piece and pair of layouts; operators of a piece; layouts of a cut."""
 
     alpha: float
@@ -41,7 +41,7 @@ class Limits:
 
 
 @dataclass
-class Found:
+class JointSearchResult:
     """One choice and first device for every operator, the seconds, and what was looked at."""
 
     seconds: float
@@ -54,7 +54,7 @@ class Found:
 
 
 @dataclass
-class Space:
+class JointSearchSpace:
     """Costs and substitutions of a whole graph. ``far[i, j]``: transfers to j's choices when none of it is local;
     ``rewrites[i][c]`` the choices that one substitution makes of choice ``c``; ``start[i]`` where the search begins.
     """
@@ -72,7 +72,7 @@ class Space:
             self.into[reader].append(source)
 
 
-def cuts(space: Space) -> list[int]:
+def cuts(space: JointSearchSpace) -> list[int]:
     """Operators that no edge passes by, first and last included."""
     furthest = list(range(len(space.tables.nodes)))
     for source, reader in space.tables.edges:
@@ -81,12 +81,14 @@ def cuts(space: Space) -> list[int]:
     return [number for number, passed in enumerate(reach) if passed <= number]
 
 
-def joint_search(space: Space, limits: Limits, budget: Budget | None = None) -> Found:
+def joint_search(
+    space: JointSearchSpace, limits: JointSearchLimits, budget: Budget | None = None
+) -> JointSearchResult:
     """The best graph that was found, put together from its pieces; graphs that are looked at are taken from ``budget``."""
     budget = budget or Budget(sys.maxsize)
     ends = _ends(cuts(space), limits.threshold)
     layouts = {end: _layouts(space, end, limits.layouts) for end in ends}
-    result = Found(math.inf, [], [])
+    result = JointSearchResult(math.inf, [], [])
     first = ends[0]
     best: dict[int, tuple[float, list[int], list[int]]] = {
         layout: (float(space.tables.nodes[first][layout]), [layout], [0]) for layout in layouts[first]
@@ -114,7 +116,7 @@ def _ends(found: Sequence[int], threshold: int) -> list[int]:
     return ends
 
 
-def _layouts(space: Space, number: int, most: int) -> list[int]:
+def _layouts(space: JointSearchSpace, number: int, most: int) -> list[int]:
     """The choices of a cut that cost least with the best transfers around it; where the search begins is one of them."""
     least = space.tables.nodes[number].copy()
     for (source, reader), table in space.tables.edges.items():
@@ -129,7 +131,7 @@ def _layouts(space: Space, number: int, most: int) -> list[int]:
 class Piece:
     """The operators between two cuts."""
 
-    def __init__(self, space: Space, begin: int, end: int, budget: Budget) -> None:
+    def __init__(self, space: JointSearchSpace, begin: int, end: int, budget: Budget) -> None:
         self.space, self.begin, self.end, self._budget = space, begin, end, budget
         self.inside = range(begin + 1, end)
         self.branches = self._branches()
@@ -157,7 +159,7 @@ class Piece:
         return sorted(sorted(branch) for branch in found)
 
     def search(
-        self, before: int, after: int, limits: Limits, result: Found
+        self, before: int, after: int, limits: JointSearchLimits, result: JointSearchResult
     ) -> tuple[float, Graph, tuple[int, ...]]:
         """Seconds of the piece without its cuts, the choices inside, and their first devices.
 
@@ -180,7 +182,12 @@ class Piece:
         return placement.seconds + between, inside, self._firsts(placement)
 
     def _best_first(
-        self, run: Sequence[int], fixed: Mapping[int, int], limits: Limits, budget: int, result: Found
+        self,
+        run: Sequence[int],
+        fixed: Mapping[int, int],
+        limits: JointSearchLimits,
+        budget: int,
+        result: JointSearchResult,
     ) -> Graph:
         """The best choices of ``run`` that were found."""
         best, branches = tuple(fixed[number] for number in run), self._branches_of(fixed)
@@ -205,10 +212,10 @@ class Piece:
         self,
         run: Sequence[int],
         graph: Graph,
-        branches: Sequence[Branch],
+        branches: Sequence[OperatorBranch],
         fixed: Mapping[int, int],
         seen: set[Graph],
-    ) -> Iterator[tuple[Graph, list[Branch]]]:
+    ) -> Iterator[tuple[Graph, list[OperatorBranch]]]:
         """Graphs that were not seen and that one substitution makes, with their branches, of which one changes."""
         chosen = {**fixed, **dict(zip(run, graph, strict=True))}
         for place, number in enumerate(run):
@@ -223,7 +230,7 @@ class Piece:
                     continue
                 seen.add(following)
                 now, more = self._around(number, choice, chosen)
-                moved = Branch(
+                moved = OperatorBranch(
                     branch.near + now - near,
                     branch.far + now + more - near - extra,
                     max(self._parts[number][choice], others),
@@ -237,16 +244,16 @@ class Piece:
         branch = self.branches[self._branch_of[number]]
         return max((self._parts[n][chosen[n]] for n in branch if n != number), default=1)
 
-    def _place(self, branches: Sequence[Branch]) -> Placed:
+    def _place(self, branches: Sequence[OperatorBranch]) -> PlacedBranches:
         return place_branches(branches, self.space.devices)
 
-    def _firsts(self, placement: Placed) -> tuple[int, ...]:
+    def _firsts(self, placement: PlacedBranches) -> tuple[int, ...]:
         return tuple(placement.firsts[self._branch_of[number]] for number in self.inside)
 
-    def _branches_of(self, chosen: Mapping[int, int]) -> list[Branch]:
+    def _branches_of(self, chosen: Mapping[int, int]) -> list[OperatorBranch]:
         return [self._branch(branch, chosen) for branch in self.branches]
 
-    def _branch(self, branch: Sequence[int], chosen: Mapping[int, int]) -> Branch:
+    def _branch(self, branch: Sequence[int], chosen: Mapping[int, int]) -> OperatorBranch:
         """Operators, transfers among them and from and to the cuts; from afar these two cost more."""
         near = extra = 0.0
         for number in branch:
@@ -258,7 +265,7 @@ class Piece:
             )
             near, extra = near + alone - twice, extra + more
         parts = max(self._parts[number][chosen[number]] for number in branch)
-        return Branch(near, near + extra, parts)
+        return OperatorBranch(near, near + extra, parts)
 
     def _around(self, number: int, choice: int, chosen: Mapping[int, int]) -> tuple[float, float]:
         """An operator with all transfers to and from it, and what those with the cuts cost more from afar."""

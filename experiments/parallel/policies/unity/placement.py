@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 @dataclass(frozen=True)
-class Branch:
+class OperatorBranch:
     """Seconds of one branch where its inputs lie, and on other devices, to which all that it reads must go; ``parts`` are the
     devices that it needs.
     """
@@ -24,36 +24,36 @@ class Branch:
     parts: int
 
 
-class Placed(NamedTuple):
+class PlacedBranches(NamedTuple):
     """Seconds, and the first device of each branch."""
 
     seconds: float
     firsts: tuple[int, ...]
 
 
-def place_branches(branches: Sequence[Branch], devices: int) -> Placed:
+def place_branches(branches: Sequence[OperatorBranch], devices: int) -> PlacedBranches:
     """The fastest way to run the branches on ``devices`` neighbouring devices."""
     fewest = sorted(branch.parts for branch in branches)[:2]
     if len(branches) < 2 or sum(fewest) > devices:  # no two of them fit side by side
-        return Placed(sum(branch.near for branch in branches), (0,) * len(branches))
+        return PlacedBranches(sum(branch.near for branch in branches), (0,) * len(branches))
     kept = tuple(branches)
 
     @functools.cache
-    def best(begin: int, end: int, first: int, count: int) -> Placed:
+    def best(begin: int, end: int, first: int, count: int) -> PlacedBranches:
         """Branches ``begin`` to ``end`` on ``count`` devices from ``first`` on."""
         if end - begin == 1:
             branch = kept[begin]
             seconds = branch.far if first else branch.near
-            return Placed(seconds if branch.parts <= count else float("inf"), (first,))
+            return PlacedBranches(seconds if branch.parts <= count else float("inf"), (first,))
         found = []
         for cut in range(begin + 1, end):
             one, other = best(begin, cut, first, count), best(cut, end, first, count)
-            found.append(Placed(one.seconds + other.seconds, one.firsts + other.firsts))
+            found.append(PlacedBranches(one.seconds + other.seconds, one.firsts + other.firsts))
             for share in (s for s in range(1, count) if count % s == 0 or count % (count - s) == 0):
                 one, other = best(begin, cut, first, share), best(cut, end, first + share, count - share)
-                found.append(Placed(max(one.seconds, other.seconds), one.firsts + other.firsts))
+                found.append(PlacedBranches(max(one.seconds, other.seconds), one.firsts + other.firsts))
                 one, other = best(begin, cut, first + share, count - share), best(cut, end, first, share)
-                found.append(Placed(max(one.seconds, other.seconds), one.firsts + other.firsts))
+                found.append(PlacedBranches(max(one.seconds, other.seconds), one.firsts + other.firsts))
         return min(found, key=lambda way: way.seconds)
 
     return best(0, len(kept), 0, devices)

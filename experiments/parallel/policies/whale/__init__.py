@@ -23,9 +23,9 @@ from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     BACKWARD,
     FORWARD,
-    Estimate,
     ParallelPlan,
     ParallelPolicy,
+    PlanningEstimate,
     Slice,
     Slot,
     Stage,
@@ -56,13 +56,15 @@ class Whale(ParallelPolicy):
     )
     micro_batches: int = knob(8, "micro-batches of each pipeline in a step", low=1, high=65536)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         if self.strategy == "replicate":
             return self._replicate(model, cluster, batch, estimate)
         return self._pipeline(model, cluster, batch, estimate)
 
     def _replicate(
-        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
         devices = range(cluster.device_count)
         speeds = [1 / estimate.slowdown(device) for device in devices]
@@ -88,7 +90,9 @@ class Whale(ParallelPolicy):
             notes={"samples": shares, "samples_by_speed": by_speed, "speeds": speeds},
         )
 
-    def _pipeline(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def _pipeline(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         count = min(cluster.device_count, len(model)) if self.stages is None else self.stages
         if count > len(model):
             raise BadInput(
@@ -124,7 +128,7 @@ class Whale(ParallelPolicy):
         return replica_order(stage, replica, pipelines, count - stage, pipelines * self.micro_batches)
 
     def _stage_ends(
-        self, model: LayerGraph, estimate: Estimate, groups: Sequence[Sequence[int]], samples: int
+        self, model: LayerGraph, estimate: PlanningEstimate, groups: Sequence[Sequence[int]], samples: int
     ) -> list[int]:
         """Ends of the stages; the slowest and the smallest device of a stage set its pace and room."""
         speeds = [1 / max(map(estimate.slowdown, group)) for group in groups]
@@ -144,7 +148,7 @@ class Whale(ParallelPolicy):
         )
 
 
-def _by_memory(estimate: Estimate, stages: int, pipelines: int) -> list[list[int]]:
+def _by_memory(estimate: PlanningEstimate, stages: int, pipelines: int) -> list[list[int]]:
     """Devices for each stage, most memory first, then the faster; the cluster's order among equals."""
     order = sorted(
         range(len(estimate.devices)),

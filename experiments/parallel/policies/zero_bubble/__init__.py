@@ -29,9 +29,9 @@ from experiments.parallel.interface import (
     BACKWARD,
     FORWARD,
     WEIGHT,
-    Estimate,
     ParallelPlan,
     PipelineSchedule,
+    PlanningEstimate,
     Slot,
     replicated_pipelines,
 )
@@ -73,14 +73,16 @@ class ZeroBubble(PipelineSchedule):
         slots = alternating(stage, stages, micro_batches, self._looped_chunks, warm_up)
         return weights_later(slots, stage)
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         plan = super().place(model, cluster, batch, estimate)
         if self.variant not in (H2, AUTOMATIC):
             return plan
         plan = replace(plan, overlapped=True)
         return plan if self.variant == H2 else self._search(plan, cluster, estimate)
 
-    def _search(self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate) -> ParallelPlan:
+    def _search(self, plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate) -> ParallelPlan:
         """The plan with the order whose simulated step is shortest, the first of equals; ZB-H1's and ZB-H2's are tried too
         where they keep within the memory.
         """
@@ -98,7 +100,7 @@ class ZeroBubble(PipelineSchedule):
         return replace(tried[best], notes=notes)
 
     def _candidates(
-        self, plan: ParallelPlan, cluster: Hardware, estimate: Estimate, limit: int
+        self, plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate, limit: int
     ) -> Iterator[list[tuple[Slot, ...]]]:
         stages, count = len(plan.stages), self.micro_batches
         if limit >= stages:
@@ -113,7 +115,7 @@ class ZeroBubble(PipelineSchedule):
         return self.chunks if self.variant == INTERLEAVED else 1
 
 
-def _step_time(plan: ParallelPlan, estimate: Estimate) -> float:
+def _step_time(plan: ParallelPlan, estimate: PlanningEstimate) -> float:
     """Without end where it does not fit."""
     try:
         return estimate.evaluate(plan).step_time

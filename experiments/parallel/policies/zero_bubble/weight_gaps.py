@@ -16,7 +16,15 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from experiments.hardware import Hardware
-from experiments.parallel.interface import BACKWARD, FORWARD, WEIGHT, Estimate, ParallelPlan, Slot, Stage
+from experiments.parallel.interface import (
+    BACKWARD,
+    FORWARD,
+    WEIGHT,
+    ParallelPlan,
+    PlanningEstimate,
+    Slot,
+    Stage,
+)
 from experiments.workloads.kernel_times import PassSeconds
 
 #: A weight gradient that is longer than the gap: waits; runs; runs where its device has idled less than another.
@@ -24,7 +32,7 @@ WAITS, RUNS, LEVELS = "waits", "runs", "levels"
 
 
 @dataclass(frozen=True)
-class Problem:
+class OrderProblem:
     """Seconds of a micro-batch's passes by device, of a transfer, and how many micro-batches a device may hold."""
 
     passes: tuple[PassSeconds, ...]
@@ -34,7 +42,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Rules:
+class OrderRules:
     """With ``falling`` a device holds no more than bring its first backward without a gap: fewer, the later it is."""
 
     too_long: str
@@ -42,11 +50,11 @@ class Rules:
     forward_first: bool
 
 
-def orders(problem: Problem) -> Iterator[tuple[tuple[Slot, ...], ...]]:
+def orders(problem: OrderProblem) -> Iterator[tuple[tuple[Slot, ...], ...]]:
     """The slots of every device, for every setting of the rules; equal ones once."""
     seen = set()
     for rules in itertools.starmap(
-        Rules, itertools.product((WAITS, RUNS, LEVELS), (True, False), (False, True))
+        OrderRules, itertools.product((WAITS, RUNS, LEVELS), (True, False), (False, True))
     ):
         found = tuple(tuple(device.slots) for device in _Play(problem, rules).devices)
         if found not in seen:
@@ -84,7 +92,7 @@ class _Device:
 class _Play:
     """All devices from the first forward to the last weight gradient."""
 
-    def __init__(self, problem: Problem, rules: Rules) -> None:
+    def __init__(self, problem: OrderProblem, rules: OrderRules) -> None:
         self.problem, self.rules = problem, rules
         count = len(problem.passes)
         self.devices = [self._device(stage, count) for stage in range(count)]
@@ -167,19 +175,19 @@ class _Play:
 
 
 def problem_of(
-    plan: ParallelPlan, cluster: Hardware, estimate: Estimate, micro_batches: int, limit: int
-) -> Problem:
+    plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate, micro_batches: int, limit: int
+) -> OrderProblem:
     """Of one of the plan's pipelines. The longest transfer between neighbours stands for all of them."""
     again = set(plan.recompute)
     passes = tuple(_stage_passes(plan, stage, estimate, again) for stage in plan.stages)
     share = plan.micro_batch_samples / estimate.model.batch
     sizes = [float(estimate.model.output_bytes[stage.end - 1]) * share for stage in plan.stages[:-1]]
     link = cluster.node.link if cluster.node_count == 1 else cluster.network
-    return Problem(passes, max(map(link.time, sizes), default=0.0), micro_batches, limit)
+    return OrderProblem(passes, max(map(link.time, sizes), default=0.0), micro_batches, limit)
 
 
 def _stage_passes(
-    plan: ParallelPlan, stage: Stage, estimate: Estimate, again: Collection[int]
+    plan: ParallelPlan, stage: Stage, estimate: PlanningEstimate, again: Collection[int]
 ) -> PassSeconds:
     """Of all layers of a stage; a backward pass first computes again what was dropped."""
     found = [

@@ -68,7 +68,7 @@ class Crossing:
 
 
 @dataclass(frozen=True)
-class Cut:
+class MicroBatchGraph:
     """The graph of one micro-batch. Placeholders and parameters belong to no stage: every rank has them or its own.
 
     ``opaque`` are the layers that are one op of the graph, by their path. ``stage_of`` is in the order in which ops are
@@ -172,7 +172,7 @@ def opaque_path(node: fx.Node) -> str | None:
     return str(node.args[1]) if node.target is leaves.OP else None
 
 
-def cut_model(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> Cut:
+def trace_micro_batch(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> MicroBatchGraph:
     """Trace one micro-batch and give each op the stage of its layer. Layers that the plan shards stay opaque.
 
     An op outside every layer (a residual sum, a loss) joins the latest stage among its inputs; no op is earlier than
@@ -197,7 +197,7 @@ def cut_model(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> Cut:
     runs = [run for number in range(len(plan.stages)) for run in recomputed_runs(plan, number)]
     run_of = {layer: number for number, run in enumerate(runs) for layer in run}
     again = {node: run_of[layer] for node, layer in layer_of.items() if layer in run_of}
-    return Cut(module, opaque, stage_of, again, _crossings(stage_of, along), loss)
+    return MicroBatchGraph(module, opaque, stage_of, again, _crossings(stage_of, along), loss)
 
 
 def _trace(

@@ -43,7 +43,7 @@ FUNCTIONAL = {
 KINDS: Mapping[str, Mapping[str, tuple[str, int]]] = {"c10d": C10D, "_c10d_functional": FUNCTIONAL}
 
 
-class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class HandoverCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """``bytes`` by kind, of what was handed over while this was active; ``calls`` likewise.
 
     Of a collective the whole vector counts: what a rank holds before an all-reduce or reduce-scatter and after an

@@ -15,7 +15,7 @@ def in_bucket(cost: Cost, size: float, bucket: float) -> float:
     return cost.latency * min(1.0, size / bucket) + cost.slope * size
 
 
-class Wires:
+class CollectiveCosts:
     """Seconds of collectives among all devices of ``cluster``, numbered node by node."""
 
     def __init__(self, cluster: Hardware) -> None:

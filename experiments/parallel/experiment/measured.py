@@ -1,4 +1,4 @@
-"""One parallel run measured: torch carries the plan out in processes of this host; the prediction stands beside it."""
+"""One parallel run measured: torch carries the plan out in processes of this host; and predicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One parallel run simulated: figures of the step, curves of memory, and the timeline of slots and messages."""
+"""One parallel run simulated: figures of the step, curves of memory, and the timeline of slots
+and messages.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,10 @@ from experiments.core.spec import Result, RunSpec, Series
 from experiments.parallel.interface import ParallelPlan, PlanningEstimate
 from experiments.parallel.simulator import StepSimulation, WorkerLane, simulate_with_traffic, traffic
 
-#: Workers whose memory curve is drawn, points of a curve, and lanes and slots of a timeline that are kept in an outcome.
+#: Workers whose memory curve is drawn, points of a curve, and lanes and slots of a timeline that are kept in
+#: an outcome.
 MOST_CURVES, MOST_POINTS, MOST_LANES, MOST_EVENTS = 16, 2000, 256, 20000
-#: Messages that are told one by one; all of them are added up.
+#: Messages that are listed one by one; all of them count in the sums.
 MOST_MESSAGES = 8000
 
 
@@ -29,7 +32,9 @@ def simulate_plan(spec: RunSpec, plan: ParallelPlan, estimate: PlanningEstimate)
 def simulated_metrics(
     spec: RunSpec, plan: ParallelPlan, estimate: PlanningEstimate, found: StepSimulation
 ) -> dict[str, float]:
-    """Every figure of a simulated step by its name in the catalogue. ``persistent_bytes`` is of the fullest device."""
+    """Every figure of a simulated step by its name in the catalogue. ``persistent_bytes`` is of the fullest
+    device.
+    """
     metrics = {
         "step_time": found.step_time / plan.steps,
         "bubble_fraction": found.bubble_fraction,
@@ -79,7 +84,9 @@ def _bubbles(found: StepSimulation) -> dict[str, Series]:
 def _timeline(
     plan: ParallelPlan, lanes: tuple[WorkerLane, ...], messages: Sequence[traffic.NetworkTransfer]
 ) -> dict[str, Any]:
-    """Whole lanes, ``MOST_LANES`` or as many as ``MOST_EVENTS`` events allow: one replica of every stage before the others."""
+    """Whole lanes, ``MOST_LANES`` or as many as ``MOST_EVENTS`` events allow: one replica of every stage
+    before the others.
+    """
     kept: dict[int, dict[str, Any]] = {}
     events = 0
     for worker in _representatives_first(plan):

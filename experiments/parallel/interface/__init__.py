@@ -3,8 +3,8 @@
 from experiments.parallel.interface.check import violations
 from experiments.parallel.interface.estimate import (
     BEHIND,
-    BESIDE,
     BETWEEN,
+    OVERLAPPED,
     Evaluation,
     PlanningEstimate,
     model_estimate,
@@ -53,10 +53,10 @@ __all__ = [
     "ALGORITHMS",
     "BACKWARD",
     "BEHIND",
-    "BESIDE",
     "BETWEEN",
     "COLLECTIVE_KINDS",
     "FORWARD",
+    "OVERLAPPED",
     "PER_PASS",
     "PER_SAMPLE",
     "PER_STEP",

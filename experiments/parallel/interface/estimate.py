@@ -20,18 +20,21 @@ from experiments.workloads.kernels import WHOLE, Cut
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.step import Floats
 
-#: Of a backward pass, what the weight gradient takes where only times are known: both products are equal in FLOPs.
+#: Of a backward pass, what the weight gradient takes where only times are known: both products are equal in
+#: FLOPs.
 WEIGHT_SHARE = 0.5
 #: Axes of a sharding that divide the columns of a weight.
 COLUMN_AXES = ("column", "vocabulary")
 
 #: When replicas exchange weights and gradients.
-BESIDE, BETWEEN, BEHIND = "beside", "between", "behind"
+OVERLAPPED, BETWEEN, BEHIND = "beside", "between", "behind"
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a simulator says of a plan: seconds a step, bytes on the fullest device, idle share, exposed seconds."""
+    """What a simulator says of a plan: seconds a step, bytes on the fullest device, idle share, exposed
+    seconds.
+    """
 
     step_time: float
     peak_memory: float
@@ -41,14 +44,15 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class PlanningEstimate:
-    """FLOPs and bytes scale linearly with the samples, and so do times unless a layer's work is known by its shapes
-    (``pass_seconds``); states follow ``dtype`` and ``optimizer``.
+    """FLOPs and bytes scale linearly with the samples, and so do times unless a layer's work is known by its
+    shapes (``pass_seconds``); states follow ``dtype`` and ``optimizer``.
 
-    ``evaluate`` carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for planners that
-    search. ``seed`` is the run's, for planners that draw; they tell how far they are through ``progress``. ``exchange``
-    says when replicas exchange weights and gradients: beside computation; between computations, which wait; or behind the
-    last of them. That is a runner's way, not a plan's. ``updates`` are the seconds of each worker's optimizer step where they
-    were measured. With ``walks_again`` a weight-gradient pass computes the input gradients once more.
+    ``evaluate`` carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for
+    planners that search. ``seed`` is the run's, for planners that draw; they tell how far they are through
+    ``progress``. ``exchange`` says when replicas exchange weights and gradients: overlapped with computation;
+    between computations, which wait; or behind the last of them. That is a runner's way, not a plan's.
+    ``updates`` are the seconds of each worker's optimizer step where they were measured. With ``walks_again``
+    a weight-gradient pass computes the input gradients once more.
     """
 
     model: LayerGraph
@@ -58,7 +62,7 @@ class PlanningEstimate:
     evaluate: Callable[[ParallelPlan], Evaluation]
     seed: int = 0
     progress: Progress = silent
-    exchange: str = BESIDE
+    exchange: str = OVERLAPPED
     updates: tuple[float, ...] = ()
     walks_again: bool = False
 
@@ -88,12 +92,16 @@ class PlanningEstimate:
 
     @property
     def reserved_bytes(self) -> float:
-        """What context, libraries and communicators hold of a device; nothing where layers are known by times alone."""
+        """What context, libraries and communicators hold of a device; nothing where layers are known by times
+        alone.
+        """
         return float(self.devices[0].kernels.reserved_bytes) if self.model.work else 0.0
 
     @property
     def occupied(self) -> float:
-        """The share of a device that a collective takes from the computation beside it; nothing where that is not known."""
+        """The share of a device that a collective takes from concurrent computation; ``None``
+        where unknown.
+        """
         return self.devices[0].kernels.occupied if self.model.work else 0.0
 
     @property
@@ -121,7 +129,9 @@ def model_estimate(
     seed: int = 0,
     progress: Progress = silent,
 ) -> PlanningEstimate:
-    """The estimate for a model; ``dtype`` and ``optimizer`` default to the model's own facts, then float32 and adam."""
+    """The estimate for a model; ``dtype`` and ``optimizer`` default to the model's own facts, then float32
+    and adam.
+    """
     dtype = dtype or str(model.facts.get("dtype", "float32"))
     optimizer = optimizer or str(model.facts.get("optimizer") or "adam")
     if dtype not in DTYPE_BYTES:
@@ -137,8 +147,8 @@ def model_estimate(
 
 
 def cut_of(sharding: Sharding | None) -> Cut:
-    """How a sharding changes the shapes of a layer's products; by its axis a weight loses columns or rows, in as many
-    parts as its parameters (but for a bias that stays whole).
+    """How a sharding changes the shapes of a layer's products; by its axis a weight loses columns or rows, in
+    as many parts as its parameters (but for a bias that stays whole).
     """
     if sharding is None:
         return WHOLE
@@ -152,7 +162,8 @@ def shardings_by_layer(plan: ParallelPlan) -> dict[int, Sharding]:
 
 
 def stage_parameters(plan: ParallelPlan, stage: Stage, estimate: PlanningEstimate) -> Floats:
-    """Parameters of each layer of ``stage`` on one device of a worker, before ZeRO. Shape: (layers of the stage,).
+    """Parameters of each layer of ``stage`` on one device of a worker, before ZeRO. Shape: (layers of the
+    stage,).
 
     Weights of another stage that a layer reads (a tied output layer) are a copy of its own.
     """

@@ -1,10 +1,10 @@
 """ParallelPlan: who computes which layers when, and what is replicated, sharded or synchronised. Plain data.
 
-A *worker* is a group of devices that execute the same slots together (one device, or a tensor-parallel group).
-A *stage* is a run of consecutive layers, hosted by one or more workers (its replicas). Micro-batches are numbered
-over the whole step, so which replica handles one follows from whose slots name it. This spells plain data
-parallelism (one stage, many workers), pipelines with any number of replicas per stage, several stages on one
-worker (interleaved) and two replicas in opposite directions (Chimera) without a case for each.
+A *worker* is a group of devices that execute the same slots together (one device, or a tensor-parallel
+group). A *stage* is a run of consecutive layers, hosted by one or more workers (its replicas). Micro-batches
+are numbered over the whole step, so which replica handles one follows from whose slots name it. This spells
+plain data parallelism (one stage, many workers), pipelines with any number of replicas per stage, several
+stages on one worker (interleaved) and two replicas in opposite directions (Chimera) without a case for each.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Slot(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What a micro-batch is when sequences are cut: ``samples`` of them, ``tokens`` of each after ``context`` others.
+    """What a micro-batch is when sequences are cut: ``samples`` of them, ``tokens`` of each after ``context``
+    others.
 
     Micro-batches of unequal numbers of whole samples are ``Slice(samples, 0, 1)``, whatever a sample is.
     """
@@ -82,8 +83,8 @@ class Stage:
 class Worker:
     """Devices (numbered over the cluster, node by node) and the slots that they execute, in this order.
 
-    ``slow``: how many times longer than the device would take its iterations last, in turn over and over: ``(2.0,)`` is
-    a slow worker, ``(1.0, 1.0, 5.0)`` straggles every third time. With parameter servers only.
+    ``slow``: how many times longer than the device would take its iterations last, in turn over and over:
+    ``(2.0,)`` is a slow worker, ``(1.0, 1.0, 5.0)`` straggles every third time. With parameter servers only.
     """
 
     devices: tuple[int, ...]
@@ -95,15 +96,17 @@ class Worker:
 class Collective:
     """A collective among a worker's devices that a layer needs.
 
-    ``bytes`` are those of the whole vector (what a rank holds before an all-reduce or after an all-gather; what it sends
-    in a permute or an all-to-all), for each ``per``: a *sample* of the micro-batch, a *pass* (a slot), or a *step*: once,
-    when the layer's last gradient of the step is there, beside the remaining backward passes.
+    ``bytes`` are those of the whole vector (what a rank holds before an all-reduce or after an all-gather;
+    what it sends in a permute or an all-to-all), for each ``per``: a *sample* of the micro-batch, a *pass* (a
+    slot), or a *step*: once, when the layer's last gradient of the step is there, overlapped with the
+    remaining backward passes.
 
-    ``ranks`` 0 means all devices of the worker; else they form groups of ``ranks`` devices ``stride`` apart in the
-    worker's order (row-major over its own mesh), which all communicate at once. With ``overlap`` it runs beside the
-    computation of its own layer and holds up only what comes after both. With ``parts`` the layer's computation is a loop
-    of so many equal parts, and beside each but the last runs one such collective. It lasts ``slowdown`` times as long as
-    its links say (a ring in one direction that uses half of them).
+    ``ranks`` 0 means all devices of the worker; else they form groups of ``ranks`` devices ``stride`` apart
+    in the worker's order (row-major over its own mesh), which all communicate at once. With ``overlap`` it is
+    concurrent with the computation of its own layer and holds up only what comes after both. With ``parts``
+    the layer's computation is a loop of so many equal parts, and concurrently with each but the last runs one
+    such collective. It lasts ``slowdown`` times as long as its links say (a ring in one direction that uses
+    half of them).
     """
 
     kind: str
@@ -116,7 +119,9 @@ class Collective:
     slowdown: float = 1.0
 
     def groups(self, devices: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """The groups among ``devices``: with 8 of them, 2 ranks 4 apart are (0, 4), (1, 5), (2, 6), (3, 7)."""
+        """The groups among ``devices``: with 8 of them, 2 ranks 4 apart are (0, 4), (1, 5), (2,
+        6), (3, 7).
+        """
         ranks = self.ranks or len(devices)
         block = ranks * self.stride
         return tuple(
@@ -130,9 +135,10 @@ class Collective:
 class Sharding:
     """How a layer is divided among a worker's devices.
 
-    ``axis`` names what is cut (``column``, ``row``, ``heads``, ``sequence``, ``expert`` ...); compute, parameters
-    and kept activations are divided by their own counts, since schemes differ in what they replicate. Where operators of
-    one layer are divided differently, the counts are those of the layer as a whole and need not be whole numbers.
+    ``axis`` names what is cut (``column``, ``row``, ``heads``, ``sequence``, ``expert`` ...); compute,
+    parameters and kept activations are divided by their own counts, since schemes differ in what they
+    replicate. Where operators of one layer are divided differently, the counts are those of the layer as a
+    whole and need not be whole numbers.
     """
 
     layer: int
@@ -148,17 +154,18 @@ class Sharding:
 class Synchronisation:
     """How the replicas of a stage agree on their weights.
 
-    ``kind`` is ``all_reduce`` or ``parameter_server``; ``staleness`` is how many iterations a worker may run ahead
-    of the slowest: 0 is BSP, n is SSP, ``None`` is ASP. Gradients travel in buckets of at least ``bucket_bytes``
-    (the last may be smaller), by ``algorithm``. ``servers`` are the devices that hold the parameters, if any, in ranges
-    of ``bucket_bytes`` at most. A worker fetches parameters every ``fetch_every`` iterations and pushes what it has
-    accumulated every ``push_every``; with ``fetch_ahead`` it computes while they are on their way. With ``regather`` ZeRO 3
-    gathers the weights of what is computed again twice in a backward pass: for computing it again, and for its gradient.
+    ``kind`` is ``all_reduce`` or ``parameter_server``; ``staleness`` is how many iterations a worker may be
+    in front of the slowest: 0 is BSP, n is SSP, ``None`` is ASP. Gradients travel in buckets of at least
+    ``bucket_bytes`` (the last may be smaller), by ``algorithm``. ``servers`` are the devices that hold the
+    parameters, if any, in ranges of ``bucket_bytes`` at most. A worker fetches parameters every
+    ``fetch_every`` iterations and pushes what it has accumulated every ``push_every``; with ``fetch_ahead``
+    it computes while they are on their way. With ``regather`` ZeRO 3 gathers the weights of what is computed
+    again twice in a backward pass: for computing it again, and for its gradient.
 
-    ``summation`` is a third kind: parts of ``bucket_bytes`` at most are summed by one of ``servers`` each, in proportion to
-    their ``shares``, and sent back; at most ``in_flight`` are under way. ``buckets`` says which layers make a bucket (first
-    to last exclusive, last layers first) where their bytes do not; ``cycle`` are the seconds between the moments at which
-    buckets that are ready may leave (0: at once).
+    ``summation`` is a third kind: parts of ``bucket_bytes`` at most are summed by one of ``servers`` each, in
+    proportion to their ``shares``, and sent back; at most ``in_flight`` at once. ``buckets`` says which
+    layers make a bucket (first to last exclusive, last layers first) where their bytes do not; ``cycle`` are
+    the seconds between the moments at which buckets that are ready may leave (0: at once).
     """
 
     kind: str = "all_reduce"
@@ -178,25 +185,28 @@ class Synchronisation:
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """``batch`` samples a step in ``micro_batches`` equal parts; ``mesh`` names the axes and sizes for people.
+    """``batch`` samples a step in ``micro_batches`` equal parts; ``mesh`` names the axes and sizes for
+    people.
 
-    ``recompute`` lists the layers whose activations are dropped after the forward pass and computed again before
-    their backward pass. ``zero`` is the ZeRO stage (0: everything replicated). Layers without a sharding are whole
-    on every device of their workers. An asynchronous pipeline's plan covers several ``steps``; then ``batch`` is the
-    samples of all of them, and replicas reduce their gradients after every pass. ``notes`` is what
-    the policy wants to be read beside the plan (JSON): predicted figures, what a search looked at.
+    ``recompute`` lists the layers whose activations are dropped after the forward pass and computed again
+    before their backward pass. ``zero`` is the ZeRO stage (0: everything replicated). Layers without a
+    sharding are whole on every device of their workers. An asynchronous pipeline's plan covers several
+    ``steps``; then ``batch`` is the samples of all of them, and replicas reduce their gradients after every
+    pass. ``notes`` is what the policy wants to be read with the plan (JSON): predicted figures, what a search
+    looked at.
 
-    ``checkpoints`` are the recomputed layers whose input is kept; each begins a run that is computed again by itself.
-    Without them every run of neighbours in ``recompute`` keeps the input of its first.
+    ``checkpoints`` are the recomputed layers whose input is kept; each begins a run that is computed again by
+    itself. Without them every run of neighbours in ``recompute`` keeps the input of its first.
 
     ``saved`` are recomputed layers whose output is kept instead, so that they run once.
 
-    ``slices`` has one entry for each micro-batch where these are parts of sequences; the slices of the same samples
-    follow each other, and each needs those before it. ``slot_overhead`` are seconds that a slot takes besides its layers.
+    ``slices`` has one entry for each micro-batch where these are parts of sequences; the slices of the same
+    samples follow each other, and each needs those before it. ``slot_overhead`` are seconds that a slot takes
+    besides its layers.
 
-    Where steps are ``overlapped`` each device begins the next one when its own part is done: nothing global is waited for,
-    and the optimizer's check of all gradients is made good afterwards. Then a step takes as long as the device that is
-    longest at it.
+    Where steps are ``overlapped`` each device begins the next one when its own part is done: nothing global
+    is waited for, and the optimizer's check of all gradients is made good afterwards. Then a step takes as
+    long as the device that is longest at it.
 
     ``training`` says how weights are updated where that is the method's point (rates, versions, adaptation).
     """
@@ -238,8 +248,8 @@ class ParallelPlan:
         return dict(self.mesh).get("context", 1)
 
     def holders(self, stage: Stage) -> list[tuple[int, ...]]:
-        """Groups of devices that hold the same weights of ``stage``: at one place of every replica, for every part of a
-        sequence. They sum gradients, and ZeRO divides states among them.
+        """Groups of devices that hold the same weights of ``stage``: at one place of every replica, for every
+        part of a sequence. They sum gradients, and ZeRO divides states among them.
         """
         replicas = [self.workers[worker].devices for worker in stage.workers]
         places = len(replicas[0]) // self.context

@@ -34,7 +34,8 @@ class ParallelPolicy(Policy):
         "simulated": ("model", "step", "layers"),
         "measured": ("model",),
     }
-    #: The layers that ``place`` is given where the model's sizes are enough to know them (``transformer_layers``).
+    #: The layers that ``place`` is given where the model's sizes are enough to know them
+    #: (``transformer_layers``).
     layers: ClassVar[str] = CAPTURED
 
     def __init_subclass__(cls) -> None:
@@ -71,7 +72,9 @@ def whole_share(total: int, parts: int, what: str, where: str) -> int:
 
 
 def replicated_stages(bounds: Sequence[tuple[int, int]], replicas: int) -> tuple[Stage, ...]:
-    """Stage ``s`` on workers ``s * replicas`` onwards: replicas are neighbours, so that they share fast links."""
+    """Stage ``s`` on workers ``s * replicas`` onwards: replicas are neighbours, so that they share fast
+    links.
+    """
     return tuple(
         Stage(begin, end, tuple(range(s * replicas, (s + 1) * replicas)))
         for s, (begin, end) in enumerate(bounds)
@@ -81,7 +84,9 @@ def replicated_stages(bounds: Sequence[tuple[int, int]], replicas: int) -> tuple
 def replicated_pipelines(
     orders: Sequence[Sequence[Slot]], replicas: int, micro_batches: int
 ) -> tuple[Worker, ...]:
-    """One single-device worker for each stage and replica; replica ``r`` takes micro-batches from ``r * micro_batches``."""
+    """One single-device worker for each stage and replica; replica ``r`` takes micro-batches from ``r *
+    micro_batches``.
+    """
     return tuple(
         Worker(
             (stage * replicas + replica,),
@@ -100,7 +105,9 @@ def data_parallel_plan(
     synchronisation: Synchronisation,
     zero: int = 0,
 ) -> ParallelPlan:
-    """The whole model on every device; each runs ``micro_batches`` forward and backward passes, one after another."""
+    """The whole model on every device; each runs ``micro_batches`` forward and backward passes, one after
+    another.
+    """
     devices = cluster.device_count
     whole_share(batch, devices * micro_batches, "samples", "knobs.micro_batches")
     order = [Slot(kind, index, 0) for index in range(micro_batches) for kind in (FORWARD, BACKWARD)]
@@ -116,7 +123,7 @@ def data_parallel_plan(
 
 
 def balanced_cut(costs: Sequence[float], parts: int, where: str) -> list[tuple[int, int]]:
-    """Consecutive non-empty ranges of ``costs`` whose dearest is as cheap as possible.
+    """Consecutive non-empty ranges of ``costs`` whose most expensive one is as cheap as possible.
 
     Linear partition by dynamic programming over (parts, prefix); ties go to the later border.
     """
@@ -142,7 +149,7 @@ def stage_bounds(estimate: PlanningEstimate, stages: int) -> list[tuple[int, int
 
 
 def _best_border(before: Sequence[float], total: Sequence[float], made: int, end: int) -> tuple[float, int]:
-    """The dearest part and the border when a last part up to ``end`` follows ``made`` earlier ones."""
+    """The most expensive part and the border when a last part up to ``end`` follows ``made`` earlier ones."""
     choices = ((max(before[cut], total[end] - total[cut]), -cut) for cut in range(made, end))
     cost, cut = min(choices, default=(float("inf"), 0))
     return cost, -cut

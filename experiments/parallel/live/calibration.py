@@ -1,7 +1,9 @@
-"""What a prediction of a measured run stands on: layer times and links as they are on this host, under the run's load.
+"""What a prediction of a measured run stands on: layer times and links as they are on this host, under the
+run's load.
 
-Layers are timed one by one at the size of a micro-batch (``profiling``) with the threads of a rank; that all ranks compute
-at once is told by whole passes that they time together, in turn with the steps (``timings``).
+Layers are timed one by one at the size of a micro-batch (``profiling``) with the threads of a rank; that all
+ranks compute at once is measured by whole passes that they time together, in turn with the steps
+(``timings``).
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def threads(ranks: int) -> int:
 
 @dataclass(frozen=True)
 class Links:
-    """``link`` explains all-reduces, or messages where a plan has nothing else; ``collectives`` the other kinds."""
+    """``link`` explains all-reduces, or messages where a plan has nothing else; ``collectives`` the other
+    kinds.
+    """
 
     link: Fit
     collectives: tuple[tuple[str, Fit], ...] = ()

@@ -1,4 +1,4 @@
-"""What the processes of a measured run share: the job in a folder, gradients and reports written beside it."""
+"""What the processes of a measured run share: the job in a folder, gradients and reports next to it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from experiments.core.spec import WorkloadOptions
 from experiments.parallel.interface import ParallelPlan
 from experiments.workloads.model import ModelSource
 
-#: Steps after the first (whose gradients are compared), a second in which DDP arranges its buckets anew, and the third
-#: (which is profiled).
+#: Steps after the first (whose gradients are compared), a second in which DDP arranges its buckets anew, and
+#: the third (which is profiled).
 TIMED_STEPS = 5
 #: All steps of a measured run.
 STEPS = 3 + TIMED_STEPS

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def launch(job: Job, progress: Progress, module: str = RANK, timeout: float = TIMEOUT) -> None:
-    """One process for each rank, each told the job's folder and its number.
+    """Start one process for each rank, with the job's folder and its number.
 
     ``LabError`` with the last line of the first that fails, or when ``timeout`` seconds have passed.
     """

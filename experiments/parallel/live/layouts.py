@@ -1,4 +1,6 @@
-"""How each tensor of a traced graph lies on the ranks of a worker: whole on all of them, or cut along a dimension."""
+"""Layouts of a traced graph's tensors on the ranks of a worker: whole on all of them, or sharded along a
+dimension.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from experiments.parallel.live import leaves
 
 
 def lay_out(graph: fx.Graph, shardings: Mapping[str, Sharding]) -> dict[fx.Node, int]:
-    """The dimension along which each node that is not whole is cut; ``shardings`` are those of opaque layers by path.
+    """The dimension along which each node that is not whole is cut; ``shardings`` are those of opaque layers
+    by path.
 
-    What is cut otherwise than its reader wants is converted before it. Ops on single values keep their inputs' cut, all
-    others want whole tensors. A loss that is one op reads logits that are cut along their classes.
+    What is cut otherwise than its reader wants is converted before it. Ops on single values keep their
+    inputs' cut, all others want whole tensors. A loss that is one op reads logits that are cut along their
+    classes.
     """
     cut: dict[fx.Node, int] = {}
     for node in list(graph.nodes):

@@ -21,7 +21,8 @@ from experiments.parallel.live import leaves
 from experiments.parallel.live.layouts import lay_out
 from experiments.parallel.live.model import Built
 
-#: Wrappers around a network, which a captured step leaves out of its module paths, and its name for what is outside.
+#: Wrappers around a network, which a captured step leaves out of its module paths, and its name for what is
+#: outside.
 WRAPPERS, LOSS = ("body", "inner"), "loss"
 
 
@@ -34,7 +35,9 @@ def unwrapped(path: str) -> str:
 
 
 class Among(Protocol):
-    """What the ranks of a worker do together: ``leaves.converted``, and the loss of logits cut along their classes."""
+    """What the ranks of a worker do together: ``leaves.converted``, and the loss of logits cut along their
+    classes.
+    """
 
     def convert(self, x: Tensor, source: int | None, target: int | None) -> Tensor: ...
     def loss(self, output: Tensor, target: Tensor) -> Tensor: ...
@@ -42,7 +45,8 @@ class Among(Protocol):
 
 @dataclass(frozen=True)
 class Crossing:
-    """A tensor that stage ``source`` makes and stage ``target`` reads. ``differentiable`` ones send gradients back.
+    """A tensor that stage ``source`` makes and stage ``target`` reads. ``differentiable`` ones send gradients
+    back.
 
     ``along`` is the dimension along which each rank of a worker has a piece; ``None``: each has the whole.
     """
@@ -69,10 +73,12 @@ class Crossing:
 
 @dataclass(frozen=True)
 class MicroBatchGraph:
-    """The graph of one micro-batch. Placeholders and parameters belong to no stage: every rank has them or its own.
+    """The graph of one micro-batch. Placeholders and parameters belong to no stage: every rank has them or
+    its own.
 
-    ``opaque`` are the layers that are one op of the graph, by their path. ``stage_of`` is in the order in which ops are
-    executed, layer by layer; ops with a number in ``again`` are computed again together with the others of that number.
+    ``opaque`` are the layers that are one op of the graph, by their path. ``stage_of`` is in the order in
+    which ops are executed, layer by layer; ops with a number in ``again`` are computed again together with
+    the others of that number.
     """
 
     module: fx.GraphModule
@@ -86,7 +92,9 @@ class MicroBatchGraph:
         return [node for node, own in self.stage_of.items() if own == stage]
 
     def parameters(self, stage: int) -> dict[str, nn.Parameter]:
-        """The parameters that a stage's ops read; of tied ones under the name under which torch lists them."""
+        """The parameters that a stage's ops read; of tied ones under the name under which torch
+        lists them.
+        """
         nodes = self.nodes(stage)
         names = {parameter: name for name, parameter in reversed(self._named_parameters())}
         used = dict.fromkeys(source for node in nodes for source in node.all_input_nodes)
@@ -117,7 +125,9 @@ class MicroBatchGraph:
     def _run_checkpointed(
         self, nodes: list[fx.Node], values: dict[fx.Node, Any], among: Among | None
     ) -> None:
-        """Only what ``nodes`` read stays, until they run again before their backward pass: all of them, as planned."""
+        """Only what ``nodes`` read stays, until all of them are recomputed before their backward pass, as
+        planned.
+        """
         inside = set(nodes)
         read = dict.fromkeys(source for node in nodes for source in node.all_input_nodes)
         inputs = [source for source in read if source in values and source not in inside]
@@ -175,8 +185,8 @@ def opaque_path(node: fx.Node) -> str | None:
 def trace_micro_batch(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> MicroBatchGraph:
     """Trace one micro-batch and give each op the stage of its layer. Layers that the plan shards stay opaque.
 
-    An op outside every layer (a residual sum, a loss) joins the latest stage among its inputs; no op is earlier than
-    its inputs, so data flow forward only.
+    An op outside every layer (a residual sum, a loss) joins the latest stage among its inputs; no op is
+    earlier than its inputs, so data flow forward only.
     """
     example = made.micro_batch(0, plan.micro_batch_samples)
     shardings = {layers[s.layer]: s for s in plan.shardings if s.compute > 1 or s.parameters > 1}
@@ -230,7 +240,8 @@ def _layers_of_nodes(graph: fx.Graph, layers: tuple[str, ...]) -> dict[fx.Node, 
 def _named_layer(node: fx.Node, number: Mapping[str, int]) -> int:
     """The innermost module around ``node`` that is a layer of the plan; the first outside every layer.
 
-    Layers are named without the wrappers around a model; what the outermost module computes itself is ``loss``.
+    Layers are named without the wrappers around a model; what the outermost module computes itself is
+    ``loss``.
     """
     paths = [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
     if paths and not any(paths):

@@ -1,7 +1,8 @@
 """Data parallelism by torch: DDP, and FSDP2 for ZeRO's stages.
 
-Stage 3 drops gathered weights after each pass. Stages 1 and 2 gather them once a step and keep them to its end; stage 2
-reduces gradients after each micro-batch, stage 1 after the last. Cut layers stand beside FSDP2 on a mesh of two axes.
+Stage 3 drops gathered weights after each pass. Stages 1 and 2 gather them once a step and keep them to its
+end; stage 2 reduces gradients after each micro-batch, stage 1 after the last. Sharded layers go with FSDP2 on
+a mesh of two axes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from experiments.core.errors import BadInput
 from experiments.models.model import Objective
-from experiments.parallel.interface import BESIDE, BETWEEN, FORWARD
+from experiments.parallel.interface import BETWEEN, FORWARD, OVERLAPPED
 from experiments.parallel.interface.shards import SEQUENCE, output_cut_along
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.micro_batch_graph import LOSS, unwrapped
@@ -32,8 +33,9 @@ from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 
 
 class StepRunner(Protocol):
-    """A rank's part of the step. ``exchange``: when it exchanges weights and gradients with others (``PlanningEstimate``);
-    ``unit_tensors``: how many weights it gathers together where it does that between computations, else 0.
+    """A rank's part of the step. ``exchange``: when it exchanges weights and gradients with others
+    (``PlanningEstimate``); ``unit_tensors``: how many weights it gathers together where it does that between
+    computations, else 0.
     """
 
     @property
@@ -80,9 +82,11 @@ class ReplicaRunner:
 
     @property
     def exchange(self) -> str:
-        """FSDP2 computes beside its collectives by streams, which a CPU has none of; DDP has a thread of its own."""
+        """FSDP2 overlaps computation with its collectives by streams, which a CPU has none of; DDP has a
+        thread of its own.
+        """
         streams = self.made.batch[0].is_cuda
-        return BESIDE if streams or not self.plan.zero else BETWEEN
+        return OVERLAPPED if streams or not self.plan.zero else BETWEEN
 
     @property
     def unit_tensors(self) -> int:
@@ -91,7 +95,9 @@ class ReplicaRunner:
         return max(1, round(tensors / units)) if units and self.exchange == BETWEEN else 0
 
     def _shard_layers(self, job: Job, module: nn.Module) -> DeviceMesh:
-        """Layers are cut over the devices of a worker, whole between them; the mesh of the replicas is the answer."""
+        """Layers are cut over the devices of a worker, whole between them; the mesh of the replicas is the
+        answer.
+        """
         shape = (len(job.plan.workers), len(job.plan.workers[0].devices))
         with unset_fake_temporarily():
             mesh = init_device_mesh(self.made.batch[0].device.type, shape, mesh_dim_names=("data", "tensor"))

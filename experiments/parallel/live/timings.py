@@ -1,4 +1,6 @@
-"""What the ranks of a measured run time beside their steps: whole passes, collectives, messages, sharded weights, updates."""
+"""What the ranks of a measured run time besides their steps: whole passes, collectives, messages, sharded
+weights, updates.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from experiments.parallel.live.places import mesh_of
 #: Bytes of the collectives and messages that are timed, and how often each.
 SIZES, TIMES = (2**10, 2**16, 2**20, 2**23), 7
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
-#: Sharded layers: as many that caches do not hold them all, of so many bytes, and of so many rows that ranks compute
-#: between two exchanges, as they do in a model.
+#: Sharded layers: as many that caches do not hold them all, of so many bytes, and of so many rows that ranks
+#: compute between two exchanges, as they do in a model.
 UNITS, UNIT_SIZES, ROWS = 16, (2**10, 2**16, 2**20, 2**22), 128
 #: No difference of two times counts as less.
 LEAST = 1e-6
@@ -40,15 +42,17 @@ def seconds(run: Callable[[], object], device: str) -> float:
 def in_turn(
     step: Callable[[], object], passes: Callable[[], object], steps: int, device: str
 ) -> Iterator[tuple[float, float]]:
-    """Seconds of a step, and of the whole model's passes of a micro-batch on every rank at once: what else the host does
-    slows both alike.
+    """Seconds of a step, and of the whole model's passes of a micro-batch on every rank at once: what else
+    the host does slows both alike.
     """
     for _ in range(steps):
         yield seconds(step, device), seconds(passes, device)
 
 
 def timed_update(optimizer: torch.optim.Optimizer | None, device: str) -> float:
-    """Seconds of the rank's own optimizer step, with gradients of zero: weights are no longer the run's afterwards."""
+    """Seconds of the rank's own optimizer step, with gradients of zero: weights are no longer the run's
+    afterwards.
+    """
     found = [0.0]
     for _ in range(TIMES if optimizer is not None else 0):
         assert optimizer is not None
@@ -59,10 +63,11 @@ def timed_update(optimizer: torch.optim.Optimizer | None, device: str) -> float:
 
 
 def timed_messages(rank: int, device: str) -> list[dict[str, Any]]:
-    """Seconds of collectives among all ranks, and of messages between the first two (which ``rank`` may only watch).
+    """Seconds of collectives among all ranks, and of messages between the first two (which ``rank`` may only
+    watch).
 
-    Weights that are gathered come from shards and go to parameters of their own, and gradients are brought together: a
-    copy on either side, as every runner makes them.
+    Weights that are gathered come from shards and go to parameters of their own, and gradients are brought
+    together: a copy on either side, as every runner makes them.
     """
     rows = []
     for size in SIZES:
@@ -107,9 +112,9 @@ def _there_and_back(tensor: Tensor, rank: int) -> None:
 
 
 def timed_units(device: str, tensors: int, reshard: bool) -> list[dict[str, Any]]:
-    """Seconds in which FSDP2 gathers a layer's weights, ``tensors`` of them, and reduces and scatters their gradients, with
-    its hooks, buffers and copies: by how much longer the passes of sharded layers are than those of whole ones. With
-    ``reshard`` weights are dropped after the forward pass and gathered again.
+    """Seconds in which FSDP2 gathers a layer's weights, ``tensors`` of them, and reduces and scatters their
+    gradients, with its hooks, buffers and copies: by how much longer the passes of sharded layers are than
+    those of whole ones. With ``reshard`` weights are dropped after the forward pass and gathered again.
     """
     mesh = mesh_of(dist.new_group(), device)
     rows = []

@@ -1,4 +1,6 @@
-"""Data parallelism as one class: a replica on every device, and a preset that says how their gradients are summed."""
+"""Data parallelism as one class: a replica on every device, and a preset that says how their gradients are
+summed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class GradientExchange(ParallelPolicy):
-    """The whole model on every device; gradients are summed in buckets beside the backward pass.
+    """The whole model on every device; gradients are summed in buckets, overlapped with the backward pass.
 
     A preset sets knobs, leaves others open, and may say more in its plan than the exchange itself.
     """

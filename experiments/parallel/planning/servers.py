@@ -37,7 +37,7 @@ class Roles:
 def roles(cluster: Hardware, servers: int | None, batch: int) -> Roles:
     """The last ``servers`` devices serve; with none of them every device computes and serves.
 
-    Unless told, as few serve as leave workers that share ``batch`` samples equally.
+    By default, as few serve as leave workers that share ``batch`` samples equally.
     """
     count = cluster.device_count
     if servers is None:
@@ -65,7 +65,9 @@ def server_plan(
     sync: Synchronisation,
     training: Training,
 ) -> ParallelPlan:
-    """``iterations`` of ``batch`` samples; ``takes`` has for each worker the micro-batches that it runs in each of them."""
+    """``iterations`` of ``batch`` samples; ``takes`` has for each worker the micro-batches that it runs in
+    each of them.
+    """
     each = sum(map(len, takes))
     whole_share(batch, each, "samples", "options.batch")
     return ParallelPlan(
@@ -102,10 +104,11 @@ class Portions:
 
 
 def taken_when_free(portions: int, seconds: Sequence[float], duplicate: bool = True) -> Portions:
-    """A free worker takes the next portion; with none left it runs one that another has not finished, if it would be sooner.
+    """A free worker takes the next portion; with none left it runs one that another has not finished, if it
+    would be sooner.
 
-    ``seconds``: of a portion on each worker. Source: Dean et al., NeurIPS'12, section 4.2 (a coordinator that hands out
-    portions much smaller than a worker's share, and several copies of the slowest at the end).
+    ``seconds``: of a portion on each worker. Source: Dean et al., NeurIPS'12, section 4.2 (a coordinator that
+    hands out portions much smaller than a worker's share, and several copies of the slowest at the end).
     """
     ends = [0.0] * portions
     owner = [-1] * portions

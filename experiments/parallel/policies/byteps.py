@@ -1,14 +1,15 @@
 """BytePS: gradients are summed on every machine, on spare CPU machines too, each its best share of them.
 
-Source: Jiang et al., "A Unified Architecture for Accelerating Distributed DNN Training in Heterogeneous GPU/CPU Clusters",
-OSDI'20, section 4.1. "n" is the number of machines with GPUs, "k" that of machines without, M is X and B is Bw here: a
-service on each GPU machine sums a share a of the gradients, one on each CPU machine a share b. A GPU machine then moves
-X (1 + (n-2) a) each way, a CPU machine X n b; the least time makes both equal. k = 0 is an all-reduce, k = n a parameter
-server on machines of its own. Weights are updated by the workers, not by the services.
+Source: Jiang et al., "A Unified Architecture for Accelerating Distributed DNN Training in Heterogeneous
+GPU/CPU Clusters", OSDI'20, section 4.1. "n" is the number of machines with GPUs, "k" that of machines
+without, M is X and B is Bw here: a service on each GPU machine sums a share a of the gradients, one on each
+CPU machine a share b. A GPU machine then moves X (1 + (n-2) a) each way, a CPU machine X n b; the least time
+makes both equal. k = 0 is an all-reduce, k = n a parameter server on machines of its own. Weights are updated
+by the workers, not by the services.
 
-The simulator moves parts of at most ``part_bytes`` through the machines' adapters; the formula stands in the notes beside it.
-Left open by the paper: how many parts are under way (``in_flight``), and more CPU than GPU machines (the rest stay idle).
-Not reproduced: copies between device and host memory, the sum's own time, unequal adapters.
+The simulator moves parts of at most ``part_bytes`` through the machines' adapters; the notes give the formula
+too. Left open by the paper: how many parts are in flight (``in_flight``), and more CPU than GPU machines (the
+rest stay idle). Not reproduced: copies between device and host memory, the sum's own time, unequal adapters.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class BytePs(ParallelPolicy):
 
 
 def optimal_shares(machines: int, helpers: int) -> tuple[float, float]:
-    """(a, b): what a service on a GPU machine and one on a CPU machine sums; theorem 1. Together they sum to 1."""
+    """(a, b): what a service on a GPU machine and one on a CPU machine sums; theorem 1. Together they sum to
+    1.
+    """
     n, k = machines, helpers
     if n == 1:
         return 1.0, 0.0

@@ -1,10 +1,12 @@
-"""Collectives in the alpha-beta model: each all-reduce by the algorithm that is fastest for its size on this cluster.
+"""Collectives in the alpha-beta model: each all-reduce by the algorithm that is fastest for its size on this
+cluster.
 
-Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and experience", CCPE
-19(13), 2007: minimum spanning trees for short vectors (sections 4 and 6), bucket (ring) algorithms for long ones (section
-5); recursive doubling and halving-doubling from Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005. A transfer of n bytes costs
-alpha + n beta; on a cluster the rounds of each algorithm are costed on the links that they cross. The size from which the
-ring beats the tree is searched for there; where all links are equal the papers' formula stands beside it in the notes.
+Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and
+experience", CCPE 19(13), 2007: minimum spanning trees for short vectors (sections 4 and 6), bucket (ring)
+algorithms for long ones (section 5); recursive doubling and halving-doubling from Thakur, Rabenseifner and
+Gropp, IJHPCA 19(1), 2005. A transfer of n bytes costs alpha + n beta; on a cluster the rounds of each
+algorithm are costed on the links that they cross. The size from which the ring is faster than the tree is
+searched for there; where all links are equal the notes give the papers' formula too.
 
 Not reproduced: the arithmetic (gamma), and hybrids that cut a vector differently on its way.
 """
@@ -39,7 +41,9 @@ class Collectives(GradientExchange):
 
 
 def choices(cluster: Hardware) -> dict[str, Any]:
-    """For each of ``SIZES`` the fastest all-reduce over all devices; from which size on the ring beats the tree."""
+    """For each of ``SIZES`` the fastest all-reduce over all devices; from which size on the ring is faster
+    than the tree.
+    """
     algorithms, everybody = Algorithms(cluster), (tuple(range(cluster.device_count)),)
     usable = algorithms.usable("all_reduce", everybody)
     rows = [
@@ -59,7 +63,9 @@ def choices(cluster: Hardware) -> dict[str, Any]:
 
 
 def crossover(algorithms: Algorithms, groups: Groups) -> float | None:
-    """Bytes from which a ring costs no more than a tree, by bisection; nothing where it does for none up to ``MOST``."""
+    """Bytes from which a ring costs no more than a tree, by bisection; nothing where it does for none up to
+    ``MOST``.
+    """
     ring, tree = (algorithms.cost("all_reduce", groups, name) for name in ("ring", "tree"))
     assert ring is not None
     assert tree is not None

@@ -1,14 +1,17 @@
-"""DistBelief (Dean et al., NeurIPS'12): Downpour SGD and the batches of Sandblaster L-BFGS on sharded parameter servers.
+"""DistBelief (Dean et al., NeurIPS'12): Downpour SGD and the batches of Sandblaster L-BFGS on sharded
+parameter servers.
 
-``downpour``: section 4.1. Replicas fetch parameters every ``n_fetch`` iterations and push accumulated gradients every
-``n_push``, without waiting for either unless ``wait`` is set; shards update on arrival, with Adagrad by parameter.
-``sandblaster``: section 4.2. A batch is cut in ``portions``, much smaller than a replica's share; a free replica takes the
-next, at the end those of slow replicas are run again by free ones and the first answer wins; parameters are fetched once a
-batch and all replicas' gradients make one update.
+``downpour``: section 4.1. Replicas fetch parameters every ``n_fetch`` iterations and push accumulated
+gradients every ``n_push``, without waiting for either unless ``wait`` is set; shards update on arrival, with
+Adagrad by parameter. ``sandblaster``: section 4.2. A batch is cut in ``portions``, much smaller than a
+replica's share; a free replica takes the next, at the end those of slow replicas are executed once more by
+free ones and the first answer wins; parameters are fetched once a batch and all replicas' gradients make one
+update.
 
-Left open by the paper: how a replica's model is split over machines (here it is whole on one device), and convergence.
-Not reproduced: warm start with one replica; the L-BFGS directions themselves, which never leave the servers (the traffic and
-the times of a batch do not depend on them), so that Sandblaster is simulated only. ``slow_worker`` makes the last replica slow.
+Left open by the paper: how a replica's model is split over machines (here it is whole on one device), and
+convergence. Not reproduced: warm start with one replica; the L-BFGS directions themselves, which never leave
+the servers (the traffic and the times of a batch do not depend on them), so that Sandblaster is simulated
+only. ``slow_worker`` makes the last replica slow.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class DistBelief(LivePolicy):
-    """Replicas that fetch and push when they like (Downpour), or take small portions of a batch (Sandblaster)."""
+    """Replicas that fetch and push when they like (Downpour), or take small portions of a batch
+    (Sandblaster).
+    """
 
     name: ClassVar[str] = "distbelief"
 

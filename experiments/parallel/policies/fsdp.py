@@ -1,10 +1,11 @@
-"""FSDP2: weights, gradients and optimizer state divided among all devices, gathered block by block while others compute.
+"""FSDP2: weights, gradients and optimizer state divided among all devices, gathered block by block while
+others compute.
 
-Source: Zhao et al., "PyTorch FSDP", VLDB'23 (a unit's weights are gathered before its passes and dropped behind them);
-torchtitan (Liang et al., 2024) for context parallelism beside it and for selective recomputation by operator, which keeps
-what attention and every second matrix product gave and computes the rest of a block again. Its module is unsharded once
-for computing again and for the gradient, and divided over the devices that share a sequence too. Not reproduced: hybrid
-sharding.
+Source: Zhao et al., "PyTorch FSDP", VLDB'23 (a unit's weights are gathered before its passes and dropped
+behind them); torchtitan (Liang et al., 2024) for context parallelism combined with it and for selective
+recomputation by operator, which keeps what attention and every second matrix product gave and computes the
+rest of a block again. Its module is unsharded once for computing again and for the gradient, and divided over
+the devices that share a sequence too. Not reproduced: hybrid sharding.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ SAVED = ("attention", "query", "qkv", "value", "expand", "contract")
 
 @dataclass(frozen=True)
 class Fsdp(LivePolicy):
-    """Fully sharded data parallelism of a transformer, block by block, with context parallelism if asked for."""
+    """Fully sharded data parallelism of a transformer, block by block, with context parallelism
+    if asked for.
+    """
 
     name: ClassVar[str] = "fsdp"
     layers: ClassVar[str] = OPERATORS

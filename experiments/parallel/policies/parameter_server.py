@@ -1,12 +1,14 @@
-"""Parameter servers (Li et al., OSDI'14) with bulk, asynchronous or stale synchronous consistency (Ho et al., NIPS'13).
+"""Parameter servers (Li et al., OSDI'14) with bulk, asynchronous or stale synchronous consistency (Ho et al.,
+NIPS'13).
 
-Followed: sections 3.1-3.4 of the former (parameters in ranges, which are the unit of push, pull and version; workers that
-pull, compute and push; a bounded delay between iterations), the bound on clocks by worker of the latter: iteration c starts
-when the slowest worker has done c - s. ``bsp`` updates once with the mean of all workers, ``ssp`` and ``asp`` with each push.
+Followed: sections 3.1-3.4 of the former (parameters in ranges, which are the unit of push, pull and version;
+workers that pull, compute and push; a bounded delay between iterations), the bound on clocks by worker of the
+latter: iteration c starts when the slowest worker has done c - s. ``bsp`` updates once with the mean of all
+workers, ``ssp`` and ``asp`` with each push.
 
-Left open by the papers: where servers run (here devices of their own, the last of the cluster, or with ``servers=0`` every
-device beside its work) and how rates follow staleness. Not reproduced: copies of ranges on other servers, filters, and
-working sets of sparse models, which a dense model does not have.
+Left open by the papers: where servers run (here devices of their own, the last of the cluster, or with
+``servers=0`` every device besides its work) and how rates follow staleness. Not reproduced: copies of ranges
+on other servers, filters, and working sets of sparse models, which a dense model does not have.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class ParameterServer(LivePolicy):
-    """Workers pull parameters from servers and push gradients; how far they may drift apart is the consistency."""
+    """Workers pull parameters from servers and push gradients; how far they may drift apart is the
+    consistency.
+    """
 
     name: ClassVar[str] = "parameter_server"
 
@@ -40,7 +44,8 @@ class ParameterServer(LivePolicy):
     staleness: int = knob(2, "iterations that a worker may be ahead of the slowest (ssp)", low=0, high=10**6)
     servers: int | None = knob(
         None,
-        "devices that serve and do not compute; 0: all do both (simulated); empty: as few as leave equal workers",
+        "devices that serve and do not compute; 0: all do both (simulated); empty: as few as leave equal "
+        "workers",
         low=0,
         high=4096,
     )

@@ -1,13 +1,13 @@
 """PipeMare (Yang et al., MLSys'21): a pipeline that never waits and keeps one version of its weights.
 
-Followed: every stage runs a forward and a backward pass in turn, so that stage i of P (from 1) sees its own update
-2(P - i) + 1 micro-batches after it read the weights: a delay of (2(P - i) + 1) / N updates (section 2). T1 divides a stage's
-rate by its delay, less and less over ``anneal`` updates; T2 (``decay`` > 0) keeps a moving average of weight changes, one
-more copy, and runs backward passes with the weights as they were estimated to be in the forward pass; T3 runs the first
-``synchronous`` mini-batches with a flush.
+Followed: every stage runs a forward and a backward pass in turn, so that stage i of P (from 1) sees its own
+update 2(P - i) + 1 micro-batches after it read the weights: a delay of (2(P - i) + 1) / N updates (section
+2). T1 divides a stage's rate by its delay, less and less over ``anneal`` updates; T2 (``decay`` > 0) keeps a
+moving average of weight changes, one more copy, and runs backward passes with the weights as they were
+estimated to be in the forward pass; T3 runs the first ``synchronous`` mini-batches with a flush.
 
-"P" is ``stages``, "N" ``micro_batches``, "K" ``anneal``, "D" ``decay``. Left open by the paper: both of these for a task at
-hand. A delay below one update divides no rate.
+"P" is ``stages``, "N" ``micro_batches``, "K" ``anneal``, "D" ``decay``. Left open by the paper: both of these
+for a task at hand. A delay below one update divides no rate.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class PipeMare(LivePolicy):
-    """An asynchronous pipeline with one version of weights: rates by delay, corrected backward weights, warm start."""
+    """An asynchronous pipeline with one version of weights: rates by delay, corrected backward weights, warm
+    start.
+    """
 
     name: ClassVar[str] = "pipemare"
 
@@ -68,7 +70,7 @@ class PipeMare(LivePolicy):
         return with_versions(plan, copies=1 if self.decay else 0)
 
     def _order(self, stage: int, stages: int) -> tuple[Slot, ...]:
-        """With a flush at first; then each forward pass so many micro-batches ahead of its backward pass."""
+        """With a flush at first; then each forward pass so many micro-batches before its backward pass."""
         each, first = self.micro_batches, self.synchronous * self.micro_batches
         flushed = [
             Slot(kind, begin + index, stage)

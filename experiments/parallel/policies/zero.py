@@ -1,12 +1,12 @@
 """ZeRO (Rajbhandari et al., SC'20): data parallelism without the redundancy of replicated model states.
 
-"P_os", "P_os+g" and "P_os+g+p" of the paper are stages 1, 2 and 3. Gradients are reduced and parameters gathered in
-buckets; stage 3 gathers one bucket ahead of the compute (the paper says pipelined, not how far). From stage 2 on each
-micro-batch reduces, since no device keeps whole gradients; at most two buckets of them exist at once (left open by the
-paper; without a limit a slow network would bring all of them back). With ``recompute`` each layer is computed again
-from its input; DeepSpeed then gathers its weights again for the backward pass where a layer has more parameters than
-it keeps for reuse (1e9 by default), which ``regather`` says. Not reproduced: ZeRO-R (activation partitioning, constant
-buffers, defragmentation).
+"P_os", "P_os+g" and "P_os+g+p" of the paper are stages 1, 2 and 3. Gradients are reduced and parameters
+gathered in buckets; stage 3 gathers one bucket before the compute needs it (the paper says pipelined, not how
+far). From stage 2 on each micro-batch reduces, since no device keeps whole gradients; at most two buckets of
+them exist at once (left open by the paper; without a limit a slow network would bring all of them back). With
+``recompute`` each layer is computed again from its input; DeepSpeed then gathers its weights again for the
+backward pass where a layer has more parameters than it keeps for reuse (1e9 by default), which ``regather``
+says. Not reproduced: ZeRO-R (activation partitioning, constant buffers, defragmentation).
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from experiments.workloads.transformer_layers import BLOCKS
 
 @dataclass(frozen=True)
 class Zero(LivePolicy):
-    """Data parallelism with optimizer state (1), gradients (2) and parameters (3) divided among the devices."""
+    """Data parallelism with optimizer state (1), gradients (2) and parameters (3) divided among
+    the devices.
+    """
 
     name: ClassVar[str] = "zero"
     layers: ClassVar[str] = BLOCKS

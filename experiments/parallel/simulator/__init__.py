@@ -1,4 +1,6 @@
-"""The parallel simulator: a training step of a plan on a cluster (a window of them where it is asynchronous)."""
+"""The parallel simulator: a training step of a plan on a cluster (a window of them where it is
+asynchronous).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ __all__ = [
 def simulate(plan: ParallelPlan, estimate: PlanningEstimate) -> StepSimulation:
     """Carry out ``plan``.
 
-    ``ImpossiblePlan`` for one that breaks the rules of plans; ``Deadlock`` names the slot that waits for ever;
+    ``ImpossiblePlan`` for one that breaks the rules of plans; ``Deadlock`` names the slot that never starts;
     ``Infeasible`` when a device lacks memory (names the stage, the device and the missing bytes).
     """
     return _carried_out(plan, estimate)[0]
@@ -44,7 +46,9 @@ def simulate(plan: ParallelPlan, estimate: PlanningEstimate) -> StepSimulation:
 def simulate_with_traffic(
     plan: ParallelPlan, estimate: PlanningEstimate
 ) -> tuple[StepSimulation, list[NetworkTransfer]]:
-    """``simulate``, and every message with its times; none of a plan with parameter servers, whose pieces it adds up."""
+    """``simulate``, and every message with its times; none of a plan with parameter servers, whose pieces it
+    adds up.
+    """
     found, replayed = _carried_out(plan, estimate)
     return found, transfers(*replayed) if replayed else []
 
@@ -66,7 +70,9 @@ def _carried_out(
 
 
 def refuse_impossible(plan: ParallelPlan, estimate: PlanningEstimate) -> None:
-    """Raise ``ImpossiblePlan`` or ``Deadlock`` for a plan that no hardware carries out, whether it fits or not."""
+    """Raise ``ImpossiblePlan`` or ``Deadlock`` for a plan that no hardware carries out, whether it fits or
+    not.
+    """
     _refuse_violations(plan, estimate)
     if not has_servers(plan):  # a server answers whoever asks
         replay(Builder(plan, estimate).build().graph)

@@ -1,4 +1,6 @@
-"""What an asynchronous method reports besides times: how late gradients are, and how many versions of weights are kept."""
+"""What an asynchronous method reports besides times: the staleness of gradients, and how many versions of
+weights are kept.
+"""
 
 from __future__ import annotations
 
@@ -20,39 +22,43 @@ class Asynchrony:
     series: Mapping[str, Series] = field(default_factory=dict)
 
 
-def staleness_series(late: Sequence[int]) -> Series:
-    """The share of gradients that are so many updates late."""
-    counts = Counter(late)
+def staleness_series(staleness: Sequence[int]) -> Series:
+    """The share of gradients that are so many updates old."""
+    counts = Counter(staleness)
     updates = range(max(counts, default=0) + 1)
-    shares = [counts[u] / len(late) for u in updates] if late else [0.0]
+    shares = [counts[u] / len(staleness) for u in updates] if staleness else [0.0]
     return Series("fraction", list(updates), shares, "updates late")
 
 
-def staleness_metrics(late: Sequence[int]) -> dict[str, float]:
+def staleness_metrics(staleness: Sequence[int]) -> dict[str, float]:
     return {
-        "staleness_mean": sum(late) / len(late) if late else 0.0,
-        "staleness_max": float(max(late, default=0)),
+        "staleness_mean": sum(staleness) / len(staleness) if staleness else 0.0,
+        "staleness_max": float(max(staleness, default=0)),
     }
 
 
 def pipeline_asynchrony(plan: ParallelPlan, estimate: PlanningEstimate) -> Asynchrony:
-    """From the plan's own trace of versions. ``stashed_bytes`` is of the stage that keeps most besides its newest weights."""
+    """From the plan's own trace of versions. ``stashed_bytes`` is of the stage that keeps most besides its
+    newest weights.
+    """
     trace = version_trace(plan)
     stages = range(len(plan.stages))
-    late = [[use.staleness for use in trace.of_stage(stage)] for stage in stages]
+    staleness = [[use.staleness for use in trace.of_stage(stage)] for stage in stages]
     parameters = [float(stage_parameters(plan, stage, estimate).sum()) for stage in plan.stages]
     stashed = [(k - 1) * p * estimate.states.weight for k, p in zip(trace.kept, parameters, strict=True)]
     numbers = [float(stage) for stage in stages]
     return Asynchrony(
         {
-            **staleness_metrics(list(chain.from_iterable(late))),
+            **staleness_metrics(list(chain.from_iterable(staleness))),
             "weight_versions": float(max(trace.kept)),
             "stashed_bytes": max(stashed),
         },
         {
-            "staleness_by_stage": Series("updates", numbers, [float(max(found)) for found in late], "stage"),
+            "staleness_by_stage": Series(
+                "updates", numbers, [float(max(found)) for found in staleness], "stage"
+            ),
             "weight_versions_by_stage": Series("versions", numbers, [float(k) for k in trace.kept], "stage"),
             "stashed_bytes_by_stage": Series("bytes", numbers, stashed, "stage"),
-            "staleness": staleness_series(list(chain.from_iterable(late))),
+            "staleness": staleness_series(list(chain.from_iterable(staleness))),
         },
     )

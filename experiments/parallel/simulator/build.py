@@ -1,4 +1,6 @@
-"""From a plan to tasks: slots become computations, edges between stages and gradient exchange become messages."""
+"""From a plan to tasks: slots become computations, edges between stages and gradient exchange become
+messages.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import (
     BACKWARD,
     BEHIND,
-    BESIDE,
     BETWEEN,
     FORWARD,
+    OVERLAPPED,
     WEIGHT,
     ParallelPlan,
     PlanningEstimate,
@@ -37,7 +39,9 @@ class Holding:
 
 
 class Builder:
-    """Tasks of one step, of each worker or the one that ``stands_for`` it. ``first`` and ``last`` are a slot's outer tasks; ``holdings`` what ZeRO keeps for a while."""
+    """Tasks of one step, of each worker or the one that ``stands_for`` it. ``first`` and ``last`` are a
+    slot's outer tasks; ``holdings`` what ZeRO keeps for a while.
+    """
 
     def __init__(self, plan: ParallelPlan, estimate: PlanningEstimate) -> None:
         self.plan, self.estimate = plan, estimate
@@ -52,7 +56,8 @@ class Builder:
         self.worker_of: dict[Slot, int] = {}
         self.updates: dict[tuple[int, int], int] = {}
         self.holdings: list[Holding] = []
-        # (stage, kind, how often before, bucket) -> (worker, task) of every replica: they meet in one collective.
+        # (stage, kind, how often before, bucket) -> (worker, task) of every replica: they meet in one
+        # collective.
         self._meetings: dict[tuple[int, str, int, int], list[tuple[int, int]]] = defaultdict(list)
         self._reduced: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._messages: dict[tuple[int, int, float], Message] = {}
@@ -65,7 +70,9 @@ class Builder:
 
     @property
     def _reduces_always(self) -> bool:
-        """After every pass, not after a worker's last one: no whole gradients are kept, or each pass is an update."""
+        """After every pass, not after a worker's last one: no whole gradients are kept, or each pass is an
+        update.
+        """
         return self.plan.zero >= 2 or self.plan.steps > 1
 
     def _updates_after(self, occurrence: int) -> bool:
@@ -123,15 +130,17 @@ class Builder:
         self.worker_of[slot] = worker
 
     def _piece(self, worker: int, slot: Slot, layers: range) -> tuple[int, int]:
-        """Compute over ``layers`` with the collectives that their shardings ask for: the first and the last task."""
+        """Compute over ``layers`` with the collectives that their shardings ask for: the first and the last
+        task.
+        """
         graph, overhead = self.graph, 0.0 if slot in self.first else self.plan.slot_overhead
         first = last = -1
         for run in self.passes.runs(worker, slot, layers):
             before = graph.lane_end(worker)
             last = graph.compute(slot, run.seconds + overhead, worker)
             first, overhead = last if first < 0 else first, 0.0
-            if run.beside:
-                started = [graph.send(slot, m, () if before is None else (before,)) for m in run.beside]
+            if run.overlapped:
+                started = [graph.send(slot, m, () if before is None else (before,)) for m in run.overlapped]
                 last = graph.compute(slot, 0.0, worker)
                 for task in started:
                     graph.edge(task, last)
@@ -140,12 +149,16 @@ class Builder:
         return first, last
 
     def _once_a_step(self, worker: int, slot: Slot, layers: range, last: int) -> None:
-        """The gradients of ``layers`` are complete: what their shardings exchange once a step; the update waits."""
+        """The gradients of ``layers`` are complete: what their shardings exchange once a step; the update
+        waits.
+        """
         for message in self.passes.once_a_step(worker, slot, layers):
             self._reduced[slot.stage, worker].append(self.graph.send(slot, message, (last,)))
 
     def _throttle(self, worker: int, stage: int, first: int, last: int) -> None:
-        """From stage 2 on the gradients of two buckets may exist whole: a third waits until the first is reduced."""
+        """From stage 2 on the gradients of two buckets may exist whole: a third waits until the first is
+        reduced.
+        """
         pieces = self._reducing[worker, stage]
         pieces.append(last)
         if self.plan.zero >= 2 and len(pieces) > 2:
@@ -174,7 +187,9 @@ class Builder:
         self._gather_pieces(task, after, receiver, min(source, target), max(source, target))
 
     def _gather_pieces(self, arrived: int, slot: Slot, worker: int, source: int, target: int) -> None:
-        """What is whole on all devices of a worker has come in as many pieces (Narayanan et al., SC'21, section 4.1)."""
+        """What is whole on all devices of a worker has come in as many pieces (Narayanan et al., SC'21,
+        section 4.1).
+        """
         devices = self.plan.workers[worker].devices
         size = self.figures.whole_crossings.get((source, target), 0.0) * self.figures.portion(
             slot.micro_batch
@@ -201,7 +216,9 @@ class Builder:
     def _before_gather(
         self, worker: int, slot: Slot, occurrence: int, bucket: int, tasks: tuple[int, int]
     ) -> None:
-        """Stage 3: the bucket's weights are gathered while the piece before computes, so after the one before that."""
+        """Stage 3: the bucket's weights are gathered while the piece before computes, so after the one before
+        that.
+        """
         piece, last = tasks
         self._meetings[slot.stage, f"gather {slot.kind}", occurrence, bucket].append((worker, piece))
         pieces = self._pieces[worker, slot.stage]
@@ -220,7 +237,7 @@ class Builder:
         size = parameters * self.estimate.states.weight
         twice = what == f"gather {BACKWARD}" and self.plan.synchronisation.regather
         message = self._among(stage, "all_gather", size * (2 if twice else 1))
-        before = self._before if self.estimate.exchange == BESIDE else self.graph.previous
+        before = self._before if self.estimate.exchange == OVERLAPPED else self.graph.previous
         after = [before[piece] for _, piece in members if piece in before]
         task = self.graph.send((stage, bucket), message, after)
         for worker, piece in members:
@@ -246,7 +263,9 @@ class Builder:
                 self.graph.edge(tasks[-1], self.graph.next[piece])
 
     def _among(self, stage: int, kind: str, size: float) -> Message:
-        """A collective over all that hold the same weights of a stage; the devices of a tensor-parallel group do theirs at once."""
+        """A collective over all that hold the same weights of a stage; the devices of a tensor-parallel group
+        do theirs at once.
+        """
         if (stage, kind, size) not in self._sums:
             groups, algorithm = (
                 self.plan.holders(self.plan.stages[stage]),

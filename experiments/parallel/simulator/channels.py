@@ -1,7 +1,9 @@
-"""Messages that come up as a simulation goes: each starts when all its channels are idle, the longest waiting first.
+"""Messages that come up as a simulation goes: each starts when all its channels are idle, the longest waiting
+first.
 
-Unlike a replay of a task graph, where a message keeps its place in every queue it stands in, one that finds a channel busy
-lets later ones by that do not need it: with many senders and receivers channels would otherwise idle behind each other.
+Unlike a replay of a task graph, where a message keeps its place in every queue it stands in, one that finds a
+channel busy lets later ones by that do not need it: with many senders and receivers channels would otherwise
+idle behind each other.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ Happening = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Delivery:
-    """``started`` and ``arrived`` are told the time; ``message`` is ``None`` where nothing has to travel."""
+    """``started`` and ``arrived`` are called with the time; ``message`` is ``None`` where nothing has to
+    travel.
+    """
 
     message: Message | None
     started: Happening

@@ -1,7 +1,8 @@
 """Which messages can meet, and how a message gets its channels.
 
-Channels that the same messages use are one (a group's devices, the rails of a node), and one that only a single lane uses,
-waiting for each message before its next, or a single message, is none: nobody can meet there.
+Channels that the same messages use are one (a group's devices, the rails of a node), and one that only a
+single lane uses, waiting for each message before its next, or a single message, is none: nobody can meet
+there.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ NOTHING = ContendedChannels((), ())
 def take(
     held: ContendedChannels, ready: float, seconds: float, free: dict[int, float]
 ) -> tuple[float, float]:
-    """Start and end of a message that is ready and lasts ``seconds`` alone; ``free`` is when each channel will be."""
+    """Start and end of a message that is ready and lasts ``seconds`` alone; ``free`` is when each channel
+    will be.
+    """
     start = ready
     if held.period:
         return ready, max(ready, held.period * math.ceil(ready / held.period - 1e-9))
@@ -49,7 +52,8 @@ def take(
 def find_contention(
     messages: Sequence[Message | None], owners: Sequence[int]
 ) -> list[ContendedChannels | None]:
-    """For each task what its message can meet others on; nothing for computations and messages that meet none.
+    """For each task what its message can meet others on; nothing for computations and messages that meet
+    none.
 
     ``owners`` are the lanes that do nothing else meanwhile, -1 where there is none.
     """
@@ -75,7 +79,9 @@ def _contended_channels(message: Message, named: Mapping[int, int | None]) -> Co
 def _representatives(
     distinct: Mapping[int, Message], users: Mapping[int, list[int]]
 ) -> dict[int, int | None]:
-    """For each channel the one that stands for it; nothing where nobody meets. Shares stand for equal ones."""
+    """For each channel the one that stands for it; nothing where nobody meets. Shares stand for
+    equal ones.
+    """
     uses: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for key, message in distinct.items():
         for channel in message.channels:
@@ -95,6 +101,8 @@ def _representatives(
 
 
 def _meet(users: Iterable[int]) -> bool:
-    """Whether any two of these could be under way at once: not where it is one, nor where one lane owns them all."""
+    """Whether any two of these could be in flight at once: not where it is one, nor where one lane owns them
+    all.
+    """
     counted = list(users)
     return len(counted) > 1 and (counted[0] < 0 or len(set(counted)) > 1)

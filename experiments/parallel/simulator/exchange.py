@@ -1,4 +1,6 @@
-"""How replicas sum a bucket of gradients: one collective, at once or when a cycle ends, or parts by way of servers."""
+"""How replicas sum a bucket of gradients: one collective, at once or when a cycle ends, or parts by way of
+servers.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ from experiments.parallel.simulator.tasks import TaskGraph
 class Exchange:
     """Adds the tasks of a plan's sums to its graph.
 
-    Parts that servers sum are dealt out in turn, each to the server that is furthest below its share so far. They are
-    small against the whole and many are under way, so they take their shares of the channels that they cross instead of
-    holding them; a part starts when the one ``in_flight`` before it is back.
+    Parts that servers sum are dealt out in turn, each to the server that is furthest below its share so far.
+    They are small against the whole and many are in flight, so they take their shares of the channels that
+    they cross instead of holding them; a part starts when the one ``in_flight`` before it is back.
     """
 
     def __init__(self, plan: ParallelPlan, graph: TaskGraph, network: Network) -> None:
@@ -44,8 +46,8 @@ class Exchange:
 
     def _part(self, label: object, size: float, ready: Sequence[int]) -> int:
         there, back = self._between(self._next_server(size), size)
-        room = self._back[-self._sync.in_flight :][:1] if len(self._back) >= self._sync.in_flight else []
-        pushed = self._graph.send(label, there, [*ready, *room])
+        returned = self._back[-self._sync.in_flight :][:1] if len(self._back) >= self._sync.in_flight else []
+        pushed = self._graph.send(label, there, [*ready, *returned])
         self._back.append(self._graph.send(label, back, [pushed]))
         return self._back[-1]
 

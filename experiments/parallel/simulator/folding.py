@@ -1,10 +1,11 @@
 """Which replicas of a plan do the same at the same times, so that one of them can stand for all.
 
-Workers that exchange activations are a pipeline; pipelines that send anything of their own over the same nodes (or leaf
-switches) are a group, which nothing but the sums and gathers of all replicas joins to the others. These start when the last
-replica is ready and end for all at once. So groups whose workers do the same, on devices that lie the same way, and which
-those collectives cross the same way, are never told apart, however many there are. Where workers send nothing of their own
-(one stage, nothing inside workers) every worker is a group, wherever it is.
+Workers that exchange activations are a pipeline; pipelines that send anything of their own over the same
+nodes (or leaf switches) are a group, which nothing but the sums and gathers of all replicas joins to the
+others. These start when the last replica is ready and end for all at once. So groups whose workers do the
+same, on devices that lie the same way, and which those collectives cross the same way, are never
+distinguished, however many there are. Where workers send nothing of their own (one stage, nothing inside
+workers) every worker is a group, wherever it is.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class _Numbers(dict[Hashable, int]):
 
 
 class _Doing(NamedTuple):
-    """How fast a worker is; the micro-batch of each of its slots in their order, and what else tells slots apart."""
+    """How fast a worker is; the micro-batch of each of its slots in their order, and what else tells slots
+    apart.
+    """
 
     pace: Hashable
     slots: Sequence[tuple[int, tuple[Hashable, ...]]]
@@ -89,11 +92,14 @@ def _doing(plan: ParallelPlan, estimate: PlanningEstimate, worker: int, slowdown
     return _Doing((slowdown, update, len(devices)), slots)
 
 
-# --- groups of workers ----------------------------------------------------------------------------------------------
+# --- groups of workers
+# ----------------------------------------------------------------------------------------------
 
 
 def _groups(plan: ParallelPlan, estimate: PlanningEstimate, places: _Map) -> list[list[int]]:
-    """Workers that meet otherwise than in the collectives of replicas: through micro-batches, tied weights, or places."""
+    """Workers that meet otherwise than in the collectives of replicas: through micro-batches, tied weights,
+    or places.
+    """
     joined = _Joined(len(plan.workers))
     host: dict[int, int] = {}
     for number, worker in enumerate(plan.workers):
@@ -134,7 +140,8 @@ class _Joined:
         return list(found.values())
 
 
-# --- where groups lie -----------------------------------------------------------------------------------------------
+# --- where groups lie
+# -----------------------------------------------------------------------------------------------
 
 
 class _Map:
@@ -167,7 +174,9 @@ class _Map:
         return found + ([(LEAF, leaf) for leaf in leaves] if len(leaves) > 1 else [])
 
     def describe(self, group: Sequence[int]) -> Hashable:
-        """Where the workers are, with nodes and leaves by their order in the group, and how collectives cross these."""
+        """Where the workers are, with nodes and leaves by their order in the group, and how collectives cross
+        these.
+        """
         names = _Numbers()
         devices = [device for worker in group for device in self._plan.workers[worker].devices]
         nodes = [int(self._topology.node[device]) for device in devices]

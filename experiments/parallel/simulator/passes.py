@@ -1,4 +1,6 @@
-"""A pass of a micro-batch over layers on one worker: runs of computing, and the messages beside and after each."""
+"""A pass of a micro-batch over layers on one worker: runs of computing, and the messages overlapped with and
+after each.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from experiments.parallel.interface import (
     BACKWARD,
-    BESIDE,
+    OVERLAPPED,
     PER_SAMPLE,
     PER_STEP,
     Collective,
@@ -22,21 +24,24 @@ from experiments.parallel.simulator.stages import StageFigures
 
 @dataclass(frozen=True)
 class ComputeRun:
-    """``seconds`` of computing; ``beside`` starts with it, ``after`` follows it; the next run waits for all."""
+    """``seconds`` of computing: ``overlapped`` starts with it, ``after`` follows it; the next run waits for
+    all.
+    """
 
     seconds: float
-    beside: tuple[Message, ...]
+    overlapped: tuple[Message, ...]
     after: tuple[Message, ...]
 
 
 def merge(runs: Sequence[ComputeRun]) -> tuple[ComputeRun, ...]:
-    """``runs`` as one where all their messages follow each other on the same channels of one node, which only the
-    worker's own messages use: it computes as long, and waits as long in all for what the computations do not hide.
+    """``runs`` as one where all their messages follow each other on the same channels of one node, which only
+    the worker's own messages use: it computes as long, and waits as long in all for what the computations do
+    not hide.
     """
-    messages = [message for run in runs for message in (*run.beside, *run.after)]
+    messages = [message for run in runs for message in (*run.overlapped, *run.after)]
     if len(runs) < 2 or any(m.shares or m.channels != messages[0].channels for m in messages):
         return tuple(runs)
-    waits = [max(0.0, sum(m.seconds for m in run.beside) - run.seconds) for run in runs]
+    waits = [max(0.0, sum(m.seconds for m in run.overlapped) - run.seconds) for run in runs]
     after = sum(m.seconds for run in runs for m in run.after)
     parts = tuple(part for message in messages for part in message.parts or (message,))
     whole = replace(messages[0], seconds=sum(waits) + after, parts=parts)
@@ -44,13 +49,15 @@ def merge(runs: Sequence[ComputeRun]) -> tuple[ComputeRun, ...]:
 
 
 class Passes:
-    """What each worker's passes consist of; equal ones are worked out once. ``slowdown``: how much longer each computes."""
+    """What each worker's passes consist of; equal ones are worked out once. ``slowdown``: how much longer
+    each computes.
+    """
 
     def __init__(
         self, plan: ParallelPlan, estimate: PlanningEstimate, figures: StageFigures, network: Network
     ) -> None:
         self._plan, self._figures, self._network = plan, figures, network
-        self._overlap = estimate.exchange == BESIDE
+        self._overlap = estimate.exchange == OVERLAPPED
         straggling = dict(estimate.cluster.stragglers)
         self.slowdown = [
             max(estimate.slowdown(device) * straggling.get(device, 1.0) for device in worker.devices)
@@ -60,7 +67,7 @@ class Passes:
         self._messages: dict[Hashable, Message] = {}
 
     def runs(self, worker: int, slot: Slot, layers: range) -> tuple[ComputeRun, ...]:
-        """The runs of ``slot`` over ``layers``. A layer with collectives beside it is a run of its own."""
+        """The runs of ``slot`` over ``layers``. A layer with overlapped collectives is a run of its own."""
         size = self._plan.slices[slot.micro_batch] if self._plan.slices else self._samples(slot)
         key = worker, slot.kind, layers, size
         if key not in self._runs:
@@ -69,7 +76,9 @@ class Passes:
         return self._runs[key]
 
     def once_a_step(self, worker: int, slot: Slot, layers: range) -> list[Message]:
-        """What shardings exchange when the last gradients of ``layers``, a bucket, are there: equal kinds as one message."""
+        """What shardings exchange when the last gradients of ``layers``, a bucket, are there: equal kinds as
+        one message.
+        """
         bytes_of: dict[Collective, float] = defaultdict(float)
         for found in self._figures.collectives(BACKWARD, layers):
             if found.per == PER_STEP:
@@ -85,7 +94,7 @@ class Passes:
             if collective.per == PER_STEP
         )
 
-    def _beside(self, collective: Collective) -> bool:
+    def _overlaps(self, collective: Collective) -> bool:
         return self._overlap and collective.overlap and collective.per != PER_STEP
 
     def _samples(self, slot: Slot) -> float:
@@ -95,7 +104,7 @@ class Passes:
         begin = layers.start
         for layer in layers if self._plan.shardings else ():
             own = range(layer, layer + 1)
-            if any(self._beside(c) for c in self._figures.collectives(kind, own)):
+            if any(self._overlaps(c) for c in self._figures.collectives(kind, own)):
                 if begin < layer:
                     yield range(begin, layer)
                 yield own
@@ -104,15 +113,15 @@ class Passes:
             yield range(begin, layers.stop)
 
     def _loop_runs(self, worker: int, slot: Slot, layers: range) -> list[ComputeRun]:
-        """One run, or the parts of a loop: a collective in ``parts`` is beside each but its last."""
+        """One run, or the parts of a loop: a collective in ``parts`` overlaps with each but its last."""
         whole = self._run(worker, slot, layers)
-        beside = [c for c in self._figures.collectives(slot.kind, layers) if self._beside(c)]
-        count = max((c.parts for c in beside), default=1)
+        overlapped = [c for c in self._figures.collectives(slot.kind, layers) if self._overlaps(c)]
+        count = max((c.parts for c in overlapped), default=1)
         if count == 1:
             return [whole]
         found = []
         for part in range(count):
-            own = [m for c, m in zip(beside, whole.beside, strict=True) if part < max(1, c.parts - 1)]
+            own = [m for c, m in zip(overlapped, whole.overlapped, strict=True) if part < max(1, c.parts - 1)]
             after = whole.after if part == count - 1 else ()
             found.append(ComputeRun(whole.seconds / count, tuple(own), after))
         return found
@@ -121,8 +130,8 @@ class Passes:
         found = [c for c in self._figures.collectives(slot.kind, layers) if c.per != PER_STEP]
         return ComputeRun(
             self._figures.seconds(slot.kind, layers, slot.micro_batch) * self.slowdown[worker],
-            tuple(self._message(worker, slot, c) for c in found if self._beside(c)),
-            tuple(join([self._message(worker, slot, c) for c in found if not self._beside(c)])),
+            tuple(self._message(worker, slot, c) for c in found if self._overlaps(c)),
+            tuple(join([self._message(worker, slot, c) for c in found if not self._overlaps(c)])),
         )
 
     def _message(self, worker: int, slot: Slot, collective: Collective) -> Message:

@@ -1,8 +1,8 @@
 """A run of workers and parameter servers as a simulation's figures.
 
-Rates are of the window that was simulated, so that slow and fast workers count with what each got done in it; times and
-bytes are of as many samples as the plan has. Of each worker's time ``bubble`` is what it was held back for others, the rest
-that it did not compute is exposed communication.
+Rates are of the window that was simulated, so that slow and fast workers count with what each got done in it;
+times and bytes are of as many samples as the plan has. Of each worker's time ``bubble`` is what it was held
+back for others, the rest that it did not compute is exposed communication.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def _asynchrony(plan: ParallelPlan, seen: Records) -> Asynchrony:
     devices = [float(worker.devices[0]) for worker in plan.workers]
     window = seen.window or 1.0
     return Asynchrony(
-        staleness_metrics(seen.late),
+        staleness_metrics(seen.staleness),
         {
-            "staleness": staleness_series(seen.late),
-            "iterations_ahead": staleness_series(seen.ahead),
+            "staleness": staleness_series(seen.staleness),
+            "iterations_ahead": staleness_series(seen.leads),
             "samples_per_second_by_worker": Series(
                 "1/s", devices, [samples / window for samples in seen.samples], "device"
             ),
@@ -74,7 +74,9 @@ def _asynchrony(plan: ParallelPlan, seen: Records) -> Asynchrony:
 
 
 def _usage(replay: ServerReplay, worker: int) -> Usage:
-    """Weights and gradients, the share that its device serves, and the activations of micro-batches in flight."""
+    """Weights and gradients, the share that its device serves, and the activations of micro-batches in
+    flight.
+    """
     plan, states = replay.plan, replay.estimate.states
     persistent = replay.parameters * (states.weight + states.gradient)
     if plan.workers[worker].devices[0] in plan.synchronisation.servers:
@@ -101,7 +103,8 @@ def _check_fits(replay: ServerReplay, memory: list[Usage]) -> None:
         if need > found.memory_bytes:
             missing = need - found.memory_bytes
             raise Infeasible(
-                f"needs {human(need, 'bytes')} of {human(found.memory_bytes, 'bytes')}: {missing:.0f} bytes missing",
+                f"needs {human(need, 'bytes')} of {human(found.memory_bytes, 'bytes')}: {missing:.0f} bytes "
+                "missing",
                 f"stage 0 on device {device} ({found.name})",
                 missing,
             )

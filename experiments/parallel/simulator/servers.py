@@ -1,10 +1,11 @@
 """Workers and parameter servers, event by event: fetches, gradients, pushes, updates, and who waits for whom.
 
-Parameters are cut into equal ranges, range r on server r mod k. A worker fetches every range, computes an iteration and
-pushes every range; worker w begins with server w mod k, so that workers do not queue at the same one. A server's update is
-bound by its memory. Iteration c of a worker may begin when c - (iterations done by the slowest) <= s, the plan's staleness;
-an iteration is done when its push is applied on every server. With s = 0 a range is updated once all workers have pushed it
-(BSP), else with each push as it arrives (SSP; ASP where s is ``None``).
+Parameters are cut into equal ranges, range r on server r mod k. A worker fetches every range, computes an
+iteration and pushes every range; worker w begins with server w mod k, so that workers do not queue at the
+same one. A server's update is bound by its memory. Iteration c of a worker may begin when c - (iterations
+done by the slowest) <= s, the plan's staleness; an iteration is done when its push is applied on every
+server. With s = 0 a range is updated once all workers have pushed it (BSP), else with each push as it arrives
+(SSP; ASP where s is ``None``).
 
 Sources: Li et al., OSDI'14, sections 3.1-3.4; Ho et al., NIPS'13, section 2 (SSP).
 """
@@ -27,7 +28,7 @@ from experiments.parallel.simulator.stages import StageFigures
 
 @dataclass
 class _Latch:
-    """So many things are under way; ``then`` happens when none is."""
+    """A countdown latch: ``then`` is called when every operation that it counts has completed."""
 
     pending: int = 0
     waiting: Happening | None = None
@@ -47,7 +48,9 @@ class _Latch:
 
 @dataclass
 class _Worker:
-    """``left`` are iterations still to run; ``read`` the versions that it has, ``used`` those of its oldest gradient."""
+    """``left`` are iterations still to run; ``read`` the versions that it has, ``used`` those of its oldest
+    gradient.
+    """
 
     number: int
     device: int
@@ -63,10 +66,12 @@ class _Worker:
 
 @dataclass(frozen=True)
 class Records:
-    """What was seen. By worker: slots with their times, ends of iterations, samples, seconds held back and computing.
+    """What was seen. By worker: slots with their times, ends of iterations, samples, seconds held back and
+    computing.
 
-    ``ahead``: at each beginning of an iteration, how many the worker is ahead of the slowest. ``late``: for each push of a
-    range, how many updates it got between the worker's read and this push. By device: bytes sent and seconds sending.
+    ``leads``: at each beginning of an iteration, how many the worker is in front of the slowest.
+    ``staleness``: for each push of a range, how many updates it got between the worker's read and this push.
+    By device: bytes sent and seconds sending.
     """
 
     events: list[list[tuple[float, float, str]]]
@@ -74,8 +79,8 @@ class Records:
     samples: list[int]
     held_back: list[float]
     busy: list[float]
-    ahead: list[int] = field(default_factory=list)
-    late: list[int] = field(default_factory=list)
+    leads: list[int] = field(default_factory=list)
+    staleness: list[int] = field(default_factory=list)
     sent: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     sending: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -132,11 +137,11 @@ class ServerReplay:
         if not worker.left:
             self.over = min(self.over, now) if self.sync.staleness != 0 else self.over
             return
-        bound, ahead = self.sync.staleness, worker.left[0][0] - self._slowest()
-        if bound is not None and ahead > bound:
+        bound, lead = self.sync.staleness, worker.left[0][0] - self._slowest()
+        if bound is not None and lead > bound:
             worker.held_back = partial(self._resume, worker, now)
             return
-        self.seen.ahead.append(ahead)
+        self.seen.leads.append(lead)
         if worker.begun % self.sync.fetch_every == 0:
             worker.fetch.then(now, partial(self._fetch, worker))
         else:
@@ -204,7 +209,9 @@ class ServerReplay:
     # --- messages and servers -------------------------------------------------------------------------------
 
     def _by_server(self, worker: _Worker) -> list[range]:
-        """Ranges of each server, that of the worker's number first. They follow each other, so that workers take turns."""
+        """Ranges of each server, that of the worker's number first. They follow each other, so that workers
+        take turns.
+        """
         servers = len(self.sync.servers) if self.ranges else 0
         return [range((worker.number + i) % servers, self.ranges, servers) for i in range(servers)]
 
@@ -274,7 +281,7 @@ class ServerReplay:
         return self.parameters / self.ranges * each / memory_rate(self.estimate.devices[server])
 
     def _apply(self, number: int, pushes: list[tuple[_Worker, int]], now: float) -> None:
-        self.seen.late.extend(self.versions[number] - used for _, used in pushes)
+        self.seen.staleness.extend(self.versions[number] - used for _, used in pushes)
         self.versions[number] += 1
         for worker, _ in pushes:
             worker.push.one_less(now)

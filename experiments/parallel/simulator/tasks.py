@@ -1,4 +1,6 @@
-"""A graph of tasks and its replay: computations in the order of their lane, messages first come, first served."""
+"""A graph of tasks and its replay: computations in the order of their lane, messages first come, first
+served.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,9 @@ class Deadlock(Infeasible):
 class TaskGraph:
     """Columns over tasks. A computation has a ``lane`` (its worker), a message has channels and no lane (-1).
 
-    ``periods`` are those of waits. ``owner`` is the lane that does nothing else meanwhile: of a computation its own, of a blocking message the one that
-    waits for it, -1 otherwise. ``previous`` and ``next`` are a task's neighbours in its lane.
+    ``periods`` are those of waits. ``owner`` is the lane that does nothing else meanwhile: of a computation
+    its own, of a blocking message the one that waits for it, -1 otherwise. ``previous`` and ``next`` are a
+    task's neighbours in its lane.
     """
 
     def __init__(self) -> None:
@@ -113,12 +116,13 @@ class TaskTimes:
 def replay(graph: TaskGraph, free_messages: bool = False) -> TaskTimes:
     """Run every task as early as its predecessors, its lane and its channels allow.
 
-    A message takes its channels in the order in which messages become ready (of those ready at once, in the order added),
-    all at once, and holds them to its end. ``free_messages`` gives messages no time. ``Infeasible`` names the slot at which
-    a lane waits for ever.
+    A message takes its channels in the order in which messages become ready (of those ready at once, in the
+    order added), all at once, and holds them to its end. ``free_messages`` gives messages no time.
+    ``Infeasible`` names the slot at which a lane never continues.
 
-    What meets nothing on its way ends as soon as its predecessors' ends allow, whatever happens elsewhere; so only messages
-    that could meet others are taken in order of time: none that is ready earlier can follow from one that is ready later.
+    What meets nothing on its way ends as soon as its predecessors' ends allow, whatever happens elsewhere; so
+    only messages that could meet others are taken in order of time: none that is ready earlier can follow
+    from one that is ready later.
     """
     count = len(graph)
     start, end, ready = [0.0] * count, [-1.0] * count, [0.0] * count

@@ -1,4 +1,4 @@
-"""The messages of a replay, one by one and added up: what a run's page and trace draw beside the slots."""
+"""The messages of a replay, one by one and added up: what a run's page and trace draw next to the slots."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from experiments.parallel.simulator.tasks import TaskTimes
 class NetworkTransfer:
     """A message on its way from ``start`` to ``end`` (seconds).
 
-    ``workers`` send (all that take part in a collective), ``target`` receives (-1 for a collective). ``bytes`` is what
-    each of ``senders`` devices hands over; ``about`` the slot, or the stage and bucket, that it belongs to. ``times`` is
-    how many there are like it: those of workers for which others stand are not listed.
+    ``workers`` send (all that take part in a collective), ``target`` receives (-1 for a collective).
+    ``bytes`` is what each of ``senders`` devices hands over; ``about`` the slot, or the stage and bucket,
+    that it belongs to. ``times`` is how many there are like it: those of workers for which others stand are
+    not listed.
     """
 
     kind: str
@@ -114,7 +115,9 @@ def totals(found: Iterable[NetworkTransfer]) -> list[dict[str, Any]]:
 
 
 def columns(found: Sequence[NetworkTransfer], lanes: Iterable[int], most: int) -> dict[str, Any]:
-    """The messages of the workers whose ``lanes`` are kept, as columns; the longest where there are more than ``most``."""
+    """The messages of the workers whose ``lanes`` are kept, as columns; the longest where there are more than
+    ``most``.
+    """
     kept = set(lanes)
     own = [one for one in found if kept.intersection(one.everybody)]
     longest = sorted(own, key=lambda one: one.start - one.end)[:most]

@@ -1,4 +1,6 @@
-"""Alpa: the integer program and the dynamic program against enumeration, and the plans that the paper reports."""
+"""Alpa: the integer program and the dynamic program against enumeration, and the plans that the paper
+reports.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,7 @@ class TestStages:
         assert found.stages == tuple(StageChoice(*stage) for stage in stages)
 
     def test_stages_with_more_behind_them_hold_more(self) -> None:
-        """No stage has room for the activations of three micro-batches: at most two stages."""
+        """No stage has memory for the activations of three micro-batches: at most two stages."""
         sizes = [1, 2, 4]
         table = stage_seconds([2, 2, 2, 2], sizes)
         fits = np.ones((4, *table.shape), np.bool_)
@@ -175,8 +177,8 @@ def collectives(model: LayerGraph, plan: ParallelPlan, layer: str) -> tuple[list
 
 class TestPlans:
     def test_a_gpt_on_fast_links_is_divided_as_in_megatron(self) -> None:
-        """One sample, so that the batch cannot be divided: heads and the feed-forward layer are, each with its pair of
-        column and row, and two all-reduces of b s h values in each direction.
+        """One sample, so that the batch cannot be divided: heads and the feed-forward layer are, each with
+        its pair of column and row, and two all-reduces of b s h values in each direction.
         """
         model = gpt(batch=1)
         plan = placed(model, cluster(1, 2, link=Link("fast", 1e9, 0.0, True, "test")), 1, micro_batches=1)
@@ -193,7 +195,9 @@ class TestPlans:
         assert collectives(model, plan, "blocks.1") == ([], [])
 
     def test_slow_links_make_a_pipeline(self) -> None:
-        """A byte takes as long as 100 operations: two messages for each sample are less than eight all-reduces."""
+        """A byte takes as long as 100 operations: two messages for each sample are less than eight
+        all-reduces.
+        """
         model = gpt(batch=1)
         slow = Link("slow", 1e-2, 0.0, True, "test")
         plan = placed(model, cluster(2, 1, network=slow), 8, micro_batches=8)

@@ -22,19 +22,23 @@ BYTE_A_SECOND = Link("slow", 1.0, 0.0, True, "test")
 
 
 def gathered_shard(rank: int, step: int, ranks: int) -> int:
-    """All-gather, then einsum: the operand's shard that ``rank`` multiplies in ``step``; shards move to the rank below."""
+    """All-gather, then einsum: the operand's shard that ``rank`` multiplies in ``step``; shards move to the
+    rank below.
+    """
     return (rank + step) % ranks
 
 
 def added_slice(rank: int, step: int, ranks: int) -> int:
-    """Einsum, then reduce-scatter: the result's slice to which ``rank`` adds in ``step``; accumulators move to the rank
-    above, so that of slice d starts at rank d+1 and ends at rank d.
+    """Einsum, then reduce-scatter: the result's slice to which ``rank`` adds in ``step``; accumulators move
+    to the rank above, so that of slice d starts at rank d+1 and ends at rank d.
     """
     return (rank - 1 - step) % ranks
 
 
 def carried_out_seconds(compute: float, permute: float, ranks: int) -> float:
-    """What the loop takes step by step: ``ranks`` equal parts of computing, a permute beside each but one."""
+    """What the loop takes step by step: ``ranks`` equal parts of computing, a permute overlapped with each
+    but one.
+    """
     part = compute / ranks
     return (ranks - 1) * max(part, permute) + part
 
@@ -81,9 +85,10 @@ def test_both_loops_compute_what_the_blocking_forms_do(
 @pytest.mark.parametrize("mu", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("size", [1.0, 16.0])
 def test_the_simulator_takes_the_loop_step_by_step(ranks: int, mu: float, size: float) -> None:
-    """Two layers of F=8, B=16 on ``ranks`` devices at 1 byte/s; the second gathers ``size`` bytes, in permutes of a part.
+    """Two layers of F=8, B=16 on ``ranks`` devices at 1 byte/s; the second gathers ``size`` bytes, in
+    permutes of a part.
 
-    Backward it gathers and scatters, both beside its two products. Its first layer reads nothing.
+    Backward it gathers and scatters, both overlapped with its two products. Its first layer reads nothing.
     """
     model = chain(2, 8.0, 16.0, parameter_bytes=4.0, output_bytes=size)
     hardware = cluster(1, ranks, link=BYTE_A_SECOND)

@@ -1,4 +1,4 @@
-"""Collectives among a worker's devices: groups, what their bytes count for, and what they run beside."""
+"""Collectives among a worker's devices: groups, what their bytes count for, and what they overlap with."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def test_a_pass_waits_for_its_collectives(collective: Collective, seconds: float
 
 
 def test_groups_across_nodes_share_each_nodes_network() -> None:
-    """(0, 2) and (1, 3) on two nodes of two: both leave their node through one link, so each has half of it."""
+    """(0, 2) and (1, 3) on two nodes of two: both leave their node through one link, so each has
+    half of it.
+    """
     across = one_worker(4, 1, (sharded(0, (Collective("permute", 4.0, ranks=2, stride=2),)),))
     inside = one_worker(4, 1, (sharded(0, (Collective("permute", 4.0, ranks=2),)),))
     hardware = cluster(2, 2, network=BYTE_A_SECOND)
@@ -89,7 +91,8 @@ def test_groups_across_nodes_share_each_nodes_network() -> None:
 
 
 def test_an_overlapping_collective_holds_up_what_comes_after_its_layer_only() -> None:
-    """Three layers of F=2 (two samples). The middle one gathers 8 bytes beside itself: 4 s on two devices.
+    """Three layers of F=2 (two samples). The middle one gathers 8 bytes while it computes: 4 s on two
+    devices.
 
     Forward: 2 + max(2, 4) + 2; a blocking one would give 2 + 2 + 4 + 2. Backward 3 x 4.
     """
@@ -113,7 +116,9 @@ def test_gradients_replicated_inside_a_worker_are_summed_once_a_step_beside_back
 
 
 def test_gradients_of_a_bucket_travel_as_one_message() -> None:
-    """Rings of two ranks: two messages of 10 s each, and a byte a second. Layers of 2 and 4 bytes together: 20 + 6."""
+    """Rings of two ranks: two messages of 10 s each, and a byte a second. Layers of 2 and 4 bytes together:
+    20 + 6.
+    """
     late = replace(BYTE_A_SECOND, latency=10.0)
     each = [Collective("all_reduce", size, per="step") for size in (2.0, 4.0)]
     plan = one_worker(2, 2, tuple(sharded(layer, backward=(one,)) for layer, one in enumerate(each)))

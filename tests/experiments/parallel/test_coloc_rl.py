@@ -1,4 +1,6 @@
-"""The placer learns what a reader can work out: where transfers are dear layers stay together, else branches part."""
+"""The placer learns what a reader can work out: where transfers are expensive layers stay together, else
+branches part.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def test_probabilities_of_all_placements_make_one() -> None:
 
 
 def test_branches_part_when_transfers_are_free_and_the_best_of_all_placements_is_found() -> None:
-    """Four layers, the middle two side by side: 3 + 6 seconds with the branches apart, 4 + 8 on one device."""
+    """Four layers, the middle two side by side: 3 + 6 seconds with the branches apart, 4 + 8 on
+    one device.
+    """
     model = dataclasses.replace(chain(4), predecessors=Ragged.of([[], [0], [0], [1, 2]]))
     hardware = cluster(per_node=2)
     asked = estimate(model, hardware)

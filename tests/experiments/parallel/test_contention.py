@@ -53,14 +53,18 @@ def test_rails_of_separate_devices_do_not_contend() -> None:
 
 @pytest.mark.parametrize(("taper", "together"), [(1.0, 6), (2.0, 12), (4.0, 24)])
 def test_transfers_from_one_leaf_share_its_uplink(taper: float, together: float) -> None:
-    """Six nodes, three to a leaf, one to each node of the other leaf: uplinks carry 3/taper bytes a second."""
+    """Six nodes, three to a leaf, one to each node of the other leaf: uplinks carry 3/taper bytes
+    a second.
+    """
     network = Network(wide(6, 1, switch=Switch(3, taper)))
     assert max(ends(*(network.point_to_point(i, i + 3, 6.0) for i in range(3)))) == together
     assert ends(network.point_to_point(0, 1, 6.0), network.point_to_point(3, 4, 6.0)) == [6, 6]
 
 
 def test_a_collective_and_a_transfer_queue_for_the_node_they_share() -> None:
-    """An all-reduce of 4 bytes on nodes 0 and 1 takes 4 s; a transfer from 0 to 2 waits, one from 2 to 3 does not."""
+    """An all-reduce of 4 bytes on nodes 0 and 1 takes 4 s; a transfer from 0 to 2 waits, one from 2 to 3 does
+    not.
+    """
     network = Network(wide(4, 1))
     reduce = network.collective("all_reduce", (0, 1), 4.0)
     assert ends(reduce, network.point_to_point(0, 2, 5.0), network.point_to_point(2, 3, 5.0)) == [4, 9, 5]
@@ -96,7 +100,9 @@ def test_a_straggler_is_slow_itself_and_everybody_waits_for_it() -> None:
 
 
 def test_a_mixed_cluster_is_slow_where_its_slow_devices_are() -> None:
-    """A device of half the rate computes its stage in twice the time: spans 3 x 2 for the quick, 6 x 2 for the slow."""
+    """A device of half the rate computes its stage in twice the time: spans 3 x 2 for the quick, 6 x 2 for
+    the slow.
+    """
     quick = cluster(1, 1)
     node = quick.node
     slow = replace(node, device=replace(node.device, compute_efficiency=node.device.compute_efficiency / 2))
@@ -161,7 +167,7 @@ def test_the_second_groups_stragglers_count_from_its_first_device() -> None:
 
 
 def test_collectives_inside_a_node_do_not_wait_for_the_network() -> None:
-    """A tensor-parallel sum of 1 s runs while the replicas' sum of 100 s is under way between the nodes."""
+    """A tensor-parallel sum of 1 s runs while the replicas' sum of 100 s is in flight between the nodes."""
     two = Link("two rails", 2.0, 0.0, True, "test")
     network = Network(replace(cluster(2, 2, link=BYTE_A_SECOND, network=two), rails=2))
     between = network.groups("all_reduce", ((0, 2), (1, 3)), 100.0)

@@ -1,4 +1,6 @@
-"""DAPPLE's estimate by the pivot stage, its three ways to take devices, its stages, and its early backward passes."""
+"""DAPPLE's estimate by the pivot stage, its three ways to take devices, its stages, and its early backward
+passes.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class TestEstimate:
         assert pivots(column(3, 3, 3, 3), 8).tolist() == [3]
 
     def test_an_all_reduce_adds_where_no_backward_hides_it(self) -> None:
-        """The first stage reduces 5 s after the last backward, the last one 9 s beside 6 s of backward: 4 + 21 + 13."""
+        """The first stage reduces 5 s after the last backward, the last one 9 s overlapped with 6 s of
+        backward: 4 + 21 + 13.
+        """
         assert latency([1] * 4, [2] * 4, [5, 0, 0, 9], 8) == 38
 
     def test_the_slowest_stage_is_the_pivot(self) -> None:
@@ -92,7 +96,9 @@ class TestStages:
         assert plan.notes["predicted_step_time"] == pytest.approx(32 * 5 / 4)
 
     def test_parameters_that_are_dear_to_reduce_make_a_stage(self) -> None:
-        """The second layer's parameters take 2 * 3/4 * 1000 s to reduce over all; alone on a device nothing."""
+        """The second layer's parameters take 2 * 3/4 * 1000 s to reduce over all; alone on a
+        device nothing.
+        """
         model = layers([3, 1], [0, 1000])
         hardware = cluster(4, 1, network=link(1.0))
         plan = planned(model, hardware, 24, micro_batches=8)
@@ -114,13 +120,17 @@ class TestStages:
         assert cut[1].backward == ()
 
     def test_data_parallelism_hides_sums_behind_its_backward_pass(self) -> None:
-        """Two micro-batches of 2 + 4 s; the last block's sum of 3 s runs beside 2 s of backward, the first's follows."""
+        """Two micro-batches of 2 + 4 s; the last block's sum of 3 s overlaps with 2 s of backward, the
+        first's follows.
+        """
         forward, backward = np.array([1.0, 1.0]), np.array([2.0, 2.0])
         assert accumulated_seconds(forward, backward, [5.0, 3.0], 2) == 2 * 2 + 4 + max(2 + 2, 2 + 3) + 5
         assert accumulated_seconds(forward, backward, [0.0, 1.0], 2) == 2 * 2 + 2 * 4
 
     def test_one_stage_is_data_parallelism(self) -> None:
-        """In one micro-batch where memory allows, as fast as the policy of that name; in two where it does not."""
+        """In one micro-batch where memory allows, as fast as the policy of that name; in two where it does
+        not.
+        """
         model = layers([3, 3, 3], [3e7, 3e7, 3e7])
         hardware = cluster(2, 2, link=link(2e8), network=link(1e8))
         plan = planned(model, hardware, 32, micro_batches=8)
@@ -134,7 +144,9 @@ class TestStages:
         assert planned(model, small, 32, micro_batches=8).micro_batches == 2
 
     def test_early_backward_bounds_what_is_held(self) -> None:
-        """A straight pipeline of four: policy a holds 4, 3, 2, 1; b up to twice as many less one; both take 33 s."""
+        """A straight pipeline of four: policy a holds 4, 3, 2, 1; b up to twice as many less one; both take
+        33 s.
+        """
         model = chain(4, parameter_bytes=4e12)
         hardware = cluster(4, 1, memory=10**30, network=Link("slow", 1.0, 0.0, True, "test"))
         for warm_up, live in (("a", [4, 3, 2, 1]), ("b", [7, 5, 3, 1])):
@@ -145,7 +157,7 @@ class TestStages:
             assert [usage.live_micro_batches for usage in found.memory] == live
 
     def test_memory_limits_the_warm_up(self) -> None:
-        """Each stage has room for two micro-batches, so that no one holds more."""
+        """Each stage has memory for two micro-batches, so that no one holds more."""
         model = chain(4, parameter_bytes=4e3, stash_bytes=1e3)
         slow = Link("slow", 1e-9, 0.0, True, "test")
         states = 1e3 * estimate(model, cluster(4, 1)).states.total

@@ -1,4 +1,6 @@
-"""FlexFlow: its task graph and both simulations, its Markov chain, and the two ways in which its plans are carried out."""
+"""FlexFlow: its task graph and both simulations, its Markov chain, and the two ways in which its plans are
+carried out.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ class TestTaskGraph:
         assert spans == {(0, 0): 2, (1, 1): 2, (0, 1): 22, (1, 0): 22}
 
     def test_branches_run_at_once_on_different_devices(self) -> None:
-        """3 s each: four in a row take 12 s, with two of them beside each other 9 s."""
+        """3 s each: four in a row take 12 s, with two of them concurrent 9 s."""
         costs = costs_of(branches(), cluster(1, 2), 1)
         together = simulate_tasks(Tasks(costs, [OperatorPlacement((1,), 0)] * 4)).span
         beside = simulate_tasks(Tasks(costs, [OperatorPlacement((1,), d) for d in (0, 0, 1, 0)])).span
@@ -122,7 +124,8 @@ class TestChain:
         model = convolutions(2, 4, image=2)
         costs = costs_of(model, cluster(1, 2, link=NODE), 4)
         best = min(simulate_tasks(Tasks(costs, placements)).span for placements in brute_force(costs))
-        # The last operator is never moved, as in the release, so that chains begin at all its placements here.
+        # The last operator is never moved, as in the release, so that chains begin at all its placements
+        # here.
         found = [
             anneal(
                 costs,
@@ -188,7 +191,9 @@ class TestPolicy:
         assert simulate(plan, estimate(model, hardware)).step_time == pytest.approx(9)
 
     def test_uneven_samples_of_layers_become_micro_batches(self) -> None:
-        """2 s and 4 s of work twice; gradients of 1 MB would take 1,000 s: the first layer on both devices, the second on one."""
+        """2 s and 4 s of work twice; gradients of 1 MB would take 1,000 s: the first layer on both devices,
+        the second on one.
+        """
         model = replace(chain(2, 1.0, 2.0, batch=2), parameter_bytes=np.array([0.0, 1e6]))
         hardware = cluster(1, 2, link=Link("slow", 1e3, 0.0, True, "test"))
         plan = planned(model, hardware, 2, budget=200, dimensions="so")

@@ -1,4 +1,4 @@
-"""FSDP plans beside torchtitan's published speeds and memory of Llama 3.1 8B."""
+"""FSDP plans compared with torchtitan's published speeds and memory of Llama 3.1 8B."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def run(devices: int, local_batch: int, sequence: int, technique: str) -> StepSi
 
 
 def test_speed_and_memory_are_torchtitans_and_in_its_order(shared_data: Path) -> None:
-    """Two of the seven speeds, 5,762 and 3,890, were used to fit the device; memory was not fitted to anything."""
+    """Two of the seven speeds, 5,762 and 3,890, were used to fit the device; memory was not fitted to
+    anything.
+    """
     published, ours = [], []
     with (shared_data / "parallel/torchtitan_h100.csv").open() as file:
         for row in csv.DictReader(file):

@@ -22,7 +22,9 @@ def packed(
 
 
 def test_thirty_forty_ten_and_five_of_another_type() -> None:
-    """64 MB: 30 + 40 do not fit, 40 + 10 do, another type closes the second; nothing looks ahead for the 10."""
+    """64 MB: 30 + 40 do not fit, 40 + 10 do, another type closes the second; nothing searches further for the
+    10.
+    """
     sizes = [Gradient(size * MEGABYTE) for size in (30, 40, 10)]
     half = Gradient(5 * MEGABYTE, "float16")
     assert packed([*sizes, half], 64 * MEGABYTE, 1.0) == [[0], [1, 2], [3]]
@@ -31,7 +33,9 @@ def test_thirty_forty_ten_and_five_of_another_type() -> None:
 
 
 def test_what_is_ready_at_one_look_is_fused() -> None:
-    """Ready at 1, 2 and 2.5: looks at 2 and 4, or at every moment, or at 1 and then only when a reduction of 2 s ends."""
+    """Ready at 1, 2 and 2.5: looks at 2 and 4, or at every moment, or at 1 and then only when a reduction of
+    2 s ends.
+    """
     gradients = [Gradient(1.0, ready=ready) for ready in (1.0, 2.0, 2.5)]
     assert packed(gradients, 10, 2.0) == [[0, 1], [2]]
     assert packed(gradients, 10, 0.0) == [[0], [1], [2]]
@@ -41,8 +45,8 @@ def test_what_is_ready_at_one_look_is_fused() -> None:
 def test_a_buffer_leaves_at_the_first_cycle_after_its_last_gradient() -> None:
     """Three layers of F=1, B=2 and 1 byte on two devices at 1 byte/s; gradients at 5, 7 and 9 s.
 
-    A look every 4 s: one leaves at 8, at 12 the other two together, though the first ended at 9: 12 + 2. Always looking:
-    buffers of one byte leave at once, and only the last second shows.
+    A look every 4 s: one leaves at 8, at 12 the other two together, though the first ended at 9: 12 + 2.
+    Always looking: buffers of one byte leave at once, and only the last second shows.
     """
     model = chain(3, parameter_bytes=1.0)
     hardware = cluster(1, 2, link=Link("slow", 1.0, 0.0, True, "test"))

@@ -1,4 +1,6 @@
-"""Megatron plans: papers' bytes and times, closed forms beside the event simulator, the search beside all plans."""
+"""Megatron plans: papers' bytes and times, closed forms against the event simulator, the search against all
+plans.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ def step_time(name: str, devices: int, batch: int, layout: Degrees) -> float:
     return float(Analytic(published(name, devices, batch), batch).figures(columns).step_time[0])
 
 
-# --- bytes ------------------------------------------------------------------------------------------------------
+# --- bytes
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -109,18 +112,20 @@ def test_all_flops_twice_forward_are_four_thirds() -> None:
     assert found.model_flops == 3 * 16 * TINY.forward_flops
 
 
-# --- published runs ---------------------------------------------------------------------------------------------
+# --- published runs
+# ---------------------------------------------------------------------------------------------
 
-#: MLSys'23, table 5: model, devices, p, v, micro-batch, batch, seconds with blocks computed again, and with attention
-#: cores and sequence parallelism. (The last two rows are as Calculon's validation has them.)
+#: MLSys'23, table 5: model, devices, p, v, micro-batch, batch, seconds with blocks computed again, and with
+#: attention cores and sequence parallelism. (The last two rows are as Calculon's validation has them.)
 MLSYS = [
     ("22b", 8, 1, 1, 4, 4, 1.42, 1.10),
     ("175b", 64, 8, 3, 1, 64, 18.13, 13.75),
     ("530b", 280, 35, 3, 1, 280, 49.05, 37.83),
     ("1t", 512, 64, 1, 1, 512, 94.42, 71.49),
 ]
-#: SC'21, table 1: model, devices, t, p, v, micro-batch, batch, TFLOP/s of a device. Degrees and micro-batches as in the
-#: authors' script for the table; speeds of 3.6B, 7.5B, 39B, 76B, 310B, 530B and 1T are from memory of the paper.
+#: SC'21, table 1: model, devices, t, p, v, micro-batch, batch, TFLOP/s of a device. Degrees and micro-batches
+#: as in the authors' script for the table; speeds of 3.6B, 7.5B, 39B, 76B, 310B, 530B and 1T are from memory
+#: of the paper.
 SC21 = [
     ("1.7b", 32, 1, 1, 1, 16, 512, 137),
     ("3.6b", 64, 2, 1, 1, 16, 512, 138),
@@ -149,7 +154,9 @@ def error(ours: float, theirs: float) -> float:
 
 
 def test_step_times_of_mlsys_23_table_5() -> None:
-    """Of the eight, 22B (both) and 1T (selective) are among the five that the device's rates were fitted on."""
+    """Of the eight, 22B (both) and 1T (selective) are among the five that the device's rates were
+    fitted on.
+    """
     errors = []
     for name, devices, p, v, micro_batch, batch, blocks, selective in MLSYS:
         layout = Degrees(8, p, v, micro_batch, recompute="blocks")
@@ -172,7 +179,9 @@ def test_speeds_of_sc_21_table_1() -> None:
 
 
 def test_speeds_of_sc_21_table_2() -> None:
-    """174.6B on 384, 768 and 1,536 devices: micro-batches halve, what ZeRO-3 sends does not. Nothing was fitted here."""
+    """174.6B on 384, 768 and 1,536 devices: micro-batches halve, what ZeRO-3 sends does not. Nothing was
+    fitted here.
+    """
     errors, sharded = [], []
     for devices, zero3, theirs in ((384, 144, 153), (768, 88, 149), (1536, 44, 141)):
         layout = Degrees(8, 12, 1, 1, recompute="blocks")
@@ -186,8 +195,8 @@ def test_speeds_of_sc_21_table_2() -> None:
 
 
 def _zero3(devices: int) -> float:
-    """Seconds of a step, layer by layer, over one adapter a node; a few devices stand for all, whose rings are as fast
-    once more than one node takes part, but for the latency of their steps.
+    """Seconds of a step, layer by layer, over one adapter a node; a few devices stand for all, whose rings
+    are as fast once more than one node takes part, but for the latency of their steps.
     """
     cluster = a100s(16, rails=1)
     estimate = published("175b", devices, 1536, "blocks")
@@ -198,7 +207,8 @@ def _zero3(devices: int) -> float:
     return simulate(plan, roomy).step_time
 
 
-# --- closed forms and the event simulator -----------------------------------------------------------------------
+# --- closed forms and the event simulator
+# -----------------------------------------------------------------------
 
 
 @settings(max_examples=40)
@@ -288,7 +298,9 @@ def test_what_does_not_divide_is_refused() -> None:
 
 
 def test_context_parallelism_exchanges_keys_and_values_of_the_others() -> None:
-    """Two devices: half the tokens each; a sample's keys and values, gathered, are 2 s a d values of 2 bytes."""
+    """Two devices: half the tokens each; a sample's keys and values, gathered, are 2 s a d values
+    of 2 bytes.
+    """
     estimate = tiny(2, 2)
     plan = plan_of(estimate, 2, Degrees(context=2, micro_batch=2))
     core = next(s for s in plan.shardings if estimate.model.layer[s.layer] == "blocks.0.attention")
@@ -299,7 +311,9 @@ def test_context_parallelism_exchanges_keys_and_values_of_the_others() -> None:
 
 @pytest.mark.parametrize("zero", [0, 1, 3])
 def test_devices_that_share_a_sequence_hold_and_sum_as_replicas_do(zero: int) -> None:
-    """Two halves of a sequence on each of two replicas: every device hands over all gradients; ZeRO has four parts."""
+    """Two halves of a sequence on each of two replicas: every device hands over all gradients; ZeRO has four
+    parts.
+    """
     estimate = tiny(4, 4)
     plan, alone = (plan_of(estimate, 4, Degrees(context=c, zero=zero)) for c in (2, 1))
     found, whole = simulate(plan, estimate), simulate(alone, estimate)

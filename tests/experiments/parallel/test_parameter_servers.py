@@ -33,7 +33,9 @@ SLOW = Link("slow", 1.0, 0.0, True, "test")
 def plan(
     slow: Sequence[tuple[float, ...]], iterations: int, staleness: int | None, servers: int = 1, **sync: Any
 ) -> ParallelPlan:
-    """One sample and one micro-batch for each worker and iteration; servers are the devices behind the workers."""
+    """One sample and one micro-batch for each worker and iteration; servers are the devices behind the
+    workers.
+    """
     count = len(slow)
     workers = tuple(
         Worker(
@@ -85,8 +87,8 @@ def test_a_fast_and_a_slow_worker_after_twelve_seconds(staleness: int | None, do
 )
 def test_no_worker_begins_too_far_ahead(factors: list[float], staleness: int, parameters: int) -> None:
     found = seen(plan([(f,) for f in factors], 6, staleness), 4.0 * parameters)
-    assert max(found.ahead) <= staleness
-    assert len(found.late) >= sum(len(done) for done in found.done) * (parameters > 0)
+    assert max(found.leads) <= staleness
+    assert len(found.staleness) >= sum(len(done) for done in found.done) * (parameters > 0)
     assert max(len(done) for done in found.done) - min(len(done) for done in found.done) <= staleness + 1
 
 
@@ -94,7 +96,8 @@ def test_no_worker_begins_too_far_ahead(factors: list[float], staleness: int, pa
 def test_an_iteration_takes_its_compute_and_the_slower_of_the_nics_each_way(
     workers: int, servers: int
 ) -> None:
-    """BSP with 1,200 bytes: 1 s + twice max(n, P n / k) at 1 byte/s, since workers take turns at each range of a server.
+    """BSP with 1,200 bytes: 1 s + twice max(n, P n / k) at 1 byte/s, since workers take turns at each range
+    of a server.
 
     What is left is that a worker begins to compute before the last range of the others.
     """
@@ -102,25 +105,29 @@ def test_an_iteration_takes_its_compute_and_the_slower_of_the_nics_each_way(
     traffic = max(1200.0, workers * 1200.0 / servers)
     found = seen(made, 1200.0)
     assert found.window == pytest.approx(3 * (1 + 2 * traffic), rel=0.02)
-    assert set(found.late) == {0}
+    assert set(found.staleness) == {0}
 
 
 def test_a_straggler_costs_everybody_under_bsp_and_nobody_else_under_ssp() -> None:
-    """Each of two workers takes 3 s in place of 1 in every fourth iteration, the second one two iterations later."""
+    """Each of two workers takes 3 s in place of 1 in every fourth iteration, the second one two iterations
+    later.
+    """
     slow = [(3.0, 1.0, 1.0, 1.0), (1.0, 1.0, 3.0, 1.0)]
     assert seen(plan(slow, 8, 0)).window == pytest.approx(2 * (3 + 1 + 3 + 1))
     assert done_by(seen(plan(slow, 8, 2)), 12.0) == (8, 8)  # 2 * (3 + 1 + 1 + 1): nobody waited
 
 
 def test_staleness_is_what_others_pushed_meanwhile() -> None:
-    """Of two equal workers under ASP each finds the other's push since its read, but the very first finds none."""
+    """Of two equal workers under ASP each finds the other's push since its read, but the very first finds
+    none.
+    """
     found = seen(plan([(), ()], 10, None), 1e-9)
-    assert sorted(set(found.late)) == [0, 1]
-    assert found.late.count(0) == 1
+    assert sorted(set(found.staleness)) == [0, 1]
+    assert found.staleness.count(0) == 1
 
 
 def test_a_single_worker_is_never_late() -> None:
-    assert set(seen(plan([()], 5, None), 4.0).late) == {0}
+    assert set(seen(plan([()], 5, None), 4.0).staleness) == {0}
 
 
 def test_fetching_and_pushing_seldom_saves_messages() -> None:
@@ -130,10 +137,12 @@ def test_fetching_and_pushing_seldom_saves_messages() -> None:
 
 
 def test_messages_beside_the_compute_leave_the_longest_of_the_three() -> None:
-    """Fetch and push take 0.5 s each on ways of their own: after the first fetch only the 1 s of compute counts."""
+    """Fetch and push take 0.5 s each on ways of their own: after the first fetch only the 1 s of compute
+    counts.
+    """
     found = seen(plan([()], 8, None, fetch_ahead=True), 0.5)
     assert found.done[0] == pytest.approx([0.5 + 1 + i for i in range(8)])
-    assert max(found.late) >= 1  # computed with what was there before its own last push arrived
+    assert max(found.staleness) >= 1  # computed with what was there before its own last push arrived
 
 
 def test_the_figures_of_a_run() -> None:

@@ -59,7 +59,9 @@ def peaks(found: StepSimulation) -> list[int]:
 def test_four_devices_and_eight_micro_batches(
     policy: PipelineSchedule, span: float, bubble: float, live: list[int]
 ) -> None:
-    """Spans of schedules with two chunks are in half-slots: a chunk is half of a stage, so 57 and 51 stand beside 66."""
+    """Spans of schedules with two chunks are in half-slots: a chunk is half of a stage, so 57 and 51 compare
+    with 66.
+    """
     found = carried_out(policy, 4, stash_bytes=10.0)
     assert found.step_time == span
     assert found.bubble_fraction == pytest.approx(bubble, abs=1e-15)
@@ -92,7 +94,9 @@ def test_chimeras_bubble_is_d_minus_2_over_2n_plus_d_minus_2(half: int, units: i
 
 
 def test_chimera_keeps_every_stage_twice_and_sums_their_gradients() -> None:
-    """Two bytes a parameter of weights, as many of gradients, twelve of optimizer state; 4 parameters a stage."""
+    """Two bytes a parameter of weights, as many of gradients, twelve of optimizer state; 4 parameters a
+    stage.
+    """
     model, hardware = chain(4, parameter_bytes=8.0), cluster(1, 4)
     asked = estimate(model, hardware, dtype="float16")
     plan = Chimera(micro_batches=4).place(model, hardware, 4, asked)
@@ -139,7 +143,9 @@ def test_interleaved_zero_bubble_is_late_by_its_filling_alone(p: int, rounds: in
 @given(p=st.integers(1, 5), m=st.integers(1, 14))
 @settings(max_examples=40)
 def test_zb_v_has_no_gap_in_1f1bs_memory(p: int, m: int) -> None:
-    """Two chunks, so p whole micro-batches are 2p passes. Fewer micro-batches than 2p-1 leave gaps but run."""
+    """Two chunks, so p whole micro-batches are 2p passes. Fewer micro-batches than 2p-1 leave
+    gaps but run.
+    """
     found = carried_out(ZeroBubble(variant="v", micro_batches=m), p)
     assert max(peaks(found)) <= 2 * p
     assert found.step_time >= 6 * m
@@ -166,7 +172,9 @@ def test_zb_h2_has_no_gap_across_steps_in_twice_the_memory(p: int, more: int) ->
 def test_the_automatic_order_is_as_fast_as_the_best_of_all(
     forward: list[int], backward: list[int], live: int
 ) -> None:
-    """Two devices, three micro-batches, unequal stages: all pairs of orders that keep within the memory are tried."""
+    """Two devices, three micro-batches, unequal stages: all pairs of orders that keep within the memory are
+    tried.
+    """
     columns = {"forward_seconds": np.array(forward, float), "backward_seconds": np.array(backward, float)}
     model, hardware = replace(chain(2), **columns), cluster(1, 2)
     asked = estimate(model, hardware)
@@ -184,7 +192,9 @@ def test_the_automatic_order_is_as_fast_as_the_best_of_all(
 
 
 def all_orders(stage: int, micro_batches: int, live: int) -> list[tuple[Slot, ...]]:
-    """Each kind in the order of micro-batches, F before B before W of each, at most ``live`` between F and W."""
+    """Each kind in the order of micro-batches, F before B before W of each, at most ``live``
+    between F and W.
+    """
     kinds = (FORWARD, BACKWARD, WEIGHT)
 
     def longer(done: tuple[int, ...], so_far: tuple[Slot, ...]) -> Iterator[tuple[Slot, ...]]:
@@ -200,7 +210,9 @@ def all_orders(stage: int, micro_batches: int, live: int) -> list[tuple[Slot, ..
 
 
 def longest_device(orders: tuple[tuple[Slot, ...], ...], seconds: dict[tuple[str, int], float]) -> float:
-    """From the first slot to the last of the device that is longest at it; infinite where they wait for each other."""
+    """From the first slot to the last of the device that is longest at it; infinite where they wait for each
+    other.
+    """
     ended: dict[Slot, float] = {}
     spans: list[tuple[float, float]] = [(math.inf, 0.0), (math.inf, 0.0)]
     waiting = [list(order) for order in orders]
@@ -242,13 +254,17 @@ def test_the_loss_of_zb_v_turns_round_on_one_device() -> None:
 
 
 def test_live_micro_batches_are_told_by_chunk() -> None:
-    """All 8 are in the first chunk before the first gradient is back there; in the second never more than a round."""
+    """All 8 are in the first chunk before the first gradient is back there; in the second never more than a
+    round.
+    """
     found = carried_out(Interleaved(), 4)
     assert found.memory[0].live_by_stage == {0: 8, 4: 4}
 
 
 def test_what_was_recomputed_for_a_split_backward_is_kept_until_its_weight_gradient() -> None:
-    """One stage, F=1, I=1+1 recomputed, W=1; two micro-batches keep 1 byte of input only where there is one before."""
+    """One stage, F=1, I=1+1 recomputed, W=1; two micro-batches keep 1 byte of input only where there is one
+    before.
+    """
     whole = carried_out(ZeroBubble(micro_batches=1, recompute=True), 2, stash_bytes=10.0, output_bytes=1.0)
     assert [usage.peak for usage in whole.memory] == [10, 11]
     last = whole.memory[1]

@@ -66,7 +66,9 @@ def test_each_device_sends_two_ring_passes_and_three_with_stage_3(
 
 
 def test_what_a_device_hands_over_is_told_by_kind() -> None:
-    """Two layers of 100 bytes; stage 3 gathers them before forward and before backward of two micro-batches."""
+    """Two layers of 100 bytes; stage 3 gathers them before forward and before backward of two
+    micro-batches.
+    """
     model, hardware = chain(2, parameter_bytes=100.0), cluster(1, 4)
     asked = estimate(model, hardware)
     expected = {
@@ -123,7 +125,8 @@ def test_stage_3_computes_a_layer_only_after_its_weights_came() -> None:
 
 
 def test_gradients_of_two_buckets_exist_at_most_however_slow_the_network() -> None:
-    """8 layers of 2 parameters (float32: 8 gradient bytes) on two devices, a bucket each; a reduction takes 4 s.
+    """8 layers of 2 parameters (float32: 8 gradient bytes) on two devices, a bucket each; a reduction takes 4
+    s.
 
     Adam leaves 16 bytes a parameter: weights 4, and half of 4 + 8 with stage 2, so 10 x 16 = 160 stay.
     """
@@ -136,7 +139,9 @@ def test_gradients_of_two_buckets_exist_at_most_however_slow_the_network() -> No
 
 
 def test_two_pipelines_share_a_network_link_one_after_the_other() -> None:
-    """Two senders of node 0, two receivers of node 1, 5 bytes each at 1 byte/s: the second arrives at 1 + 10."""
+    """Two senders of node 0, two receivers of node 1, 5 bytes each at 1 byte/s: the second
+    arrives at 1 + 10.
+    """
     model = chain(2, output_bytes=5.0)
     hardware = cluster(2, 2, network=BYTE_A_SECOND)
     asked = estimate(model, hardware)
@@ -215,9 +220,9 @@ def test_what_is_wrong_with_a_plan_is_said_in_words() -> None:
 def test_a_runner_that_waits_computes_nothing_meanwhile(
     zero: int, exchange: str, rates: tuple[tuple[str, float], ...], seconds: float
 ) -> None:
-    """Two layers of F=1 and B=2, each a bucket of four bytes: an all-reduce of it takes 1 s, a gather or a scatter half of
-    that, unless the backend is slower at it. Beside computation only the first layer's gradients are seen. An update that
-    was measured takes as long as it did.
+    """Two layers of F=1 and B=2, each a bucket of four bytes: an all-reduce of it takes 1 s, a gather or a
+    scatter half of that, unless the backend is slower at it. Overlapped with computation only the first
+    layer's gradients are seen. An update that was measured takes as long as it did.
     """
     link = Link("slow", 4.0, 0.0, True, "test")
     kinds = tuple((kind, replace(link, bandwidth=rate)) for kind, rate in rates)

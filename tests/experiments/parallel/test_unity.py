@@ -110,13 +110,13 @@ class TestPlacement:
         assert place_branches([OperatorBranch(4, 9, 1), OperatorBranch(3, 4.5, 1)], 2) == (4.5, (0, 1))
 
     def test_three_branches_on_four_devices(self) -> None:
-        """The long one on two devices beside the others, which follow each other on the other two."""
+        """The long one on two devices next to the others, which follow each other on the other two."""
         found = place_branches([OperatorBranch(6, 6, 2), OperatorBranch(3, 3, 2), OperatorBranch(3, 3, 2)], 4)
         assert found.seconds == 6
         assert sorted(found.firsts) in ([0, 0, 2], [0, 2, 2])
 
     def test_the_search_finds_it_together_with_the_degrees(self) -> None:
-        """One device each (4 s) side by side beats two devices each (2.5 s) in turn."""
+        """One device each (4 s) side by side is faster than two devices each (2.5 s) in turn."""
         choices = ((1,), (2,))
         nodes = (np.zeros(2), np.array([4, 2.5]), np.array([4, 2.5]), np.zeros(2))
         edges = {pair: np.zeros((2, 2)) for pair in ((0, 1), (0, 2), (1, 3), (2, 3))}
@@ -148,7 +148,9 @@ class TestSearch:
         assert tables.total(found.choices) == pytest.approx(best)
 
     def test_a_piece_that_no_operator_cuts_is_searched_in_runs(self) -> None:
-        """Twelve operators of which every second is read by the next but two, at a threshold of two: from 12 s to 6 s."""
+        """Twelve operators of which every second is read by the next but two, at a threshold of two: from 12
+        s to 6 s.
+        """
         count = 12
         edges = {(i, i + 1): np.array([[0.0, 1], [1, 0]]) for i in range(count - 1)}
         edges |= {(i, i + 3): np.zeros((2, 2)) for i in range(0, count - 3, 2)}
@@ -181,7 +183,9 @@ class TestPolicy:
         assert times[-1] < planned(model, hardware, 4).notes["data_parallel_time"]
 
     def test_partial_sums_are_added_up_in_the_simulated_step(self) -> None:
-        """Many channels in, few out, one sample: the loop that is summed over is divided; the simulator takes as long."""
+        """Many channels in, few out, one sample: the loop that is summed over is divided; the simulator takes
+        as long.
+        """
         model = convolutions(64, 2, image=2, batch=1)
         hardware = cluster(1, 2, link=Link("node", 2e3, 0.0, True, "t"))
         plan = planned(model, hardware, 1, alpha=10.0, layouts=100)

@@ -93,7 +93,9 @@ def test_a_pipeline_begins_where_memory_is_largest_and_gives_fast_devices_more_l
 
 
 def test_layers_leave_a_stage_whose_memory_they_overflow() -> None:
-    """The first of 4 stages holds 4 micro-batches of 9 layers: 36 bytes; with room for 28 it keeps 7 layers."""
+    """The first of 4 stages holds 4 micro-batches of 9 layers: 36 bytes; with a capacity of 28 it keeps 7
+    layers.
+    """
     model, hardware = chain(46, stash_bytes=1.0), mixed((27, 28))
     asked = estimate(model, hardware)
     plan = Whale(strategy="pipeline", micro_batches=4).place(model, hardware, 4, asked)

@@ -1,7 +1,9 @@
-"""Training by a plan's own rule in several processes: parameter servers, pipelines without flushes, adapting workers.
+"""Training by a plan's own rule in several processes: parameter servers, pipelines without flushes, adapting
+workers.
 
-A run trains a small problem (a data set of a few mini-batches, visited again and again) and shows its losses beside those of
-one process that takes the same mini-batches in turn, and the staleness that was measured, not the one that was planned.
+A run trains a small problem (a data set of a few mini-batches, visited again and again) and compares its
+losses with those of one process that takes the same mini-batches in turn, and the staleness that was
+measured, not the one that was planned.
 """
 
 from __future__ import annotations
@@ -150,7 +152,9 @@ UNITS = {
 
 
 def _curves(reports: list[dict[str, Any]]) -> dict[str, Series]:
-    """Of the first rank, which takes part all the time; iterations a second of those who have others beside them."""
+    """Of the first rank, which takes part all the time; iterations a second of those who train
+    with others.
+    """
     found = {
         name: Series(UNITS[name], [float(x) for x, _ in rows], [y for _, y in rows], "update")
         for name, rows in reports[0]["curves"].items()

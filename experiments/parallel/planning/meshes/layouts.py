@@ -1,9 +1,9 @@
-"""Where the parts of a tensor lie on a mesh, and what brings it from one layout to another.
+"""Where the parts of a tensor are resident on a mesh, and what brings it from one layout to another.
 
-A layout has an entry for each axis of the mesh: the dimension of the tensor that the axis divides, ``WHOLE`` (every
-device has all of it) or ``PARTIAL`` (each has a summand). Source of the menu: Xu et al., "GSPMD: General and Scalable
-Parallelization for ML Computation Graphs", 2021, section 4.5; cheapest first, axis by axis. Parts are counted as equal:
-sizes that do not divide are padded there, and refused by the planners here.
+A layout has an entry for each axis of the mesh: the dimension of the tensor that the axis divides, ``WHOLE``
+(every device has all of it) or ``PARTIAL`` (each has a summand). Source of the menu: Xu et al., "GSPMD:
+General and Scalable Parallelization for ML Computation Graphs", 2021, section 4.5; cheapest first, axis by
+axis. Parts are counted as equal: sizes that do not divide are padded there, and refused by the planners here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ Layout = tuple[int, ...]
 
 
 class MeshCollective(NamedTuple):
-    """A collective along an axis of the mesh. ``bytes`` are those of the whole vector (see ``interface.Collective``), for
-    all samples of a micro-batch, or for what ``per`` says: a pass (weights), or a step (gradients).
+    """A collective along an axis of the mesh. ``bytes`` are those of the whole vector (see
+    ``interface.Collective``), for all samples of a micro-batch, or for what ``per`` says: a pass (weights),
+    or a step (gradients).
     """
 
     kind: str
@@ -48,7 +49,8 @@ def count_parts(layout: Layout, sizes: Sequence[int]) -> int:
 def moves(
     before: Layout, after: Layout, size: float, mesh: Mesh, per: str = PER_SAMPLE
 ) -> tuple[MeshCollective, ...]:
-    """What changes a tensor of ``size`` bytes from one layout to the other; empty where devices only cut what they have.
+    """What changes a tensor of ``size`` bytes from one layout to the other; empty where devices only cut what
+    they have.
 
     Bytes shrink first (cutting, reduce-scatter), then dimensions change places (all-to-all), then they grow.
     """

@@ -1,6 +1,8 @@
-"""Bytes that a division of operators puts on each device: states of its parameters, and all that backward passes need.
+"""Bytes that a division of operators puts on each device: states of its parameters, and all that backward
+passes need.
 
-What the simulator counts (``simulator.memory``), summed operator by operator: all samples of a step are under way at once.
+What the simulator counts (``simulator.memory``), summed operator by operator: all samples of a step are in
+flight at once.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from experiments.workloads.step import Floats
 
 
 class Footprint:
-    """Of the operators whose costs are given. ``capacity`` is what the smallest device has for them, in bytes."""
+    """Of the operators whose costs are given. ``capacity`` is what the smallest device has for them, in
+    bytes.
+    """
 
     def __init__(self, costs: OperatorCosts) -> None:
         self._costs, estimate = costs, costs.estimate

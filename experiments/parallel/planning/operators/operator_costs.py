@@ -1,9 +1,11 @@
-"""Cost tables over the configurations of every operator: compute, gradient synchronisation, transfers between operators.
+"""Cost tables over the configurations of every operator: compute, gradient synchronisation, transfers between
+operators.
 
-Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks" (OptCNN), ICML'18, section 4:
-the cost of a step is the sum over layers of t_C and t_S and over edges of t_X; transfers follow from the regions that a
-part reads and that are not on its device. Forward and backward transfers mirror each other. Gradients of several layers
-travel together as the plan is carried out, so that t_S has only its share of a bucket's latency.
+Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks" (OptCNN),
+ICML'18, section 4: the cost of a step is the sum over layers of t_C and t_S and over edges of t_X; transfers
+follow from the regions that a part reads and that are not on its device. Forward and backward transfers
+mirror each other. Gradients of several layers travel together as the plan is carried out, so that t_S has
+only its share of a bucket's latency.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class Exchange:
 
 @dataclass(frozen=True)
 class CostTables:
-    """Seconds of a step. ``nodes[i]`` has shape (configurations of i,), ``edges[i, j]`` (those of i, those of j)."""
+    """Seconds of a step. ``nodes[i]`` has shape (configurations of i,), ``edges[i, j]`` (those of i, those of
+    j).
+    """
 
     choices: tuple[tuple[Configuration, ...], ...]
     nodes: tuple[Floats, ...]
@@ -74,8 +78,8 @@ class CostTables:
 class OperatorCosts:
     """What configurations of the operators of one model cost on one cluster, for ``batch`` samples a step.
 
-    ``only`` keeps to some axes by name; ``partial_sums`` lets the loops be divided that an operator sums over; ``most`` is how
-    many axes may be divided at once.
+    ``only`` keeps to some axes by name; ``partial_sums`` lets the loops be divided that an operator sums
+    over; ``most`` is how many axes may be divided at once.
     """
 
     def __init__(
@@ -124,7 +128,8 @@ class OperatorCosts:
             self.estimate.show_life()
             yield entry
 
-    # --- operators ------------------------------------------------------------------------------------------------
+    # --- operators
+    # ------------------------------------------------------------------------------------------------
 
     def node(self, number: int) -> Floats:
         """t_C + t_S, and the sum of partial results. Shape: (configurations,)."""
@@ -173,7 +178,8 @@ class OperatorCosts:
             found[math.prod(choice) // parts, parts] += operand.bytes * self._gradient / parts
         return [Collective("all_reduce", b, r, s, per=PER_STEP) for (r, s), b in found.items() if r > 1 and b]
 
-    # --- edges ----------------------------------------------------------------------------------------------------
+    # --- edges
+    # ----------------------------------------------------------------------------------------------------
 
     def transfer(self, source: int, reader: int) -> Floats:
         """t_X: the activations forward and their gradients backward."""
@@ -196,7 +202,9 @@ class OperatorCosts:
         return total
 
     def transfer_from_afar(self, source: int, reader: int) -> Floats:
-        """The same where a reader's devices have nothing of what they read: by the reader's configuration only."""
+        """The same where a reader's devices have nothing of what they read: by the reader's configuration
+        only.
+        """
         total = np.zeros(len(self.choices[reader]))
         for operand in self.edges[source, reader]:
             there, wanted = self.boxes(
@@ -227,7 +235,7 @@ class OperatorCosts:
         sent: tuple[Configuration, ...],
         read: tuple[Configuration, ...],
     ) -> tuple[Boxes, Boxes]:
-        """Where the source's output lies, and what each device reads of it."""
+        """Return where the source's output is resident, and what each device reads of it."""
         made, by = self.operators[source], self.operators[reader]
         there = boxes_made(made, self.axes[source], sent, self.devices)
         sizes = tuple(_size(self.axes[source], made.size, name) for name in made.output)
@@ -243,8 +251,8 @@ class OperatorCosts:
         sent: tuple[Configuration, ...],
         read: tuple[Configuration, ...],
     ) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """What the busiest device receives of the tensor, whether all comes from its own node, and whether devices
-        together read more than the tensor. Equal edges are looked at once.
+        """What the busiest device receives of the tensor, whether all comes from its own node, and whether
+        devices together read more than the tensor. Equal edges are looked at once.
         """
         made, by = self.operators[source], self.operators[reader]
         key = (
@@ -279,15 +287,16 @@ class OperatorCosts:
         near: npt.NDArray[np.bool_] = np.less_equal(missing.max(axis=-1), 1e-9 * whole)
         return near
 
-    # --- to compare with --------------------------------------------------------------------------------------------
+    # --- to compare with
+    # --------------------------------------------------------------------------------------------
 
     @property
     def serial_seconds(self) -> float:
         return float(self.estimate.layer_seconds.sum()) * self.batch * self.slowdown
 
     def reference_times(self, tables: CostTables) -> dict[str, float | None]:
-        """What to compare a prediction with: one device, an equal share of its time, data parallelism (``None`` where the
-        samples do not divide), all by the same costs.
+        """What to compare a prediction with: one device, an equal share of its time, data parallelism
+        (``None`` where the samples do not divide), all by the same costs.
         """
         chosen = self.data_parallel()
         return {
@@ -297,8 +306,8 @@ class OperatorCosts:
         }
 
     def data_parallel(self) -> list[int] | None:
-        """The index of the configuration that divides every batch among all devices, or the rows of it that experts were
-        dealt; what has neither is whole.
+        """The index of the configuration that divides every batch among all devices, or the rows of it that
+        experts were dealt; what has neither is whole.
         """
         found = []
         for axes, choices in zip(self.axes, self.choices, strict=True):

@@ -1,8 +1,10 @@
-"""Cost tables in which gradients are hidden in part and memory has its price, and plans that the simulator tells apart.
+"""Cost tables in which gradients are hidden in part and memory has its price, and plans that the simulator
+tells apart.
 
-The sum of an additive cost knows neither that gradients travel beside the backward passes that are left, nor what fits a
-device. So a search may be done with another share of t_S, and with a price on every byte (the lambda of Unity's memory
-search), the lowest at which the result fits; which of the results is fastest the simulator says.
+The sum of an additive cost knows neither that gradients overlap with the backward passes that are left, nor
+what fits a device. So a search may be done with another share of t_S, and with a price on every byte (the
+lambda of Unity's memory search), the lowest at which the result fits; which of the results is fastest the
+simulator says.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class Pricing:
         exposed: float = 1.0,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> Solution:
-        """The solution without a price where it fits; else at the lowest price at which one does, or at the highest.
+        """The solution without a price where it fits; else at the lowest price at which one does, or at the
+        highest.
 
         Where it may not go on, the last one that fits, or the last one.
         """
@@ -106,7 +109,9 @@ class Pricing:
 def choose_best(
     judge: str, estimate: PlanningEstimate, plans: Mapping[str, ParallelPlan], costs: Mapping[str, float]
 ) -> tuple[str, dict[str, float | None]]:
-    """The best of ``plans`` by its simulated step, or by ``costs`` (the first of equals); and what was simulated."""
+    """The best of ``plans`` by its simulated step, or by ``costs`` (the first of equals); and what was
+    simulated.
+    """
     if judge == COSTS:
         return min(plans, key=costs.__getitem__), {}
     return fastest(estimate, plans)
@@ -115,8 +120,8 @@ def choose_best(
 def fastest(
     estimate: PlanningEstimate, candidates: Mapping[str, ParallelPlan]
 ) -> tuple[str, dict[str, float | None]]:
-    """The candidate with the shortest simulated step among those that fit, else the one that lacks fewest bytes (of
-    equals the first); and the seconds of each, nothing where it does not fit.
+    """The candidate with the shortest simulated step among those that fit, else the one that lacks fewest
+    bytes (of equals the first); and the seconds of each, nothing where it does not fit.
     """
     seconds: dict[str, float | None] = {}
     rank: dict[str, tuple[bool, float]] = {}

@@ -1,14 +1,18 @@
-"""FlexFlow's task graph: parts of operators, transfers of tiles between devices, and gradient synchronisation.
+"""FlexFlow's task graph: parts of operators, transfers of tiles between devices, and gradient
+synchronisation.
 
-Source: Jia, Zaharia and Aiken, "Beyond Data and Model Parallelism for Deep Neural Networks" (FlexFlow), SysML'19, section 5.1.
-Each part of an operator is a forward and a backward task on its device. A tile that a part reads and that another device made
-is a transfer task on a link; backward passes mirror it. Parts that replicate parameters share one synchronisation task.
+Source: Jia, Zaharia and Aiken, "Beyond Data and Model Parallelism for Deep Neural Networks" (FlexFlow),
+SysML'19, section 5.1. Each part of an operator is a forward and a backward task on its device. A tile that a
+part reads and that another device made is a transfer task on a link; backward passes mirror it. Parts that
+replicate parameters share one synchronisation task.
 
-A link is a serial device like any other: the way out of a device inside its node, the way out of a node on the network;
-synchronisation has one lane in each node and one on the network. A task's number says what it is, and grows along every
-dependency: so ties in time have one order. Tasks are kept in slots, which are used again.
+A link is a serial device like any other: the way out of a device inside its node, the way out of a node on
+the network; synchronisation has one lane in each node and one on the network. A task's number says what it
+is, and grows along every dependency: so ties in time have one order. Tasks are kept in slots, which are used
+again.
 
-Seconds are whole multiples of ``TICK``: sums of them are exact, so a schedule that is moved in time stays the same to the bit.
+Seconds are whole multiples of ``TICK``: sums of them are exact, so a schedule that is moved in time stays the
+same to the bit.
 """
 
 from __future__ import annotations
@@ -47,7 +51,9 @@ class OperatorPlacement(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """What moving operators did: tasks that came and went, those that stay but wait for others now, and what it was like."""
+    """What moving operators did: tasks that came and went, those that stay but wait for others now, and what
+    it was like.
+    """
 
     added: frozenset[int]
     removed: frozenset[int]
@@ -57,7 +63,8 @@ class Change:
 
 
 class Tasks:
-    """The tasks of one step under one placement of every operator. Columns are by slot; those that hold none have negative numbers.
+    """The tasks of one step under one placement of every operator. Columns are by slot; those that hold none
+    have negative numbers.
 
     ``work`` has the seconds of all tasks of each lane.
     """
@@ -93,7 +100,7 @@ class Tasks:
         return [slot for slot, number in enumerate(self.number) if number >= 0]
 
     def move(self, moves: Mapping[int, OperatorPlacement]) -> Change:
-        """Gives operators other placements: their tasks and the transfers around them are made again."""
+        """Give operators other placements and rebuild their tasks and the transfers around them."""
         edges = dict.fromkeys(edge for number in moves for edge in self._edges[number])
         owners = [*((number, -1) for number in moves), *edges]
         made = {owner: self._made.pop(owner, []) for owner in owners}
@@ -121,7 +128,8 @@ class Tasks:
         """Nobody will undo ``change``: the slots of what went may be used again."""
         self._clear_slots(change.removed)
 
-    # --- numbers ----------------------------------------------------------------------------------------------------
+    # --- numbers
+    # ----------------------------------------------------------------------------------------------------
 
     def forward(self, number: int, part: int) -> int:
         return (2 * number + 1) * ROOM + part
@@ -132,7 +140,8 @@ class Tasks:
     def _synchronisation(self, number: int, which: int) -> int:
         return (4 * self.count + self.count - 1 - number) * ROOM + which
 
-    # --- making and removing ----------------------------------------------------------------------------------------
+    # --- making and removing
+    # ----------------------------------------------------------------------------------------
 
     def _make(self, numbers: Iterable[int], edges: Iterable[Owner]) -> set[int]:
         """Tasks of operators and edges; those that wait for others now."""
@@ -225,7 +234,9 @@ class Tasks:
                 yield reduction, group
 
     def _add_edge(self, source: int, reader: int) -> set[int]:
-        """Dependencies and transfers between the parts of two operators, forward and backward; the tasks that wait."""
+        """Dependencies and transfers between the parts of two operators, forward and backward; the tasks that
+        wait.
+        """
         sent, read, owner = self.placements[source], self.placements[reader], (source, reader)
         firsts = [self._edges[end].index(owner) * self.costs.devices**2 for end in (reader, source)]
         there_group = 2 * reader * ROOM + firsts[0]
@@ -244,8 +255,8 @@ class Tasks:
     def _pass(
         self, ends: tuple[int, int], number: int, devices: tuple[int, int], size: float, owner: Owner
     ) -> None:
-        """``size`` bytes go from the device of one task to that of another; on one device, or without bytes, only the
-        order is kept.
+        """``size`` bytes go from the device of one task to that of another; on one device, or without bytes,
+        only the order is kept.
         """
         before, after = ends
         if devices[0] == devices[1] or size == 0:

@@ -1,8 +1,10 @@
-"""PipeDream's dynamic program: stages and their replicas that make the slowest part of a pipeline as fast as can be.
+"""PipeDream's dynamic program: stages and their replicas that make the slowest part of a pipeline as fast as
+can be.
 
-Source: Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP'19, section 3.1:
-A(j, m) = min(T(1..j, m), min over k, m' of max(A(k, m - m'), 2 a_k / B, T(k+1..j, m'))), level by level from the
-devices of a machine to the machines of a cluster. ``StageSearchRules`` says where the released planner differs from the paper.
+Source: Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP'19, section
+3.1: A(j, m) = min(T(1..j, m), min over k, m' of max(A(k, m - m'), 2 a_k / B, T(k+1..j, m'))), level by level
+from the devices of a machine to the machines of a cluster. ``StageSearchRules`` says where the released
+planner differs from the paper.
 """
 
 from __future__ import annotations
@@ -23,14 +25,18 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class ClusterLevel:
-    """``count`` equal parts (devices of a machine, machines of a cluster), joined at ``bandwidth`` bytes/s."""
+    """``count`` equal parts (devices of a machine, machines of a cluster), joined at
+    ``bandwidth`` bytes/s.
+    """
 
     count: int
     bandwidth: float
 
 
 def levels_of(cluster: Hardware) -> list[ClusterLevel]:
-    """Devices of a machine, then machines; a level of one is left out. ``BadInput`` for machines that differ."""
+    """Devices of a machine, then machines; a level of one is left out. ``BadInput`` for machines
+    that differ.
+    """
     if len({(node.device, node.device_count, node.link) for node in cluster.nodes}) > 1:
         raise BadInput("machines differ", cluster.name, "equal machines: the recurrence counts them")
     found = [
@@ -42,8 +48,9 @@ def levels_of(cluster: Hardware) -> list[ClusterLevel]:
 
 @dataclass(frozen=True)
 class StageSearchRules:
-    """``added``: a replicated stage takes compute plus synchronisation (as released), not the longer of both (paper).
-    ``transfers``: activations between stages count. ``memory``: bytes of a device that a stage must fit, if any.
+    """``added``: a replicated stage takes compute plus synchronisation (as released), not the longer of both
+    (paper). ``transfers``: activations between stages count. ``memory``: bytes of a device that a stage must
+    fit, if any.
     """
 
     added: bool = True
@@ -53,7 +60,9 @@ class StageSearchRules:
 
 @dataclass(frozen=True)
 class Span:
-    """A stage: from behind cut ``start`` (-1: the beginning) to cut ``end``, on ``replicas`` parts of its level."""
+    """A stage: from behind cut ``start`` (-1: the beginning) to cut ``end``, on ``replicas`` parts of its
+    level.
+    """
 
     start: int
     end: int
@@ -64,8 +73,8 @@ class Span:
 class StageSolution:
     """``seconds`` for a mini-batch in steady state (infinite, without stages, when nothing fits).
 
-    ``outer`` are the stages of the last level, each with the stages into which every part of it is divided (itself
-    where there is one level). ``candidates``: splits compared.
+    ``outer`` are the stages of the last level, each with the stages into which every part of it is divided
+    (itself where there is one level). ``candidates``: splits compared.
     """
 
     seconds: float
@@ -100,7 +109,8 @@ class _Solved:
         return np.where(self.reachable, whole / count, np.inf)
 
     def _fitting(self, seconds: Floats, kept: Floats, behind: int, replicas: int) -> Floats:
-        """Infinite where the mini-batches in flight do not fit, one for each part from the stage on, shared by replicas.
+        """Infinite where the mini-batches in flight do not fit, one for each part from the stage on, shared
+        by replicas.
 
         (The released check leaves the stage itself out, so that a last stage would need no memory.)
         """
@@ -110,7 +120,9 @@ class _Solved:
         return np.where(held * kept > self.rules.memory, np.inf, seconds)
 
     def _transfers(self) -> Floats:
-        """Seconds that a stage between two cuts, on one part, receives its input and sends its output. Shape: (k, j)."""
+        """Seconds that a stage between two cuts, on one part, receives its input and sends its output. Shape:
+        (k, j).
+        """
         if not self.rules.transfers:
             return np.zeros((len(self.cuts), len(self.cuts)))
         sent = 2 * self.cuts.output / self.level.bandwidth
@@ -161,13 +173,15 @@ class _Solved:
 
 
 def _exchange_seconds(level: ClusterLevel, count: int, parameters: Floats, below: int) -> Floats:
-    """Of gradients among ``count`` replicas: 4 (m-1)/m bytes a parameter byte (all-reduce, there and back)."""
+    """Of gradients among ``count`` replicas: 4 (m-1)/m bytes a parameter byte (all-reduce, there
+    and back).
+    """
     found: Floats = 4 * (count - 1) * parameters / (level.bandwidth * count) / below
     return found
 
 
 def _between(column: Floats) -> Floats:
-    """``column[j]`` less what lies before: row 0 from the beginning, row ``k + 1`` from behind cut ``k``."""
+    """``column[j]`` less what precedes: row 0 from the beginning, row ``k + 1`` from behind cut ``k``."""
     difference: Floats = column[None, :] - np.append(0.0, column)[:, None]
     return difference
 

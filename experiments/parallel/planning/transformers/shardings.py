@@ -1,9 +1,10 @@
 """Shardings of a transformer's operators for tensor, sequence and context parallelism.
 
-Source: Shoeybi et al., Megatron-LM, 2019, section 3 (columns, then rows: one all-reduce forward behind the second product,
-one backward before the first); Korthikanti et al., MLSys'23, section 4.2 (sequence parallelism: the all-reduces become
-an all-gather before and a reduce-scatter behind, and what lies between the pairs is divided too; the input that was
-gathered is gathered again for the weight gradient). A worker's devices are numbered with the tensor axis innermost.
+Source: Shoeybi et al., Megatron-LM, 2019, section 3 (columns, then rows: one all-reduce forward behind the
+second product, one backward before the first); Korthikanti et al., MLSys'23, section 4.2 (sequence
+parallelism: the all-reduces become an all-gather before and a reduce-scatter behind, and what is between the
+pairs is divided too; the input that was gathered is gathered again for the weight gradient). A worker's
+devices are numbered with the tensor axis innermost.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from experiments.workloads.transformer import Transformer
 
 @dataclass(frozen=True)
 class WorkerMesh:
-    """Devices of a worker: ``tensor`` times ``context``; ``sequence`` divides what tensor parallelism replicates.
+    """Devices of a worker: ``tensor`` times ``context``; ``sequence`` divides what tensor parallelism
+    replicates.
 
-    With ``overlap`` collectives of the backward pass run beside the weight gradients' products.
+    With ``overlap`` collectives of the backward pass overlap with the weight gradients' products.
     """
 
     tensor: int = 1
@@ -35,7 +37,7 @@ class WorkerMesh:
 
     @property
     def between(self) -> int:
-        """Parts of what lies between the tensor-parallel products: norms, residuals, their inputs."""
+        """Parts of what is between the tensor-parallel products: norms, residuals, their inputs."""
         return self.context * (self.tensor if self.sequence else 1)
 
 
@@ -141,7 +143,9 @@ class _Shardings:
         return Sharding(layer, "row", mesh.devices, parts, mesh.devices, forward, backward)
 
     def _parts(self, layer: int, whole: int) -> float:
-        """How many times a device's parameters of ``layer`` go into all of them, ``whole`` of which everybody has."""
+        """How many times a device's parameters of ``layer`` go into all of them, ``whole`` of which everybody
+        has.
+        """
         held = float(self.model.parameter_bytes[layer]) / self.size
         return held / ((held - whole) / self.mesh.tensor + whole)
 

@@ -1,8 +1,10 @@
-"""One choice for each node of a graph, least in the cost of nodes and edges: an integer program solved by HiGHS.
+"""One choice for each node of a graph, least in the cost of nodes and edges: an integer program solved by
+HiGHS.
 
-Source: Zheng et al., "Alpa: Automating Inter- and Intra-Operator Parallelism for Distributed Deep Learning", OSDI'22,
-section 4.2: one-hot vectors s, and for each edge a vector e that stands for the product of two of them; e may be fractions,
-since it is whole where s is. Rows (columns) of an edge's matrix that are equal share their entries of e.
+Source: Zheng et al., "Alpa: Automating Inter- and Intra-Operator Parallelism for Distributed Deep Learning",
+OSDI'22, section 4.2: one-hot vectors s, and for each edge a vector e that stands for the product of two of
+them; e may be fractions, since it is whole where s is. Rows (columns) of an edge's matrix that are equal
+share their entries of e.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ SCALE = 1000.0
 
 @dataclass(frozen=True)
 class ChoiceProblem:
-    """``nodes[v][i]``: cost of choice i of node v; ``edges[u, v][i, j]``: of choices i and j together, u before v.
+    """``nodes[v][i]``: cost of choice i of node v; ``edges[u, v][i, j]``: of choices i and j together, u
+    before v.
 
-    ``memory[v][i]`` adds up to at most ``capacity``. ``alike`` are pairs of nodes with a label for each of their choices:
-    chosen labels must be equal.
+    ``memory[v][i]`` adds up to at most ``capacity``. ``alike`` are pairs of nodes with a label for each of
+    their choices: chosen labels must be equal.
     """
 
     nodes: Sequence[Floats]
@@ -56,7 +59,9 @@ class ChoiceSolution:
 
 
 def solve(problem: ChoiceProblem, nodes: int, progress: Progress = silent) -> ChoiceSolution | None:
-    """The least choice found within ``nodes`` branch-and-bound nodes; ``None`` where none keeps to the capacity."""
+    """The least choice found within ``nodes`` branch-and-bound nodes; ``None`` where none keeps to the
+    capacity.
+    """
     written = _Written(problem)
     found = written.program.solve(nodes=nodes, gap=1e-5, progress=progress)
     if found is None:
@@ -66,7 +71,7 @@ def solve(problem: ChoiceProblem, nodes: int, progress: Progress = silent) -> Ch
 
 
 def greedy(problem: ChoiceProblem) -> list[int]:
-    """Each node's cheapest beside those chosen before it: a first guess."""
+    """Choose each node's cheapest given those chosen before it: a first guess."""
     chosen: list[int] = []
     for v, costs in enumerate(problem.nodes):
         total = costs.copy()

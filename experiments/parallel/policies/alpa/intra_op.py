@@ -1,8 +1,9 @@
-"""The intra-operator problem of a stage on a mesh: one choice for each kind of operator, by the integer program.
+"""The intra-operator problem of a stage on a mesh: one choice for each kind of operator, by the integer
+program.
 
-Source: Zheng et al., "Alpa", OSDI'22, section 4. What is kept for the backward pass is fullest at the end of the forward
-pass, when all kept results, weights, gradients and optimizer states are alive: the liveness constraint of that moment is
-the one written (workspace is not counted, as in the simulator).
+Source: Zheng et al., "Alpa", OSDI'22, section 4. What is kept for the backward pass is fullest at the end of
+the forward pass, when all kept results, weights, gradients and optimizer states are alive: the liveness
+constraint of that moment is the one written (workspace is not counted, as in the simulator).
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def layer_signatures(operators: Sequence[Operator]) -> dict[int, Signature]:
 
 
 def keys_of(operators: Sequence[Operator], layers: Mapping[int, Signature]) -> list[Signature]:
-    """For each operator its layer's signature and its place in the layer; short, so that they compare quickly."""
+    """For each operator its layer's signature and its place in the layer; short, so that they compare
+    quickly.
+    """
     short = {signature: number for number, signature in enumerate(dict.fromkeys(layers.values()))}
     places: Counter[int] = Counter()
     found: list[Signature] = []
@@ -54,7 +57,9 @@ def _signature(operator: Operator, first: int) -> Signature:
 
 @dataclass(frozen=True)
 class Figures:
-    """A stage under a choice: seconds of a micro-batch, of gradients once a step, bytes of weights and kept results."""
+    """A stage under a choice: seconds of a micro-batch, of gradients once a step, bytes of weights and kept
+    results.
+    """
 
     each: float
     once: float
@@ -64,7 +69,9 @@ class Figures:
 
 @dataclass(frozen=True)
 class Solved:
-    """The partition of every operator of the stage, in order, and of each kind (its first); figures; the program's size."""
+    """The partition of every operator of the stage, in order, and of each kind (its first); figures; the
+    program's size.
+    """
 
     partitions: tuple[OperatorPartition, ...]
     kinds: Mapping[Signature, OperatorPartition]
@@ -77,8 +84,8 @@ class Solved:
 class StageProblem:
     """Operators ``span`` of a model on a mesh.
 
-    ``keys``: equal for equal operators; ``computing``: seconds of each for a micro-batch on one device; ``steps``:
-    micro-batches of a step.
+    ``keys``: equal for equal operators; ``computing``: seconds of each for a micro-batch on one device;
+    ``steps``: micro-batches of a step.
     """
 
     def __init__(
@@ -101,7 +108,8 @@ class StageProblem:
         self.costs = self._node_costs()
         self.edges = self._edge_costs()
 
-    # --- who chooses ------------------------------------------------------------------------------------------
+    # --- who chooses
+    # ------------------------------------------------------------------------------------------
 
     def _place(self, number: int) -> None:
         """A light operator follows the operand made last in the stage; others choose, equal ones alike."""
@@ -137,7 +145,8 @@ class StageProblem:
                 if operand.source >= self._span.start:
                     yield number, operand
 
-    # --- what it costs ----------------------------------------------------------------------------------------
+    # --- what it costs
+    # ----------------------------------------------------------------------------------------
 
     def _node_costs(self) -> list[Costs]:
         """A tied parameter counts with its first operator."""
@@ -155,7 +164,7 @@ class StageProblem:
         return found
 
     def _edge_costs(self) -> dict[tuple[int, int], Floats]:
-        """Matrices between leaders; what lies between operators of one leader is on the diagonal of its own."""
+        """Matrices between leaders; what is between operators of one leader is on the diagonal of its own."""
         siblings = Counter(
             (operand.source, operand.dims, self._all[number].sizes)
             for number, operand in self._internal_operands()
@@ -175,10 +184,12 @@ class StageProblem:
             found[pair] = found[pair] + matrix if pair in found else matrix
         return found
 
-    # --- the program ------------------------------------------------------------------------------------------
+    # --- the program
+    # ------------------------------------------------------------------------------------------
 
     def solve(self, states: float, capacity: float, nodes: int, progress: Progress = silent) -> Solved | None:
-        """``states``: bytes of weights, gradients and optimizer for each byte of weights; without ``nodes`` the greedy choice.
+        """``states``: bytes of weights, gradients and optimizer for each byte of weights; without ``nodes``
+        the greedy choice.
 
         ``None`` where nothing fits.
         """

@@ -1,8 +1,9 @@
 """The dynamic program of Alpa over stages: which layers go to which submesh of a cluster.
 
-Source: Zheng et al., "Alpa", OSDI'22, section 5: submesh shapes (5.1: a node's devices halved, or whole nodes), the recursion
-F(s, k, d) for every bound t_max on a stage's time with pruning, T = sum of t_i + (B - 1) max t_i with the achieved maximum
-(as released), and operators clustered to layers of about equal work that receive few bytes.
+Source: Zheng et al., "Alpa", OSDI'22, section 5: submesh shapes (5.1: a node's devices halved, or whole
+nodes), the recursion F(s, k, d) for every bound t_max on a stage's time with pruning, T = sum of t_i + (B -
+1) max t_i with the achieved maximum (as released), and operators clustered to layers of about equal work that
+receive few bytes.
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ def submeshes(nodes: int, per_node: int) -> list[tuple[int, int]]:
 
 
 def cluster_operators(flops: Floats, crossing: Floats, most: int, slack: float = 0.5) -> list[int]:
-    """Ends of at most ``most`` runs of operators: min over borders of the largest bytes received, ties to even work.
+    """Ends of at most ``most`` runs of operators: min over borders of the largest bytes received, ties to
+    even work.
 
-    ``crossing[i]`` are the bytes that a run that begins with i receives. A run has at most (1 + slack) times its share of
-    the FLOPs; where single operators have more, as much as the largest.
+    ``crossing[i]`` are the bytes that a run that begins with i receives. A run has at most (1 + slack) times
+    its share of the FLOPs; where single operators have more, as much as the largest.
     """
     count = len(flops)
     if count <= most:
@@ -85,8 +87,8 @@ def best_stages(
 ) -> Stages | None:
     """All layers on all ``devices``; ``None`` where nothing fits.
 
-    ``seconds[i, j, m]``: of layers i to j (inclusive) on submesh m of ``sizes[m]`` devices, infinite where that cannot be.
-    ``fits[s, i, j, m]``: whether it fits with s stages behind it.
+    ``seconds[i, j, m]``: of layers i to j (inclusive) on submesh m of ``sizes[m]`` devices, infinite where
+    that cannot be. ``fits[s, i, j, m]``: whether it fits with s stages behind it.
     """
     bounds = np.unique(seconds[np.isfinite(seconds)])
     best: Stages | None = None
@@ -110,7 +112,9 @@ def best_stages(
 
 
 class _Bounded:
-    """F(s, k, d): least sum of s stages for the layers from k on, on d devices, none slower than the bound."""
+    """F(s, k, d): least sum of s stages for the layers from k on, on d devices, none slower than
+    the bound.
+    """
 
     def __init__(
         self, seconds: Floats, fits: npt.NDArray[np.bool_], sizes: Sequence[int], devices: int
@@ -155,7 +159,9 @@ class _Bounded:
 
 
 def tile_devices(stages: Sequence[StageChoice], sizes: Sequence[int]) -> list[range]:
-    """Consecutive devices for each stage; larger submeshes first, so that each lies within a node or on whole nodes."""
+    """Consecutive devices for each stage; larger submeshes first, so that each is within a node or on whole
+    nodes.
+    """
     order = sorted(range(len(stages)), key=lambda number: (-sizes[stages[number].submesh], number))
     starts = [0, *itertools.accumulate(sizes[stages[number].submesh] for number in order)]
     placed = dict(zip(order, itertools.pairwise(starts), strict=True))

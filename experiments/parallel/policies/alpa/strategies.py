@@ -1,8 +1,10 @@
-"""The ways to divide each operator of a stage over a mesh, and what they cost alone and beside their neighbours.
+"""The ways to divide each operator of a stage over a mesh, and what they cost alone and next to their
+neighbours.
 
-Source: Zheng et al., "Alpa", OSDI'22, section 4. A heavy operator chooses; a light one follows the operand that was made
-last, so that it has the choice of its leader. Equal layers are divided alike: operators at the same place of layers with
-equal operators share one choice, which keeps the program as large as one block whatever the depth of the model.
+Source: Zheng et al., "Alpa", OSDI'22, section 4. A heavy operator chooses; a light one follows the operand
+that was made last, so that it has the choice of its leader. Equal layers are divided alike: operators at the
+same place of layers with equal operators share one choice, which keeps the program as large as one block
+whatever the depth of the model.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from experiments.parallel.planning.operators.divisions import Division, is_even
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.step import Floats
 
-#: Seconds added to a collective, so that of equal plans the one with fewer and simpler messages wins: as released, the
-#: ratios of its constants.
+#: Seconds added to a collective, so that of equal plans the one with fewer and simpler messages wins: as
+#: released, the ratios of its constants.
 TIE = {
     "all_gather": 1e-10,
     "all_reduce": 1e-11,
@@ -48,7 +50,8 @@ def leads(operator: Operator) -> bool:
 
 
 def strategies(operator: Operator, mesh: Mesh, limits: dict[str, int], scatter: bool = True) -> Table:
-    """Every legal way: a loop or none for each axis, partial sums added up everywhere or (``scatter``) along a dimension.
+    """Every legal way: a loop or none for each axis, partial sums added up everywhere or (``scatter``) along
+    a dimension.
 
     ``limits``: sizes that the operands' makers have for loops, where parts must be whole too.
     """
@@ -97,7 +100,9 @@ def _follow(operator: Operator, operand: Operand, layout: Layout, mesh: Mesh) ->
 
 @dataclass(frozen=True)
 class Costs:
-    """Of each choice: seconds for a micro-batch, seconds of gradients once a step, bytes of weights and kept results."""
+    """Of each choice: seconds for a micro-batch, seconds of gradients once a step, bytes of weights and kept
+    results.
+    """
 
     each: Floats
     once: Floats
@@ -116,7 +121,7 @@ class Costs:
 class Ways:
     """Everything about operators on one mesh that does not depend on the stage they are in, worked out once.
 
-    ``key`` stands for an operator: equal ones have equal keys. Tables are told apart by identity.
+    ``key`` stands for an operator: equal ones have equal keys. Tables are distinguished by identity.
     """
 
     def __init__(self, mesh: Mesh, scatter: bool = True) -> None:
@@ -172,7 +177,9 @@ def _cost(
 
 
 def split_seconds(moves: Sequence[MeshCollective], mesh: Mesh) -> tuple[float, float]:
-    """Seconds of those of every pass, and of those once a step; gradients travel in buckets, so without latency here."""
+    """Seconds of those of every pass, and of those once a step; gradients travel in buckets, so without
+    latency here.
+    """
     often = [move for move in moves if move.per != PER_STEP]
     each = seconds(often, mesh) + sum(TIE[move.kind] for move in often)
     once = sum(

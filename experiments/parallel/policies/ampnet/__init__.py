@@ -1,13 +1,15 @@
-"""AMPNet (Gaunt et al., 2017): messages drive the workers, each updates its own weights when it has enough gradients.
+"""AMPNet (Gaunt et al., 2017): messages drive the workers, each updates its own weights when it has enough
+gradients.
 
-Followed: section 3 (a limit on instances under way, ``max_active_keys``; a local update after ``min_update_frequency``
-gradients; no barrier and no stashed weights, so that a backward pass meets newer weights than its forward pass did).
-An instance is a micro-batch, the run's batch what one update of a stage takes.
+Followed: section 3 (a limit on instances in flight, ``max_active_keys``; a local update after
+``min_update_frequency`` gradients; no barrier and no stashed weights, so that a backward pass meets newer
+weights than its forward pass did). An instance is a micro-batch, the run's batch what one update of a stage
+takes.
 
-Left open by the paper: which waiting message a worker takes first (here backward before forward, then the first that came),
-and what staleness does to training (measured in a live run). Not reproduced: graphs that differ by instance (loops, trees)
-and replicas whose weights are averaged at an epoch's end. Backward through newer weights uses the activations of the forward
-pass, as the released runtime does.
+Left open by the paper: which waiting message a worker takes first (here backward before forward, then the
+first that came), and what staleness does to training (measured in a live run). Not reproduced: graphs that
+differ by instance (loops, trees) and replicas whose weights are averaged at an epoch's end. Backward through
+newer weights uses the activations of the forward pass, as the released runtime does.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class AmpNet(LivePolicy):
-    """Asynchronous stages that update on their own; so many instances are in flight, weights are not stashed."""
+    """Asynchronous stages that update on their own; so many instances are in flight, weights are
+    not stashed.
+    """
 
     name: ClassVar[str] = "ampnet"
 

@@ -1,7 +1,8 @@
-"""What workers do when messages alone drive them: each runs what has arrived, backward before forward, first come first.
+"""What workers do when messages alone drive them: each runs what has arrived, backward before forward, first
+come first.
 
-An instance enters while fewer than ``most`` are under way and leaves with its backward pass through the first stage
-(Gaunt et al., AMPNet, 2017, section 3; which message a worker takes first is left open there).
+An instance enters while fewer than ``most`` are in flight and leaves with its backward pass through the first
+stage (Gaunt et al., AMPNet, 2017, section 3; which message a worker takes first is left open there).
 """
 
 from __future__ import annotations

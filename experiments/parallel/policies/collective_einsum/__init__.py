@@ -1,16 +1,19 @@
 """Looped collective einsum: a layer computes on the shard that it has while the next one arrives.
 
-Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning Models",
-ASPLOS'23, sections 5.1 (decomposition into a loop of partial einsums and permutes), 5.4 (bidirectional transfers) and 5.5
-(the cost model that decides). T_c is the einsum's time, T_m the collective's, mu how much longer the permutes take together.
+Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep
+Learning Models", ASPLOS'23, sections 5.1 (decomposition into a loop of partial einsums and permutes), 5.4
+(bidirectional transfers) and 5.5 (the cost model that decides). T_c is the einsum's time, T_m the
+collective's, mu how much longer the permutes take together.
 
-The plan divides every layer with weights over a group of devices by columns: its input is gathered forward (and again
-backward for the weight gradient), the input's gradient is reduced and scattered backward; layers without weights work on their
-shards. ``mu`` is for a ring in one direction, which leaves half of a torus's links idle; both directions halve it. Behind a
-switch one direction is enough: mu = 1 without ``bidirectional``.
+The plan divides every layer with weights over a group of devices by columns: its input is gathered forward
+(and again backward for the weight gradient), the input's gradient is reduced and scattered backward; layers
+without weights work on their shards. ``mu`` is for a ring in one direction, which leaves half of a torus's
+links idle; both directions halve it. Behind a switch one direction is enough: mu = 1 without
+``bidirectional``.
 
-Not reproduced: that small partial products are less efficient, fusion and unrolling of the loop, gathers shared by two einsums
-(those are then not looped), and the choice between two operands (the input is the one that is gathered).
+Not reproduced: that small partial products are less efficient, fusion and unrolling of the loop, gathers
+shared by two einsums (those are then not looped), and the choice between two operands (the input is the one
+that is gathered).
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class CollectiveEinsum(ParallelPolicy):
-    """Tensor parallelism whose gathers and scatters run in a loop beside the products that need them, where that pays."""
+    """Tensor parallelism whose gathers and scatters run in a loop overlapped with the products that need
+    them, where that pays.
+    """
 
     name: ClassVar[str] = "collective_einsum"
 
@@ -114,7 +119,9 @@ class _Divided:
         return Sharding(layer, "column", ranks, ranks, ranks, (gather,), (again, scatter))
 
     def _collective(self, kind: str, size: float, compute: float) -> Collective:
-        """``size`` bytes a sample beside an einsum of ``compute`` seconds: in a loop, or before or after it."""
+        """``size`` bytes a sample overlapped with an einsum of ``compute`` seconds: in a loop, or before or
+        after it.
+        """
         if not self._loops(size * self.samples, compute):
             return Collective(kind, size)
         return Collective(

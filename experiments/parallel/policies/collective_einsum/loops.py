@@ -1,8 +1,10 @@
-"""Einsums in loops: an all-gather before one, or a reduce-scatter after one, in as many parts as there are ranks.
+"""Einsums in loops: an all-gather before one, or a reduce-scatter after one, in as many parts as there are
+ranks.
 
-Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning Models",
-ASPLOS'23, and the gate as XLA's partitioner of dot operations has it. Each part of the computation runs beside a permute that
-passes a shard (or an accumulator) to a neighbour; the first part of the one and the last of the other need none.
+Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep
+Learning Models", ASPLOS'23, and the gate as XLA's partitioner of dot operations has it. Each part of the
+computation overlaps with a permute that passes a shard (or an accumulator) to a neighbour; the first part of
+the one and the last of the other need none.
 """
 
 from __future__ import annotations

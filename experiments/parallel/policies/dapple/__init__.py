@@ -1,17 +1,19 @@
 """DAPPLE (Fan et al., PPoPP'21): a synchronous pipeline of replicated stages with early backward passes.
 
-Followed: section 4 (the estimate by the pivot stage, the search over layers, devices and three ways to take devices),
-section 3 (early backward; K_s forwards at first, policy ``a``: one for each stage from s on, ``b``: 2 K_s - 1). What a
-replica holds is also bounded by the memory of its device (D in the paper).
+Followed: section 4 (the estimate by the pivot stage, the search over layers, devices and three ways to take
+devices), section 3 (early backward; K_s forwards at first, policy ``a``: one for each stage from s on, ``b``:
+2 K_s - 1). What a replica holds is also bounded by the memory of its device (D in the paper).
 
-Replicas of a stage slice every micro-batch. Data parallelism, in as few micro-batches as fit, sums gradients beside its last
-backward pass and is taken where no pipeline is estimated to be faster. The estimate is a lower bound of a pipeline's step
-and close for data parallelism, so the best pipeline is also simulated, with both warm-ups, and data parallelism is taken
-where it is faster then (``simulated``; not in the paper).
+Replicas of a stage slice every micro-batch. Data parallelism, in as few micro-batches as fit, overlaps the
+sum of gradients with its last backward pass and is taken where no pipeline is estimated to be faster. The
+estimate is a lower bound of a pipeline's step and close for data parallelism, so the best pipeline is also
+simulated, with both warm-ups, and data parallelism is taken where it is faster then (``simulated``; not in
+the paper).
 
-Left open by the paper: how the states are pruned (the best way into each is kept, by the estimate of its whole plan, so
-the result is no proven optimum), and how large graphs are searched (here cuts are tried between at most ``blocks`` runs of
-layers of about equal time). A slice is a number of whole samples, so that more replicas than samples are no faster.
+Left open by the paper: how the states are pruned (the best way into each is kept, by the estimate of its
+whole plan, so the result is no proven optimum), and how large graphs are searched (here cuts are tried
+between at most ``blocks`` runs of layers of about equal time). A slice is a number of whole samples, so that
+more replicas than samples are no faster.
 """
 
 from __future__ import annotations
@@ -49,14 +51,17 @@ from experiments.workloads.step import Floats
 
 @dataclass(frozen=True)
 class Dapple(ParallelPolicy):
-    """Stages, replicas and their devices by dynamic programming over a pipeline's estimated step; early backward."""
+    """Stages, replicas and their devices by dynamic programming over a pipeline's estimated step; early
+    backward.
+    """
 
     name: ClassVar[str] = "dapple"
 
     micro_batches: int = knob(8, "micro-batches of a step", low=1, high=65536)
     warm_up: str = knob(
         "auto",
-        "forwards at first: one a stage behind (a), about twice as many (b), or what is faster when simulated",
+        "forwards at first: one a stage behind (a), about twice as many (b), or what is faster when "
+        "simulated",
         choices=("auto", "a", "b"),
     )
     simulated: bool = knob(
@@ -113,13 +118,13 @@ class Dapple(ParallelPolicy):
         )
 
 
-def _warm_up_counts(room: Sequence[int], micro_batches: int, warm_up: str) -> list[int]:
-    """Micro-batches that each stage runs forward at first: no more than the one before it lets through, or both would wait
-    for ever.
+def _warm_up_counts(fitting: Sequence[int], micro_batches: int, warm_up: str) -> list[int]:
+    """Micro-batches that each stage runs forward at first: no more than the one before it lets through, or
+    both would never continue.
     """
     held: list[int] = []
-    for stage, fit in enumerate(room):
-        left = len(room) - stage
+    for stage, fit in enumerate(fitting):
+        left = len(fitting) - stage
         wanted = left if warm_up == "a" else 2 * left - 1
         most = min(held[-1], micro_batches) if held else micro_batches
         held.append(min(wanted, max(1, fit), most))
@@ -139,7 +144,9 @@ def _fastest(plans: Sequence[ParallelPlan], estimate: PlanningEstimate) -> Paral
 
 
 def _blocks(model: LayerGraph, estimate: PlanningEstimate, scale: float, most: int) -> LayerBlocks:
-    """Cut where the time passed reaches the next of ``most`` equal parts; every layer is a block if there are so few."""
+    """Cut where the time passed reaches the next of ``most`` equal parts; every layer is a block if there are
+    so few.
+    """
     forward, backward = model.forward_seconds * scale, model.backward_seconds * scale
     ends = np.arange(len(model) + 1)
     if len(model) > most:
@@ -157,7 +164,9 @@ def _blocks(model: LayerGraph, estimate: PlanningEstimate, scale: float, most: i
 
 
 def _crossing(model: LayerGraph) -> Floats:
-    """Bytes of outputs of the layers before each border that a layer behind it reads. Shape: (layers + 1,)."""
+    """Bytes of outputs of the layers before each border that a layer behind it reads. Shape:
+    (layers + 1,).
+    """
     change = np.zeros(len(model) + 2)
     for source, readers in enumerate(model.predecessors.transposed(len(model)).lists()):
         if readers:
@@ -169,7 +178,9 @@ def _crossing(model: LayerGraph) -> Floats:
 def _room(
     spans: Sequence[range], owners: Sequence[Sequence[int]], estimate: PlanningEstimate, samples: int
 ) -> list[int]:
-    """Micro-batches whose activations fit beside the model states of each stage; 0 where the states alone do not."""
+    """Micro-batches whose activations fit next to the model states of each stage; 0 where the states alone do
+    not.
+    """
     stash = estimate.model.stash_bytes / estimate.model.batch * samples
     found = []
     for span, own in zip(spans, owners, strict=True):
@@ -182,7 +193,9 @@ def _room(
 
 
 def _fewest_micro_batches(estimate: PlanningEstimate, devices: int, batch: int, most: int) -> int:
-    """In which data parallelism over all devices fits; ``most`` where it does in none, and then it is infeasible."""
+    """In which data parallelism over all devices fits; ``most`` where it does in none, and then it is
+    infeasible.
+    """
     everything = [range(len(estimate.model))]
     for count in range(1, most):
         if batch % count == 0 and _room(everything, [range(devices)], estimate, batch // count)[0]:

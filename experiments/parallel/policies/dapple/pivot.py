@@ -1,8 +1,8 @@
 """DAPPLE's estimate of a synchronous pipeline's step, from the stage that sets the pace (the pivot).
 
-Source: Fan et al., "DAPPLE: A Pipelined Data Parallel Approach for Training Large Models", PPoPP'21, section 4.1,
-equations 1-4. Transfers between stages are stages of their own. Bubbles inside the pivot stage are left out, so that it
-is a lower bound of the schedule's time.
+Source: Fan et al., "DAPPLE: A Pipelined Data Parallel Approach for Training Large Models", PPoPP'21, section
+4.1, equations 1-4. Transfers between stages are stages of their own. Bubbles inside the pivot stage are left
+out, so that it is a lower bound of the schedule's time.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def pivots(passes: Floats, micro_batches: int) -> npt.NDArray[np.int64]:
 def latencies(forward: Floats, backward: Floats, all_reduce: Floats, micro_batches: int) -> Floats:
     """Seconds of a step of each plan. Shapes: (stages, plans) in, (plans,) out.
 
-    Warm-up (forwards up to the pivot Q), steady phase ((M - 1)(F_Q + B_Q)) and ending: the longest of every stage's
-    all-reduce behind (stages up to Q) or beside (later ones) the backward passes that are left.
+    Warm-up (forwards up to the pivot Q), steady phase ((M - 1)(F_Q + B_Q)) and ending: the longest of every
+    stage's all-reduce behind (stages up to Q) or overlapped with (later ones) the backward passes that are
+    left.
     """
     pivot = pivots(forward + backward, micro_batches)
     plans = np.arange(len(pivot))

@@ -1,7 +1,8 @@
-"""Replicas that share every micro-batch: each takes as many whole samples of it as the others, the last what is left.
+"""Replicas that share every micro-batch: each takes as many whole samples of it as the others, the last what
+is left.
 
-A stage of such replicas is one worker: its devices run the same slots, a layer's work is divided by samples, and gradients
-are summed once a step, in buckets beside the backward passes that are left.
+A stage of such replicas is one worker: its devices run the same slots, a layer's work is divided by samples,
+and gradients are summed once a step, in buckets overlapped with the backward passes that are left.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from experiments.workloads.step import Floats
 
 
 def shared_ways(samples: int, devices: int) -> float:
-    """How many times faster ``devices`` run ``samples`` than one of them: ``shared_ways(6, 4)`` is 3, two samples each."""
+    """How many times faster ``devices`` run ``samples`` than one of them: ``shared_ways(6, 4)`` is 3, two
+    samples each.
+    """
     return samples / math.ceil(samples / devices)
 
 
@@ -37,8 +40,9 @@ def _gradient_sum(gradient: float) -> tuple[Collective, ...]:
 def accumulated_seconds(
     forward: Floats, backward: Floats, all_reduce: Sequence[float], micro_batches: int
 ) -> float:
-    """A step of data parallelism: passes one after another, gradients of a block summed while earlier blocks of the last
-    backward pass still run. Columns are seconds of each block for one micro-batch, first block first.
+    """A step of data parallelism: passes one after another, gradients of a block summed while earlier blocks
+    of the last backward pass still run. Columns are seconds of each block for one micro-batch, first block
+    first.
     """
     now = micro_batches * float(forward.sum()) + (micro_batches - 1) * float(backward.sum())
     summed = now

@@ -1,9 +1,11 @@
-"""DAPPLE's dynamic program: stages, replicas and their devices with the least estimated step of a synchronous pipeline.
+"""DAPPLE's dynamic program: stages, replicas and their devices with the least estimated step of a synchronous
+pipeline.
 
-Source: Fan et al., PPoPP'21, section 4.2. A state is (layers planned, devices of each machine in use); from each, one more
-stage is cut off what is left, which then is one last stage on all other devices: so every candidate is a whole plan.
-The best way into each state is kept, by the estimate of its whole plan. What cannot beat the best plan so far is left
-out: no estimate is under (M - 1) passes of its slowest stage.
+Source: Fan et al., PPoPP'21, section 4.2. A state is (layers planned, devices of each machine in use); from
+each, one more stage is cut off what is left, which then is one last stage on all other devices: so every
+candidate is a whole plan. The best way into each state is kept, by the estimate of its whole plan. What
+cannot be faster than the best plan so far is left out: no estimate is under (M - 1) passes of its slowest
+stage.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from experiments.parallel.policies.dapple.shared_micro_batches import accumulate
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
-#: Up to so many devices every number of replicas is tried; beyond, powers of two within a machine and whole machines,
-#: for the new stage or for what is left.
+#: Up to so many devices every number of replicas is tried; beyond, powers of two within a machine and whole
+#: machines, for the new stage or for what is left.
 EVERY_WIDTH = 8
 
 
@@ -31,7 +33,8 @@ Row = tuple[Floats, Floats, Floats]
 
 @dataclass(frozen=True)
 class LayerBlocks:
-    """Runs of layers between which may be cut; totals up to each border, shape (blocks + 1,), for one micro-batch.
+    """Runs of layers between which may be cut; totals up to each border, shape (blocks + 1,), for one
+    micro-batch.
 
     ``ends`` are the borders in layers; ``crossing`` the activation bytes that cross each border.
     """
@@ -54,7 +57,9 @@ class PlacedStage:
 
 @dataclass(frozen=True)
 class SynchronousSearchResult:
-    """The best plan, its estimate in seconds, the same for data parallelism, and how many plans were compared."""
+    """The best plan, its estimate in seconds, the same for data parallelism, and how many plans were
+    compared.
+    """
 
     seconds: float
     stages: tuple[PlacedStage, ...]
@@ -65,8 +70,9 @@ class SynchronousSearchResult:
 
 
 class SynchronousSearch:
-    """One search. ``blocks`` and ``micro_batches`` of ``samples`` each are of one step on ``cluster``, whose machines are
-    equal. Data parallelism, which a pipeline has to beat, takes the batch in ``accumulated`` micro-batches.
+    """One search. ``blocks`` and ``micro_batches`` of ``samples`` each are of one step on ``cluster``, whose
+    machines are equal. Data parallelism, which a pipeline is compared with, takes the batch in
+    ``accumulated`` micro-batches.
     """
 
     def __init__(
@@ -96,7 +102,9 @@ class SynchronousSearch:
         )
 
     def _data_parallel(self, own: tuple[int, ...]) -> float:
-        """Section 4: what the planner compares pipelines with sums gradients beside the last backward pass."""
+        """Section 4: what the planner compares pipelines with overlaps the sum of gradients with the last
+        backward pass.
+        """
         blocks, self.candidates = self.blocks, self.candidates + 1
         larger = self.micro_batches / self.accumulated
         share = larger / shared_ways(self.samples * self.micro_batches // self.accumulated, len(own))
@@ -110,7 +118,9 @@ class SynchronousSearch:
         )
 
     def _extend(self, begin: int, used: Used, best: float) -> tuple[float, tuple[PlacedStage, ...]]:
-        """Every next stage from this state; the best whole plan among them, which is infinite if none can beat ``best``."""
+        """Every next stage from this state; the best whole plan among them, which is infinite if none can be
+        faster than ``best``.
+        """
         prefix = self._best[begin, used][1]
         found: tuple[float, tuple[PlacedStage, ...]] = (float("inf"), ())
         full: Used = (self.per_machine,) * len(used)
@@ -134,7 +144,9 @@ class SynchronousSearch:
         return found
 
     def _floor(self, begin: int, free: int) -> float:
-        """No plan of the blocks from ``begin`` on over ``free`` devices takes less: (M - 1) passes of its slowest stage."""
+        """No plan of the blocks from ``begin`` on over ``free`` devices takes less: (M - 1) passes of its
+        slowest stage.
+        """
         return float((self.micro_batches - 1) * (self._work[-1] - self._work[begin]) / free)
 
     def _floors(self, begin: int, ends: Ints, count: int, rest: int) -> Floats:
@@ -170,7 +182,9 @@ class SynchronousSearch:
         own: tuple[int, ...],
         rest: tuple[int, ...],
     ) -> Floats:
-        """Of the plans ``prefix``, then ``begin`` to each of ``ends`` on ``own``, then the others on ``rest``."""
+        """Of the plans ``prefix``, then ``begin`` to each of ``ends`` on ``own``, then the others on
+        ``rest``.
+        """
         start = np.array([begin])
         rows = [*prefix, *self._transfer(before, own, start), self._stage(start, ends, own)]
         rows += [*self._transfer(own, rest, ends), self._stage(ends, np.array([self.last]), rest)]
@@ -203,7 +217,9 @@ class SynchronousSearch:
         return reduced
 
     def _transfer(self, sender: tuple[int, ...], receiver: tuple[int, ...], border: Ints) -> list[Row]:
-        """A stage of its own: a micro-batch's activations there, their gradients back; parts travel at once."""
+        """A stage of its own: a micro-batch's activations there, their gradients back; parts
+        travel at once.
+        """
         if not sender:
             return []
         here, there = self._machines(sender), self._machines(receiver)

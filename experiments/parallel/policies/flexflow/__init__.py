@@ -1,17 +1,19 @@
-"""FlexFlow (Jia et al., SysML'19): degrees and devices of every operator by a Markov chain over simulated task graphs.
+"""FlexFlow (Jia et al., SysML'19): degrees and devices of every operator by a Markov chain over simulated
+task graphs.
 
-Followed: section 4 (SOAP: samples, attributes and parameters of an operator's output, and which devices), section 5 (task
-graph, full and delta simulation), section 6 (proposals, acceptance, two starts, the end of a chain), with the acceptance and
-the resets of the released ``model.cc`` (see ``annealing``). The budget is a number of proposals, never seconds, and
-draws follow the run's seed; the bound on simulated tasks is ours, and ends chains over graphs of hundreds of thousands of
-tasks.
+Followed: section 4 (SOAP: samples, attributes and parameters of an operator's output, and which devices),
+section 5 (task graph, full and delta simulation), section 6 (proposals, acceptance, two starts, the end of a
+chain), with the acceptance and the resets of the released ``model.cc`` (see ``annealing``). The budget is a
+number of proposals, never seconds, and draws follow the run's seed; the bound on simulated tasks is ours, and
+ends chains over graphs of hundreds of thousands of tasks.
 
-Left open by the paper: contention (a link runs one transfer at a time), how gradients are reduced (a ring among the parts that
-replicate them, on a lane beside transfers), and which devices an operator may have (here blocks of neighbours that its parts
-fill; the order of parts is fixed). Not reproduced: measured times of tiles (an operator's time divides by its parts) and
-degrees that do not divide a dimension. Plans that divide by more than samples are simulated one layer after another, so their
-simulated step may take longer than predicted where the search runs layers at once; the notes say which case it is, and unless
-``judge`` says ``costs`` the plan of data parallelism is taken where its simulated step is shorter.
+Left open by the paper: contention (a link runs one transfer at a time), how gradients are reduced (a ring
+among the parts that replicate them, on a lane next to transfers), and which devices an operator may have
+(here blocks of neighbours that its parts fill; the order of parts is fixed). Not reproduced: measured times
+of tiles (an operator's time divides by its parts) and degrees that do not divide a dimension. Plans that
+divide by more than samples are simulated one layer after another, so their simulated step may take longer
+than predicted where the search runs layers at once; the notes say which case it is, and unless ``judge`` says
+``costs`` the plan of data parallelism is taken where its simulated step is shorter.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ MOST_POINTS = 500
 
 @dataclass(frozen=True)
 class FlexFlow(ParallelPolicy):
-    """Degrees and devices of every operator, searched by a Markov chain with a task-graph simulator as its cost."""
+    """Degrees and devices of every operator, searched by a Markov chain with a task-graph simulator as its
+    cost.
+    """
 
     name: ClassVar[str] = "flexflow"
     effort: ClassVar[str] = MINUTES

@@ -1,10 +1,12 @@
-"""A Markov chain over the placements of operators: FlexFlow's search with the acceptance and the resets of its release.
+"""A Markov chain over the placements of operators: FlexFlow's search with the acceptance and the resets of
+its release.
 
-Source: Jia et al. (FlexFlow), SysML'19, section 6, and the released ``model.cc``: a worse proposal is accepted with probability
-exp(-alpha x difference), the difference in milliseconds and not relative to the cost; every min(1000, max(1, budget / 100))
-proposals the chain goes back to the best placement so far; the last operator is not touched; a plan costs a millisecond more
-for each megabyte that a device lacks. Here the random number that decides is drawn before a proposal is simulated, so that the
-simulation can stop where the proposal is sure to be refused.
+Source: Jia et al. (FlexFlow), SysML'19, section 6, and the released ``model.cc``: a worse proposal is
+accepted with probability exp(-alpha x difference), the difference in milliseconds and not relative to the
+cost; every min(1000, max(1, budget / 100)) proposals the chain goes back to the best placement so far; the
+last operator is not touched; a plan costs a millisecond more for each megabyte that a device lacks. Here the
+random number that decides is drawn before a proposal is simulated, so that the simulation can stop where the
+proposal is sure to be refused.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from experiments.parallel.policies.flexflow.task_times import (
 )
 from experiments.workloads.step import Floats
 
-#: Chance that a proposal copies a neighbour's configuration, and that it goes on along the next edge (released code).
+#: Chance that a proposal copies a neighbour's configuration, and that it goes on along the next edge
+#: (released code).
 COPY, GO_ON = 0.25, 0.75
 MILLISECONDS = 1e3
 SECONDS_PER_MISSING_BYTE = 1e-9
@@ -36,8 +39,8 @@ SECONDS_PER_MISSING_BYTE = 1e-9
 
 @dataclass(frozen=True)
 class AnnealingRules:
-    """``budget`` proposals; ``alpha`` per millisecond; ``copies``: neighbours may copy a configuration; ``tasks`` whose
-    times may be computed.
+    """``budget`` proposals; ``alpha`` per millisecond; ``copies``: neighbours may copy a configuration;
+    ``tasks`` whose times may be computed.
     """
 
     budget: int
@@ -49,7 +52,8 @@ class AnnealingRules:
 
 @dataclass
 class AnnealingChain:
-    """The best placement and its seconds, what was accepted, and (proposal, best seconds) wherever it got better.
+    """The best placement and its seconds, what was accepted, and (proposal, best seconds) wherever it got
+    better.
 
     ``tasks`` had their times computed; ``truncated`` where their bound ended the chain.
     """
@@ -70,7 +74,9 @@ def anneal(
     rng: np.random.Generator,
     progress: Progress,
 ) -> AnnealingChain:
-    """A chain from ``start``; it stops at the budget, when half of it brought nothing better, or at the bound of tasks."""
+    """A chain from ``start``; it stops at the budget, when half of it brought nothing better, or at the bound
+    of tasks.
+    """
     options = [placements_of(costs, number) for number in range(len(costs.operators))]
     movable = [number for number, found in enumerate(options[:-1]) if len(found) > 1]
     walk = _Walk(costs, start, rules.delta)
@@ -126,9 +132,9 @@ class _Walk:
         if not real:
             return True
         held = self._moved_bytes(real)
-        room = limit - self._penalty(held)
+        time_limit = limit - self._penalty(held)
         change = self._tasks.move(real)
-        times = self._simulate(change, room)
+        times = self._simulate(change, time_limit)
         if times is None:
             self._tasks.undo(change)
             return False

@@ -1,13 +1,17 @@
-"""When the tasks of a FlexFlow task graph run: simulated in full, or only where a change makes a difference (delta simulation).
+"""When the tasks of a FlexFlow task graph run: simulated in full, or only where a change makes a difference
+(delta simulation).
 
-Source: Jia et al. (FlexFlow), SysML'19, sections 5.2 and 5.3. A task is ready when all before it have ended; every lane runs
-its tasks in the order in which they become ready (ties: the smaller number first), each from the moment it is ready and the
-lane is free. The paper repairs the times of affected tasks one by one. Here a simulation leaves marks on its way, moments at
-which its whole state is known, and a delta simulation uses those of the one before:
+Source: Jia et al. (FlexFlow), SysML'19, sections 5.2 and 5.3. A task is ready when all before it have ended;
+every lane runs its tasks in the order in which they become ready (ties: the smaller number first), each from
+the moment it is ready and the lane is free. The paper repairs the times of affected tasks one by one. Here a
+simulation leaves marks on its way, moments at which its whole state is known, and a delta simulation uses
+those of the one before:
 
 - it begins at the last mark before anything that changed becomes ready;
-- it ends at the first mark whose state is the old one moved in time: from there on all is as it was, so much later or sooner;
-- it gives up at a mark where some lane has more work left than would end within ``limit``: nobody would accept the plan.
+- it ends at the first mark whose state is the old one moved in time: from there on all is as it was, so much
+  later or sooner;
+- it gives up at a mark where some lane has more work left than would end within ``limit``: nobody would
+  accept the plan.
 
 All times are the same as those of a full simulation, to the bit.
 """
@@ -31,10 +35,11 @@ MARKS = 24
 
 @dataclass
 class State:
-    """A simulation under way. By slot: how many tasks are ``waiting`` for, and the ``latest`` end among those before.
+    """A simulation in progress. By slot: how many tasks are ``waiting`` for, and the ``latest`` end among
+    those before.
 
-    By lane: when it is ``free``, and the seconds ``spent`` on tasks so far. ``heap`` has tasks that are ready, ``at``
-    counts those that have been put in. All moments are to be understood ``late`` seconds later.
+    By lane: when it is ``free``, and the seconds ``spent`` on tasks so far. ``heap`` has tasks that are
+    ready, ``at`` counts those that have been put in. All moments are to be understood ``late`` seconds later.
     """
 
     at: int
@@ -57,14 +62,18 @@ class State:
         )
 
     def moved(self, shift: float, by: int, more: Sequence[float]) -> State:
-        """So much later, after so many more tasks, which took so much ``more`` of each lane. Only what is to come matters."""
+        """So much later, after so many more tasks, which took so much ``more`` of each lane. Only what is to
+        come matters.
+        """
         spent = [own + added for own, added in zip(self.spent, more, strict=True)]
         return replace(self, at=self.at + by, spent=spent, late=self.late + shift)
 
 
 @dataclass(frozen=True)
 class SimulatedTimes:
-    """A whole simulation: tasks in the order in which they were put in, their ends by slot, marks, and its last state."""
+    """A whole simulation: tasks in the order in which they were put in, their ends by slot, marks, and its
+    last state.
+    """
 
     order: list[Entry]
     end: list[float]
@@ -120,7 +129,9 @@ def simulate_tasks(tasks: Tasks) -> SimulatedTimes:
 def simulate_change(
     tasks: Tasks, times: SimulatedTimes, change: Change, limit: float = math.inf
 ) -> DeltaTrial:
-    """Delta simulation: ``times`` as they are after ``change`` of ``tasks``, as long as they are not beyond ``limit``."""
+    """Delta simulation: ``times`` as they are after ``change`` of ``tasks``, as long as they are not beyond
+    ``limit``.
+    """
     mark = _last_before(times, _first_change(tasks, times, change))
     run = _Run(tasks, _resume(tasks, times, change, mark), times.order[: mark.at], times.end[:])
     run.end += [0.0] * (len(tasks.number) - len(run.end))
@@ -143,7 +154,9 @@ def simulate_change(
 
 
 def complete(tasks: Tasks, times: SimulatedTimes, change: Change, trial: DeltaTrial) -> SimulatedTimes:
-    """All of a ``trial`` that did not give up: the old ``times`` before it began, and after it met them again."""
+    """All of a ``trial`` that did not give up: the old ``times`` before it began, and after it met them
+    again.
+    """
     early = [_resume(tasks, times, change, mark) for mark in times.marks if mark.at < trial.marks[0].at]
     marks = early + trial.marks
     if trial.rest is None:
@@ -210,7 +223,9 @@ class _Run:
         self.marks.append(self.state.copy())
 
     def bound(self) -> float:
-        """No lane can end sooner: what it has left begins when a task is ready next, or when the lane is free."""
+        """No lane can end sooner: what it has left begins when a task is ready next, or when the lane is
+        free.
+        """
         state, ends = self.state, 0.0
         now = state.heap[0][0] if state.heap else 0.0
         for free, spent, work in zip(state.free, state.spent, self.tasks.work, strict=True):
@@ -221,13 +236,15 @@ class _Run:
         return DeltaTrial(span, self.order, self.end, self.marks, self.state, rest)
 
 
-# --- where a delta simulation begins --------------------------------------------------------------------------------
+# --- where a delta simulation begins
+# --------------------------------------------------------------------------------
 
 
 def _first_change(tasks: Tasks, times: SimulatedTimes, change: Change) -> float:
     """No task that becomes ready before this moment is touched by the change.
 
-    A touched task is ready no earlier than the untouched ones before it have ended, and than touched ones could end.
+    A touched task is ready no earlier than the untouched ones before it have ended, and than touched ones
+    could end.
     """
     earliest: dict[int, float] = {}
     for task in sorted(change.added | change.touched, key=tasks.number.__getitem__):
@@ -253,11 +270,13 @@ def _last_before(times: SimulatedTimes, moment: float) -> State:
 
 
 def _resume(tasks: Tasks, times: SimulatedTimes, change: Change, mark: State) -> State:
-    """The state at ``mark``, before the first change: tasks that came or changed wait for those not put in by then."""
+    """The state at ``mark``, before the first change: tasks that came or changed wait for those not put in by
+    then.
+    """
     fresh, state = change.added | change.touched, mark.copy()
-    room = [0] * (len(tasks.number) - len(state.waiting))
-    state.waiting += room
-    state.latest += map(float, room)
+    new_slots = [0] * (len(tasks.number) - len(state.waiting))
+    state.waiting += new_slots
+    state.latest += map(float, new_slots)
     for task in change.removed:
         state.waiting[task] = 0
     in_line = {task for _, _, task in mark.heap} | fresh
@@ -274,11 +293,13 @@ def _resume(tasks: Tasks, times: SimulatedTimes, change: Change, mark: State) ->
     return state
 
 
-# --- where it ends --------------------------------------------------------------------------------------------------
+# --- where it ends
+# --------------------------------------------------------------------------------------------------
 
 
 def _shift(state: State, old: State) -> float | None:
-    """How much later ``state`` is than ``old`` says, where that is all that tells them apart for what is to come.
+    """How much later ``state`` is than ``old`` says, where that is all that tells them apart for what is to
+    come.
 
     Lanes that are idle and ends that have passed make no difference to anything that is ready from now on.
     """

@@ -1,8 +1,10 @@
-"""Step time and memory of many Megatron plans at once, in closed form: numpy columns with an entry for each plan.
+"""Step time and memory of many Megatron plans at once, in closed form: numpy columns with an entry for each
+plan.
 
-Source: Narayanan et al., SC'21, section 2.2 (time of a pipeline is that of its slowest stage for every micro-batch and of
-the others once; interleaving shortens filling and draining by v), section 3.3. The rest follows the event simulator:
-1F1B has no slack, so each micro-batch waits for two messages; chunks have. A test holds the two within 2 %.
+Source: Narayanan et al., SC'21, section 2.2 (time of a pipeline is that of its slowest stage for every
+micro-batch and of the others once; interleaving shortens filling and draining by v), section 3.3. The rest
+follows the event simulator: 1F1B has no slack, so each micro-batch waits for two messages; chunks have. A
+test holds the two within 2 %.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from experiments.workloads.step import Floats
 
 @dataclass(frozen=True)
 class Columns:
-    """Plans: degrees and choices. Every column has shape (plans,); ``recompute`` are places in ``RECOMPUTATION``."""
+    """Plans: degrees and choices. Every column has shape (plans,); ``recompute`` are places in
+    ``RECOMPUTATION``.
+    """
 
     tensor: Ints
     pipeline: Ints
@@ -212,7 +216,9 @@ class _Gathered:
         return np.where(self.plans.holders > 1, found, 0.0)
 
     def _with_exchanges(self, time: Floats) -> Floats:
-        """ZeRO 2 and 3 exchange each block in every pass, beside the computation of its neighbours."""
+        """ZeRO 2 and 3 exchange each block in every pass, overlapped with the computation of its
+        neighbours.
+        """
         states, blocks, m = self.analytic.estimate.states, self.chunk, self.micro_batches
         reduce, gather = self._bucket(states.gradient), self._bucket(states.weight)
         gather = np.where(self.plans.zero == 3, gather, 0.0)
@@ -285,7 +291,9 @@ class _Gathered:
         return found
 
     def _states(self, parameters: Floats) -> Floats:
-        """Weights, gradients and optimizer state as ZeRO leaves them, and the blocks that it gathers for a while."""
+        """Weights, gradients and optimizer state as ZeRO leaves them, and the blocks that it gathers for a
+        while.
+        """
         plans, states = self.plans, self.analytic.estimate.states
         parts = [np.where(plans.zero >= stage, plans.holders, 1) for stage in (3, 2, 1)]
         kept = sum(

@@ -1,7 +1,7 @@
 """What a block, the ends and the messages of a transformer cost under one division of its operators.
 
-The simulator's own figures (``PlanningEstimate.pass_seconds``, ``hardware.topology``), summed once for each division and size of
-a micro-batch, so that thousands of plans that share them need not sum them again.
+The simulator's own figures (``PlanningEstimate.pass_seconds``, ``hardware.topology``), summed once for each
+division and size of a micro-batch, so that thousands of plans that share them need not sum them again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from experiments.workloads.transformer_layers import ATTENTION_CORE
 
 @dataclass(frozen=True)
 class Part:
-    """Of some operators on one device, for a micro-batch: seconds of each pass with their collectives, parameters and
-    the bytes kept. ``again`` are the seconds of a backward pass that computes them again.
+    """Of some operators on one device, for a micro-batch: seconds of each pass with their collectives,
+    parameters and the bytes kept. ``again`` are the seconds of a backward pass that computes them again.
     """
 
     forward: float = 0.0
@@ -47,8 +47,9 @@ class Part:
 class Costs:
     """One division and micro-batch: a block, its attention core, embedding and end.
 
-    ``boundary`` are the bytes of a block's input that a device keeps, ``core_input`` of an attention core's, ``crossing`` those
-    that each of a worker's devices sends to the next stage, ``tied`` the parameters of a copy of the table that the logits read.
+    ``boundary`` are the bytes of a block's input that a device keeps, ``core_input`` of an attention core's,
+    ``crossing`` those that each of a worker's devices sends to the next stage, ``tied`` the parameters of a
+    copy of the table that the logits read.
     """
 
     block: Part
@@ -133,9 +134,9 @@ class CostTable:
     def _with(
         self, seconds: float, collectives: Sequence[Collective], mesh: WorkerMesh, samples: int
     ) -> float:
-        """Collectives beside the computation hold it up where they take longer; the others follow it.
+        """Collectives overlapped with computation hold it up where they take longer; the others follow it.
 
-        Those beside it that use the same channels follow each other.
+        Overlapped ones that use the same channels follow each other.
         """
         times = [(c.overlap, self._inside(c, mesh, samples)) for c in collectives]
         beside = sum(time for overlap, time in times if overlap)
@@ -157,7 +158,9 @@ class CostTable:
 
     @functools.cache  # noqa: B019
     def lines(self, mesh: WorkerMesh, replicas: int, several: bool) -> Lines:
-        """Messages of a division: between stages where there are ``several``, and among those that hold the same weights."""
+        """Messages of a division: between stages where there are ``several``, and among those that hold the
+        same weights.
+        """
         hop = self._hop(mesh.devices, replicas) if several else (0.0, 0.0)
         groups = [range(place, replicas * mesh.devices, mesh.tensor) for place in range(mesh.tensor)]
         several_hold = replicas * mesh.context > 1

@@ -1,12 +1,13 @@
 """Neo (Mudigere et al., ISCA'22): 4D parallelism for recommendation models: tables, rows, columns and data.
 
-Followed: dense layers are data-parallel; each embedding table lies whole on a device, by column, by row on all devices, by
-row inside a node, or replicated, as the estimated seconds of the slowest device say; shards are placed by least load and by
-the differencing method; indices travel while the dense layers of the batch before are computed, so they are not waited for.
+Followed: dense layers are data-parallel; each embedding table is whole on a device, by column, by row on all
+devices, by row inside a node, or replicated, as the estimated seconds of the slowest device say; shards are
+placed by least load and by the differencing method; indices travel while the dense layers of the batch before
+are computed, so they are not waited for.
 
-Left open by the paper: the estimate of a shard (``embedding_tables``) and the search over layouts. Not reproduced:
-skew of accesses and the software cache over host memory (tables live in device memory), quantised exchange, and a dense
-all-reduce for replicated tables stands for the sparse one.
+Left open by the paper: the estimate of a shard (``embedding_tables``) and the search over layouts. Not
+reproduced: skew of accesses and the software cache over host memory (tables live in device memory), quantised
+exchange, and a dense all-reduce for replicated tables stands for the sparse one.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ CHOICES = ("4d", *LAYOUTS)
 
 @dataclass(frozen=True)
 class Neo4D(ParallelPolicy):
-    """Embedding tables whole, by column, by row or replicated, each as balances the devices; the rest is data-parallel."""
+    """Embedding tables whole, by column, by row or replicated, each as balances the devices; the rest is
+    data-parallel.
+    """
 
     name: ClassVar[str] = "neo_4d"
 
@@ -88,14 +91,14 @@ class Neo4D(ParallelPolicy):
         estimate: PlanningEstimate,
     ) -> LayoutProposal:
         dense = float(estimate.layer_parameters.sum()) - sum(table.values for table in tables)
-        room = machines.capacity * self.fill - max(0.0, dense) * machines.state_bytes
+        capacity = machines.capacity * self.fill - max(0.0, dense) * machines.state_bytes
         search = LayoutSearch(
-            tables, batch, machines, room, LAYOUTS if self.layout == "4d" else (self.layout,)
+            tables, batch, machines, capacity, LAYOUTS if self.layout == "4d" else (self.layout,)
         )
         found = search.run()
         if found is None:
             total = sum(table.values for table in tables) * machines.state_bytes
-            what = f"no layout puts {total:.3g} bytes of tables into {max(room, 0.0):.3g} on each device"
+            what = f"no layout puts {total:.3g} bytes of tables into {max(capacity, 0.0):.3g} on each device"
             raise Infeasible(what, model.name)
         return found
 
@@ -126,10 +129,11 @@ def _shardings(
     devices: int,
     estimate: PlanningEstimate,
 ) -> tuple[Sharding, ...]:
-    """Every layer computes its part of the samples; a table's layer has its parameters where its layout puts them.
+    """Every layer computes its part of the samples; a table's layer has its parameters where its layout puts
+    them.
 
-    The exchanges of all tables are one of each kind, at the last table's layer. Shares are those of the device that has
-    most, since the others wait for it.
+    The exchanges of all tables are one of each kind, at the last table's layer. Shares are those of the
+    device that has most, since the others wait for it.
     """
     gradients = estimate.layer_parameters * estimate.states.gradient
     looked_up, stored = _evenness(best.loads.lookup_seconds), _evenness(best.loads.bytes)
@@ -162,7 +166,9 @@ def _evenness(values: Sequence[float]) -> float:
 def _exchanges(
     tables: list[EmbeddingTable], best: LayoutProposal, devices: int, even: float
 ) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
-    """Forward and backward, in bytes a sample: pooled rows to the devices of their samples, or partial sums of them all."""
+    """Forward and backward, in bytes a sample: pooled rows to the devices of their samples, or partial sums
+    of them all.
+    """
     moved = [(table, name) for table, name in zip(tables, best.layouts, strict=True) if name != "data"]
     summed = sum(t.width * t.value_bytes for t, name in moved if name in ("row", "table_row"))
     whole = sum(t.width * t.value_bytes for t, name in moved) - summed
@@ -175,7 +181,9 @@ def _exchanges(
 
 
 def _notes(best: LayoutProposal, tables: list[EmbeddingTable], machines: Machines) -> dict[str, object]:
-    """What the search predicts for the tables alone, in seconds of the slowest device, and what it looked at."""
+    """What the search predicts for the tables alone, in seconds of the slowest device, and what
+    it looked at.
+    """
     even = sum(best.loads.seconds) / machines.devices
     return {
         "layouts": {table.name: name for table, name in zip(tables, best.layouts, strict=True)},

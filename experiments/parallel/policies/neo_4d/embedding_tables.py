@@ -1,8 +1,10 @@
-"""Embedding tables on devices: whole, by column, by row, by row inside a node, or replicated; who gets which shard.
+"""Embedding tables on devices: whole, by column, by row, by row inside a node, or replicated; who gets which
+shard.
 
-Source: Mudigere et al., "Software-Hardware Co-design for Fast and Scalable Training of Deep Learning Recommendation Models",
-ISCA'22, section 4.2 (4D parallelism, placement); seconds of a shard as the planner of the open library that came of it
-estimated them at first (lookups in memory, indices and pooled rows over the network).
+Source: Mudigere et al., "Software-Hardware Co-design for Fast and Scalable Training of Deep Learning
+Recommendation Models", ISCA'22, section 4.2 (4D parallelism, placement); seconds of a shard as the planner of
+the open library that came of it estimated them at first (lookups in memory, indices and pooled rows over the
+network).
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class EmbeddingTable:
 class Machines:
     """Bytes/s that each device has of its memory, of the links in its node and of the network between nodes.
 
-    ``capacity`` are bytes of a device, ``state_bytes`` those that a value takes with its gradient and optimizer state.
+    ``capacity`` are bytes of a device, ``state_bytes`` those that a value takes with its gradient and
+    optimizer state.
     """
 
     nodes: int
@@ -74,7 +77,9 @@ class Shard:
 
 
 def shards(number: int, table: EmbeddingTable, layout: str, samples: int, machines: Machines) -> list[Shard]:
-    """The shards of table ``number`` for ``samples`` samples over all devices; a layout without any does not apply."""
+    """The shards of table ``number`` for ``samples`` samples over all devices; a layout without any does not
+    apply.
+    """
     indices = samples * table.lookups * table.index_bytes / machines.across
     lookups = samples * table.lookups * table.width * table.value_bytes / machines.memory_rate
     pooled = samples * table.width * table.value_bytes
@@ -113,24 +118,25 @@ class Loads:
         return max(self.seconds)
 
 
-def place(found: Sequence[Shard], machines: Machines, room: float, balanced: bool = True) -> Loads | None:
-    """Shards of every device first, then those of a node, then single ones; ``None`` where they do not fit ``room`` bytes.
+def place(found: Sequence[Shard], machines: Machines, capacity: float, balanced: bool = True) -> Loads | None:
+    """Shards of every device first, then those of a node, then single ones; ``None`` where they do not fit in
+    ``capacity`` bytes.
 
-    Each goes where least seconds are; ``balanced`` also tries the differencing method for the single ones and keeps the
-    better.
+    Each goes where least seconds are; ``balanced`` also tries the differencing method for the single ones and
+    keeps the better.
     """
-    tried = [_greedy(found, machines, room, None)]
+    tried = [_greedy(found, machines, capacity, None)]
     single = [i for i, shard in enumerate(found) if shard.spread == "device"]
     if balanced and single:
         parts = differencing([found[i].seconds for i in single], machines.devices)
         homes = {single[i]: device for device, part in enumerate(parts) for i in part}
-        tried.append(_greedy(found, machines, room, homes))
+        tried.append(_greedy(found, machines, capacity, homes))
     fitting = [loads for loads in tried if loads is not None]
     return min(fitting, key=lambda loads: loads.slowest, default=None)
 
 
 def _greedy(
-    found: Sequence[Shard], machines: Machines, room: float, homes: dict[int, int] | None
+    found: Sequence[Shard], machines: Machines, capacity: float, homes: dict[int, int] | None
 ) -> Loads | None:
     count = machines.devices
     seconds, size, lookups = [0.0] * count, [0.0] * count, [0.0] * count
@@ -142,7 +148,7 @@ def _greedy(
             options: list[tuple[int, ...]] = [(homes[index],)]
         else:
             options = _homes(shard.spread, machines)
-        able = [home for home in options if all(size[d] + shard.bytes <= room for d in home)]
+        able = [home for home in options if all(size[d] + shard.bytes <= capacity for d in home)]
         if not able:
             return None
         home = min(able, key=lambda devices: (max(seconds[d] for d in devices), devices))
@@ -164,7 +170,8 @@ def _homes(spread: str, machines: Machines) -> list[tuple[int, ...]]:
 
 
 def differencing(costs: Sequence[float], parts: int) -> list[list[int]]:
-    """``costs`` in ``parts`` sets of about equal sums: the largest differencing method of Karmarkar and Karp, 1982.
+    """``costs`` in ``parts`` sets of about equal sums: the largest differencing method of Karmarkar and Karp,
+    1982.
 
     The two partitions whose sums differ most are joined, largest set to smallest, until one is left.
     """

@@ -1,6 +1,8 @@
-"""Which layout each embedding table gets: proposals are placed and the slowest device is relieved until nothing helps.
+"""Which layout each embedding table gets: proposals are placed and the slowest device is relieved until
+nothing helps.
 
-Source: Mudigere et al., ISCA'22, section 4.2, leaves the search to heuristics; this is greedy descent over tables.
+Source: Mudigere et al., ISCA'22, section 4.2, leaves the search to heuristics; this is greedy descent over
+tables.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class LayoutProposal:
         return self.loads.slowest
 
     def on_slowest(self) -> list[int]:
-        """Tables with a shard on the slowest device, the dearest there first."""
+        """Tables with a shard on the slowest device, the most expensive there first."""
         device = self.loads.seconds.index(self.slowest)
         dear: dict[int, float] = {}
         for shard, home in zip(self.shards, self.loads.homes, strict=True):
@@ -44,12 +46,14 @@ class LayoutProposal:
 
 @dataclass
 class LayoutSearch:
-    """``run`` gives the best proposal found, or ``None`` where no layout of ``allowed`` fits ``room`` bytes a device."""
+    """``run`` gives the best proposal found, or ``None`` where no layout of ``allowed`` fits in ``capacity``
+    bytes a device.
+    """
 
     tables: Sequence[EmbeddingTable]
     samples: int
     machines: Machines
-    room: float
+    capacity: float
     allowed: Sequence[str]
     proposals: int = 0
     offered: list[dict[str, list[Shard]]] = field(init=False)
@@ -82,11 +86,13 @@ class LayoutSearch:
     def _propose(self, layouts: Names) -> LayoutProposal | None:
         self.proposals += 1
         found = [shard for row, name in zip(self.offered, layouts, strict=True) for shard in row[name]]
-        loads = place(found, self.machines, self.room)
+        loads = place(found, self.machines, self.capacity)
         return None if loads is None else LayoutProposal(layouts, tuple(found), loads)
 
     def _relieve(self, best: LayoutProposal) -> LayoutProposal | None:
-        """The first table of the slowest device, dearest first, that another layout makes the whole faster."""
+        """The first table of the slowest device, the most expensive first, that another layout makes the
+        whole faster.
+        """
         for table in best.on_slowest():
             others = (name for name in self.offered[table] if name != best.layouts[table])
             tried = [

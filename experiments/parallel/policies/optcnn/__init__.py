@@ -1,20 +1,21 @@
 """OptCNN (Jia et al., ICML'18): a configuration for every operator, over samples, channels, height and width.
 
-Followed: section 4 (the cost of a step is the sum of t_C, t_S and t_X over operators and edges, nothing overlaps) and
-section 5 (node and edge elimination, enumeration of what is left, undoing), so that the result is the optimum of that
-cost. Devices are taken in order: part ``p`` of every operator is on device ``p``; an operator may use fewer devices than
-there are. Sequences and hidden dimensions of other models are divided as height and channels are.
+Followed: section 4 (the cost of a step is the sum of t_C, t_S and t_X over operators and edges, nothing
+overlaps) and section 5 (node and edge elimination, enumeration of what is left, undoing), so that the result
+is the optimum of that cost. Devices are taken in order: part ``p`` of every operator is on device ``p``; an
+operator may use fewer devices than there are. Sequences and hidden dimensions of other models are divided as
+height and channels are.
 
-Left open by the paper: graphs that do not reduce (here enumerated neighbour by neighbour, see ``elimination``);
-how t_C is measured (here an operator's time divides by its parts); how a gradient is reduced (here a ring). Not reproduced:
-degrees that do not divide a dimension. An operator whose dimensions the model does not tell is divided by samples only; the
-notes count such operators.
+Left open by the paper: graphs that do not reduce (here enumerated neighbour by neighbour, see
+``elimination``); how t_C is measured (here an operator's time divides by its parts); how a gradient is
+reduced (here a ring). Not reproduced: degrees that do not divide a dimension. An operator whose dimensions
+the model does not tell is divided by samples only; the notes count such operators.
 
-Different here unless ``judge`` says ``costs``: in the plan as carried out gradients travel beside the backward pass, which no
-sum of costs can know. So the optimum is sought twice, with all of t_S and with none, and of the two and data parallelism the
-plan is taken whose simulated step is shortest. Where the optimum does not fit a device, every byte gets a price
-(``planning.operators.pricing``). ``evaluations`` bounds all of it; each enumeration has an equal share, and where that
-cannot hold all choices the most promising ones are looked at.
+Different here unless ``judge`` says ``costs``: in the plan as carried out gradients overlap with the backward
+pass, which no sum of costs can know. So the optimum is sought twice, with all of t_S and with none, and of
+the two and data parallelism the plan is taken whose simulated step is shortest. Where the optimum does not
+fit a device, every byte gets a price (``planning.operators.pricing``). ``evaluations`` bounds all of it; each
+enumeration has an equal share, and where that cannot hold all choices the most promising ones are looked at.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ ENUMERATIONS = 4 * SEARCHES
 
 @dataclass(frozen=True)
 class OptCnn(ParallelPolicy):
-    """The configurations of all operators with the least summed cost, found by eliminating nodes and edges."""
+    """The configurations of all operators with the least summed cost, found by eliminating nodes
+    and edges.
+    """
 
     name: ClassVar[str] = "optcnn"
 

@@ -1,10 +1,11 @@
-"""Tofu's search: the layouts with the fewest bytes for one split of a training graph, then the same on the halved graph.
+"""Tofu's search: the layouts with the fewest bytes for one split of a training graph, then the same on the
+halved graph.
 
-Source: Wang, Huang and Li (Tofu), EuroSys'19, section 5. Coarsening: an operator, its backward operators and the optimizer's
-share one decision, a tensor and its gradient one layout, chains of element-wise operators one layout. What is left is
-nearly a chain; the dynamic program runs over the layouts of the tensors on each cut (``planning.operators.enumeration``: the same
-sums, in the order of the smallest cuts). Recursion: k = k1 k2 ..., each factor in turn, the bytes of step i counted for
-each of the k1 ... k(i-1) groups that carry it out.
+Source: Wang, Huang and Li (Tofu), EuroSys'19, section 5. Coarsening: an operator, its backward operators and
+the optimizer's share one decision, a tensor and its gradient one layout, chains of element-wise operators one
+layout. What is left is nearly a chain; the dynamic program runs over the layouts of the tensors on each cut
+(``planning.operators.enumeration``: the same sums, in the order of the smallest cuts). Recursion: k = k1 k2
+..., each factor in turn, the bytes of step i counted for each of the k1 ... k(i-1) groups that carry it out.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Split:
 class TrainingGraph:
     """The kernels of a model and the sizes of its tensors, which shrink from split to split.
 
-    Tensors are the outputs of groups of operators, then parameters; ``tensors[o][a]`` is the tensor of access ``a`` of
-    operator ``o`` (-1: an input of the model, which may lie as it likes).
+    Tensors are the outputs of groups of operators, then parameters; ``tensors[o][a]`` is the tensor of access
+    ``a`` of operator ``o`` (-1: an input of the model, which may lie as it likes).
     """
 
     def __init__(self, operators: Sequence[Operator], counted: bool = True) -> None:
@@ -91,7 +92,7 @@ class TrainingGraph:
         return self._of_parameter[operand.parameter]
 
     def _follows(self, operator: Operator, sizes: list[int]) -> int:
-        """An element-wise operator's output lies as what it reads."""
+        """Return the layout of what an element-wise operator reads, which its output takes."""
         for operand in operator.operands:
             alike = operand.source >= 0 and operand.dims == operator.output
             if (
@@ -136,8 +137,8 @@ class TrainingGraph:
     def _tables(
         self, number: int, options: Sequence[Sequence[Layout]], workers: int, fresh: Iterator[int]
     ) -> list[Table]:
-        """Of an operator that reads many tensors, a table for each kernel and access, joined by the kernel's loop (a choice
-        of its own, numbered by ``fresh``); of any other a single one.
+        """Of an operator that reads many tensors, a table for each kernel and access, joined by the kernel's
+        loop (a choice of its own, numbered by ``fresh``); of any other a single one.
         """
         if math.prod(len(options[t]) for t in set(self.tensors[number]) if t >= 0) <= LARGE_TABLE:
             return [self._table(number, options, workers)]

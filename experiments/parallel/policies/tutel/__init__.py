@@ -1,14 +1,15 @@
 """Tutel (Hwang et al., MLSys'23): experts whose parallelism, pipelining and all-to-all follow the load.
 
-Followed: weights of experts are always divided among all devices, so that every degree r starts from one layout (r = 0:
-weights are gathered and tokens stay; r = 1: tokens go to one device of those that share an expert, which gather it; r = all
-of them: tokens go to all, each with its part); all-to-all in chunks beside the experts; all-to-all on two levels. For the
-capacity of the run each combination is tried once, as the paper measures unseen ones, here in the simulator; ``rule`` is
-the open implementation's rule instead.
+Followed: weights of experts are always divided among all devices, so that every degree r starts from one
+layout (r = 0: weights are gathered and tokens stay; r = 1: tokens go to one device of those that share an
+expert, which gather it; r = all of them: tokens go to all, each with its part); all-to-all in chunks
+overlapped with the experts; all-to-all on two levels. For the capacity of the run each combination is tried
+once, as the paper measures unseen ones, here in the simulator; ``rule`` is the open implementation's rule
+instead.
 
-Left open by the paper: the order in which combinations are tried (all are). Not reproduced: the choice anew in each
-iteration (a plan is one step of one capacity), and the memory of gathered experts while they are used. Layers
-between are data-parallel over all devices.
+Left open by the paper: the order in which combinations are tried (all are). Not reproduced: the choice anew
+in each iteration (a plan is one step of one capacity), and the memory of gathered experts while they are
+used. Layers between are data-parallel over all devices.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ MODES = ("adaptive", "rule", "data", "expert", "expert_and_model")
 
 @dataclass(frozen=True)
 class Tutel(ParallelPolicy):
-    """Degree of parallelism inside experts, chunks of the all-to-all and its levels, by what the load makes fastest."""
+    """Degree of parallelism inside experts, chunks of the all-to-all and its levels, by what the load makes
+    fastest.
+    """
 
     name: ClassVar[str] = "tutel"
 
@@ -146,7 +149,7 @@ class _Layout:
         return Sharding(layer, "batch", self.collectives.devices, 1, self.collectives.devices, (), reduced)
 
     def _experts(self, layer: MoeLayer, choice: ExpertChoice) -> Sharding:
-        """Parameters beside the experts' (attention, gate) are on every device."""
+        """Parameters besides the experts' (attention, gate) are on every device."""
         devices = self.collectives.devices
         parameters = float(self.model.parameter_bytes[layer.layer])
         dense = max(0.0, parameters - layer.parameter_bytes)

@@ -1,7 +1,8 @@
-"""Mixtures of experts on devices: how each layer's experts are shared out, what travels, and how much of it is hidden.
+"""Mixtures of experts on devices: how each layer's experts are shared out, what travels, and how much of it
+is hidden.
 
-Source: Hwang et al., "Tutel: Adaptive Mixture-of-Experts at Scale", MLSys'23, sections 3.1 (adaptive parallelism), 3.2
-(adaptive pipelining) and 3.3 (two-level all-to-all).
+Source: Hwang et al., "Tutel: Adaptive Mixture-of-Experts at Scale", MLSys'23, sections 3.1 (adaptive
+parallelism), 3.2 (adaptive pipelining) and 3.3 (two-level all-to-all).
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class MoeLayer:
-    """A layer with ``experts`` experts: their parameter bytes (all of them), bytes dispatched for a sample, share of time."""
+    """A layer with ``experts`` experts: their parameter bytes (all of them), bytes dispatched for a sample,
+    share of time.
+    """
 
     layer: int
     experts: int
@@ -58,17 +61,19 @@ def valid_degrees(sharing: int) -> list[int]:
 
 
 def rule_of_thumb(dispatched: float, expert_parameters: float, sharing: int) -> int:
-    """Model parallelism inside an expert exactly where the tokens sent again are fewer than its parameters: the open
-    implementation's rule; both in values."""
+    """Model parallelism inside an expert exactly where the tokens sent again are fewer than its parameters:
+    the open implementation's rule; both in values.
+    """
     return sharing if 2 * dispatched * (sharing - 1) < expert_parameters else 1
 
 
 @dataclass(frozen=True)
 class ExpertChoice:
-    """``degree`` r: each token goes to r of the devices that share its expert (0: to none, weights come instead).
+    """``degree`` r: each token goes to r of the devices that share its expert (0: to none, weights come
+    instead).
 
-    Tokens travel in ``chunks`` so that those of one hide behind the experts at work on another; ``two_level`` sends them
-    inside the node first.
+    Tokens travel in ``chunks`` so that those of one hide behind the experts at work on another; ``two_level``
+    sends them inside the node first.
     """
 
     degree: int
@@ -95,7 +100,9 @@ class Exchanges:
         return (Collective("all_to_all", size),)
 
     def weights(self, layer: MoeLayer, choice: ExpertChoice) -> tuple[Collective, ...]:
-        """The gather of a pass: the whole of all experts, or a ``degree``-th of the own one from those that share it."""
+        """The gather of a pass: the whole of all experts, or a ``degree``-th of the own one from those that
+        share it.
+        """
         if choice.degree == 0:
             whole = Collective("all_gather", layer.parameter_bytes, per="pass")
             return (whole,) if self.devices > 1 else ()
@@ -106,9 +113,11 @@ class Exchanges:
 
 
 def hidden_share(exchange: float, compute: float, chunks: int) -> float:
-    """Of ``exchange`` seconds both ways the part behind ``compute`` seconds of experts when both come in ``chunks``.
+    """Of ``exchange`` seconds both ways the part behind ``compute`` seconds of experts when both come in
+    ``chunks``.
 
-    The layer then takes (exchange + compute) / d + (d - 1) / d max(exchange, compute): what is not hidden is the rest.
+    The layer then takes (exchange + compute) / d + (d - 1) / d max(exchange, compute): what is not hidden is
+    the rest.
     """
     if exchange == 0:
         return 0.0
@@ -116,7 +125,7 @@ def hidden_share(exchange: float, compute: float, chunks: int) -> float:
 
 
 def split(collectives: Sequence[Collective], hidden: float) -> tuple[Collective, ...]:
-    """Each as two: the ``hidden`` part beside the layer's computation, the rest after it."""
+    """Each as two: the ``hidden`` part overlapped with the layer's computation, the rest after it."""
     found = []
     for one in collectives:
         for part, overlap in ((hidden, True), (1 - hidden, False)):

@@ -1,18 +1,21 @@
-"""Unity (Unger et al., OSDI'22): substitutions of parallel operators and placement of branches, searched together.
+"""Unity (Unger et al., OSDI'22): substitutions of parallel operators and placement of branches, searched
+together.
 
-Followed: section 3 and 4 (the parallel computation graph: Partition, Combine, Replicate, Reduce, see ``parallel_ops``),
-section 5 (sequence splits at operators that all paths cross, best-first search within, placement of branches in turn or side by
-side, see ``joint_search`` and ``placement``), with the released alpha and size of a piece.
+Followed: section 3 and 4 (the parallel computation graph: Partition, Combine, Replicate, Reduce, see
+``parallel_ops``), section 5 (sequence splits at operators that all paths cross, best-first search within,
+placement of branches in turn or side by side, see ``joint_search`` and ``placement``), with the released
+alpha and size of a piece.
 
-Left open by the paper or different here: only substitutions of parallel operators are made; the algebraic rewrites of the
-released rule collection belong to the compilation family. Substitutions are those of the rule around one operator (one more,
-one less, one moved), not generated and verified ones; an operator is divided along two loops at most. Pipeline and Batch, the
-third pair of parallel operators, are not searched. Costs are those of ``planning.operators.operator_costs``: what parallel operators do
-between two operators is costed as one transfer. A branch beside another pays for all that it reads. Plans that divide by more
-than samples are simulated one layer after another. Where the best graph does not fit a device, every byte gets a price, the
-lowest at which one fits (the released search weighs time against memory likewise). Unless ``judge`` says ``costs``, the search
-is done with all of t_S and with none, and of what it finds and data parallelism the fastest simulated step is taken
-(``planning.operators.pricing``).
+Left open by the paper or different here: only substitutions of parallel operators are made; the algebraic
+rewrites of the released rule collection belong to the compilation family. Substitutions are those of the rule
+around one operator (one more, one less, one moved), not generated and verified ones; an operator is divided
+along two loops at most. Pipeline and Batch, the third pair of parallel operators, are not searched. Costs are
+those of ``planning.operators.operator_costs``: what parallel operators do between two operators is costed as
+one transfer. A branch concurrent with another pays for all that it reads. Plans that divide by more than
+samples are simulated one layer after another. Where the best graph does not fit a device, every byte gets a
+price, the lowest at which one fits (the released search weighs time against memory likewise). Unless
+``judge`` says ``costs``, the search is done with all of t_S and with none, and of what it finds and data
+parallelism the fastest simulated step is taken (``planning.operators.pricing``).
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ MOST_AXES = 2
 
 @dataclass(frozen=True)
 class Unity(ParallelPolicy):
-    """Parallel operators around every operator by best-first substitution, branches in turn or side by side."""
+    """Parallel operators around every operator by best-first substitution, branches in turn or
+    side by side.
+    """
 
     name: ClassVar[str] = "unity"
 

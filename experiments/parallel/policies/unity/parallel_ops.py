@@ -1,13 +1,16 @@
-"""Unity's parallel computation graph: parallelism as operators between operators, and how one graph becomes another.
+"""Unity's parallel computation graph: parallelism as operators between operators, and how one graph becomes
+another.
 
-Source: Unger et al., "Unity: Accelerating DNN Training Through Joint Optimization of Algebraic Transformations and
-Parallelization", OSDI'22, sections 3 and 4. A tensor has a degree for each dimension and a replica dimension. Partition
-divides a dimension, Combine puts its parts together; Replicate copies, Reduce sums copies up. Each is the other's gradient.
+Source: Unger et al., "Unity: Accelerating DNN Training Through Joint Optimization of Algebraic
+Transformations and Parallelization", OSDI'22, sections 3 and 4. A tensor has a degree for each dimension and
+a replica dimension. Partition divides a dimension, Combine puts its parts together; Replicate copies, Reduce
+sums copies up. Each is the other's gradient.
 
-An operator whose loop is divided k ways stands between parallel operators: each operand that the loop walks is partitioned
-there, any other is replicated, and the result is combined along that loop or, where the loop is summed over, reduced. Between
-two operators what one undoes of the other goes away; what is left are the transfers of the graph. So a graph is given by the
-degrees of its operators, and a substitution changes those of one.
+An operator whose loop is divided k ways stands between parallel operators: each operand that the loop walks
+is partitioned there, any other is replicated, and the result is combined along that loop or, where the loop
+is summed over, reduced. Between two operators what one undoes of the other goes away; what is left are the
+transfers of the graph. So a graph is given by the degrees of its operators, and a substitution changes those
+of one.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ def leaving(operator: Operator, axes: Axes, configuration: Configuration) -> lis
 def _along(
     dims: Sequence[str], axes: Axes, configuration: Configuration, inside: str, outside: str
 ) -> list[ParallelOp]:
-    """One for each divided loop: ``inside`` for a dimension of the tensor, ``outside`` for a loop that it lacks."""
+    """One for each divided loop: ``inside`` for a dimension of the tensor, ``outside`` for a loop that it
+    lacks.
+    """
     return [
         ParallelOp(inside, dims.index(name), degree) if name in dims else ParallelOp(outside, REPLICA, degree)
         for name, degree in zip(axes.names, configuration, strict=True)
@@ -58,7 +63,7 @@ def _along(
 
 
 def simplified(ops: list[ParallelOp]) -> list[ParallelOp]:
-    """Without the parts of a Combine that a Partition of the same dimension makes again."""
+    """Return ``ops`` without the parts of a Combine that a Partition of the same dimension restores."""
     kept = [op for op in ops if op.kind in (REPLICATE, REDUCE)]
     combined = {op.axis: op.degree for op in ops if op.kind == COMBINE}
     divided = {op.axis: op.degree for op in ops if op.kind == PARTITION}
@@ -76,8 +81,8 @@ def _on_axis(axis: int, before: int, after: int) -> list[ParallelOp]:
 
 
 def substitutions(configuration: Configuration, factors: tuple[int, ...]) -> Iterator[Configuration]:
-    """One more Partition (or Replicate) around an operator, one less, or one moved to another loop, for each of the prime
-    ``factors`` of the devices.
+    """One more Partition (or Replicate) around an operator, one less, or one moved to another loop, for each
+    of the prime ``factors`` of the devices.
     """
     for factor in factors:
         for add in range(len(configuration)):

@@ -1,14 +1,14 @@
 """Whale (Jia et al., ATC'22): hardware-aware load balance over devices that differ.
 
-Followed: section 3.3. ``replicate`` gives each device samples in proportion to its FLOP/s, then moves samples off devices
-whose memory they overflow. ``pipeline`` gives early stages, which hold most micro-batches in 1F1B, the devices with most
-memory, cuts the layers in proportion to speed, then moves layers off stages that overflow. Devices that a pipeline leaves
-over replicate it.
+Followed: section 3.3. ``replicate`` gives each device samples in proportion to its FLOP/s, then moves samples
+off devices whose memory they overflow. ``pipeline`` gives early stages, which hold most micro-batches in
+1F1B, the devices with most memory, cuts the layers in proportion to speed, then moves layers off stages that
+overflow. Devices that a pipeline leaves over replicate it.
 
-Left open by the paper: rounding (largest remainder), and the chunk that moves (a sample, a layer). A gradient's mean weights
-replicas by their samples; that takes no time and is not seen here. Not reproduced: ``split`` with uneven slices, bridge
-layers between task graphs (what crosses stages is sent as it is), and choosing task graphs, which the paper leaves to
-annotations.
+Left open by the paper: rounding (largest remainder), and the chunk that moves (a sample, a layer). A
+gradient's mean weights replicas by their samples; that takes no time and is not seen here. Not reproduced:
+``split`` with uneven slices, bridge layers between task graphs (what crosses stages is sent as it is), and
+choosing task graphs, which the paper leaves to annotations.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Whale(ParallelPolicy):
     def _stage_ends(
         self, model: LayerGraph, estimate: PlanningEstimate, groups: Sequence[Sequence[int]], samples: int
     ) -> list[int]:
-        """Ends of the stages; the slowest and the smallest device of a stage set its pace and room."""
+        """Ends of the stages; the slowest and the smallest device of a stage set its pace and capacity."""
         speeds = [1 / max(map(estimate.slowdown, group)) for group in groups]
         costs = estimate.layer_seconds.tolist()
         parameters, stash = estimate.layer_parameters, model.stash_bytes / model.batch * samples

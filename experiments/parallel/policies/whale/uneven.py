@@ -1,7 +1,7 @@
 """Shares of work for devices that differ: by speed, then by what their memory holds.
 
-Source: Jia et al., "Whale: Efficient Giant Model Training over Heterogeneous GPUs", ATC'22, section 3.3 (intra- and
-inter-TaskGraph balance).
+Source: Jia et al., "Whale: Efficient Giant Model Training over Heterogeneous GPUs", ATC'22, section 3.3
+(intra- and inter-TaskGraph balance).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ Bytes = Callable[[int, int], float]
 
 
 def proportional(total: int, speeds: Sequence[float]) -> list[int]:
-    """``total`` in whole parts that are proportional to ``speeds``, by largest remainder (the first of equals)."""
+    """``total`` in whole parts that are proportional to ``speeds``, by largest remainder (the first of
+    equals).
+    """
     exact = [total * speed / sum(speeds) for speed in speeds]
     shares = [int(part) for part in exact]
     by_remainder = sorted(range(len(speeds)), key=lambda i: (shares[i] - exact[i], i))
@@ -28,9 +30,11 @@ def proportional(total: int, speeds: Sequence[float]) -> list[int]:
 def within_memory(
     shares: Sequence[int], speeds: Sequence[float], needed: Bytes, capacities: Sequence[float]
 ) -> list[int]:
-    """``shares`` after moves, one unit at a time, from the fullest device to the one that is done first of those with room.
+    """``shares`` after moves, one unit at a time, from the fullest device to the one that is done first of
+    those with free bytes.
 
-    ``needed(device, share)`` are bytes. ``Infeasible`` when no device has room for what another cannot hold.
+    ``needed(device, share)`` are bytes. ``Infeasible`` when no device has free bytes for what another cannot
+    hold.
     """
     now = list(shares)
     while True:
@@ -48,10 +52,11 @@ def within_memory(
 
 
 def proportional_cut(costs: Sequence[float], speeds: Sequence[float]) -> list[int]:
-    """Ends of consecutive non-empty runs of ``costs``, one for each device, whose slowest is as fast as can be.
+    """Ends of consecutive non-empty runs of ``costs``, one for each device, whose slowest is as fast as can
+    be.
 
-    Linear partition by dynamic programming over (devices, prefix), where a device takes cost / speed; ties go to the
-    later border. Needs at least as many costs as devices.
+    Linear partition by dynamic programming over (devices, prefix), where a device takes cost / speed; ties go
+    to the later border. Needs at least as many costs as devices.
     """
     count, total = len(costs), [0.0]
     for cost in costs:
@@ -79,10 +84,11 @@ def cut_within_memory(
     needed: Callable[[int, int, int], float],
     capacities: Sequence[float],
 ) -> list[int]:
-    """``ends`` after moves of one layer at a time from the fullest stage towards the fastest one with room.
+    """``ends`` after moves of one layer at a time from the fullest stage towards the fastest one with free
+    bytes.
 
-    ``seconds(stage, begin, end)`` and ``needed(stage, begin, end)`` are a stage's time and bytes. ``Infeasible`` when a
-    cut comes back or there is no stage with room.
+    ``seconds(stage, begin, end)`` and ``needed(stage, begin, end)`` are a stage's time and bytes.
+    ``Infeasible`` when a cut comes back or no stage has free bytes.
     """
     now: list[int] = list(ends)
     seen: set[tuple[int, ...]] = set()
@@ -106,7 +112,9 @@ def _spans(ends: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _shifted(ends: Sequence[int], peak: int, valley: int) -> list[int]:
-    """Every border between the two stages moved by one layer: ``peak`` has one less and ``valley`` one more."""
+    """Every border between the two stages moved by one layer: ``peak`` has one less and
+    ``valley`` one more.
+    """
     step = -1 if peak < valley else 1
     between = range(min(peak, valley), max(peak, valley))
     return [end + step if stage in between else end for stage, end in enumerate(ends)]

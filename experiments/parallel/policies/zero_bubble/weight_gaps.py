@@ -1,10 +1,12 @@
-"""Orders of forwards, backwards and weight gradients for passes that are unequally long, by playing a step through.
+"""Orders of forwards, backwards and weight gradients for passes that are unequally long, by playing a step
+through.
 
-Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR'24, section 3 and appendix: as many forwards as memory allows before
-the first backward, weight gradients into the gaps before what has not come in yet, the rest behind the last pass; all
-settings of a few rules are tried and the best order is kept. Here every device takes the next pass at the moment at which
-it is free, all devices together, so that gaps come from the passes of the others. Left open there: what "fits" means where
-it is not known yet when the next pass comes in; here it cannot come in before the shortest pass of a neighbour is over.
+Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR'24, section 3 and appendix: as many forwards as
+memory allows before the first backward, weight gradients into the gaps before what has not come in yet, the
+rest behind the last pass; all settings of a few rules are tried and the best order is kept. Here every device
+takes the next pass at the moment at which it is free, all devices together, so that gaps come from the passes
+of the others. Left open there: what "fits" means where it is not known yet when the next pass comes in; here
+it cannot come in before the shortest pass of a neighbour is over.
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ from experiments.parallel.interface import (
 )
 from experiments.workloads.kernel_times import PassSeconds
 
-#: A weight gradient that is longer than the gap: waits; runs; runs where its device has idled less than another.
+#: A weight gradient that is longer than the gap: waits; runs; runs where its device has idled less than
+#: another.
 WAITS, RUNS, LEVELS = "waits", "runs", "levels"
 
 
 @dataclass(frozen=True)
 class OrderProblem:
-    """Seconds of a micro-batch's passes by device, of a transfer, and how many micro-batches a device may hold."""
+    """Seconds of a micro-batch's passes by device, of a transfer, and how many micro-batches a device may
+    hold.
+    """
 
     passes: tuple[PassSeconds, ...]
     transfer: float
@@ -43,7 +48,9 @@ class OrderProblem:
 
 @dataclass(frozen=True)
 class OrderRules:
-    """With ``falling`` a device holds no more than bring its first backward without a gap: fewer, the later it is."""
+    """With ``falling`` a device holds no more than bring its first backward without a gap: fewer, the later
+    it is.
+    """
 
     too_long: str
     falling: bool
@@ -128,7 +135,9 @@ class _Play:
         return kind == BACKWARD or device.live < device.limit
 
     def _fits(self, device: _Device, now: float) -> bool:
-        """A weight gradient makes room for a forward that is there, or ends before the next pass comes in."""
+        """Whether a weight gradient frees memory for a forward that is ready, or ends before the next pass
+        comes in.
+        """
         if device.comes(FORWARD) <= now or device.done[BACKWARD] == self.problem.micro_batches:
             return True
         if device.seconds[WEIGHT] <= self._next(device, now) - now or self.rules.too_long == RUNS:

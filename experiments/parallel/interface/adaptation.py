@@ -8,7 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Noise:
-    """Estimates of |G|^2, the true gradient's squared length, and of tr, the trace of a sample gradient's covariance."""
+    """Estimates of a gradient's signal and of its noise.
+
+    - ``squared``: of the true gradient's squared length.
+    - ``trace``: of the trace of a sample gradient's covariance.
+    """
 
     squared: float
     trace: float
@@ -20,7 +24,9 @@ class Noise:
 
 
 def gradient_noise(small: float, small_batch: int, large: float, large_batch: int) -> Noise:
-    """From the squared lengths of a worker's gradient and of the averaged one, over batches of different size.
+    """Return estimates from squared lengths of a worker's gradient and of the averaged one.
+
+    The two are of batches of different size.
 
     Source: McCandlish et al., "An Empirical Model of Large-Batch Training", 2018, appendix A.1.
     """
@@ -30,7 +36,10 @@ def gradient_noise(small: float, small_batch: int, large: float, large_batch: in
 
 
 def smoothed(before: Noise | None, now: Noise, factor: float) -> Noise:
-    """Both estimates by exponential average: each alone is unbiased, their quotient is not."""
+    """Return both estimates smoothed by an exponential average.
+
+    Each alone is unbiased, their quotient is not.
+    """
     if before is None:
         return now
     return Noise(
@@ -39,12 +48,18 @@ def smoothed(before: Noise | None, now: Noise, factor: float) -> Noise:
 
 
 def gains_enough(before: float, now: float, workers: int, gain: float) -> bool:
-    """Whether the throughput of ``workers`` is worth its last one: at least 1 + gain / workers times that without it."""
+    """Return whether the throughput of ``workers`` is worth its last one.
+
+    It has to be at least 1 + gain / workers times that without it.
+    """
     return now >= (1 + gain / workers) * before
 
 
 def workers_by_throughput(throughputs: Iterable[float], gain: float) -> int:
-    """How many workers stay: one more until one does not pay. ``throughputs`` of 1, 2, ... are asked for one by one."""
+    """Return how many workers stay: one more until one does not pay.
+
+    ``throughputs`` of 1, 2, ... are asked for one by one.
+    """
     before, workers = 0.0, 0
     for workers, now in enumerate(throughputs, 1):
         if workers > 1 and not gains_enough(before, now, workers, gain):

@@ -31,7 +31,10 @@ from experiments.workloads.layers import LayerGraph
 
 
 def violations(plan: ParallelPlan, model: LayerGraph, cluster: Hardware) -> list[str]:
-    """All that is wrong with ``plan``; empty when it can be carried out (whether it fits is the simulator's answer)."""
+    """Return all that is wrong with ``plan``; empty when it can be carried out.
+
+    Whether it fits is the simulator's answer.
+    """
     shape = [*_layers(plan, model), *_devices(plan, cluster), *_hosts(plan), *_figures(plan, model)]
     shape += [
         *slice_violations(plan),

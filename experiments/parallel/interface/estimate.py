@@ -32,8 +32,12 @@ OVERLAPPED, BETWEEN, BEHIND = "beside", "between", "behind"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a simulator says of a plan: seconds a step, bytes on the fullest device, idle share, exposed
-    seconds.
+    """A simulator's figures for a plan.
+
+    - ``step_time``: seconds a step.
+    - ``peak_memory``: bytes on the fullest device.
+    - ``bubble_fraction``: the idle share of the devices' time.
+    - ``exposed_communication_time``: seconds of communication that no computation hides.
     """
 
     step_time: float
@@ -44,15 +48,19 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class PlanningEstimate:
-    """FLOPs and bytes scale linearly with the samples, and so do times unless a layer's work is known by its
-    shapes (``pass_seconds``); states follow ``dtype`` and ``optimizer``.
+    """What a planner may ask about a model on a cluster before it decides.
 
-    ``evaluate`` carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for
-    planners that search. ``seed`` is the run's, for planners that draw; they tell how far they are through
-    ``progress``. ``exchange`` says when replicas exchange weights and gradients: overlapped with computation;
-    between computations, which wait; or behind the last of them. That is a runner's way, not a plan's.
-    ``updates`` are the seconds of each worker's optimizer step where they were measured. With ``walks_again``
-    a weight-gradient pass computes the input gradients once more.
+    FLOPs and bytes scale linearly with the samples, and so do times unless a layer's work is known by its
+    shapes (``pass_seconds``); states follow ``dtype`` and the optimizer.
+
+    - ``evaluate``: carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for planners
+      that search.
+    - ``seed``: the run's, for planners that draw.
+    - ``progress``: takes how far a planner is.
+    - ``exchange``: when replicas exchange weights and gradients: overlapped with computation; between
+      computations, which wait; or behind the last of them. That is a runner's way, not a plan's.
+    - ``updates``: the seconds of each worker's optimizer step where they were measured.
+    - ``walks_again``: a weight-gradient pass computes the input gradients once more.
     """
 
     model: LayerGraph
@@ -81,7 +89,10 @@ class PlanningEstimate:
         return self.model.parameter_bytes / DTYPE_BYTES[self.dtype]
 
     def pass_seconds(self, layer: int, samples: float, sharding: Sharding | None = None) -> PassSeconds:
-        """Seconds of ``layer`` for ``samples`` on one of the devices that ``sharding`` divides it among."""
+        """Return the seconds of ``layer`` for ``samples`` on one of the devices that share it.
+
+        ``sharding`` divides the layer among them.
+        """
         model = self.model
         if model.work:
             return layer_seconds(self.devices[0], model.work[layer], samples, cut_of(sharding), self.dtype)
@@ -92,21 +103,26 @@ class PlanningEstimate:
 
     @property
     def reserved_bytes(self) -> float:
-        """What context, libraries and communicators hold of a device; nothing where layers are known by times
-        alone.
+        """Bytes of a device that context, libraries and communicators hold.
+
+        None where layers are known by times alone.
         """
         return float(self.devices[0].kernels.reserved_bytes) if self.model.work else 0.0
 
     @property
     def occupied(self) -> float:
-        """The share of a device that a collective takes from concurrent computation; ``None``
-        where unknown.
+        """The share of a device that a collective takes from concurrent computation.
+
+        Nothing where that is not known.
         """
         return self.devices[0].kernels.occupied if self.model.work else 0.0
 
     @property
     def fragmentation(self) -> float:
-        """The share of activations that allocators lose; nothing where layers are known by times alone."""
+        """The share of activations that allocators lose.
+
+        Nothing where layers are known by times alone.
+        """
         return self.devices[0].kernels.fragmentation if self.model.work else 0.0
 
     @functools.cached_property
@@ -115,7 +131,10 @@ class PlanningEstimate:
         return tuple(node.device for node in self.cluster.nodes for _ in range(node.device_count))
 
     def slowdown(self, device: int) -> float:
-        """How much longer ``device`` computes than the cluster's first, for which the layers were timed."""
+        """Return how many times longer ``device`` computes than the cluster's first.
+
+        The layers were timed for the first.
+        """
         rates = [d.peak(self.dtype) * d.compute_efficiency for d in (self.devices[0], self.devices[device])]
         return rates[0] / rates[1]
 
@@ -129,8 +148,9 @@ def model_estimate(
     seed: int = 0,
     progress: Progress = silent,
 ) -> PlanningEstimate:
-    """The estimate for a model; ``dtype`` and ``optimizer`` default to the model's own facts, then float32
-    and adam.
+    """Return the estimate for a model.
+
+    ``dtype`` and ``optimizer`` default to the model's own facts, then float32 and adam.
     """
     dtype = dtype or str(model.facts.get("dtype", "float32"))
     optimizer = optimizer or str(model.facts.get("optimizer") or "adam")
@@ -147,8 +167,10 @@ def model_estimate(
 
 
 def cut_of(sharding: Sharding | None) -> Cut:
-    """How a sharding changes the shapes of a layer's products; by its axis a weight loses columns or rows, in
-    as many parts as its parameters (but for a bias that stays whole).
+    """Return how a sharding changes the shapes of a layer's products.
+
+    By its axis a weight loses columns or rows, in as many parts as its parameters (but for a bias that stays
+    whole).
     """
     if sharding is None:
         return WHOLE
@@ -162,8 +184,9 @@ def shardings_by_layer(plan: ParallelPlan) -> dict[int, Sharding]:
 
 
 def stage_parameters(plan: ParallelPlan, stage: Stage, estimate: PlanningEstimate) -> Floats:
-    """Parameters of each layer of ``stage`` on one device of a worker, before ZeRO. Shape: (layers of the
-    stage,).
+    """Return the parameters of each layer of ``stage`` on one device of a worker, before ZeRO.
+
+    Shape: (layers of the stage,).
 
     Weights of another stage that a layer reads (a tied output layer) are a copy of its own.
     """
@@ -177,7 +200,7 @@ def stage_parameters(plan: ParallelPlan, stage: Stage, estimate: PlanningEstimat
 
 
 class Tie(NamedTuple):
-    """``bytes`` of weights of layer ``owner`` that ``reader`` reads, which other workers host."""
+    """Weights of layer ``owner`` that ``reader`` reads on other workers, in bytes."""
 
     owner: int
     reader: int
@@ -185,7 +208,7 @@ class Tie(NamedTuple):
 
 
 def ties(plan: ParallelPlan, model: LayerGraph) -> list[Tie]:
-    """Weights that are held twice: their owner and a reader are on different workers.
+    """Return the weights that are held twice: their owner and a reader are on different workers.
 
     None in asynchronous plans, whose copies would drift apart.
     """

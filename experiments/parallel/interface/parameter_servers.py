@@ -21,7 +21,7 @@ def has_servers(plan: ParallelPlan) -> bool:
 
 
 def iterations(plan: ParallelPlan, worker: int) -> list[tuple[int, list[Slot]]]:
-    """A worker's iterations in order, each with its number and its slots in their order."""
+    """Return a worker's iterations in order, each with its number and its slots in their order."""
     each = plan.micro_batches // plan.steps
     found: dict[int, list[Slot]] = defaultdict(list)
     for slot in plan.workers[worker].slots:
@@ -30,13 +30,16 @@ def iterations(plan: ParallelPlan, worker: int) -> list[tuple[int, list[Slot]]]:
 
 
 def ranges(plan: ParallelPlan, size: float) -> int:
-    """How many equal ranges ``size`` bytes of parameters are cut into: a whole number for each server."""
+    """Return into how many equal ranges ``size`` bytes of parameters are divided.
+
+    A whole number for each server.
+    """
     servers = len(plan.synchronisation.servers)
     return servers * max(1, math.ceil(size / plan.synchronisation.bucket_bytes / servers))
 
 
 def dedicated_servers(plan: ParallelPlan) -> tuple[int, ...]:
-    """Servers on devices that do not compute."""
+    """Return the servers on devices that do not compute."""
     return tuple(device for device in plan.synchronisation.servers if device not in set(plan.devices))
 
 

@@ -33,11 +33,17 @@ class PipelineSchedule(LivePolicy):
     recompute: bool = knob(False, "keep a stage's input only and recompute its activations before backward")
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
-        """The slots of device ``stage`` (0-based) of one pipeline of ``stages`` devices, in execution order."""
+        """Return the slots of device ``stage`` of a pipeline of ``stages`` devices, in execution order.
+
+        Stages are numbered from 0.
+        """
         raise NotImplementedError
 
     def hosts(self, stages: int) -> tuple[tuple[int, ...], ...]:
-        """For each stage of the model the devices of a pipeline of ``stages`` devices that host it."""
+        """Return for each stage of the model the devices of one pipeline that host it.
+
+        The pipeline has ``stages`` devices.
+        """
         return tuple((device,) for device in range(stages))
 
     def place(
@@ -70,8 +76,9 @@ class PipelineSchedule(LivePolicy):
 def hosted_stages(
     bounds: Iterable[tuple[int, int]], hosts: Iterable[tuple[int, ...]], replicas: int
 ) -> tuple[Stage, ...]:
-    """Device ``d`` of the pipeline is workers ``d * replicas`` onwards: replicas are neighbours, so that they share
-    fast links.
+    """Return the stages on workers ``d * replicas`` onwards for device ``d`` of the pipeline.
+
+    Replicas are neighbours, so that they share fast links.
     """
     return tuple(
         Stage(begin, end, tuple(device * replicas + r for device in devices for r in range(replicas)))

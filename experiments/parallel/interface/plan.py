@@ -36,7 +36,9 @@ PERIODS = (PER_SAMPLE, PER_PASS, PER_STEP)
 
 
 class Slot(NamedTuple):
-    """One pass of one micro-batch through one stage: F forward, B backward, W weight gradient apart from B.
+    """One pass of one micro-batch through one stage.
+
+    ``kind``: F forward, B backward, W the weight gradient apart from B.
 
     In a plan with W slots a B slot computes the input gradient only; without them B does both.
     """
@@ -55,8 +57,9 @@ class Slot(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What a micro-batch is when sequences are cut: ``samples`` of them, ``tokens`` of each after ``context``
-    others.
+    """A micro-batch that is part of sequences: ``samples`` and the tokens of each.
+
+    ``tokens`` of each sample, after ``context`` others.
 
     Micro-batches of unequal numbers of whole samples are ``Slice(samples, 0, 1)``, whatever a sample is.
     """
@@ -81,7 +84,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Worker:
-    """Devices (numbered over the cluster, node by node) and the slots that they execute, in this order.
+    """Devices and the slots that they execute together, in this order.
+
+    Devices are numbered over the cluster, node by node.
 
     ``slow``: how many times longer than the device would take its iterations last, in turn over and over:
     ``(2.0,)`` is a slow worker, ``(1.0, 1.0, 5.0)`` straggles every third time. With parameter servers only.
@@ -96,17 +101,17 @@ class Worker:
 class Collective:
     """A collective among a worker's devices that a layer needs.
 
-    ``bytes`` are those of the whole vector (what a rank holds before an all-reduce or after an all-gather;
-    what it sends in a permute or an all-to-all), for each ``per``: a *sample* of the micro-batch, a *pass* (a
-    slot), or a *step*: once, when the layer's last gradient of the step is there, overlapped with the
-    remaining backward passes.
-
-    ``ranks`` 0 means all devices of the worker; else they form groups of ``ranks`` devices ``stride`` apart
-    in the worker's order (row-major over its own mesh), which all communicate at once. With ``overlap`` it is
-    concurrent with the computation of its own layer and holds up only what comes after both. With ``parts``
-    the layer's computation is a loop of so many equal parts, and concurrently with each but the last runs one
-    such collective. It lasts ``slowdown`` times as long as its links say (a ring in one direction that uses
-    half of them).
+    - ``bytes``: those of the whole vector (what a rank holds before an all-reduce or after an all-gather; what it
+      sends in a permute or an all-to-all), for each ``per``.
+    - ``per``: a *sample* of the micro-batch, a *pass* (a slot), or a *step*: once, when the layer's last gradient
+      of the step is there, overlapped with the remaining backward passes.
+    - ``ranks``, ``stride``: groups of ``ranks`` devices ``stride`` apart in the worker's order (row-major over its
+      own mesh), which all communicate at once; 0 ranks: all devices of the worker.
+    - ``overlap``: it is concurrent with the computation of its own layer and holds up only what comes after both.
+    - ``parts``: the layer's computation is a loop of so many equal parts, and concurrently with each but the last
+      runs one such collective.
+    - ``slowdown``: how many times as long as its links say it lasts (a ring in one direction that uses half of
+      them).
     """
 
     kind: str
@@ -119,8 +124,9 @@ class Collective:
     slowdown: float = 1.0
 
     def groups(self, devices: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """The groups among ``devices``: with 8 of them, 2 ranks 4 apart are (0, 4), (1, 5), (2,
-        6), (3, 7).
+        """Return the groups of devices that communicate, of all ``devices`` of a worker.
+
+        With 8 of them, 2 ranks 4 apart are (0, 4), (1, 5), (2, 6), (3, 7).
         """
         ranks = self.ranks or len(devices)
         block = ranks * self.stride
@@ -154,18 +160,22 @@ class Sharding:
 class Synchronisation:
     """How the replicas of a stage agree on their weights.
 
-    ``kind`` is ``all_reduce`` or ``parameter_server``; ``staleness`` is how many iterations a worker may be
-    in front of the slowest: 0 is BSP, n is SSP, ``None`` is ASP. Gradients travel in buckets of at least
-    ``bucket_bytes`` (the last may be smaller), by ``algorithm``. ``servers`` are the devices that hold the
-    parameters, if any, in ranges of ``bucket_bytes`` at most. A worker fetches parameters every
-    ``fetch_every`` iterations and pushes what it has accumulated every ``push_every``; with ``fetch_ahead``
-    it computes while they are on their way. With ``regather`` ZeRO 3 gathers the weights of what is computed
-    again twice in a backward pass: for computing it again, and for its gradient.
-
-    ``summation`` is a third kind: parts of ``bucket_bytes`` at most are summed by one of ``servers`` each, in
-    proportion to their ``shares``, and sent back; at most ``in_flight`` at once. ``buckets`` says which
-    layers make a bucket (first to last exclusive, last layers first) where their bytes do not; ``cycle`` are
-    the seconds between the moments at which buckets that are ready may leave (0: at once).
+    - ``kind``: ``all_reduce``, ``parameter_server`` or ``summation``. In the last, parts of ``bucket_bytes`` at
+      most are summed by one of ``servers`` each and sent back.
+    - ``algorithm``: of the all-reduces.
+    - ``bucket_bytes``: gradients travel in buckets of at least so many (the last may be smaller).
+    - ``staleness``: how many iterations a worker may be in front of the slowest: 0 is BSP, n is SSP, ``None`` is
+      ASP.
+    - ``servers``: the devices that hold the parameters, if any, in ranges of ``bucket_bytes`` at most.
+    - ``fetch_every``: iterations between a worker's fetches of parameters.
+    - ``push_every``: iterations between its pushes of what it has accumulated.
+    - ``fetch_ahead``: it computes while parameters are on their way.
+    - ``shares``: the servers' proportions of a summation.
+    - ``in_flight``: the most parts of a summation at once.
+    - ``buckets``: which layers make a bucket (first to last exclusive, last layers first) where their bytes do not.
+    - ``cycle``: seconds between the moments at which buckets that are ready may leave (0: at once).
+    - ``regather``: ZeRO 3 gathers the weights of what is recomputed twice in a backward pass: to recompute it,
+      and for its gradient.
     """
 
     kind: str = "all_reduce"
@@ -185,30 +195,27 @@ class Synchronisation:
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """``batch`` samples a step in ``micro_batches`` equal parts; ``mesh`` names the axes and sizes for
-    people.
+    """How a model is trained on a cluster: stages, workers, their slots and what they exchange.
 
-    ``recompute`` lists the layers whose activations are dropped after the forward pass and computed again
-    before their backward pass. ``zero`` is the ZeRO stage (0: everything replicated). Layers without a
-    sharding are whole on every device of their workers. An asynchronous pipeline's plan covers several
-    ``steps``; then ``batch`` is the samples of all of them, and replicas reduce their gradients after every
-    pass. ``notes`` is what the policy wants to be read with the plan (JSON): predicted figures, what a search
-    looked at.
-
-    ``checkpoints`` are the recomputed layers whose input is kept; each begins a run that is computed again by
-    itself. Without them every run of neighbours in ``recompute`` keeps the input of its first.
-
-    ``saved`` are recomputed layers whose output is kept instead, so that they run once.
-
-    ``slices`` has one entry for each micro-batch where these are parts of sequences; the slices of the same
-    samples follow each other, and each needs those before it. ``slot_overhead`` are seconds that a slot takes
-    besides its layers.
-
-    Where steps are ``overlapped`` each device begins the next one when its own part is done: nothing global
-    is waited for, and the optimizer's check of all gradients is made good afterwards. Then a step takes as
-    long as the device that is longest at it.
-
-    ``training`` says how weights are updated where that is the method's point (rates, versions, adaptation).
+    - ``batch``: samples of a step, or of all ``steps`` of an asynchronous pipeline's plan.
+    - ``micro_batches``: equal parts of the batch.
+    - ``mesh``: names and sizes of the axes, for people.
+    - ``zero``: the ZeRO stage (0: everything replicated).
+    - ``recompute``: the layers whose activations are dropped after the forward pass and recomputed before their
+      backward pass.
+    - ``checkpoints``: the recomputed layers whose input is kept; each begins a run that is recomputed by itself.
+      Without them every run of neighbours in ``recompute`` keeps the input of its first.
+    - ``saved``: recomputed layers whose output is kept instead, so that they run once.
+    - ``shardings``: layers without one are whole on every device of their workers.
+    - ``steps``: more than one in an asynchronous pipeline, whose replicas reduce their gradients after every pass.
+    - ``slices``: one for each micro-batch where these are parts of sequences; the slices of the same samples
+      follow each other, and each needs those before it.
+    - ``slot_overhead``: seconds that a slot takes besides its layers.
+    - ``overlapped``: each device begins the next step when its own part is done: nothing global is waited for,
+      and the optimizer's check of all gradients is made good afterwards. Then a step takes as long as the device
+      that is longest at it.
+    - ``training``: how weights are updated where that is the method's point (rates, versions, adaptation).
+    - ``notes``: what the policy wants to be read with the plan (JSON): predicted figures, what a search looked at.
     """
 
     batch: int
@@ -231,7 +238,7 @@ class ParallelPlan:
 
     @property
     def sequence(self) -> int:
-        """Tokens of a sequence that is cut in slices."""
+        """Tokens of a sequence that is divided into slices."""
         return max(part.context + part.tokens for part in self.slices)
 
     @property
@@ -244,23 +251,25 @@ class ParallelPlan:
 
     @property
     def context(self) -> int:
-        """Devices of a worker that share a sequence: each has all the weights that the others have."""
+        """Devices of a worker that share a sequence and have the same weights."""
         return dict(self.mesh).get("context", 1)
 
     def holders(self, stage: Stage) -> list[tuple[int, ...]]:
-        """Groups of devices that hold the same weights of ``stage``: at one place of every replica, for every
-        part of a sequence. They sum gradients, and ZeRO divides states among them.
+        """Return the groups of devices that hold the same weights of ``stage``.
+
+        A group has the devices at one place of every replica, for every part of a sequence. They sum
+        gradients, and ZeRO divides states among them.
         """
         replicas = [self.workers[worker].devices for worker in stage.workers]
         places = len(replicas[0]) // self.context
         return [tuple(d for devices in replicas for d in devices[place::places]) for place in range(places)]
 
     def degree(self, stage: Stage) -> int:
-        """How many devices hold the same weights of ``stage``."""
+        """Return how many devices hold the same weights of ``stage``."""
         return len(stage.workers) * self.context
 
     def to_json(self) -> dict[str, Any]:
-        """Slots are spelled ``F3.0``: kind, micro-batch, stage."""
+        """Return the plan as a document; slots are spelled ``F3.0``: kind, micro-batch, stage."""
         plain = asdict(replace(self, workers=()))
         plain["mesh"] = dict(self.mesh)
         plain["notes"] = dict(self.notes)
@@ -276,7 +285,7 @@ class ParallelPlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ParallelPlan:
-        """The plan that ``to_json`` wrote; other keys (an outcome's ``timeline``) are left alone."""
+        """Return the plan that ``to_json`` wrote; other keys of the document are ignored."""
         return cls(
             batch=data["batch"],
             micro_batches=data["micro_batches"],

@@ -27,7 +27,7 @@ from experiments.workloads.transformer_layers import CAPTURED
 
 @dataclass(frozen=True)
 class ParallelPolicy(Policy):
-    """Places a model on a cluster. ``batch`` is the samples of one step over all devices."""
+    """A policy that places a model on a cluster."""
 
     family: ClassVar[str] = "parallel"
     workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -46,11 +46,14 @@ class ParallelPolicy(Policy):
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        """The plan; ``BadInput`` when batch, layers or devices do not divide as the policy needs."""
+        """Return the plan for steps of ``batch`` samples over all devices.
+
+        ``BadInput`` when batch, layers or devices do not divide as the policy needs.
+        """
         raise NotImplementedError
 
     def sync(self) -> Synchronisation:
-        """How replicas synchronise: an all-reduce with a barrier unless a policy says otherwise."""
+        """Return how replicas synchronise: by default an all-reduce with a barrier."""
         return Synchronisation()
 
 
@@ -63,7 +66,7 @@ class LivePolicy(ParallelPolicy):
 
 
 def whole_share(total: int, parts: int, what: str, where: str) -> int:
-    """``total / parts`` when that is a whole number of at least one; ``BadInput`` otherwise."""
+    """Return ``total / parts``; ``BadInput`` when that is no whole number of at least one."""
     if total % parts or total < parts:
         raise BadInput(
             f"{total} {what} do not divide into {parts} equal parts", where, f"a multiple of {parts} {what}"
@@ -72,8 +75,9 @@ def whole_share(total: int, parts: int, what: str, where: str) -> int:
 
 
 def replicated_stages(bounds: Sequence[tuple[int, int]], replicas: int) -> tuple[Stage, ...]:
-    """Stage ``s`` on workers ``s * replicas`` onwards: replicas are neighbours, so that they share fast
-    links.
+    """Return stages of which stage ``s`` is on workers ``s * replicas`` onwards.
+
+    Replicas are neighbours, so that they share fast links.
     """
     return tuple(
         Stage(begin, end, tuple(range(s * replicas, (s + 1) * replicas)))
@@ -84,8 +88,9 @@ def replicated_stages(bounds: Sequence[tuple[int, int]], replicas: int) -> tuple
 def replicated_pipelines(
     orders: Sequence[Sequence[Slot]], replicas: int, micro_batches: int
 ) -> tuple[Worker, ...]:
-    """One single-device worker for each stage and replica; replica ``r`` takes micro-batches from ``r *
-    micro_batches``.
+    """Return one single-device worker for each stage and replica.
+
+    Replica ``r`` takes micro-batches from ``r * micro_batches``.
     """
     return tuple(
         Worker(
@@ -105,8 +110,9 @@ def data_parallel_plan(
     synchronisation: Synchronisation,
     zero: int = 0,
 ) -> ParallelPlan:
-    """The whole model on every device; each runs ``micro_batches`` forward and backward passes, one after
-    another.
+    """Return the plan with the whole model on every device.
+
+    Each runs ``micro_batches`` forward and backward passes, one after another.
     """
     devices = cluster.device_count
     whole_share(batch, devices * micro_batches, "samples", "knobs.micro_batches")
@@ -123,7 +129,7 @@ def data_parallel_plan(
 
 
 def balanced_cut(costs: Sequence[float], parts: int, where: str) -> list[tuple[int, int]]:
-    """Consecutive non-empty ranges of ``costs`` whose most expensive one is as cheap as possible.
+    """Return consecutive non-empty ranges of ``costs`` whose most expensive one is cheapest.
 
     Linear partition by dynamic programming over (parts, prefix); ties go to the later border.
     """
@@ -144,7 +150,10 @@ def balanced_cut(costs: Sequence[float], parts: int, where: str) -> list[tuple[i
 
 
 def stage_bounds(estimate: PlanningEstimate, stages: int) -> list[tuple[int, int]]:
-    """The layers of each stage such that the slowest is as fast as can be, whatever travels between them."""
+    """Return the layers of each stage such that the slowest is as fast as can be.
+
+    Whatever travels between stages does not count.
+    """
     return balanced_cut(estimate.layer_seconds.tolist(), stages, estimate.model.name)
 
 

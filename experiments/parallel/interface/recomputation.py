@@ -6,7 +6,9 @@ from experiments.parallel.interface.plan import ParallelPlan
 
 
 def recomputed_runs(plan: ParallelPlan, stage: int) -> list[range]:
-    """Neighbouring layers of ``stage`` that are computed again together: to the next checkpoint, or to the end.
+    """Return runs of neighbouring layers of ``stage`` that are recomputed together.
+
+    A run goes to the next checkpoint, or to the end.
 
     Each run keeps its inputs.
     """

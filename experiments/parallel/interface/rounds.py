@@ -9,12 +9,12 @@ from experiments.parallel.interface.plan import BACKWARD, FORWARD, WEIGHT, Slot
 
 
 def devices_by_stage(devices: int, chunks: int) -> tuple[tuple[int, ...], ...]:
-    """The device of each stage: chunk ``c`` of device ``d`` is stage ``c * devices + d``."""
+    """Return the device of each stage: chunk ``c`` of device ``d`` is stage ``c * devices + d``."""
     return tuple((stage % devices,) for stage in range(devices * chunks))
 
 
 def alternating(device: int, devices: int, micro_batches: int, chunks: int, warm_up: int) -> tuple[Slot, ...]:
-    """``warm_up`` forwards, then a forward and a backward in turn, then the remaining backwards.
+    """Return ``warm_up`` forwards, then forwards and backwards in turn, then the other backwards.
 
     ``devices`` micro-batches at a time go through all chunks of a device before the next ones follow; backward passes
     take the chunks from last to first. Source: Narayanan et al., SC'21, section 2.2.2 and figure 4.
@@ -40,7 +40,10 @@ def _place(index: int, devices: int, chunks: int) -> tuple[int, int]:
 
 
 def weights_later(slots: Iterable[Slot], waiting: int) -> tuple[Slot, ...]:
-    """``slots`` with a W for each B: the oldest one as soon as more than ``waiting`` are due, the rest at the end."""
+    """Return ``slots`` with a W for each B, postponed until more than ``waiting`` are due.
+
+    The oldest one comes as soon as more are due, the rest at the end.
+    """
     found: list[Slot] = []
     due: list[Slot] = []
     for slot in slots:

@@ -9,7 +9,10 @@ SEQUENCE, WIDTH = 1, -1
 
 
 def input_cut_along(sharding: Sharding) -> int | None:
-    """The dimension along which each device has a piece of what the layer reads; ``None``: all have the whole."""
+    """Return the dimension along which what a layer reads is sharded; ``None`` for whole.
+
+    Each device has a piece of it.
+    """
     if sharding.axis == "row":
         return WIDTH
     exchanged = {collective.kind for collective in sharding.forward} & {"all_gather", "reduce_scatter"}
@@ -17,7 +20,7 @@ def input_cut_along(sharding: Sharding) -> int | None:
 
 
 def output_cut_along(sharding: Sharding) -> int | None:
-    """Likewise of what the layer makes."""
+    """Return the dimension along which a layer's output is sharded; ``None`` for whole."""
     kinds = {collective.kind for collective in sharding.forward}
     if sharding.axis == "column":
         return None if "all_gather" in kinds else WIDTH

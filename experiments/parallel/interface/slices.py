@@ -19,7 +19,7 @@ from experiments.workloads.step import Floats
 
 
 def sequence_length(model: LayerGraph) -> int:
-    """Tokens of a sample; ``BadInput`` for a model of anything else."""
+    """Return the tokens of a sample; ``BadInput`` for a model of anything else."""
     sequence = model.facts.get("sequence")
     if not sequence:
         raise BadInput("has no sequences to cut", model.name, "a model of token sequences")
@@ -27,7 +27,9 @@ def sequence_length(model: LayerGraph) -> int:
 
 
 def attention_shares(estimate: PlanningEstimate) -> Floats:
-    """Of each layer's work the part that grows with the square of the sequence. Shape: (layers,).
+    """Return the share of each layer's work that grows with the square of the sequence.
+
+    Shape: (layers,).
 
     A weight takes 2 FLOPs a token; what a layer with weights does beyond that are products of queries, keys and values.
     A layer without weights of its own (a tied head, a loss) is linear.
@@ -42,7 +44,9 @@ def attention_shares(estimate: PlanningEstimate) -> Floats:
 
 
 def slice_shares(part: Slice, sequence: int, attention: Floats) -> Floats:
-    """Of a whole sequence's pass through each layer what ``part`` takes, all its samples together. Shape: (layers,).
+    """Return the share of a whole sequence's pass through each layer that ``part`` takes.
+
+    All its samples together. Shape: (layers,).
 
     The square part counts pairs of a token with those up to it, so that the slices of a sequence sum to 1.
     """
@@ -52,7 +56,7 @@ def slice_shares(part: Slice, sequence: int, attention: Floats) -> Floats:
 
 
 def slice_violations(plan: ParallelPlan) -> list[str]:
-    """Slices that do not make up the batch; empty when they do or there are none."""
+    """Return what is wrong with slices that do not make up the batch."""
     return list(_uncovered_slices(plan)) if plan.slices else []
 
 
@@ -71,7 +75,7 @@ def _uncovered_slices(plan: ParallelPlan) -> Iterator[str]:
 
 
 def slice_order_violations(plan: ParallelPlan) -> Iterator[str]:
-    """Slots of a slice that come before those it needs on the same worker."""
+    """Yield the slots of a slice that come before those they need on the same worker."""
     for number, worker in enumerate(plan.workers if plan.slices else ()):
         place = {slot: index for index, slot in enumerate(worker.slots)}
         for slot, index in place.items():

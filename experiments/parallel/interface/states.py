@@ -17,7 +17,10 @@ ZERO_STAGES = (0, 1, 2, 3)
 
 @dataclass(frozen=True)
 class StateBytes:
-    """Bytes for one parameter: its weight, its gradient and all that the optimizer keeps (K in the paper)."""
+    """Bytes for one parameter: its weight, its gradient and all that the optimizer keeps.
+
+    The optimizer's are K in the paper.
+    """
 
     weight: float
     gradient: float
@@ -28,7 +31,7 @@ class StateBytes:
         return self.weight + self.gradient + self.optimizer
 
     def on_device(self, parameters: float, zero: int, degree: int) -> float:
-        """Bytes of model states on each of ``degree`` devices: figure 1 of the paper.
+        """Return the bytes of model states on each of ``degree`` devices: figure 1 of the paper.
 
         Stage 1 divides the optimizer state, stage 2 the gradients too, stage 3 the weights too.
         """
@@ -39,7 +42,9 @@ class StateBytes:
 
 
 def state_bytes(dtype: str, optimizer: str) -> StateBytes:
-    """A parameter's states. 16-bit types mean mixed precision: the optimizer keeps a float32 master copy as well.
+    """Return the bytes of a parameter's states.
+
+    16-bit types mean mixed precision: the optimizer keeps a float32 master copy as well.
 
     ``("float16", "adam")`` gives 2 + 2 + 12 bytes, ``("float32", "adam")`` 4 + 4 + 8.
     """

@@ -18,7 +18,9 @@ OPTIMIZERS = ("sgd", "adagrad")
 
 @dataclass(frozen=True)
 class WeightRule:
-    """Which weights a pass of a pipeline without flushes computes with. ``every`` gradients of a worker make an update.
+    """Which weights a pass of a pipeline without flushes computes with.
+
+    ``every`` gradients of a worker make an update.
 
     The first ``synchronous`` updates are made with a flush before each: the plan's slots are ordered so.
     """
@@ -32,10 +34,12 @@ class WeightRule:
 class Learning:
     """How an update follows from a gradient.
 
-    The rate grows by a constant from ``start`` to ``rate`` over ``warm_up`` updates (Goyal et al., 2017, section 2.2).
-    Momentum holds the rate inside its velocity; ``corrected`` rescales the velocity when the rate changes (equation 10).
-    ``anneal``: for so many updates a stage's rate is divided by its delay, less and less (PipeMare, T1); ``decay``: what
-    backward passes estimate the forward weights by (PipeMare, T2); 0 leaves each out.
+    - ``momentum``: holds the rate inside its velocity.
+    - ``start``, ``warm_up``: the rate grows by a constant from ``start`` to ``rate`` over ``warm_up`` updates
+      (Goyal et al., 2017, section 2.2).
+    - ``corrected``: the velocity is rescaled when the rate changes (equation 10).
+    - ``anneal``: for so many updates a stage's rate is divided by its delay, less and less (PipeMare, T1); 0: not.
+    - ``decay``: what backward passes estimate the forward weights by (PipeMare, T2); 0: they do not.
     """
 
     optimizer: str = "sgd"
@@ -48,21 +52,30 @@ class Learning:
     decay: float = 0.0
 
     def rate_at(self, update: int, delay: float = 0.0) -> float:
-        """The rate of update number ``update`` (from 0) on weights that are ``delay`` updates late."""
+        """Return the rate of update ``update`` on weights with a staleness of ``delay``.
+
+        Updates are numbered from 0.
+        """
         rate = self.rate
         if self.start is not None and update < self.warm_up:
             rate = self.start + (self.rate - self.start) * update / self.warm_up
         return rate / annealed_divisor(delay, update, self.anneal)
 
     def velocity_factor(self, update: int) -> float:
-        """What the velocity is multiplied by before the gradient is added: the momentum, corrected if asked for."""
+        """Return what the velocity is multiplied by before the gradient is added.
+
+        It is the momentum, corrected if asked for.
+        """
         if not self.corrected or update == 0:
             return self.momentum
         return self.momentum * self.rate_at(update) / self.rate_at(update - 1)
 
 
 def annealed_divisor(delay: float, update: int, anneal: int) -> float:
-    """PipeMare's T1: max(delay, 1) to the power 1 - min(update / anneal, 1). 1 without annealing."""
+    """Return what PipeMare's T1 divides a stage's rate by.
+
+    max(delay, 1) to the power 1 - min(update / anneal, 1). 1 without annealing.
+    """
     if anneal == 0:
         return 1.0
     power = 1.0 - min(update / anneal, 1.0)
@@ -70,22 +83,30 @@ def annealed_divisor(delay: float, update: int, anneal: int) -> float:
 
 
 def correction_share(decay: float, delay: float) -> float:
-    """PipeMare's T2: how much of the moving average of weight changes is kept in an update: decay to 1 / delay."""
+    """Return how much of the moving average of weight changes PipeMare's T2 keeps in an update.
+
+    ``decay`` to the power 1 / delay.
+    """
     return float(decay ** (1.0 / delay)) if delay > 0 else 0.0
 
 
 def scaled_rate(reference_rate: float, reference_batch: float, batch: float) -> float:
-    """The linear scaling rule: the rate grows with the batch (Goyal et al., 2017, section 2.1)."""
+    """Return the rate that grows with the batch: the linear scaling rule.
+
+    Source: Goyal et al., 2017, section 2.1.
+    """
     return reference_rate * batch / reference_batch
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What is changed while training goes on, and by which measurements (KungFu, OSDI'20), with ``most`` workers at most.
+    """What is changed while training goes on, and by which measurements (KungFu, OSDI'20).
 
-    Throughput decides how many workers take part: every ``window`` steps one more, until the gain is below ``gain``.
-    Gradient noise is smoothed by ``smoothing``. Weights are averaged (not gradients) until the variance of gradients
-    falls below ``variance``, if given.
+    - ``most``: workers at most.
+    - ``window``: steps after which one more worker takes part, until throughput gains less than ``gain``.
+    - ``gain``: the least gain of throughput that is worth one more worker.
+    - ``smoothing``: of the gradient noise.
+    - ``variance``: weights are averaged (not gradients) until the variance of gradients falls below it, if given.
     """
 
     most: int
@@ -97,8 +118,11 @@ class Adaptation:
 
 @dataclass(frozen=True)
 class Training:
-    """``weights``: of an asynchronous pipeline. A measured run makes ``updates`` (an asynchronous one the plan's steps) and
-    visits ``dataset`` mini-batches in turn.
+    """How weights are updated, where that is a method's point.
+
+    - ``weights``: the rule of an asynchronous pipeline.
+    - ``updates``: how many a measured run makes (an asynchronous one makes the plan's steps).
+    - ``dataset``: the mini-batches that it visits in turn.
     """
 
     learning: Learning = Learning()

@@ -18,7 +18,9 @@ from experiments.parallel.interface.training import WEIGHT_RULES, WeightRule
 
 
 class Use(NamedTuple):
-    """What one micro-batch meets at one stage: the versions of its two passes, and what is newest at the backward one.
+    """The versions that one micro-batch meets at one stage in its two passes.
+
+    ``newest`` is the newest version at the backward pass.
 
     Its gradient goes into the update of version ``newest``.
     """
@@ -29,29 +31,36 @@ class Use(NamedTuple):
 
     @property
     def staleness(self) -> int:
-        """Updates made between the weights of the forward pass and those that its gradient is applied to."""
+        """Staleness of a gradient: updates between the weights of its forward pass and its own update."""
         return self.newest - self.forward
 
 
 @dataclass(frozen=True)
 class VersionTrace:
-    """``uses`` by (stage, micro-batch); ``kept`` are the most versions alive at once in each stage, the newest included."""
+    """The versions of weights of every pass.
+
+    - ``uses``: by (stage, micro-batch).
+    - ``kept``: the most versions alive at once in each stage, the newest included.
+    """
 
     uses: Mapping[tuple[int, int], Use]
     kept: tuple[int, ...]
 
     def delay(self, stage: int, every: int) -> float:
-        """Mean staleness in steady state: of the last ``every`` micro-batches, which make an update."""
+        """Return the mean staleness in steady state.
+
+        It is that of the last ``every`` micro-batches, which make an update.
+        """
         last = self.of_stage(stage)[-every:]
         return sum(use.staleness for use in last) / len(last)
 
     def of_stage(self, stage: int) -> list[Use]:
-        """In the order of micro-batches."""
+        """Return the uses of a stage in the order of micro-batches."""
         return [use for (number, _), use in sorted(self.uses.items()) if number == stage]
 
 
 def version_trace(plan: ParallelPlan) -> VersionTrace:
-    """The versions of every pass of a plan with a weight rule. ``ValueError`` for a plan without one."""
+    """Return the versions of every pass of a plan with a weight rule; else ``ValueError``."""
     rule = weight_rule(plan)
     entered = _covered_at_entry(plan, rule) if rule.kind == "vertical" else {}
     uses: dict[tuple[int, int], Use] = {}
@@ -68,7 +77,10 @@ def version_trace(plan: ParallelPlan) -> VersionTrace:
 
 
 def with_versions(plan: ParallelPlan, copies: int = 0) -> ParallelPlan:
-    """``plan`` with the versions that each of its stages keeps, and so many more copies of the same size."""
+    """Return ``plan`` with the versions that each of its stages keeps.
+
+    A stage keeps so many more copies of the same size.
+    """
     kept = version_trace(plan).kept
     stages = tuple(
         replace(stage, weight_versions=versions + copies)
@@ -138,7 +150,7 @@ def _most_alive(slots: list[Slot], uses: Mapping[int, Use], every: int) -> int:
 
 
 def version_violations(plan: ParallelPlan) -> Iterator[str]:
-    """A weight rule that does not exist or that the plan's slots cannot keep."""
+    """Yield what is wrong with a weight rule: it does not exist, or the slots cannot keep it."""
     if plan.training is None or plan.training.weights is None:
         return
     rule = plan.training.weights

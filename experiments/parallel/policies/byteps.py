@@ -34,7 +34,10 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class BytePs(ParallelPolicy):
-    """Sums gradients by services on all machines, with the share for spare CPU machines that is fastest."""
+    """Gradients summed by services on all machines, in the shares that are fastest.
+
+    Spare CPU machines take their share.
+    """
 
     name: ClassVar[str] = "byteps"
 

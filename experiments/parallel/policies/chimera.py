@@ -22,7 +22,10 @@ from experiments.parallel.interface import BACKWARD, FORWARD, PipelineSchedule, 
 
 @dataclass(frozen=True)
 class Chimera(PipelineSchedule):
-    """Half of the micro-batches go down the devices, half up; each device hosts two stages and their weights."""
+    """Half of the micro-batches go down the devices, half up; each device hosts two stages.
+
+    Each device has the weights of both.
+    """
 
     name: ClassVar[str] = "chimera"
 

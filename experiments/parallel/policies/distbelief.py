@@ -43,8 +43,9 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class DistBelief(LivePolicy):
-    """Replicas that fetch and push when they like (Downpour), or take small portions of a batch
-    (Sandblaster).
+    """Replicas that fetch and push when they like (Downpour), or share a batch (Sandblaster).
+
+    Sandblaster's replicas take small portions of a batch.
     """
 
     name: ClassVar[str] = "distbelief"

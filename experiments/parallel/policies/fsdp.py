@@ -27,9 +27,7 @@ SAVED = ("attention", "query", "qkv", "value", "expand", "contract")
 
 @dataclass(frozen=True)
 class Fsdp(LivePolicy):
-    """Fully sharded data parallelism of a transformer, block by block, with context parallelism
-    if asked for.
-    """
+    """Fully sharded data parallelism of a transformer, block by block; context parallelism if asked for."""
 
     name: ClassVar[str] = "fsdp"
     layers: ClassVar[str] = OPERATORS

@@ -38,7 +38,7 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class KungFu(LivePolicy):
-    """Adds workers while throughput grows, watches gradient noise, and switches how workers synchronise."""
+    """Adds workers while throughput grows and watches gradient noise to switch synchronisation."""
 
     name: ClassVar[str] = "kungfu"
 

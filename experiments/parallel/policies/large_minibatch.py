@@ -23,7 +23,7 @@ from experiments.parallel.planning.gradient_exchange import GradientExchange
 
 @dataclass(frozen=True)
 class LargeMinibatch(GradientExchange, LivePolicy):
-    """Data parallelism whose learning rate is proportional to the batch and reached by a gradual warm-up."""
+    """Data parallelism whose learning rate follows the batch, after a gradual warm-up."""
 
     name: ClassVar[str] = "large_minibatch"
 

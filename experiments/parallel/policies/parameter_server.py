@@ -33,9 +33,7 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class ParameterServer(LivePolicy):
-    """Workers pull parameters from servers and push gradients; how far they may drift apart is the
-    consistency.
-    """
+    """Workers pull parameters from servers and push gradients, as far apart as consistency allows."""
 
     name: ClassVar[str] = "parameter_server"
 

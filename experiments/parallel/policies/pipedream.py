@@ -56,7 +56,10 @@ CARRIED = (
 
 @dataclass(frozen=True)
 class PipeDream(LivePolicy):
-    """Replicated stages found by dynamic programming; an asynchronous pipeline that stashes weight versions."""
+    """An asynchronous pipeline of replicated stages found by dynamic programming.
+
+    It stashes weight versions.
+    """
 
     name: ClassVar[str] = "pipedream"
 

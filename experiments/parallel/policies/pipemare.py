@@ -38,8 +38,9 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class PipeMare(LivePolicy):
-    """An asynchronous pipeline with one version of weights: rates by delay, corrected backward weights, warm
-    start.
+    """An asynchronous pipeline with one version of weights, rates by delay and corrected backward weights.
+
+    Backward weights are corrected, and training has a warm start.
     """
 
     name: ClassVar[str] = "pipemare"

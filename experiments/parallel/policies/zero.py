@@ -29,9 +29,7 @@ from experiments.workloads.transformer_layers import BLOCKS
 
 @dataclass(frozen=True)
 class Zero(LivePolicy):
-    """Data parallelism with optimizer state (1), gradients (2) and parameters (3) divided among
-    the devices.
-    """
+    """Data parallelism with optimizer state (1), gradients (2) and parameters (3) sharded."""
 
     name: ClassVar[str] = "zero"
     layers: ClassVar[str] = BLOCKS

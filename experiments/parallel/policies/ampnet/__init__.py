@@ -36,8 +36,9 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class AmpNet(LivePolicy):
-    """Asynchronous stages that update on their own; so many instances are in flight, weights are
-    not stashed.
+    """Asynchronous stages that update on their own, with a limit on instances in flight.
+
+    Weights are not stashed.
     """
 
     name: ClassVar[str] = "ampnet"

@@ -43,9 +43,7 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class CollectiveEinsum(ParallelPolicy):
-    """Tensor parallelism whose gathers and scatters run in a loop overlapped with the products that need
-    them, where that pays.
-    """
+    """Tensor parallelism whose gathers and scatters overlap with products in a loop, if that pays."""
 
     name: ClassVar[str] = "collective_einsum"
 

@@ -51,8 +51,9 @@ from experiments.workloads.step import Floats
 
 @dataclass(frozen=True)
 class Dapple(ParallelPolicy):
-    """Stages, replicas and their devices by dynamic programming over a pipeline's estimated step; early
-    backward.
+    """Stages, replicas and devices by dynamic programming over a pipeline's estimated step.
+
+    With early backward passes.
     """
 
     name: ClassVar[str] = "dapple"

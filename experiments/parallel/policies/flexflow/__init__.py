@@ -45,9 +45,7 @@ MOST_POINTS = 500
 
 @dataclass(frozen=True)
 class FlexFlow(ParallelPolicy):
-    """Degrees and devices of every operator, searched by a Markov chain with a task-graph simulator as its
-    cost.
-    """
+    """Degrees and devices of every operator by a Markov chain over simulated task graphs."""
 
     name: ClassVar[str] = "flexflow"
     effort: ClassVar[str] = MINUTES

@@ -45,7 +45,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Gspmd(ParallelPolicy):
-    """Annotations of inputs and weights spread over the graph; every operator is divided as its tensors are."""
+    """Annotations of inputs and weights spread over the graph and divide every operator."""
 
     name: ClassVar[str] = "gspmd"
 

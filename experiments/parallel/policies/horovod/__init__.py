@@ -27,7 +27,7 @@ from experiments.parallel.policies.horovod.fusion import Gradient, fuse
 
 @dataclass(frozen=True)
 class Horovod(GradientExchange):
-    """Data parallelism by ring all-reduce; small gradients that are ready together travel in one buffer."""
+    """Data parallelism by ring all-reduce of buffers of small gradients that are ready together."""
 
     name: ClassVar[str] = "horovod"
 

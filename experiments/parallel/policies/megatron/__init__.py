@@ -27,7 +27,7 @@ from experiments.workloads.transformer_layers import OPERATORS
 
 @dataclass(frozen=True)
 class Megatron(LivePolicy):
-    """Tensor, sequence, pipeline and data parallelism of a transformer, as chosen by hand, by rule or by search."""
+    """Tensor, sequence, pipeline and data parallelism of a transformer, by hand, rule or search."""
 
     name: ClassVar[str] = "megatron"
     layers: ClassVar[str] = OPERATORS

@@ -41,8 +41,9 @@ CHOICES = ("4d", *LAYOUTS)
 
 @dataclass(frozen=True)
 class Neo4D(ParallelPolicy):
-    """Embedding tables whole, by column, by row or replicated, each as balances the devices; the rest is
-    data-parallel.
+    """Each embedding table whole, by column, by row or replicated; the rest is data-parallel.
+
+    Layouts are chosen so that the devices are balanced.
     """
 
     name: ClassVar[str] = "neo_4d"

@@ -57,9 +57,7 @@ ENUMERATIONS = 4 * SEARCHES
 
 @dataclass(frozen=True)
 class OptCnn(ParallelPolicy):
-    """The configurations of all operators with the least summed cost, found by eliminating nodes
-    and edges.
-    """
+    """The cheapest configurations of all operators, found by eliminating nodes and edges."""
 
     name: ClassVar[str] = "optcnn"
 

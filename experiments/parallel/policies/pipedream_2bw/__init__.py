@@ -35,7 +35,7 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class PipeDream2BW(LivePolicy):
-    """Width, depth and micro-batch by enumeration; two weight versions, every gradient one update late."""
+    """Width, depth and micro-batch by enumeration; two weight versions, a staleness of one update."""
 
     name: ClassVar[str] = "pipedream_2bw"
 

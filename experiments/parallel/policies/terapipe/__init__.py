@@ -45,7 +45,7 @@ GAP = 1e-5
 
 @dataclass(frozen=True)
 class TeraPipe(ParallelPolicy):
-    """Cuts sequences into token slices of lengths that keep a pipeline's stages busy, by dynamic programming."""
+    """Token slices of lengths that keep a pipeline's stages busy, by dynamic programming."""
 
     name: ClassVar[str] = "terapipe"
 

@@ -51,7 +51,7 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class Tofu(ParallelPolicy):
-    """Layouts of all tensors with the fewest bytes moved, one split after another until every device has a part."""
+    """Layouts of all tensors with the fewest bytes moved, one split of the devices after another."""
 
     name: ClassVar[str] = "tofu"
 

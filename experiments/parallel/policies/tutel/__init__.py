@@ -52,9 +52,7 @@ MODES = ("adaptive", "rule", "data", "expert", "expert_and_model")
 
 @dataclass(frozen=True)
 class Tutel(ParallelPolicy):
-    """Degree of parallelism inside experts, chunks of the all-to-all and its levels, by what the load makes
-    fastest.
-    """
+    """Parallelism inside experts, chunks and levels of the all-to-all, by what is fastest."""
 
     name: ClassVar[str] = "tutel"
 

@@ -57,9 +57,7 @@ MOST_AXES = 2
 
 @dataclass(frozen=True)
 class Unity(ParallelPolicy):
-    """Parallel operators around every operator by best-first substitution, branches in turn or
-    side by side.
-    """
+    """Parallel operators by best-first substitution, with branches in turn or side by side."""
 
     name: ClassVar[str] = "unity"
 

@@ -44,7 +44,7 @@ H1, H2, INTERLEAVED, V, AUTOMATIC = "h1", "h2", "interleaved", "v", "automatic"
 
 @dataclass(frozen=True)
 class ZeroBubble(PipelineSchedule):
-    """Backward split in input and weight gradients; weight gradients wait for the pipeline's gaps."""
+    """Weight gradients, split from input gradients, that wait for the pipeline's gaps."""
 
     name: ClassVar[str] = "zero_bubble"
 

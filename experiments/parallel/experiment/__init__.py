@@ -24,7 +24,8 @@ IMPOSSIBLE = (ImpossiblePlan, Deadlock)
 def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     """Simulate on the named cluster, or measure with ``policy.processes`` processes on this host.
 
-    A plan that cannot be carried out is ``rejected`` in both modes, also one that a policy's search asks about.
+    A plan that cannot be carried out is ``rejected`` in both modes, also one that a policy's search asks
+    about.
     """
     try:
         placed = place(spec, policy, part(progress, 0.0, 0.6))

@@ -19,8 +19,8 @@ from experiments.parallel.simulator import simulate
 class HandedOver:
     """Bytes that a rank hands over in a step by kind, as the simulator says and as its runner does.
 
-    ``padding`` is what FSDP2 adds, which gives every rank equally many whole rows of each tensor: ZeRO, which divides flat
-    buffers, has none.
+    ``padding`` is what FSDP2 adds, which gives every rank equally many whole rows of each tensor: ZeRO, which
+    divides flat buffers, has none.
     """
 
     rank: int
@@ -48,7 +48,9 @@ class HandedOver:
 def communication(
     spec: RunSpec, policy: Policy, ranks: Sequence[int], progress: Progress
 ) -> list[HandedOver]:
-    """What some ranks of the plan hand over in a step, simulated and counted under torch's fake process group."""
+    """What some ranks of the plan hand over in a step, simulated and counted under torch's fake process
+    group.
+    """
     placed = place(spec, policy, part(progress, 0.0, 0.5))
     devices = placed.plan.devices
     source = source_of(spec, placed.loaded)

@@ -53,8 +53,8 @@ class PlanningEstimate:
     FLOPs and bytes scale linearly with the samples, and so do times unless a layer's work is known by its
     shapes (``pass_seconds``); states follow ``dtype`` and the optimizer.
 
-    - ``evaluate``: carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for planners
-      that search.
+    - ``evaluate``: carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for
+      planners that search.
     - ``seed``: the run's, for planners that draw.
     - ``progress``: takes how far a planner is.
     - ``exchange``: when replicas exchange weights and gradients: overlapped with computation; between

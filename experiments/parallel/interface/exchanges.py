@@ -1,4 +1,6 @@
-"""Gradients that are summed by servers, or in buckets of a planner's own: what makes such a plan impossible."""
+"""Gradients that are summed by servers, or in buckets of a planner's own: what makes such a plan
+impossible.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Parameter servers in a plan: iterations of each worker, ranges of parameters, and what makes such a plan impossible.
+"""Parameter servers in a plan: iterations of each worker, ranges of parameters, and what makes such a plan
+impossible.
 
-Iteration i of a worker are its slots of micro-batches [i n, (i + 1) n), where n is micro-batches / steps. Workers may have
-different numbers of slots in an iteration, or none: then they take no part in it.
+Iteration i of a worker are its slots of micro-batches [i n, (i + 1) n), where n is micro-batches / steps.
+Workers may have different numbers of slots in an iteration, or none: then they take no part in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Pipeline schedules: devices of a pipeline, the stages (model chunks) that they host, and each device's slots."""
+"""Pipeline schedules: devices of a pipeline, the stages (model chunks) that they host, and each device's
+slots.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from experiments.workloads.layers import LayerGraph
 class PipelineSchedule(LivePolicy):
     """A synchronous pipeline: the policy gives each device's order of slots, the rest follows.
 
-    Layers are cut so that the slowest stage is as fast as can be; devices that the pipeline leaves over replicate it.
-    A device hosts one stage unless ``hosts`` says otherwise.
+    Layers are cut so that the slowest stage is as fast as can be; devices that the pipeline leaves over
+    replicate it. A device hosts one stage unless ``hosts`` says otherwise.
     """
 
     stages: int | None = knob(

@@ -101,17 +101,18 @@ class Worker:
 class Collective:
     """A collective among a worker's devices that a layer needs.
 
-    - ``bytes``: those of the whole vector (what a rank holds before an all-reduce or after an all-gather; what it
-      sends in a permute or an all-to-all), for each ``per``.
-    - ``per``: a *sample* of the micro-batch, a *pass* (a slot), or a *step*: once, when the layer's last gradient
-      of the step is there, overlapped with the remaining backward passes.
-    - ``ranks``, ``stride``: groups of ``ranks`` devices ``stride`` apart in the worker's order (row-major over its
-      own mesh), which all communicate at once; 0 ranks: all devices of the worker.
-    - ``overlap``: it is concurrent with the computation of its own layer and holds up only what comes after both.
-    - ``parts``: the layer's computation is a loop of so many equal parts, and concurrently with each but the last
-      runs one such collective.
-    - ``slowdown``: how many times as long as its links say it lasts (a ring in one direction that uses half of
-      them).
+    - ``bytes``: those of the whole vector (what a rank holds before an all-reduce or after an all-gather;
+      what it sends in a permute or an all-to-all), for each ``per``.
+    - ``per``: a *sample* of the micro-batch, a *pass* (a slot), or a *step*: once, when the layer's last
+      gradient of the step is there, overlapped with the remaining backward passes.
+    - ``ranks``, ``stride``: groups of ``ranks`` devices ``stride`` apart in the worker's order (row-major
+      over its own mesh), which all communicate at once; 0 ranks: all devices of the worker.
+    - ``overlap``: it is concurrent with the computation of its own layer and holds up only what comes after
+      both.
+    - ``parts``: the layer's computation is a loop of so many equal parts, and concurrently with each but the
+      last runs one such collective.
+    - ``slowdown``: how many times as long as its links say it lasts (a ring in one direction that uses half
+      of them).
     """
 
     kind: str
@@ -160,22 +161,23 @@ class Sharding:
 class Synchronisation:
     """How the replicas of a stage agree on their weights.
 
-    - ``kind``: ``all_reduce``, ``parameter_server`` or ``summation``. In the last, parts of ``bucket_bytes`` at
-      most are summed by one of ``servers`` each and sent back.
+    - ``kind``: ``all_reduce``, ``parameter_server`` or ``summation``. In the last, parts of ``bucket_bytes``
+      at most are summed by one of ``servers`` each and sent back.
     - ``algorithm``: of the all-reduces.
     - ``bucket_bytes``: gradients travel in buckets of at least so many (the last may be smaller).
-    - ``staleness``: how many iterations a worker may be in front of the slowest: 0 is BSP, n is SSP, ``None`` is
-      ASP.
+    - ``staleness``: how many iterations a worker may be in front of the slowest: 0 is BSP, n is SSP, ``None``
+      is ASP.
     - ``servers``: the devices that hold the parameters, if any, in ranges of ``bucket_bytes`` at most.
     - ``fetch_every``: iterations between a worker's fetches of parameters.
     - ``push_every``: iterations between its pushes of what it has accumulated.
     - ``fetch_ahead``: it computes while parameters are on their way.
     - ``shares``: the servers' proportions of a summation.
     - ``in_flight``: the most parts of a summation at once.
-    - ``buckets``: which layers make a bucket (first to last exclusive, last layers first) where their bytes do not.
+    - ``buckets``: which layers make a bucket (first to last exclusive, last layers first) where their bytes
+      do not.
     - ``cycle``: seconds between the moments at which buckets that are ready may leave (0: at once).
-    - ``regather``: ZeRO 3 gathers the weights of what is recomputed twice in a backward pass: to recompute it,
-      and for its gradient.
+    - ``regather``: ZeRO 3 gathers the weights of what is recomputed twice in a backward pass: to recompute
+      it, and for its gradient.
     """
 
     kind: str = "all_reduce"
@@ -201,21 +203,23 @@ class ParallelPlan:
     - ``micro_batches``: equal parts of the batch.
     - ``mesh``: names and sizes of the axes, for people.
     - ``zero``: the ZeRO stage (0: everything replicated).
-    - ``recompute``: the layers whose activations are dropped after the forward pass and recomputed before their
-      backward pass.
-    - ``checkpoints``: the recomputed layers whose input is kept; each begins a run that is recomputed by itself.
-      Without them every run of neighbours in ``recompute`` keeps the input of its first.
+    - ``recompute``: the layers whose activations are dropped after the forward pass and recomputed before
+      their backward pass.
+    - ``checkpoints``: the recomputed layers whose input is kept; each begins a run that is recomputed by
+      itself. Without them every run of neighbours in ``recompute`` keeps the input of its first.
     - ``saved``: recomputed layers whose output is kept instead, so that they run once.
     - ``shardings``: layers without one are whole on every device of their workers.
-    - ``steps``: more than one in an asynchronous pipeline, whose replicas reduce their gradients after every pass.
+    - ``steps``: more than one in an asynchronous pipeline, whose replicas reduce their gradients after every
+      pass.
     - ``slices``: one for each micro-batch where these are parts of sequences; the slices of the same samples
       follow each other, and each needs those before it.
     - ``slot_overhead``: seconds that a slot takes besides its layers.
-    - ``overlapped``: each device begins the next step when its own part is done: nothing global is waited for,
-      and the optimizer's check of all gradients is made good afterwards. Then a step takes as long as the device
-      that is longest at it.
+    - ``overlapped``: each device begins the next step when its own part is done: nothing global is waited
+      for, and the optimizer's check of all gradients is made good afterwards. Then a step takes as long as
+      the device that is longest at it.
     - ``training``: how weights are updated where that is the method's point (rates, versions, adaptation).
-    - ``notes``: what the policy wants to be read with the plan (JSON): predicted figures, what a search looked at.
+    - ``notes``: what the policy wants to be read with the plan (JSON): predicted figures, what a search
+      looked at.
     """
 
     batch: int

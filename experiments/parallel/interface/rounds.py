@@ -1,4 +1,6 @@
-"""Micro-batches in rounds over the chunks of a looped pipeline, forward and backward in turn, weights later."""
+"""Micro-batches in rounds over the chunks of a looped pipeline, forward and backward in turn,
+weights later.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ def devices_by_stage(devices: int, chunks: int) -> tuple[tuple[int, ...], ...]:
 def alternating(device: int, devices: int, micro_batches: int, chunks: int, warm_up: int) -> tuple[Slot, ...]:
     """Return ``warm_up`` forwards, then forwards and backwards in turn, then the other backwards.
 
-    ``devices`` micro-batches at a time go through all chunks of a device before the next ones follow; backward passes
-    take the chunks from last to first. Source: Narayanan et al., SC'21, section 2.2.2 and figure 4.
+    ``devices`` micro-batches at a time go through all chunks of a device before the next ones follow;
+    backward passes take the chunks from last to first. Source: Narayanan et al., SC'21, section 2.2.2 and
+    figure 4.
     """
     if chunks > 1 and micro_batches % devices:
         what = f"{micro_batches} micro-batches do not make whole rounds over {devices} devices"

@@ -1,4 +1,6 @@
-"""What a sharding says of the activations between layers: whole on every device of the worker, or cut along a dimension."""
+"""What a sharding says of the activations between layers: whole on every device of the worker, or cut along a
+dimension.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def output_cut_along(sharding: Sharding) -> int | None:
 
 
 def whole_output(sharding: Sharding | None) -> bool:
-    """Whether every device of a worker has all that the layer makes: nothing is divided, or it comes together last."""
+    """Whether every device of a worker has all that the layer makes: nothing is divided, or it comes together
+    last.
+    """
     if sharding is None or max(sharding.compute, sharding.activations) <= 1:
         return True
     last = [collective for collective in sharding.forward if collective.per != PER_STEP][-1:]

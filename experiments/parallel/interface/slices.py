@@ -1,7 +1,8 @@
 """Micro-batches that are parts of sequences: what they cost, and when their plan is wrong.
 
-In a causal transformer a token reads the keys and values of those before it, so a sequence can be cut by tokens: a
-slice needs the slices before it forward, and those after it backward (Li et al., TeraPipe, ICML'21, section 3.1).
+In a causal transformer a token reads the keys and values of those before it, so a sequence can be cut by
+tokens: a slice needs the slices before it forward, and those after it backward (Li et al., TeraPipe, ICML'21,
+section 3.1).
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def attention_shares(estimate: PlanningEstimate) -> Floats:
 
     Shape: (layers,).
 
-    A weight takes 2 FLOPs a token; what a layer with weights does beyond that are products of queries, keys and values.
-    A layer without weights of its own (a tied head, a loss) is linear.
+    A weight takes 2 FLOPs a token; what a layer with weights does beyond that are products of queries, keys
+    and values. A layer without weights of its own (a tied head, a loss) is linear.
     """
     model = estimate.model
     tokens = model.batch * float(model.facts.get("sequence") or 1)

@@ -1,7 +1,8 @@
-"""What a plan says of training itself: weights that asynchronous passes compute with, rates of updates, adaptation.
+"""What a plan says of training itself: weights that asynchronous passes compute with, rates of updates,
+adaptation.
 
-Plain data, and the rules that follow from them as plain functions: the simulator, the live runner and the tests use
-the same ones.
+Plain data, and the rules that follow from them as plain functions: the simulator, the live runner and the
+tests use the same ones.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: newest: whatever is there, forward and backward. stash: backward uses what forward used. vertical: every stage uses the
-#: version that the first stage used. delayed: the version before the newest, the same on every stage.
+#: newest: whatever is there, forward and backward. stash: backward uses what forward used. vertical: every
+#: stage uses the version that the first stage used. delayed: the version before the newest, the same on every
+#: stage.
 WEIGHT_RULES = ("newest", "stash", "vertical", "delayed")
 OPTIMIZERS = ("sgd", "adagrad")
 
@@ -38,7 +40,8 @@ class Learning:
     - ``start``, ``warm_up``: the rate grows by a constant from ``start`` to ``rate`` over ``warm_up`` updates
       (Goyal et al., 2017, section 2.2).
     - ``corrected``: the velocity is rescaled when the rate changes (equation 10).
-    - ``anneal``: for so many updates a stage's rate is divided by its delay, less and less (PipeMare, T1); 0: not.
+    - ``anneal``: for so many updates a stage's rate is divided by its delay, less and less (PipeMare, T1); 0:
+      not.
     - ``decay``: what backward passes estimate the forward weights by (PipeMare, T2); 0: they do not.
     """
 
@@ -106,7 +109,8 @@ class Adaptation:
     - ``window``: steps after which one more worker takes part, until throughput gains less than ``gain``.
     - ``gain``: the least gain of throughput that is worth one more worker.
     - ``smoothing``: of the gradient noise.
-    - ``variance``: weights are averaged (not gradients) until the variance of gradients falls below it, if given.
+    - ``variance``: weights are averaged (not gradients) until the variance of gradients falls below it, if
+      given.
     """
 
     most: int

@@ -1,9 +1,10 @@
-"""Which version of a stage's weights each pass of an asynchronous pipeline uses: a function of the plan alone.
+"""Which version of a stage's weights each pass of an asynchronous pipeline uses: a function of the plan
+alone.
 
-Version v of a stage's weights are those after v updates. A worker updates as soon as it has ``every`` gradients, so what
-is newest at a pass follows from the order of its slots, whatever the passes take. (Replicas of a stage update together:
-a round of theirs counts once.) The simulator reports from here, closed forms are tested on it, and the live runner keeps
-and uses exactly these versions and measures that it did.
+Version v of a stage's weights are those after v updates. A worker updates as soon as it has ``every``
+gradients, so what is newest at a pass follows from the order of its slots, whatever the passes take.
+(Replicas of a stage update together: a round of theirs counts once.) The simulator reports from here, closed
+forms are tested on it, and the live runner keeps and uses exactly these versions and measures that it did.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The live runner: a plan carried out by torch in several processes of this host, and its gradients checked.
 
-Processes meet through a file and talk over gloo on the loopback interface (NCCL where this host has a GPU for each).
+Processes meet through a file and talk over gloo on the loopback interface (NCCL where this host has a GPU for
+each).
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ def measure(
 ) -> Result:
     """Carry out ``plan`` with one process for each device and report what was measured.
 
-    ``max_gradient_error`` is the largest absolute difference between any gradient after the first step and that of
-    one process on the same global batch. ``step_time`` is the median over the timed steps of the slowest rank's time.
-    ``BadInput`` for what is simulated only; ``LabError`` when a process fails or hangs. No process outlives this call.
+    ``max_gradient_error`` is the largest absolute difference between any gradient after the first step and
+    that of one process on the same global batch. ``step_time`` is the median over the timed steps of the
+    slowest rank's time. ``BadInput`` for what is simulated only; ``LabError`` when a process fails or hangs.
+    No process outlives this call.
     """
     if plan.training is not None:
         return measure_training(plan, model, source, seed, progress)
@@ -67,8 +69,9 @@ def measure(
 
 @dataclass(frozen=True)
 class Calibration:
-    """The layers that a plan counts with the times of a micro-batch, the links, when the runner exchanges weights and
-    gradients, which layers' together where that is its own choice, and each worker's seconds of an update.
+    """The layers that a plan counts with the times of a micro-batch, the links, when the runner exchanges
+    weights and gradients, which layers' together where that is its own choice, and each worker's seconds of
+    an update.
     """
 
     layers: LayerGraph
@@ -149,7 +152,8 @@ def single_process(job: Job, steps: int = STEPS) -> Reference:
 
 
 def difference(job: Job, what: str, reference: dict[str, Tensor]) -> float:
-    """Largest absolute difference over all parameters and all ranks that hold them, of ``gradients`` or ``weights``.
+    """Largest absolute difference over all parameters and all ranks that hold them, of ``gradients`` or
+    ``weights``.
 
     ``LabError`` when no rank holds some parameter.
     """

@@ -1,4 +1,5 @@
-"""What a rank of any number would hand over: the runners themselves, on fake tensors under torch's fake process group.
+"""What a rank of any number would hand over: the runners themselves, on fake tensors under torch's fake
+process group.
 
 No other rank exists and no tensor has memory, so a plan for thousands of devices is counted on one core.
 """
@@ -66,14 +67,16 @@ def _by_fsdp(plan: ParallelPlan) -> bool:
 
 
 def _on_meta(source: ModelSource) -> nn.Module:
-    """FSDP2 makes as many views of each parameter as there are ranks: on "meta" they cost little, as fake tensors a lot."""
+    """FSDP2 makes as many views of each parameter as there are ranks: on "meta" they cost little, as fake
+    tensors a lot.
+    """
     with unset_fake_temporarily(), torch.device("meta"):
         return build(source, weights=False).module
 
 
 def padding(plan: ParallelPlan, model: LayerGraph, source: ModelSource) -> float:
-    """How many times as many bytes as the weights have FSDP2 exchanges: it divides tensors by whole rows, as many for every
-    rank, and fills up the last. 1 for every other runner.
+    """How many times as many bytes as the weights have FSDP2 exchanges: it divides tensors by whole rows, as
+    many for every rank, and fills up the last. 1 for every other runner.
     """
     module = _on_meta(source)
     plan = over_modules(Job(plan, model.layer, source, 0, Path()), module).plan

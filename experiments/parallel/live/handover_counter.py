@@ -1,6 +1,7 @@
 """Counts what a rank hands to its backend, whoever asks for it: our slots, DDP, FSDP2 or DTensor.
 
-All of them go through torch's dispatcher, under gloo, NCCL and the fake backend alike, on real and on fake tensors.
+All of them go through torch's dispatcher, under gloo, NCCL and the fake backend alike, on real and on fake
+tensors.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-#: For each operator of the two namespaces: the kind, and the argument (or -1, the result) that is the whole vector.
+#: For each operator of the two namespaces: the kind, and the argument (or -1, the result) that is the whole
+#: vector.
 RESULT = -1
 C10D = {
     "allreduce_": ("all_reduce", 0),
@@ -46,8 +48,8 @@ KINDS: Mapping[str, Mapping[str, tuple[str, int]]] = {"c10d": C10D, "_c10d_funct
 class HandoverCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """``bytes`` by kind, of what was handed over while this was active; ``calls`` likewise.
 
-    Of a collective the whole vector counts: what a rank holds before an all-reduce or reduce-scatter and after an
-    all-gather. A message counts where it is sent.
+    Of a collective the whole vector counts: what a rank holds before an all-reduce or reduce-scatter and
+    after an all-gather. A message counts where it is sent.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""Layers that stay whole in a traced graph: one op stands for each, and the module itself is called in its place."""
+"""Layers that stay whole in a traced graph: one op stands for each, and the module itself is called in its
+place.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def stub_objective(module: Objective) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stubs(module: nn.Module, outputs: Mapping[str, Tensor]) -> Iterator[None]:
-    """While this is active, the layers of ``module`` at the paths of ``outputs`` are stubs of these shapes."""
+    """While this is active, the layers of ``module`` at the paths of ``outputs`` are stubs of
+    these shapes.
+    """
     own = {path: module.get_submodule(path) for path in outputs}
     for path, output in outputs.items():
         module.set_submodule(path, Stub(path, output.shape, output.dtype))
@@ -100,7 +104,8 @@ def outputs_of(module: nn.Module, paths: Sequence[str], example: tuple[Tensor, .
 
 
 def converted(x: Tensor, source: int | None, target: int | None) -> Tensor:
-    """``x``, cut along ``source`` of its dimensions (``None``: whole on every rank), cut along ``target`` instead.
+    """``x``, cut along ``source`` of its dimensions (``None``: whole on every rank), cut along ``target``
+    instead.
 
     Stands in a traced graph; ``tensor.convert`` carries it out.
     """

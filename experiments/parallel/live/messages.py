@@ -17,7 +17,8 @@ from experiments.parallel.live.places import Places
 class Messages:
     """What one rank sends and receives. A device talks to the one in its own place of the other worker.
 
-    What is whole on all devices of a worker travels in as many pieces and is gathered in ``group`` on arrival.
+    What is whole on all devices of a worker travels in as many pieces and is gathered in ``group`` on
+    arrival.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class Messages:
         self._handed_over: dict[int, Tensor] = {}
 
     def send(self, tensor: Tensor, reader: Slot, tag: int, whole: bool) -> None:
-        """To the worker of the slot that reads it; never waits. The buffer lives until that slot is known to be done."""
+        """To the worker of the slot that reads it; never waits. The buffer lives until that slot is known to
+        be done.
+        """
         worker, index = self._slots[reader]
         if worker == self.place.worker:
             self._handed_over[tag] = tensor

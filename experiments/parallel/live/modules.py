@@ -1,9 +1,9 @@
 """A plan over a transformer's operators as one over the modules that torch has for them.
 
-Planners of transformers count operators (``transformer_rows``): norms, products, attention cores, residuals. A module of the
-real model has several of them: a block all of its own, an embedding table and learned positions share a row. The blocks are
-the list of modules of that length, whoever built the model; what holds parameters before it is the embedding, behind it
-the last norm and the logits.
+Planners of transformers count operators (``transformer_rows``): norms, products, attention cores, residuals.
+A module of the real model has several of them: a block all of its own, an embedding table and learned
+positions share a row. The blocks are the list of modules of that length, whoever built the model; what holds
+parameters before it is the embedding, behind it the last norm and the logits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ EMBEDDING, NORM, LOGITS = "embedding", "norm", "logits"
 
 
 def over_modules(job: Job, module: nn.Module) -> Job:
-    """``job`` with a plan whose layers are modules; as it is where they are already. ``BadInput`` says what no module does."""
+    """``job`` with a plan whose layers are modules; as it is where they are already. ``BadInput`` says what
+    no module does.
+    """
     operators = list(filter(_in_block, job.layers))
     blocks = dict.fromkeys(map(group_of, operators))
     if len(blocks) == len(operators):
@@ -84,7 +86,9 @@ def modules_of(module: nn.Module, blocks: Sequence[str]) -> dict[str, tuple[str,
 
 
 def operator_times(rows: LayerGraph, measured: LayerGraph, source: ModelSource) -> LayerGraph:
-    """``rows`` with the measured times of their modules, among a module's rows in proportion to their closed form."""
+    """``rows`` with the measured times of their modules, among a module's rows in proportion to their closed
+    form.
+    """
     with torch.device("meta"):
         module = build(source, weights=False).module
     modules = modules_of(module, list(dict.fromkeys(filter(_in_block, map(group_of, rows.layer)))))

@@ -34,7 +34,9 @@ def main(folder: str, rank: str) -> None:
 
 
 def die_with_parent() -> None:
-    """However the parent ends, no rank stays behind. Only Linux knows how; elsewhere the launcher's kill must do."""
+    """However the parent ends, no rank stays behind. Only Linux knows how; elsewhere the launcher's kill must
+    do.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
@@ -58,8 +60,8 @@ def _rank(job: Job, rank: int) -> None:
 
 
 def _measure(job: Job, rank: int, device: str) -> dict[str, Any]:
-    """Steps: the first gives the gradients, the third is profiled, those after it are timed, in turn with what a prediction
-    of them needs.
+    """Steps: the first gives the gradients, the third is profiled, those after it are timed, in turn with
+    what a prediction of them needs.
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device != "cpu" else [])]
     with profile(activities=activities, profile_memory=True, record_shapes=True) as profiler:

@@ -1,12 +1,14 @@
 """A plan's own slots by torch, executed in their order, with sends and receives between ranks.
 
-Whatever order a schedule gives is followed; torch's schedules are not used. Sends never wait (their buffers live to the
-end of the step), so an order that the simulator can replay does not deadlock here. A tensor between two stages of one
-rank is handed over without a message. Where weight gradients have slots of their own, B stops at the stage's inputs and W
-walks the kept graph again to the weights: gradients are exact, but the two together take longer than one whole backward.
+Whatever order a schedule gives is followed; torch's schedules are not used. Sends never wait (their buffers
+live to the end of the step), so an order that the simulator can replay does not deadlock here. A tensor
+between two stages of one rank is handed over without a message. Where weight gradients have slots of their
+own, B stops at the stage's inputs and W walks the kept graph again to the weights: gradients are exact, but
+the two together take longer than one whole backward.
 
-A worker of several devices is as many ranks, which cut the layers that the plan shards (``tensor``). What is whole on all
-of them goes to the next stage in as many pieces, gathered there (Narayanan et al., SC'21, section 4.1).
+A worker of several devices is as many ranks, which cut the layers that the plan shards (``tensor``). What is
+whole on all of them goes to the next stage in as many pieces, gathered there (Narayanan et al., SC'21,
+section 4.1).
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 
 
 class SlotRunner:
-    """One rank's stages. Gradients of parameters that several ranks hold are summed once all slots are done."""
+    """One rank's stages. Gradients of parameters that several ranks hold are summed once all
+    slots are done.
+    """
 
     exchange, unit_tensors = BEHIND, 0
 
@@ -70,7 +74,9 @@ class SlotRunner:
     def _own_sets(
         self, holders: dict[str, Holders]
     ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-        """For each of this rank's parameters the ranks that hold replicas, and those that hold a tied copy."""
+        """For each of this rank's parameters the ranks that hold replicas, and those that hold a
+        tied copy.
+        """
         own = {
             name: (held.replicas_of(self.place.worker), held.tied_with(self.place.worker))
             for name, held in holders.items()

@@ -1,7 +1,7 @@
 """Parameters that several ranks hold: their gradients are summed in buckets and their updates agree.
 
-ZeRO stage 0 all-reduces a bucket and updates it everywhere. Stage 1 (Rajbhandari et al., SC'20, section 5.1) reduces to
-each rank its part of the bucket, updates that part alone, and gathers the updated weights.
+ZeRO stage 0 all-reduces a bucket and updates it everywhere. Stage 1 (Rajbhandari et al., SC'20, section 5.1)
+reduces to each rank its part of the bucket, updates that part alone, and gathers the updated weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def cut_as(value: Tensor, part: Tensor) -> Tensor:
 
 
 def complete_gradient(parameter: nn.Parameter) -> Tensor:
-    """This rank's part of a gradient. One that is a part of a sum over the tensor-parallel ranks is summed first."""
+    """This rank's part of a gradient. One that is a part of a sum over the tensor-parallel ranks is summed
+    first.
+    """
     gradient = parameter.grad
     if gradient is None:
         return torch.zeros_like(local(parameter.data))
@@ -114,8 +116,8 @@ class Bucket:
 class Synchroniser:
     """All parameters of a rank, their buckets and their optimizer.
 
-    ``sharers`` are the ranks that hold replicas of each parameter, ``ties`` those that hold a copy for another stage,
-    ``groups`` the process groups of those sets that are several.
+    ``sharers`` are the ranks that hold replicas of each parameter, ``ties`` those that hold a copy for
+    another stage, ``groups`` the process groups of those sets that are several.
     """
 
     def __init__(

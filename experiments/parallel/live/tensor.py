@@ -1,9 +1,10 @@
 """Tensor and sequence parallel layers by DTensor: ``parallelize_module`` on the layers that a plan shards.
 
-A layer's module says where it can be cut, the plan's sharding whether its activations are whole between layers
-(all-reduces) or cut along the sequence (all-gathers and reduce-scatters): Shoeybi et al., "Megatron-LM", 2019, section 3,
-and Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys'23, section 4.2.2.
-Between layers tensors are plain: each rank's whole or its piece of the sequence (the last but one dimension).
+A layer's module says where it can be cut, the plan's sharding whether its activations are whole between
+layers (all-reduces) or cut along the sequence (all-gathers and reduce-scatters): Shoeybi et al.,
+"Megatron-LM", 2019, section 3, and Korthikanti et al., "Reducing Activation Recomputation in Large
+Transformer Models", MLSys'23, section 4.2.2. Between layers tensors are plain: each rank's whole or its piece
+of the sequence (the last but one dimension).
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Sharded:
             parallelize_module(module, self.mesh, _single(module, sharding))
 
     def _heads(self, path: str, attention: Any, fused: str | None = None) -> None:
-        """Each rank computes its own heads. Where one matrix makes queries, keys and values, its rows are put in an
-        order in which a rank's share of each stands together.
+        """Each rank computes its own heads. Where one matrix makes queries, keys and values, its rows are put
+        in an order in which a rank's share of each stands together.
         """
         ranks = self.mesh.size()
         if attention.heads % ranks:
@@ -114,7 +115,9 @@ def refuse_uncuttable(plan: ParallelPlan, layers: tuple[str, ...], module: nn.Mo
 
 
 def vocabulary_parallel(tensors: Sharded | None) -> contextlib.AbstractContextManager[Any]:
-    """Around passes with layers that are cut: torch's loss over cut classes wants its backward pass in there too."""
+    """Around passes with layers that are cut: torch's loss over cut classes wants its backward pass in there
+    too.
+    """
     return contextlib.nullcontext() if tensors is None else loss_parallel()
 
 
@@ -132,7 +135,9 @@ def _tied_parameters(module: nn.Module) -> list[list[tuple[str, nn.Module, str]]
 
 
 def _tie(shared: list[list[tuple[str, nn.Module, str]]], cut: set[str]) -> None:
-    """One parameter again in all its places, which are ``cut`` or whole alike: the one that was cut on this rank, if any."""
+    """One parameter again in all its places, which are ``cut`` or whole alike: the one that was cut on this
+    rank, if any.
+    """
     for places in shared:
         if len({unwrapped(path) in cut for path, _, _ in places}) > 1:
             what = "a tied parameter is cut in one place and whole in another"
@@ -162,7 +167,9 @@ def _encoder_block(whole: Placement) -> dict[str, ParallelStyle]:
 
 
 def _norms(whole: Placement) -> dict[str, ParallelStyle]:
-    """On pieces of a sequence a norm's gradients are parts of sums; on whole sequences nothing is to be done."""
+    """On pieces of a sequence a norm's gradients are parts of sums; on whole sequences nothing is
+    to be done.
+    """
     if whole == Replicate():
         return {}
     return {name: SequenceParallel(use_local_output=True) for name in ("norm1", "norm2")}

@@ -1,4 +1,5 @@
-"""What at least two planners of the parallel family share: plain functions over layers and levels of a cluster.
+"""What at least two planners of the parallel family share: plain functions over layers and levels of a
+cluster.
 
 ``operators``          each operator divided among all devices: divisions, their costs, searches over them.
 ``meshes``             divisions along the named axes of a mesh: layouts and the collectives that change them.

@@ -72,8 +72,9 @@ class BytePs(ParallelPolicy):
 
 
 def optimal_shares(machines: int, helpers: int) -> tuple[float, float]:
-    """(a, b): what a service on a GPU machine and one on a CPU machine sums; theorem 1. Together they sum to
-    1.
+    """Return what a service on a GPU machine and one on a CPU machine sums: theorem 1.
+
+    Together they sum to 1.
     """
     n, k = machines, helpers
     if n == 1:
@@ -83,7 +84,10 @@ def optimal_shares(machines: int, helpers: int) -> tuple[float, float]:
 
 
 def optimal_seconds(machines: int, helpers: int, size: float, bandwidth: float) -> float:
-    """2n(n-1) X / ((n^2 + kn - 2k) B): what the busiest adapter takes to move its bytes."""
+    """Return what the busiest adapter takes to move its bytes.
+
+    2n(n-1) X / ((n^2 + kn - 2k) B).
+    """
     n, k = machines, helpers
     return 2 * n * (n - 1) * size / ((n * n + k * n - 2 * k) * bandwidth) if n > 1 else 0.0
 

@@ -1,14 +1,15 @@
 """Chimera: two pipelines in opposite directions over the same devices fill each other's gaps.
 
-Source: Li and Hoefler, "Chimera: Efficiently Training Large-Scale Neural Networks with Bidirectional Pipelines", SC'21,
-sections 3.1-3.2 and 3.5. "D" is ``stages`` (even), "N" ``micro_batches``. The down pipeline has stage s on device s, the
-up pipeline on device D-1-s, so every device hosts two stages and their weights; gradients of the two replicas are
-all-reduced as soon as the last backward of a layer is done. A unit of D micro-batches, half in each direction, never
-needs a device twice at a time when passes are equally long; more micro-batches are units in direct concatenation,
-one every 2D slots, and a last unit may be partly empty (left open by the paper).
+Source: Li and Hoefler, "Chimera: Efficiently Training Large-Scale Neural Networks with Bidirectional
+Pipelines", SC'21, sections 3.1-3.2 and 3.5. "D" is ``stages`` (even), "N" ``micro_batches``. The down
+pipeline has stage s on device s, the up pipeline on device D-1-s, so every device hosts two stages and their
+weights; gradients of the two replicas are all-reduced as soon as the last backward of a layer is done. A unit
+of D micro-batches, half in each direction, never needs a device twice at a time when passes are equally long;
+more micro-batches are units in direct concatenation, one every 2D slots, and a last unit may be partly empty
+(left open by the paper).
 
-Not reproduced: forward doubling and backward halving, which equalise passes when backward is twice as long; more than
-one pair of pipelines; the search for W, D and the micro-batch size.
+Not reproduced: forward doubling and backward halving, which equalise passes when backward is twice as long;
+more than one pair of pipelines; the search for W, D and the micro-batch size.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Chimera(PipelineSchedule):
 
 
 def _passes(device: int, devices: int, micro_batch: int) -> tuple[tuple[int, Slot], ...]:
-    """The two passes of a micro-batch on a device, and the slot in which each starts when all are equally long.
+    """The two passes of a micro-batch on a device, and the slot in which each starts when all are equally
+    long.
 
     Even micro-batches of a unit go down, odd ones up.
     """

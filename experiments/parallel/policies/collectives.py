@@ -41,8 +41,9 @@ class Collectives(GradientExchange):
 
 
 def choices(cluster: Hardware) -> dict[str, Any]:
-    """For each of ``SIZES`` the fastest all-reduce over all devices; from which size on the ring is faster
-    than the tree.
+    """Return for each of ``SIZES`` the fastest all-reduce, and the size from which a ring wins.
+
+    Over all devices; a ring against a tree.
     """
     algorithms, everybody = Algorithms(cluster), (tuple(range(cluster.device_count)),)
     usable = algorithms.usable("all_reduce", everybody)
@@ -63,8 +64,9 @@ def choices(cluster: Hardware) -> dict[str, Any]:
 
 
 def crossover(algorithms: Algorithms, groups: Groups) -> float | None:
-    """Bytes from which a ring costs no more than a tree, by bisection; nothing where it does for none up to
-    ``MOST``.
+    """Return the bytes from which a ring costs no more than a tree, by bisection.
+
+    Nothing where it does for none up to ``MOST``.
     """
     ring, tree = (algorithms.cost("all_reduce", groups, name) for name in ("ring", "tree"))
     assert ring is not None

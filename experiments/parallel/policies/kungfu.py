@@ -1,13 +1,15 @@
-"""KungFu (Mai et al., OSDI'20): training that changes its workers and its synchronisation by what it measures.
+"""KungFu (Mai et al., OSDI'20): training that changes its workers and its synchronisation by what it
+measures.
 
-Followed: elastic scaling (after each window one more worker, until the throughput gained is below 1 + gain / n; the last is
-then taken away), gradient noise scale from each worker's gradient and the averaged one, with exponential averages, and a switch
-from averaging weights to averaging gradients once the variance of gradients is low. A change is agreed upon before it is made:
-all workers see the same numbers, reduced over all of them; a newcomer gets the weights by broadcast.
+Followed: elastic scaling (after each window one more worker, until the throughput gained is below 1 + gain /
+n; the last is then taken away), gradient noise scale from each worker's gradient and the averaged one, with
+exponential averages, and a switch from averaging weights to averaging gradients once the variance of
+gradients is low. A change is agreed upon before it is made: all workers see the same numbers, reduced over
+all of them; a newcomer gets the weights by broadcast.
 
-A simulated plan uses as many devices as the rule settles on with simulated throughputs; a measured run starts with one worker
-and adapts as it goes. Left open by the paper: thresholds, which are the user's. Not reproduced: pair averaging, and
-changing the topology by vote (workers on one host have one).
+A simulated plan uses as many devices as the rule settles on with simulated throughputs; a measured run starts
+with one worker and adapts as it goes. Left open by the paper: thresholds, which are the user's. Not
+reproduced: pair averaging, and changing the topology by vote (workers on one host have one).
 """
 
 from __future__ import annotations
@@ -56,7 +58,10 @@ class KungFu(LivePolicy):
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        """``batch`` is what all devices would take; each worker keeps its part of it, however many there are."""
+        """Return the plan of as many workers as pay; each keeps its part of ``batch``.
+
+        ``batch`` is what all devices would take.
+        """
         each = whole_share(batch, cluster.device_count, "samples", "options.batch")
         most = cluster.device_count
         plans = [self._plan(model, each, workers, most) for workers in range(1, most + 1)]

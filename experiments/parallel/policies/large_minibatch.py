@@ -1,12 +1,14 @@
 """Large minibatch SGD (Goyal et al., 2017): the rate grows with the batch, after a gradual warm-up.
 
-Followed: section 2.1 (the linear scaling rule: reference rate times batch over reference batch), 2.2 (a gradual warm-up by a
-constant from the reference rate), 3 (the loss is the mean over the whole batch: gradients are averaged over workers; the rate
-is scaled, not the loss; momentum with the rate inside the velocity is corrected when the rate changes, equation 10), 4.1
-(gradients are summed in each machine first, then between machines).
+Followed: section 2.1 (the linear scaling rule: reference rate times batch over reference batch), 2.2 (a
+gradual warm-up by a constant from the reference rate), 3 (the loss is the mean over the whole batch:
+gradients are averaged over workers; the rate is scaled, not the loss; momentum with the rate inside the
+velocity is corrected when the rate changes, equation 10), 4.1 (gradients are summed in each machine first,
+then between machines).
 
-Left open by the paper: where the rule ends (about 8,192 images for ResNet-50). Not reproduced: accuracy on ImageNet, which
-needs training to the end. Statistics of batch normalisation are a worker's own, as in the paper.
+Left open by the paper: where the rule ends (about 8,192 images for ResNet-50). Not reproduced: accuracy on
+ImageNet, which needs training to the end. Statistics of batch normalisation are a worker's own, as in the
+paper.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """Mesh-TensorFlow (Shazeer et al., NeurIPS'18): rules from names of dimensions to axes of the mesh.
 
-Followed: section 3: a tensor dimension whose name has a rule is divided along that axis, an einsum runs on slices and is
-followed by an all-reduce over the divided dimensions that it sums, everything else is a reshape (cut, gather, all-to-all).
-A layout is refused where two dimensions of one tensor have the same axis; a dimension that an axis does not divide is
-refused there too, and by default stays whole here (vocabularies rarely divide).
+Followed: section 3: a tensor dimension whose name has a rule is divided along that axis, an einsum runs on
+slices and is followed by an all-reduce over the divided dimensions that it sums, everything else is a reshape
+(cut, gather, all-to-all). A layout is refused where two dimensions of one tensor have the same axis; a
+dimension that an axis does not divide is refused there too, and by default stays whole here (vocabularies
+rarely divide).
 
-Names are those of ``workloads.einsum``: batch, sequence, hidden, feedforward, heads, vocabulary, experts of language models,
-batch, channel, height, width of image models; a summed dimension of the same name as a result's is ``channel.in``.
-Left open by the paper: who chooses the rules (the user, here knobs). Where rows go to experts, the devices keep their own
-rows' part of every expert's capacity before the exchange, as in GShard.
+Names are those of ``workloads.einsum``: batch, sequence, hidden, feedforward, heads, vocabulary, experts of
+language models, batch, channel, height, width of image models; a summed dimension of the same name as a
+result's is ``channel.in``. Left open by the paper: who chooses the rules (the user, here knobs). Where rows
+go to experts, the devices keep their own rows' part of every expert's capacity before the exchange, as in
+GShard.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class MeshTensorFlow(ParallelPolicy):
 
 
 def two_axes(cluster: Hardware, model_axis: int) -> Mesh:
-    """Axes ``data`` and ``model``, the latter over neighbouring devices."""
+    """Return axes ``data`` and ``model``, the latter over neighbouring devices."""
     inner = model_axis or cluster.node.device_count
     outer = whole_share(cluster.device_count, inner, "devices", "knobs.model_axis")
     return mesh_on(cluster, [(DATA, outer), (MODEL, inner)])
@@ -93,7 +95,9 @@ def _loop(operator: Operator, rules: Mapping[str, str], axis: str) -> str:
 
 
 def _axis_of(operator: Operator, name: str, rules: Mapping[str, str]) -> str | None:
-    """Of experts only behind the routing, where their rows are together; until then rows are those of the batch."""
+    """Of experts only behind the routing, where their rows are together; until then rows are those of the
+    batch.
+    """
     routed = operator.kind not in ROUTING and "batch" not in operator.size
     if name == "experts":
         return rules.get(name) if routed or rules.get(name) != rules.get("batch") else None

@@ -1,7 +1,8 @@
 """1F1B with a flush (PipeDream-Flush; the default of Megatron-LM): one forward, one backward in steady state.
 
-Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC'21,
-section 2.2.1. The span equals GPipe's; a stage holds min(stages - stage, micro-batches) micro-batches at most.
+Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM",
+SC'21, section 2.2.1. The span equals GPipe's; a stage holds min(stages - stage, micro-batches) micro-batches
+at most.
 """
 
 from __future__ import annotations

@@ -1,15 +1,18 @@
-"""PipeDream (Narayanan et al., SOSP'19): stages by dynamic programming, replicas, 1F1B without flushes, weight stashing.
+"""PipeDream (Narayanan et al., SOSP'19): stages by dynamic programming, replicas, 1F1B without flushes,
+weight stashing.
 
-Followed: section 3.1 (partitioning, level by level), 3.2 (NOAM, 1F1B-RR), 3.3 (weight stashing: as many versions of a
-stage's weights as mini-batches it holds; ``vertical_sync``: every stage uses the version that the first one used when the
-mini-batch entered, so that all keep as many as it does). ``stage_time=released`` is the rule of the released planner, which adds compute
-and synchronisation where the paper takes the longer; ``transfers`` lets activations count, which that planner leaves out by
-default. A mini-batch is the ``batch`` of the run: each is an update of its own.
+Followed: section 3.1 (partitioning, level by level), 3.2 (NOAM, 1F1B-RR), 3.3 (weight stashing: as many
+versions of a stage's weights as mini-batches it holds; ``vertical_sync``: every stage uses the version that
+the first one used when the mini-batch entered, so that all keep as many as it does). ``stage_time=released``
+is the rule of the released planner, which adds compute and synchronisation where the paper takes the longer;
+``transfers`` lets activations count, which that planner leaves out by default. A mini-batch is the ``batch``
+of the run: each is an update of its own.
 
-Left open by the paper: which of equally fast splits is taken (here the first that is found; the time is the same). The
-planner may cut a branching graph anywhere, a plan's stage is a run of layers: where the best cut is not one, the best
-among those is placed and both times are in the notes. ``replicate=false`` leaves the program out: equal stages, one device
-each. Not simulated: that an update inside the window waits for its all-reduce, which overlaps the passes that follow.
+Left open by the paper: which of equally fast splits is taken (here the first that is found; the time is the
+same). The planner may cut a branching graph anywhere, a plan's stage is a run of layers: where the best cut
+is not one, the best among those is placed and both times are in the notes. ``replicate=false`` leaves the
+program out: equal stages, one device each. Not simulated: that an update inside the window waits for its
+all-reduce, which overlaps the passes that follow.
 """
 
 from __future__ import annotations
@@ -49,8 +52,10 @@ from experiments.workloads.layers import LayerGraph
 
 #: What the notes say of the simulated window.
 CARRIED = (
-    "simulated: a window of mini-batches from an empty pipeline to an empty pipeline, an all-reduce of every round, the "
-    "time of every update, the memory of stashed weights; not simulated: that an update inside the window waits for its all-reduce"
+    "simulated: a window of mini-batches from an empty pipeline to an empty pipeline, an all-reduce of "
+    "every round, the "
+    "time of every update, the memory of stashed weights; not simulated: that an update inside the window "
+    "waits for its all-reduce"
 )
 
 
@@ -146,9 +151,11 @@ class PipeDream(LivePolicy):
 
 
 def _groups(placed: StageSolution, levels: Sequence[ClusterLevel]) -> list[list[int]]:
-    """The devices of each stage: whole machines for the outer stages, in each of them neighbours for the inner ones.
+    """The devices of each stage: whole machines for the outer stages, in each of them neighbours for the
+    inner ones.
 
-    A stage's replicas are numbered machine by machine in turn, so that round robin keeps a mini-batch in its machine.
+    A stage's replicas are numbered machine by machine in turn, so that round robin keeps a mini-batch in its
+    machine.
     """
     two = len(levels) == 2
     per_machine = levels[0].count if two else 1
@@ -171,7 +178,10 @@ def notes(
     levels: Sequence[ClusterLevel],
     rules: StageSearchRules,
 ) -> dict[str, Any]:
-    """What the search predicts (seconds for a mini-batch in steady state) and what it looked at."""
+    """Return what the search predicts and what it looked at.
+
+    Seconds for a mini-batch in steady state.
+    """
     return {
         "pipeline_time": ideal.seconds,
         "placed_pipeline_time": placed.seconds,

@@ -1,7 +1,9 @@
-"""Bytes on each device over a step: model states for the whole step, activations and gathered weights while they live.
+"""Bytes on each device over a step: model states for the whole step, activations and gathered weights while
+they live.
 
-Where layers are known by their work, the device's allowances are added: what context and communicators hold, and the
-share of activations that allocators lose. Not counted: workspace inside an op, communication buffers beyond the buckets.
+Where layers are known by their work, the device's allowances are added: what context and communicators hold,
+and the share of activations that allocators lose. Not counted: workspace inside an op, communication buffers
+beyond the buckets.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from experiments.parallel.simulator.tasks import TaskTimes
 
 @dataclass(frozen=True)
 class Usage:
-    """A device of one worker: ``persistent`` bytes of model states, total bytes from each of ``times`` on, and the
-    most micro-batches whose activations were held at once, each counted for every stage that holds it.
+    """A device of one worker: ``persistent`` bytes of model states, total bytes from each of ``times`` on,
+    and the most micro-batches whose activations were held at once, each counted for every stage that holds
+    it.
 
     ``live_by_stage`` has the most that each single stage of the worker held.
     """
@@ -51,7 +54,9 @@ def usages(built: Builder, times: TaskTimes) -> list[Usage]:
 
 
 def _usage(built: Builder, times: TaskTimes, worker: int, changes: list[tuple[float, float]]) -> Usage:
-    """What a micro-batch keeps is held from its F to the slot that completes its gradient, so to its W if it has one."""
+    """What a micro-batch keeps is held from its F to the slot that completes its gradient, so to its W if it
+    has one.
+    """
     live: dict[int, list[tuple[float, float]]] = defaultdict(list)
     kept, recomputed = built.figures.kept_bytes, built.figures.recomputed_bytes
     for slot in built.plan.workers[worker].slots:
@@ -79,7 +84,9 @@ def _most(counts: Iterable[tuple[float, float]]) -> int:
 
 
 def persistent_bytes(built: Builder, worker: int) -> float:
-    """Weights, gradients and optimizer state of every stage that the worker hosts, as the ZeRO stage divides them."""
+    """Weights, gradients and optimizer state of every stage that the worker hosts, as the ZeRO stage divides
+    them.
+    """
     states, total = built.estimate.states, 0.0
     for number, stage in enumerate(built.plan.stages):
         if worker in stage.workers:

@@ -1,9 +1,10 @@
 """Which channels a message crosses and how long it takes, on the cluster's topology (``hardware.topology``).
 
-A message that stays in a node holds the node-link channels that it uses for its whole time, one that leaves a node the
-adapters; messages that hold the same channel follow each other, first come, first served. Of the other channels (node links
-on the way to an adapter, uplinks of leaf switches), which are wider than one message, it takes its share: each carries its
-messages' bytes one after the other, and a message ends no earlier than its own bytes there.
+A message that stays in a node holds the node-link channels that it uses for its whole time, one that leaves a
+node the adapters; messages that hold the same channel follow each other, first come, first served. Of the
+other channels (node links on the way to an adapter, uplinks of leaf switches), which are wider than one
+message, it takes its share: each carries its messages' bytes one after the other, and a message ends no
+earlier than its own bytes there.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from experiments.hardware.topology import Cost
 class Message:
     """Channels held, seconds, and the bytes that each of ``senders`` sends on the wire.
 
-    ``kind`` is ``send`` or a collective's; ``size`` the bytes that a sender hands over: what it sends, or the whole
-    vector of a collective. ``shares`` are (channel, seconds) of channels that it shares. One that is several in a row has
-    them as ``parts``.
+    ``kind`` is ``send`` or a collective's; ``size`` the bytes that a sender hands over: what it sends, or the
+    whole vector of a collective. ``shares`` are (channel, seconds) of channels that it shares. One that is
+    several in a row has them as ``parts``.
     """
 
     channels: tuple[int, ...]
@@ -73,7 +74,9 @@ class Network:
     def groups(
         self, kind: str, groups: Sequence[Sequence[int]], size: float, algorithm: str = "ring"
     ) -> Message:
-        """The same collective in every one of ``groups`` (of equal size) at once; equal ones are one object."""
+        """The same collective in every one of ``groups`` (of equal size) at once; equal ones are
+        one object.
+        """
         key = kind, tuple(map(tuple, groups)), size, algorithm
         if key not in self._known:
             self._known[key] = self._in_groups(*key)
@@ -96,7 +99,9 @@ class Network:
         return self._message(cost, tuple(device for row in rows for device in row), kind, size)
 
     def spread(self, cost: Cost, senders: tuple[int, ...], kind: str, size: float) -> Message:
-        """A message that takes its share of every channel it crosses and holds none: one of many small ones."""
+        """A message that takes its share of every channel it crosses and holds none: one of many
+        small ones.
+        """
         return Message(
             (), cost.seconds(size), senders, cost.sent * size, kind, size, self._shares(cost, size)
         )

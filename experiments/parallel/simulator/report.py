@@ -1,9 +1,9 @@
 """What a replay says: times, shares, bytes, lanes.
 
-Of each device's time in a step, ``busy`` is spent computing, ``bubble`` is idle time that the schedule has even if
-messages took no time, and the rest is exposed communication:
-step_time = busy + bubble + exposed. ``bubble_fraction`` is the mean bubble of the devices over the step time, so that
-for equal stages and no communication it is (p-1)/(m+p-1).
+Of each device's time in a step, ``busy`` is spent computing, ``bubble`` is idle time that the schedule has
+even if messages took no time, and the rest is exposed communication: step_time = busy + bubble + exposed.
+``bubble_fraction`` is the mean bubble of the devices over the step time, so that for equal stages and no
+communication it is (p-1)/(m+p-1).
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class WorkerLane:
 class StepSimulation:
     """One step. Times in seconds, sizes in bytes; lists have one entry for each worker unless said otherwise.
 
-    ``communication_bytes`` is what the device that sends most sends, ``communication_time`` the time its messages
-    take, hidden or not. ``communication_by_kind`` has for each of the plan's devices the bytes that it hands over in a
-    step by kind (``send`` or a collective's, of which the whole vector counts). ``model_flops`` counts the step's FLOPs once, ``hardware_flops`` recomputed ones again.
+    ``communication_bytes`` is what the device that sends most sends, ``communication_time`` the time its
+    messages take, hidden or not. ``communication_by_kind`` has for each of the plan's devices the bytes that
+    it hands over in a step by kind (``send`` or a collective's, of which the whole vector counts).
+    ``model_flops`` counts the step's FLOPs once, ``hardware_flops`` recomputed ones again.
     """
 
     step_time: float
@@ -105,7 +106,9 @@ def report(built: Builder, times: TaskTimes, free: TaskTimes, memory: list[Usage
 
 
 def _pace(built: Builder, times: TaskTimes) -> float:
-    """Seconds from step to step: those of all of it, or, where steps overlap, of the worker that is longest at it."""
+    """Seconds from step to step: those of all of it, or, where steps overlap, of the worker that is longest
+    at it.
+    """
     if not built.plan.overlapped:
         return times.span
     begun: dict[int, float] = {}
@@ -160,8 +163,8 @@ def _by_kind(built: Builder) -> dict[int, dict[str, float]]:
 
 
 def _stand_in(built: Builder, by_device: dict[int, Any]) -> None:
-    """Devices of a worker for which another stands have what those of the other have; what servers are sent and send
-    is known for each device.
+    """Devices of a worker for which another stands have what those of the other have; what servers are sent
+    and send is known for each device.
     """
     if built.plan.synchronisation.kind == SUMMATION:
         return

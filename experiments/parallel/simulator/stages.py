@@ -29,7 +29,8 @@ from experiments.workloads.step import Floats
 class StageFigures:
     """Everything per layer of the whole model, scaled to one micro-batch; columns have shape (layers,).
 
-    Where micro-batches are slices, columns are those of a whole sequence, and ``portion`` is what a slice has of one.
+    Where micro-batches are slices, columns are those of a whole sequence, and ``portion`` is what a slice has
+    of one.
     """
 
     def __init__(self, plan: ParallelPlan, estimate: PlanningEstimate) -> None:
@@ -58,7 +59,9 @@ class StageFigures:
 
     @functools.cached_property
     def _handed_on(self) -> Floats:
-        """What a layer makes that only backward passes of other stages read: sent there, it is not kept here."""
+        """What a layer makes that only backward passes of other stages read: sent there, it is
+        not kept here.
+        """
         gone = np.zeros(len(self.estimate.model))
         for made in self.estimate.model.handed:
             if all(self._stage_of[layer] != self._stage_of[made.producer] for layer in made.keepers):
@@ -67,7 +70,9 @@ class StageFigures:
 
     @functools.cached_property
     def pass_seconds(self) -> dict[str, Floats]:
-        """Seconds of each layer by kind of slot; a backward pass includes computing again what was dropped."""
+        """Seconds of each layer by kind of slot; a backward pass includes computing again what
+        was dropped.
+        """
         samples = 1 if self.plan.slices else self.plan.micro_batch_samples
         passes = [
             self.estimate.pass_seconds(layer, samples, self._sharded.get(layer))
@@ -101,7 +106,9 @@ class StageFigures:
         return attention_shares(self.estimate)
 
     def portion(self, micro_batch: int) -> float:
-        """What the micro-batch has of the bytes for which the columns stand: all of them unless it is a slice."""
+        """What the micro-batch has of the bytes for which the columns stand: all of them unless it is a
+        slice.
+        """
         if not self.plan.slices:
             return 1.0
         part = self.plan.slices[micro_batch]
@@ -130,7 +137,9 @@ class StageFigures:
 
     @functools.cached_property
     def buckets(self) -> list[list[range]]:
-        """For each stage its layers in buckets, last layers first: a bucket closes when it is large enough."""
+        """For each stage its layers in buckets, last layers first: a bucket closes when it is
+        large enough.
+        """
         return [self._buckets(number) for number in range(len(self.plan.stages))]
 
     def _buckets(self, number: int) -> list[range]:
@@ -183,11 +192,11 @@ class StageFigures:
 
     @functools.cached_property
     def kept_bytes(self) -> list[float]:
-        """For each stage the activation bytes kept between a micro-batch's forward and backward pass, those that it
-        received from other stages among them.
+        """For each stage the activation bytes kept between a micro-batch's forward and backward pass, those
+        that it received from other stages among them.
 
-        A run of layers that is computed again keeps its inputs only: what it reads of layers before it, divided among
-        the worker's devices as the run's first layer divides what it keeps.
+        A run of layers that is computed again keeps its inputs only: what it reads of layers before it,
+        divided among the worker's devices as the run's first layer divides what it keeps.
         """
         return [self._kept_bytes(number) for number in range(len(self.plan.stages))]
 
@@ -200,7 +209,9 @@ class StageFigures:
         return kept + sum(self._input_bytes(run) for run in self._runs(number))
 
     def _received_bytes(self, made: Handed, number: int) -> float:
-        """Of what another stage makes and a layer of this one keeps; one that is computed again keeps its run's inputs."""
+        """Of what another stage makes and a layer of this one keeps; one that is computed again keeps its
+        run's inputs.
+        """
         own = [
             layer for layer in made.keepers if self._stage_of[layer] == number and not self._dropped[layer]
         ]
@@ -224,7 +235,9 @@ class StageFigures:
 
     @functools.cached_property
     def recomputed_bytes(self) -> list[float]:
-        """For each stage the activation bytes that exist only while a micro-batch's backward pass runs: one run's."""
+        """For each stage the activation bytes that exist only while a micro-batch's backward pass runs: one
+        run's.
+        """
         return [
             max(
                 (float(self.stash_bytes[run.start : run.stop].sum()) for run in self._runs(number)),

@@ -1,4 +1,6 @@
-"""One rank of ``test_live``: carries out two steps of every job of a folder in one process group, saves gradients and weights."""
+"""One rank of ``test_live``: carries out two steps of every job of a folder in one process group, saves
+gradients and weights.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ def chain(
     stash_bytes: float = 0.0,
     flops: float = 1.0,
 ) -> LayerGraph:
-    """Equal layers in a row; seconds, FLOPs, output and stash bytes are for each sample, all dtypes float32."""
+    """Equal layers in a row; seconds, FLOPs, output and stash bytes are for each sample, all
+    dtypes float32.
+    """
     column = np.ones(layers)
     return LayerGraph(
         name="chain",

@@ -48,7 +48,9 @@ def light(dims: str, source: int, layer: int = 0, *others: int) -> Operator:
 
 
 def model_of(operators: Sequence[Operator], seconds: float = 1.0, batch: int = 8) -> LayerGraph:
-    """A chain with a layer for each number that the operators name; ``seconds`` forward, twice as much backward."""
+    """A chain with a layer for each number that the operators name; ``seconds`` forward, twice as much
+    backward.
+    """
     layers = max(operator.layer for operator in operators) + 1
     graph = chain(layers, seconds / batch, 2 * seconds / batch, batch=batch)
     sizes = [

@@ -9,10 +9,11 @@ from experiments.workloads.layers import LayerGraph
 
 
 def in_tensor_groups(plan: ParallelPlan, model: LayerGraph, ranks: int, sequence: bool) -> ParallelPlan:
-    """Each worker of ``plan`` as ``ranks`` devices; blocks are cut as Megatron does, their norms too with ``sequence``.
+    """Each worker of ``plan`` as ``ranks`` devices; blocks are cut as Megatron does, their norms too with
+    ``sequence``.
 
-    With ``sequence`` the gradients of two norms' weights and biases are parts of sums, and the sequence is cut before the
-    first block (gradients are gathered there) and gathered behind the last.
+    With ``sequence`` the gradients of two norms' weights and biases are parts of sums, and the sequence is
+    cut before the first block (gradients are gathered there) and gathered behind the last.
     """
     workers = tuple(
         Worker(tuple(range(number * ranks, (number + 1) * ranks)), worker.slots)

@@ -33,14 +33,18 @@ SLOW = Link("slow", 1.0, 0.0, True, "test")
 
 class TestSandblaster:
     def test_free_workers_take_the_next_portion(self) -> None:
-        """Ten portions of 1 s, the third worker at a quarter of the speed: 5 s, of which it does one; in thirds 13.3 s."""
+        """Ten portions of 1 s, the third worker at a quarter of the speed: 5 s, of which it does one; in
+        thirds 13.3 s.
+        """
         found = taken_when_free(10, [1.0, 1.0, 4.0])
         assert found.seconds == 5.0
         assert [len(taken) for taken in found.taken] == [5, 4, 1]
         assert even_shares_seconds(10, [1.0, 1.0, 4.0]) == pytest.approx(13.33, abs=0.01)
 
     def test_the_slowest_portion_is_run_twice(self) -> None:
-        """Two portions, one worker ten times slower: the first runs the other's as well and is done at 2 s."""
+        """Two portions, one worker ten times slower: the first runs the other's as well and is
+        done at 2 s.
+        """
         found = taken_when_free(2, [1.0, 10.0])
         assert (found.seconds, found.taken, found.duplicated) == (2.0, ((0, 1), ()), 1)
         assert taken_when_free(2, [1.0, 10.0], duplicate=False).seconds == 10.0
@@ -75,7 +79,9 @@ class TestServers:
             assert found.communication_by_kind[0]["send"] == pytest.approx(8 * 4 / pushes)
 
     def test_every_device_may_serve_beside_its_work(self) -> None:
-        """Two devices, 4 bytes at 1 byte/s: each pulls and pushes the half that the other has: 3 + 2 + 2 s."""
+        """Two devices, 4 bytes at 1 byte/s: each pulls and pushes the half that the other has: 3
+        + 2 + 2 s.
+        """
         model, hardware = chain(1, parameter_bytes=4.0), cluster(2, 1, network=SLOW)
         policy = ParameterServer(consistency="bsp", servers=0, iterations=4)
         plan = policy.place(model, hardware, 2, estimate(model, hardware))
@@ -95,9 +101,11 @@ class TestDoubleBuffering:
         assert all(shape.every >= shape.depth for shape in found)
 
     def test_parameters_that_are_dear_to_exchange_make_a_deep_pipeline(self) -> None:
-        """4 layers of 3 s on 4 devices at 1 byte/s. 8 samples an update: 6 s for each of the four, or width exchanges.
+        """4 layers of 3 s on 4 devices at 1 byte/s. 8 samples an update: 6 s for each of the four, or width
+        exchanges.
 
-        Four pipelines of one stage: 2 samples of 12 s each, and 6/4 of 400 bytes. One of four stages: 3 s a sample.
+        Four pipelines of one stage: 2 samples of 12 s each, and 6/4 of 400 bytes. One of four stages: 3 s a
+        sample.
         """
         model, hardware = chain(4, parameter_bytes=100.0), cluster(4, 1, network=SLOW)
         best, looked_at, fitting = best_shape(estimate(model, hardware), 8)
@@ -114,7 +122,9 @@ class TestDoubleBuffering:
         assert not best.shape.recompute
 
     def test_memory_asks_for_recomputation_then_for_depth(self) -> None:
-        """A layer keeps 10 bytes a sample and sends 1: on 1 device the stash of 4 layers, on 4 devices less each."""
+        """A layer keeps 10 bytes a sample and sends 1: on 1 device the stash of 4 layers, on 4 devices less
+        each.
+        """
         model = chain(4, stash_bytes=10.0, output_bytes=1.0)
         roomy = best_shape(estimate(model, cluster(4, 1)), 16)[0]
         assert not roomy.shape.recompute
@@ -126,7 +136,9 @@ class TestDoubleBuffering:
             best_shape(estimate(model, cluster(4, 1, memory=12)), 16)
 
     def test_the_plan_does_what_the_planner_says(self) -> None:
-        """Equal stages without messages: a sample every 3 s after the pipeline has filled; two versions everywhere."""
+        """Equal stages without messages: a sample every 3 s after the pipeline has filled; two versions
+        everywhere.
+        """
         model, hardware = chain(4, parameter_bytes=4.0), cluster(4, 1)
         plan = PipeDream2BW(updates=5, depth=4).place(model, hardware, 8, estimate(model, hardware))
         samples = plan.notes["micro_batch"]
@@ -137,7 +149,9 @@ class TestDoubleBuffering:
         assert found.memory[0].persistent == pytest.approx(states.total + states.weight)
 
     def test_pipelines_reduce_once_an_update(self) -> None:
-        """Two pipelines of one stage, 4 micro-batches an update, 8 bytes: each worker sends 2 * 1/2 * 8 an update."""
+        """Two pipelines of one stage, 4 micro-batches an update, 8 bytes: each worker sends 2 * 1/2 * 8 an
+        update.
+        """
         model, hardware = chain(1, parameter_bytes=8.0), cluster(2, 1)
         plan = PipeDream2BW(updates=3, depth=1).place(model, hardware, 8, estimate(model, hardware))
         found = simulate(plan, estimate(model, hardware))

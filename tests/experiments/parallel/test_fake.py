@@ -1,4 +1,6 @@
-"""Bytes by collective of plans for many ranks: the runners under torch's fake process group against the simulator."""
+"""Bytes by collective of plans for many ranks: the runners under torch's fake process group against the
+simulator.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,9 @@ def test_bytes_by_collective_are_the_simulators(name: str) -> None:
 
 
 def test_four_thousand_and_ninety_six_ranks() -> None:
-    """GPT-2 over 4 tensor, 8 pipeline and 128 data-parallel ranks: one of the first, a middle and the last stage."""
+    """GPT-2 over 4 tensor, 8 pipeline and 128 data-parallel ranks: one of the first, a middle and the last
+    stage.
+    """
     policy = OneForwardOneBackward(stages=8, micro_batches=8)
     simulated, counted = both(
         policy, 1024, 4, True, model="gpt2", tokens=64, batch=1024, ranks=(0, 1801, 4095)

@@ -99,7 +99,9 @@ def test_pipelines_with_and_without_stand_ins_take_the_same_steps(
 
 
 def test_as_many_pipelines_are_simulated_as_share_their_nodes() -> None:
-    """Sixteen pipelines of two stages in nodes of four: four of them share their nodes and stand for the others."""
+    """Sixteen pipelines of two stages in nodes of four: four of them share their nodes and stand for the
+    others.
+    """
     hardware = cluster(8, 4)
     model = chain(2, output_bytes=1.0)
     plan = OneForwardOneBackward(stages=2, micro_batches=2).place(

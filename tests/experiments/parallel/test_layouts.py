@@ -1,4 +1,6 @@
-"""Where parts of tensors lie, what moves them, and what it costs: the card's menu, each entry counted by hand."""
+"""Where parts of tensors lie, what moves them, and what it costs: the card's menu, each entry counted by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ def test_every_layout_is_reached(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute"])
 def test_an_axis_costs_what_the_simulator_says(kind: str) -> None:
-    """Two nodes of four; along x one device of each node, four groups that share the network; along y neighbours."""
+    """Two nodes of four; along x one device of each node, four groups that share the network; along y
+    neighbours.
+    """
     hardware = cluster(2, 4, link=FAST, network=SLOW)
     grid = mesh_on(hardware, [("x", 2), ("y", 4)])
     for axis in (0, 1):

@@ -1,4 +1,6 @@
-"""Plans carried out by torch in two and four processes over gloo: gradients and weights of one process, and no process left behind."""
+"""Plans carried out by torch in two and four processes over gloo: gradients and weights of one process, and
+no process left behind.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def composed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Four ranks, float64: Adam turns a rounding error of a gradient that should be zero into a whole update."""
+    """Four ranks, float64: Adam turns a rounding error of a gradient that should be zero into a
+    whole update.
+    """
     options = WorkloadOptions(batch=8, sequence=16, optimizer="adamw", dtype="float64")
     model, source = _gpt(options)
     plans = {}

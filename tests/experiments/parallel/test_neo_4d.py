@@ -1,4 +1,6 @@
-"""Embedding tables on devices: figures of the planner's estimate and placements that a reader can work out."""
+"""Embedding tables on devices: figures of the planner's estimate and placements that a reader can
+work out.
+"""
 
 from __future__ import annotations
 

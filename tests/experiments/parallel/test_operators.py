@@ -68,7 +68,9 @@ def test_every_layer_of_every_real_profile_is_an_operator(shared_data: Path) -> 
 
 @pytest.mark.parametrize("granularity", ["operators", "blocks"])
 def test_a_transformer_known_by_its_sizes_has_the_operators_of_its_paper(granularity: str) -> None:
-    """Two blocks of 8 heads of 8: Megatron's cuts over two devices, two all-reduces of b s h values each way a block."""
+    """Two blocks of 8 heads of 8: Megatron's cuts over two devices, two all-reduces of b s h values each way
+    a block.
+    """
     sizes = Transformer("two", 2, 64, 8, 8, 256, 32, 8, vocabulary=100)
     graph = transformer_layers(sizes, batch=4, dtype="float16", granularity=granularity)
     model = replace(graph, forward_seconds=np.ones(len(graph)), backward_seconds=2 * np.ones(len(graph)))
@@ -88,7 +90,9 @@ def test_a_transformer_known_by_its_sizes_has_the_operators_of_its_paper(granula
 
 
 def test_replicas_divide_the_rows_that_experts_were_dealt() -> None:
-    """Two samples of 16 tokens, 8 experts that take 8 rows each: on two devices an expert computes 4 on each."""
+    """Two samples of 16 tokens, 8 experts that take 8 rows each: on two devices an expert
+    computes 4 on each.
+    """
     options, hardware = WorkloadOptions(batch=2, sequence=16), resolve("v100-32g")
     model, _ = layers_of(Workload("zoo:moe", options=options), hardware.device)
     costs = OperatorCosts(estimate(model, cluster(1, 2)), 2)

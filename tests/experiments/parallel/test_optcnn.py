@@ -1,4 +1,6 @@
-"""OptCNN: configurations of layers, what transfers move, elimination against brute force, and the plan it gives."""
+"""OptCNN: configurations of layers, what transfers move, elimination against brute force, and the plan it
+gives.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ class TestAxes:
 
 class TestTransfers:
     def received(self, sent: str, read: str) -> float:
-        """Bytes that the busier of two devices receives between two convolutions of 4 x 4 x 8 x 8 floats (4,096 bytes)."""
+        """Bytes that the busier of two devices receives between two convolutions of 4 x 4 x 8 x 8 floats
+        (4,096 bytes).
+        """
         model = convolutions(4, 4)
         costs = OperatorCosts(estimate(model, cluster(1, 2)), 4)
         return float(costs.exchange(0, 1, [halved(sent)], [halved(read)]).received[0, 0])
@@ -152,7 +156,9 @@ class TestPolicy:
         assert plan.notes["predicted_step_time"] == pytest.approx(plan.notes["lower_bound"], rel=1e-6)
 
     def test_the_simulator_takes_what_was_predicted(self) -> None:
-        """Nothing can overlap where the first layer alone has gradients: at its backward pass nothing else is left."""
+        """Nothing can overlap where the first layer alone has gradients: at its backward pass nothing else is
+        left.
+        """
         model = replace(convolutions(4, 4, 4), parameter_bytes=np.array([4.0 * 72, 0, 0]))
         hardware = cluster(1, 4, link=Link("slow", 1000.0, 1e-3, True, "test"))
         plan = planned(model, hardware, 4)
@@ -184,7 +190,9 @@ class TestPolicy:
         assert planned(model, hardware, 4, judge="costs").notes["predicted_step_time"] == pytest.approx(best)
 
     def test_a_residual_network_of_a_profile(self, shared_data: Path) -> None:
-        """176 layers on 16 devices: everything eliminates to one node; better than data parallelism at 10 Gb/s."""
+        """176 layers on 16 devices: everything eliminates to one node; better than data parallelism at 10
+        Gb/s.
+        """
         path = shared_data / "parallel/pipedream_profiles/resnet50.txt"
         model = open_file(path, "auto", WorkloadOptions()).reading.value
         hardware = cluster(

@@ -1,4 +1,6 @@
-"""Operators on a mesh: matmuls of the cards, Megatron's column and row, norms, halos, and plans by annotation or by name."""
+"""Operators on a mesh: matmuls of the cards, Megatron's column and row, norms, halos, and plans by annotation
+or by name.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ class TestOperators:
         assert part.layout_of_gradient(contract, bias, ("batch",)) == (PARTIAL,)
 
     def test_columns_then_rows_reduce_once_forward_and_once_backward(self) -> None:
-        """Megatron's feed-forward layer: X[b,d] A[d,f/y] -> [b,f/y] B[f/y,d] -> sum; dX of A is the other sum."""
+        """Megatron's feed-forward layer: X[b,d] A[d,f/y] -> [b,f/y] B[f/y,d] -> sum; dX of A is the other
+        sum.
+        """
         operators = [
             product("bf", "fd", "bd"),
             product("bd", "df", "bf", source=0, parameter=1),
@@ -103,7 +107,9 @@ class TestOperators:
         assert sent.backward == [("all_reduce", 0, 8 * 16.0, "sample")]
 
     def test_readers_of_one_tensor_fetch_it_once(self) -> None:
-        """Three products read the same sums: gathered once, and their gradients added before they are reduced."""
+        """Three products read the same sums: gathered once, and their gradients added before they are
+        reduced.
+        """
         operators = [product("bf", "fd", "bd")]
         operators += [product("bd", "df", "bf", source=0, parameter=i) for i in (1, 2, 3)]
         chosen = [OperatorPartition(("d",), (1,)), *[OperatorPartition(("f",), (1,))] * 3]
@@ -112,7 +118,9 @@ class TestOperators:
         assert sent.backward == [("reduce_scatter", 0, 8 * 16.0, "sample")]
 
     def test_a_divided_convolution_exchanges_borders(self) -> None:
-        """AlexNet's second convolution reads 2 x 64 x 27 x 27 values; of 27 rows on 3 devices 4 more come in."""
+        """AlexNet's second convolution reads 2 x 64 x 27 x 27 values; of 27 rows on 3 devices 4
+        more come in.
+        """
         workload = Workload("zoo:alexnet", options=WorkloadOptions(batch=2))
         second = [o for o in layers_of(workload, None)[0].einsums if o.kind == "convolution"][1]
         split = OperatorPartition(("height",), (2,))
@@ -122,7 +130,9 @@ class TestOperators:
 
 class TestMeshTensorFlow:
     def test_the_default_rules_are_megatron_with_data_parallelism(self) -> None:
-        """Two nodes of two; heads and the feed-forward layer along a node: two all-reduces each way, b s h values each."""
+        """Two nodes of two; heads and the feed-forward layer along a node: two all-reduces each way, b s h
+        values each.
+        """
         plan = placed(MeshTensorFlow(), gpt(), cluster(2, 2, link=FAST, network=FAST), 8)
         block = next(s for s in plan.shardings if s.layer == gpt().layer.index("blocks.0"))
         half = 32 * 64 * 4 / 2

@@ -1,4 +1,6 @@
-"""PipeDream's planner and pipeline: by hand, against brute force, and against times of the released planner."""
+"""PipeDream's planner and pipeline: by hand, against brute force, and against times of the
+released planner.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ class TestByHand:
         assert free.notes["pipeline_time"] == pytest.approx(4.0)
 
     def test_two_levels_use_the_fast_link_inside_the_machine(self) -> None:
-        """Four devices as 2 x 2: parameters cross the fast link only. One machine takes the 6 s layer, one the rest."""
+        """Four devices as 2 x 2: parameters cross the fast link only. One machine takes the 6 s layer, one
+        the rest.
+        """
         hardware = cluster(2, 2, link=link(1e9), network=link(1.0))
         plan = planned(layers([6, 3, 3], [100, 100, 100]), hardware)
         assert plan.notes["pipeline_time"] == pytest.approx(3.0, abs=1e-6)
@@ -110,7 +114,9 @@ class TestByHand:
         assert all(found == mini_batch % 2 for (mini_batch, _), found in machine.items())
 
     def test_memory_decides_when_it_is_asked_to(self) -> None:
-        """Both layers need 5 GB, one is 1 GB and two mini-batches deep, the other 4 GB: a pipeline fits 4.5 GB."""
+        """Both layers need 5 GB, one is 1 GB and two mini-batches deep, the other 4 GB: a pipeline fits 4.5
+        GB.
+        """
         model = layers([1, 1], [1e9, 4e9])
         hardware = cluster(2, 1, memory=45 * 10**8, network=link(1e30))
         assert shape(planned(model, hardware)) == [(0, 2, 2)]
@@ -128,7 +134,9 @@ class TestByHand:
 
 class TestPipeline:
     def test_versions_are_four_three_two_one(self) -> None:
-        """Four equal stages without communication; the span of 8 mini-batches is that of 1F1B: (8 + 3) * 3."""
+        """Four equal stages without communication; the span of 8 mini-batches is that of 1F1B: (8
+        + 3) * 3.
+        """
         model = chain(4, parameter_bytes=4e12)
         hardware = cluster(4, 1, memory=10**30, network=link(1.0))
         plan = planned(model, hardware, mini_batches=8, transfers=False)
@@ -151,7 +159,9 @@ class TestPipeline:
         assert text == ["F0.0 F2.0 B0.0 F4.0 B2.0 B4.0", "F1.0 F3.0 B1.0 F5.0 B3.0 B5.0"]
 
     def test_replicas_reduce_every_round(self) -> None:
-        """Two replicas, four mini-batches of 3 s, 3 s to reduce: each worker's two all-reduces hide all but the last."""
+        """Two replicas, four mini-batches of 3 s, 3 s to reduce: each worker's two all-reduces hide all but
+        the last.
+        """
         model = layers([3.0], [3.0])
         hardware = machines(2, 1.0)
         plan = planned(model, hardware, mini_batches=4)
@@ -234,7 +244,9 @@ class TestCuts:
         )
 
     def test_both_branches_may_come_first(self) -> None:
-        """{0}, {0,1}, {0,2}, {0,1,2}, all; layer 0 still crosses until both branches are in, and as released even then."""
+        """{0}, {0,1}, {0,2}, {0,1,2}, all; layer 0 still crosses until both branches are in, and as released
+        even then.
+        """
         cuts = cuts_of(self.diamond())
         assert cuts.ends == (1, 2, 0, 3, 4)
         assert cuts.output.tolist() == [1, 3, 5, 7, 8]
@@ -242,7 +254,9 @@ class TestCuts:
         assert cuts.placeable().ends == (1, 2, 3, 4)
 
     def test_a_cut_that_no_run_of_layers_makes_is_placed_as_well_as_can_be(self) -> None:
-        """Layers of 3, 6, 3 and 0 s: 0 and 2 against 1 and 3 take 6 s; in the order of layers it is 0 and 1, 9 s."""
+        """Layers of 3, 6, 3 and 0 s: 0 and 2 against 1 and 3 take 6 s; in the order of layers it is 0 and 1,
+        9 s.
+        """
         seconds = np.array([3.0, 6.0, 3.0, 0.0])
         model = replace(
             self.diamond(),
@@ -300,7 +314,9 @@ def test_the_released_planners_times(shared_data: Path, case: int) -> None:
 def test_graphs_with_branches(
     shared_data: Path, name: str, machines_: tuple[int, ...], seconds: float
 ) -> None:
-    """Times of the released planner (msr-fiddle/pipedream@7db6a1c) with ``activation_compression_ratio=1``."""
+    """Times of the released planner (msr-fiddle/pipedream@7db6a1c) with
+    ``activation_compression_ratio=1``.
+    """
     found = search(
         cuts_of(profile(shared_data, name)),
         [

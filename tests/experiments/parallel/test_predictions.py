@@ -1,4 +1,6 @@
-"""What a prediction of a measured run stands on: links from timed collectives, and the layers that FSDP2 gathers together."""
+"""What a prediction of a measured run stands on: links from timed collectives, and the layers that FSDP2
+gathers together.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SENDS = [{"kind": "send", "size": size, "seconds": 0.5 + size * 0.125} for size 
 
 
 def test_every_kind_of_collective_has_a_link_of_its_own() -> None:
-    """Two ranks: a gather or scatter sends half of the vector in one message, an all-reduce all of it in two."""
+    """Two ranks: a gather or scatter sends half of the vector in one message, an all-reduce all
+    of it in two.
+    """
     from experiments.parallel.live.calibration import links_of
 
     model, hardware = chain(2, parameter_bytes=4.0), cluster(1, 2)
@@ -62,7 +66,9 @@ def test_rows_of_operators_are_gathered_block_by_block_and_modules_each_by_itsel
 
 
 def test_weights_gathered_module_by_module_pay_a_latency_each() -> None:
-    """Two layers, two bytes of weights each for every rank's half: 1 s of latency for each gather or scatter, no bytes."""
+    """Two layers, two bytes of weights each for every rank's half: 1 s of latency for each gather or scatter,
+    no bytes.
+    """
     from experiments.hardware import Link
 
     link = Link("slow", 1e30, 1.0, True, "test")

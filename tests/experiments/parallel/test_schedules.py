@@ -90,9 +90,9 @@ def test_recomputing_keeps_only_the_input_and_computes_forward_again() -> None:
 
 
 def test_what_only_later_stages_read_again_is_kept_there() -> None:
-    """Of each layer's 10 bytes the next one alone reads 4 again, both of them 3, itself 3: 6 stay with their maker, and 7
-    come from the layer before. 1F1B on three devices holds 3, 2 and 1 micro-batches; the last layer's 4 are read by
-    nobody else, so they stay.
+    """Of each layer's 10 bytes the next one alone reads 4 again, both of them 3, itself 3: 6 stay with their
+    maker, and 7 come from the layer before. 1F1B on three devices holds 3, 2 and 1 micro-batches; the last
+    layer's 4 are read by nobody else, so they stay.
     """
     handed = [
         Handed(layer, *rest) for layer in (0, 1) for rest in ((4.0, (layer + 1,)), (3.0, (layer, layer + 1)))
@@ -134,7 +134,9 @@ def test_a_batch_that_does_not_divide_is_refused_with_the_figures() -> None:
 
 
 def swapped(plan: ParallelPlan) -> ParallelPlan:
-    """The first worker wants its first gradient before it sends the second forward that the last worker awaits."""
+    """The first worker wants its first gradient before it sends the second forward that the last worker
+    awaits.
+    """
     from dataclasses import replace
 
     first = [Slot("F", 0, 0), Slot("B", 0, 0), Slot("F", 1, 0), Slot("B", 1, 0)]
@@ -160,7 +162,9 @@ def test_a_plan_survives_json() -> None:
 
 
 def test_weight_gradients_of_their_own_fill_the_drain() -> None:
-    """Zero bubble's H1 rule on two stages: F=1, B=1, W=1, m=2 spans 3m + p - 1 = 7 (Qi et al. 2024, section 2)."""
+    """Zero bubble's H1 rule on two stages: F=1, B=1, W=1, m=2 spans 3m + p - 1 = 7 (Qi et al. 2024, section
+    2).
+    """
     model, hardware = chain(2), cluster(1, 2)
     asked = estimate(model, hardware)
     orders = (["F0", "F1", "B0", "W0", "B1", "W1"], ["F0", "B0", "F1", "B1", "W0", "W1"])

@@ -51,7 +51,9 @@ def planned(model: LayerGraph, hardware: Hardware, batch: int) -> ParallelPlan:
 
 class TestPartitionAndReduce:
     def test_a_matrix_product_is_divided_where_least_moves(self) -> None:
-        """(4 x 8)(8 x 2) on two workers. Rows: all of B, 16. Columns: all of A, 32. Summed loop: C is reduced, 8."""
+        """(4 x 8)(8 x 2) on two workers. Rows: all of B, 16. Columns: all of A, 32. Summed loop: C is
+        reduced, 8.
+        """
         forward = next(kernels(product(4, 8, 2)))
         layouts = {"m": (0, 0, 0), "n": (1, 0, 1), "k": (0, 1, 0)}
         bytes_moved = {loop: moved_when_divided(forward, loop, layouts[loop], 2).total for loop in layouts}
@@ -64,7 +66,9 @@ class TestPartitionAndReduce:
         assert best_loop(forward, (0, 1, 0), 2) == (8, "k")
 
     def test_a_convolution_over_rows_fetches_its_halo(self) -> None:
-        """Width 3: one row beyond each side of a border, 8 floats by 4 samples by 2 channels: 2 * 8 * 4 * 2 * 4 bytes."""
+        """Width 3: one row beyond each side of a border, 8 floats by 4 samples by 2 channels: 2 * 8 * 4 * 2 *
+        4 bytes.
+        """
         operator = operators_of(convolutions(2, 2), 4)[1]
         forward = next(kernels(operator))
         fetched = moved_when_divided(forward, "height", (2, 2, WHOLE), 2)

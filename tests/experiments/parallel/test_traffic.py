@@ -1,4 +1,6 @@
-"""Messages one by one and added up, and the trace that they make: two stages on two nodes, numbers worked out by hand."""
+"""Messages one by one and added up, and the trace that they make: two stages on two nodes, numbers worked out
+by hand.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Asynchronous training by three processes over gloo: one process's weights where nothing is in flight, and the staleness
-and versions that the plan's trace foretells where something is.
+"""Asynchronous training by three processes over gloo: one process's weights where nothing is in flight, and
+the staleness and versions that the plan's trace foretells where something is.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ def difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
 def test_with_nothing_in_flight_the_weights_are_those_of_one_process(
     jobs: dict[str, Any], name: str, updates: int, exact: bool
 ) -> None:
-    """Bit for bit, unless three workers' gradients are added in another order; the losses on the way are the same too."""
+    """Bit for bit, unless three workers' gradients are added in another order; the losses on the way are the
+    same too.
+    """
     from experiments.parallel.live.asynchronous import result_of, trained_weights
     from experiments.parallel.live.asynchronous.problem import TrainingProblem
     from experiments.parallel.live.asynchronous.sequential import sequential
@@ -130,7 +132,9 @@ def test_with_nothing_in_flight_the_weights_are_those_of_one_process(
 
 @pytest.mark.parametrize("name", ["pipedream", "vertical", "2bw"])
 def test_every_gradient_is_of_the_versions_that_the_trace_says(jobs: dict[str, Any], name: str) -> None:
-    """Played again in one process: each micro-batch's gradient at weights put together from the versions of its stages."""
+    """Played again in one process: each micro-batch's gradient at weights put together from the versions of
+    its stages.
+    """
     from experiments.parallel.live.asynchronous import trained_weights
     from experiments.parallel.live.asynchronous.problem import TrainingProblem
 
@@ -194,14 +198,18 @@ def test_a_worker_is_never_further_ahead_than_it_may(jobs: dict[str, Any]) -> No
 
 
 def test_pushes_between_fetches_are_late_by_the_workers_own(jobs: dict[str, Any]) -> None:
-    """Fetched every 4 iterations, pushed every 2: five pushes of each worker; the second after a fetch misses the first."""
+    """Fetched every 4 iterations, pushed every 2: five pushes of each worker; the second after a fetch misses
+    the first.
+    """
     server = jobs["downpour"].report(2)
     assert len(server["late"]) == 10
     assert max(server["late"]) >= 1
 
 
 def test_workers_adapt_alike(jobs: dict[str, Any]) -> None:
-    """However many the throughput keeps: all ranks count the same workers, and no part of the data is taken twice."""
+    """However many the throughput keeps: all ranks count the same workers, and no part of the data is taken
+    twice.
+    """
     reports = [jobs["kungfu"].report(rank) for rank in range(3)]
     workers = [[count for _, count in report["curves"]["workers"]] for report in reports]
     assert workers[0] == workers[1] == workers[2]
@@ -219,7 +227,9 @@ def test_warm_up_is_measured(jobs: dict[str, Any]) -> None:
 
 
 def test_what_is_loaded_before_a_backward_pass_is_what_it_uses() -> None:
-    """A graph reads its weights where they lie: other values there, written unseen, make another input gradient."""
+    """A graph reads its weights where they lie: other values there, written unseen, make another input
+    gradient.
+    """
     import torch
 
     weight = torch.nn.Parameter(torch.tensor([[2.0, 0.0], [0.0, 3.0]]))

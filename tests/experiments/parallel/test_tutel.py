@@ -33,7 +33,9 @@ SLOW = Link("slow", 4.0, 0.0, True, "test")
 def mixture(
     experts: int = 2, expert_bytes: float = 0.0, token_bytes: float = 8.0, batch: int = 4
 ) -> LayerGraph:
-    """Three layers of 1 and 2 seconds a sample, the second one all experts; each sample is one dispatched token."""
+    """Three layers of 1 and 2 seconds a sample, the second one all experts; each sample is one dispatched
+    token.
+    """
     model = chain(3, batch=batch, parameter_bytes=expert_bytes * experts)
     sizes = (("experts", experts), ("capacity", max(1, batch // experts)), ("hidden", 2), ("feedforward", 2))
     arriving = Operand(("experts", "capacity", "hidden"), token_bytes * batch, source=-1)
@@ -93,7 +95,9 @@ def test_two_levels_send_fewer_and_larger_messages_over_the_network() -> None:
 @pytest.mark.parametrize("token_bytes", [2.0, 6.0, 40.0])
 @pytest.mark.parametrize("chunks", [1, 2, 4])
 def test_the_simulated_layer_takes_what_the_formula_says(token_bytes: float, chunks: int) -> None:
-    """2 devices, 4 samples: experts 2 s forward and 4 s backward on each; each exchange sends 4 b / 2 bytes at 4 bytes/s."""
+    """2 devices, 4 samples: experts 2 s forward and 4 s backward on each; each exchange sends 4 b / 2 bytes
+    at 4 bytes/s.
+    """
     model, hardware = mixture(token_bytes=token_bytes), cluster(per_node=2, link=SLOW)
     asked = estimate(model, hardware)
     policy = Tutel(parallelism="expert", chunks=chunks)

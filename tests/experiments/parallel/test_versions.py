@@ -48,7 +48,9 @@ class TestPipeDream:
         assert all(use.forward == use.backward for use in trace.uses.values())
 
     def test_every_update_takes_its_time(self) -> None:
-        """One device, 10 mini-batches of 3 s: each ends with all states read and written and the gradients read."""
+        """One device, 10 mini-batches of 3 s: each ends with all states read and written and the gradients
+        read.
+        """
         model = chain(1, parameter_bytes=4e9)
         hardware = resolve({"cluster": {"nodes": 1, "devices_per_node": 1, "device": "a100-80g"}})
         asked = estimate(model, hardware)
@@ -57,7 +59,9 @@ class TestPipeDream:
         assert simulate(plan, asked).step_time == pytest.approx(10 * (3 + update))
 
     def test_vertical_sync_uses_one_version_on_every_stage(self) -> None:
-        """Update t uses the weights of t - n + 1: mini-batch b those of b - 3, of which every stage keeps four."""
+        """Update t uses the weights of t - n + 1: mini-batch b those of b - 3, of which every stage keeps
+        four.
+        """
         trace = version_trace(planned(PipeDream(mini_batches=12, replicate=False, vertical_sync=True), 4))
         for (_, mini_batch), use in trace.uses.items():
             assert use == Use(max(mini_batch - 3, 0), max(mini_batch - 3, 0), mini_batch)
@@ -81,7 +85,9 @@ class TestDoubleBuffering:
             assert use == Use(max(update - 1, 0), max(update - 1, 0), update)
 
     def test_the_recurrence_of_a_parabola(self) -> None:
-        """x^2 / 2 at rate 0.1 from 1: each update takes the gradient at the weights before: 0.9, 0.8, 0.71."""
+        """x^2 / 2 at rate 0.1 from 1: each update takes the gradient at the weights before: 0.9,
+        0.8, 0.71.
+        """
         weights = [1.0]
         for use in version_trace(double_buffered(1, 1)).of_stage(0)[:3]:
             weights.append(weights[use.newest] - 0.1 * weights[use.backward])
@@ -106,7 +112,8 @@ class TestAmpNet:
         assert all(use == Use(b, b, b) for (_, b), use in trace.uses.items())
 
     def test_as_many_keys_as_stages_keep_a_chain_busy(self) -> None:
-        """p stages of 3 s: an instance leaves every 3 s; stage s meets p - 1 - s updates between its passes in the end.
+        """p stages of 3 s: an instance leaves every 3 s; stage s meets p - 1 - s updates between its passes
+        in the end.
 
         The first ones, which enter at once, all run forward before the first comes back.
         """
@@ -146,7 +153,9 @@ class TestPipeMare:
         assert Learning(rate=0.8, anneal=10).rate_at(0, delay=4.0) == 0.2
 
     def test_a_constant_velocity_is_corrected_exactly(self) -> None:
-        """The average of equal changes v is v, whatever its decay: w - tau v are the weights of tau updates ago."""
+        """The average of equal changes v is v, whatever its decay: w - tau v are the weights of tau updates
+        ago.
+        """
         share, average, velocity = correction_share(0.135, 3.5), 0.25, 0.25
         average = share * average + (1 - share) * velocity
         assert 10 * velocity - 3.5 * average == pytest.approx((10 - 3.5) * velocity)

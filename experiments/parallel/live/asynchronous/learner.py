@@ -1,4 +1,6 @@
-"""An update of weights from a gradient, by the rule that the plan states. The same arithmetic wherever it is done."""
+"""An update of weights from a gradient, by the rule that the plan states. The same arithmetic wherever it is
+done.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The small problem that a measured run of training solves: a model, a data set that is visited again and again."""
+"""The small problem that a measured run of training solves: a model, a data set that is visited again and
+again.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class TrainingJob(Job):
 class TrainingProblem:
     """``built`` holds the whole data set. Parts are numbered as a single process would visit them.
 
-    ``parts`` of equal size make a mini-batch; after the last mini-batch of the data set comes the first again.
+    ``parts`` of equal size make a mini-batch; after the last mini-batch of the data set comes the first
+    again.
     """
 
     def __init__(self, job: Job) -> None:

@@ -1,8 +1,10 @@
-"""Replicas that train together: gradients averaged in each step, and where the plan asks, workers that come and go.
+"""Replicas that train together: gradients averaged in each step, and where the plan asks, workers that come
+and go.
 
-With an adaptation (KungFu) training begins with one worker. Every number that decides is reduced over all ranks first, so all
-of them decide alike: how many take part after a window, and when averaging of weights gives way to averaging of gradients.
-A newcomer gets the weights and the learner's steps by broadcast; parts of the data set are counted over all workers.
+With an adaptation (KungFu) training begins with one worker. Every number that decides is reduced over all
+ranks first, so all of them decide alike: how many take part after a window, and when averaging of weights
+gives way to averaging of gradients. A newcomer gets the weights and the learner's steps by broadcast; parts
+of the data set are counted over all workers.
 """
 
 from __future__ import annotations
@@ -138,7 +140,9 @@ class ReplicaTrainer:
         return samples / float(spent)
 
     def _welcome(self) -> None:
-        """Whoever takes part from now on has the first worker's weights, and knows how workers synchronise."""
+        """Whoever takes part from now on has the first worker's weights, and knows how workers
+        synchronise.
+        """
         dist.broadcast(self.flat, 0)
         state = torch.tensor([float(self.averages_weights)])
         dist.broadcast(state, 0)

@@ -1,4 +1,6 @@
-"""The same training in one process, one mini-batch after another: what asynchronous methods are compared with."""
+"""The same training in one process, one mini-batch after another: what asynchronous methods are compared
+with.
+"""
 
 from __future__ import annotations
 

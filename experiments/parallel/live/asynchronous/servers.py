@@ -1,9 +1,10 @@
 """Parameter servers and their workers as processes: pulls and pushes are real messages.
 
-Ranks of workers come first, then those of servers. The parameters are one vector, of which each server has an equal piece.
-A worker sends a header (what, iteration, version) and, with a push, the piece of its gradient; a server answers a pull with
-the version and the piece. Headers of one worker arrive in the order sent, so a pull meets the worker's own push. The server
-decides who waits: a pull for iteration c is answered when the slowest worker has pushed c - s iterations.
+Ranks of workers come first, then those of servers. The parameters are one vector, of which each server has an
+equal piece. A worker sends a header (what, iteration, version) and, with a push, the piece of its gradient; a
+server answers a pull with the version and the piece. Headers of one worker arrive in the order sent, so a
+pull meets the worker's own push. The server decides who waits: a pull for iteration c is answered when the
+slowest worker has pushed c - s iterations.
 """
 
 from __future__ import annotations
@@ -186,7 +187,9 @@ class ServedWorker:
         self.coming = []
 
     def _compute(self, number: int, micro_batches: list[int]) -> None:
-        """The mean gradient of the iteration is added to what is to be pushed. A slow worker sleeps the rest."""
+        """The mean gradient of the iteration is added to what is to be pushed. A slow worker
+        sleeps the rest.
+        """
         self.oldest = self.oldest or list(self.versions)
         began = time.perf_counter()
         for micro_batch in micro_batches:

@@ -1,9 +1,11 @@
-"""A stage of a pipeline without flushes: the plan's slots with exactly the weight versions that its trace says.
+"""A stage of a pipeline without flushes: the plan's slots with exactly the weight versions that its trace
+says.
 
-The weights of all versions that are still needed are kept apart from the tensors that the graph reads; before a pass those
-of its version are copied in. So a backward pass meets the version that the rule gives it, be it that of the forward pass
-(stashed), the newest (in place) or an estimate (PipeMare's T2), with the activations that its forward pass kept. That it is
-so is checked: a version that is not there, or another newest one than the trace says, is an error.
+The weights of all versions that are still needed are kept apart from the tensors that the graph reads; before
+a pass those of its version are copied in. So a backward pass meets the version that the rule gives it, be it
+that of the forward pass (stashed), the newest (in place) or an estimate (PipeMare's T2), with the activations
+that its forward pass kept. That it is so is checked: a version that is not there, or another newest one than
+the trace says, is an error.
 """
 
 from __future__ import annotations
@@ -100,7 +102,9 @@ class StageRunner:
         self.kept = {version: values for version, values in self.kept.items() if version in needed}
 
     def _backward_weights(self, use: Use) -> list[Tensor]:
-        """Of the version that the rule gives; in place with a correction, the estimate of the forward pass's weights."""
+        """Of the version that the rule gives; in place with a correction, the estimate of the forward pass's
+        weights.
+        """
         values, delay = self._version(use.backward), self._delay()
         if not self.learning.decay or not delay:
             return values
@@ -177,7 +181,9 @@ class StageRunner:
     # --- updates --------------------------------------------------------------------------------------------
 
     def _update(self, place: int) -> None:
-        """A new version from the newest, in place where nobody will use that; by the mean of micro-batches and replicas."""
+        """A new version from the newest, in place where nobody will use that; by the mean of micro-batches
+        and replicas.
+        """
         gradients = [self._mean(p) for p in self.named.values()]
         needed = self._last.get(self.newest, -1) > place
         now = self.kept[self.newest] if needed else self.kept.pop(self.newest)

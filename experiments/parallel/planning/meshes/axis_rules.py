@@ -1,4 +1,6 @@
-"""Rules as a user writes them: what is divided along which axes of a mesh, ``NAME:AXES`` separated by spaces."""
+"""Rules as a user writes them: what is divided along which axes of a mesh, ``NAME:AXES``
+separated by spaces.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from experiments.core.errors import BadInput
 
 
 def axis_rules(text: str, names: str, axes: Sequence[str], what: str, where: str) -> dict[str, str]:
-    """Axes by name, for names that match the pattern ``names``; ``BadInput`` says what is not ``what`` (a rule, ...)."""
+    """Axes by name, for names that match the pattern ``names``; ``BadInput`` says what is not ``what`` (a
+    rule, ...).
+    """
     found: dict[str, str] = {}
     for entry in text.split():
         name, _, axis = entry.partition(":")

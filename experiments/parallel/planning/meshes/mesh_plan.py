@@ -1,8 +1,8 @@
 """From a partition of every operator to a plan: shardings of layers that the event simulator carries out.
 
-A layer's share of compute, parameters and kept activations follows from those of its operators; its collectives are
-those of its operators and of what these read. Readers of one tensor that want the same of it fetch it once, and add up
-their gradients before they are reduced.
+A layer's share of compute, parameters and kept activations follows from those of its operators; its
+collectives are those of its operators and of what these read. Readers of one tensor that want the same of it
+fetch it once, and add up their gradients before they are reduced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from experiments.workloads.layers import LayerGraph
 
 #: What the notes say of the simulated step.
 CARRIED = (
-    "simulated: a layer computes, then sends; gradients are reduced once a step beside the backward passes that are left; "
+    "simulated: a layer computes, then sends; gradients are reduced once a step beside the backward passes "
+    "that are left; "
     "the prediction adds up compute and collectives and leaves out the update of weights"
 )
 
@@ -48,8 +49,8 @@ class LayerTraffic:
 def traffic_by_layer(
     operators: Sequence[Operator], chosen: Sequence[OperatorPartition], mesh: Mesh, first: int = 0
 ) -> dict[int, LayerTraffic]:
-    """What each layer sends. ``operators`` are those of a stage, from number ``first`` of the model on; a tensor from
-    outside arrives as it is wanted.
+    """What each layer sends. ``operators`` are those of a stage, from number ``first`` of the model on; a
+    tensor from outside arrives as it is wanted.
     """
     found: dict[int, LayerTraffic] = {}
     seen: set[tuple[str, int, int, Layout]] = set()
@@ -96,7 +97,9 @@ def shardings(
     layers: Iterable[int],
     first: int = 0,
 ) -> tuple[Sharding, ...]:
-    """One for each of ``layers``; ``operators`` (from number ``first`` of the model on) are for ``samples`` samples."""
+    """One for each of ``layers``; ``operators`` (from number ``first`` of the model on) are for ``samples``
+    samples.
+    """
     traffic = traffic_by_layer(operators, chosen, mesh, first)
     return tuple(
         _sharding(layer, [(operators[i], chosen[i]) for i in numbers], traffic.get(layer), mesh, samples)

@@ -1,9 +1,10 @@
 """An operator on a mesh: which loop each axis divides, and the collectives that follow from it.
 
-Sources: Shazeer et al., "Mesh-TensorFlow", 2018, section 3 (an einsum on slices, then an all-reduce over the summed
-dimensions that are divided); Zheng et al., "Alpa", OSDI'22, section 4 (strategies of an operator and their costs).
-The backward pass mirrors the loops: the gradient of an operand is summed over the loops that the operand lacks.
-Left out: a norm's or softmax's statistics are two numbers for each row, and cost the same again backward.
+Sources: Shazeer et al., "Mesh-TensorFlow", 2018, section 3 (an einsum on slices, then an all-reduce over the
+summed dimensions that are divided); Zheng et al., "Alpa", OSDI'22, section 4 (strategies of an operator and
+their costs). The backward pass mirrors the loops: the gradient of an operand is summed over the loops that
+the operand lacks. Left out: a norm's or softmax's statistics are two numbers for each row, and cost the same
+again backward.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ STATISTICS = 2
 class OperatorPartition(NamedTuple):
     """``loops``: for each axis the loop that it divides (``""``: none, all devices along it do the same).
 
-    ``output``: the layout in which the result is handed on, partial sums added up. ``weights``: how the parameters are
-    kept, in their order; gathered for each pass where the loops need another layout. Empty: kept as needed.
+    ``output``: the layout in which the result is handed on, partial sums added up. ``weights``: how the
+    parameters are kept, in their order; gathered for each pass where the loops need another layout. Empty:
+    kept as needed.
     """
 
     loops: tuple[str, ...]
@@ -45,7 +47,9 @@ class OperatorPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class OperatorTraffic:
-    """Collectives of one operator (or one edge) in the forward and the backward pass; gradients' are per step."""
+    """Collectives of one operator (or one edge) in the forward and the backward pass; gradients' are per
+    step.
+    """
 
     forward: tuple[MeshCollective, ...] = ()
     backward: tuple[MeshCollective, ...] = ()
@@ -95,7 +99,8 @@ def layout_of_gradient(operator: Operator, operand: Operand, loops: Sequence[str
 def operator_traffic(
     operator: Operator, partition: OperatorPartition, mesh: Mesh, tied: Collection[int] = ()
 ) -> OperatorTraffic:
-    """What the operator itself sends: partial sums, statistics, halos, and gradients of parameters once a step.
+    """What the operator itself sends: partial sums, statistics, halos, and gradients of parameters once a
+    step.
 
     Those of ``tied`` parameters travel with another operator.
     """

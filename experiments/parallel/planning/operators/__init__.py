@@ -1,1 +1,3 @@
-"""How each operator is divided among all devices: divisions, configurations, their costs, and searches over them."""
+"""How each operator is divided among all devices: divisions, configurations, their costs, and searches over
+them.
+"""

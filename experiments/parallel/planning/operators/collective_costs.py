@@ -1,4 +1,6 @@
-"""What collectives among neighbouring devices of a whole cluster take: the simulator's own costs, looked up once."""
+"""What collectives among neighbouring devices of a whole cluster take: the simulator's own costs, looked up
+once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class CollectiveCosts:
 
     @functools.cached_property
     def per_node(self) -> int:
-        """Devices of the smallest node: groups of so many neighbours stay inside where all nodes are equal."""
+        """Devices of the smallest node: groups of so many neighbours stay inside where all nodes
+        are equal.
+        """
         return min(node.device_count for node in self.cluster.nodes)
 
     @property

@@ -1,14 +1,15 @@
 """Ways to divide an operator's loops among devices, and which part of a tensor each device then has or reads.
 
-A *division* says into how many parts loops are cut. There are two ways to write one: a *configuration* here, and the loops
-along the named axes of a mesh (``planning.meshes.partition``), whose parts lie by axis. What parts of a tensor devices then
-have is counted here box by box, as any device may have any part; there it is a *layout*, an entry for each axis, which the
-collectives of the mesh change.
+A *division* says into how many parts loops are cut. There are two ways to write one: a *configuration* here,
+and the loops along the named axes of a mesh (``planning.meshes.partition``), whose parts lie by axis. What
+parts of a tensor devices then have is counted here box by box, as any device may have any part; there it is a
+*layout*, an entry for each axis, which the collectives of the mesh change.
 
-A *configuration* is a degree for each axis of an operator. Parts are numbered row-major over the axes, those of parameters
-last, so that the parts of one parameter are neighbours; part ``p`` is on device ``p``, devices beyond the parts are idle.
-What a device has of a tensor is a box, one half-open interval on each axis; few intervals are distinct, so they are listed
-once for each axis, an empty one first, then the whole, both halves, and so on.
+A *configuration* is a degree for each axis of an operator. Parts are numbered row-major over the axes, those
+of parameters last, so that the parts of one parameter are neighbours; part ``p`` is on device ``p``, devices
+beyond the parts are idle. What a device has of a tensor is a box, one half-open interval on each axis; few
+intervals are distinct, so they are listed once for each axis, an empty one first, then the whole, both
+halves, and so on.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def is_even(operator: Operator, division: Division) -> bool:
 class Axes:
     """The loops of an operator that may be divided: names and sizes in the order in which parts are numbered.
 
-    The last ``contracted`` of them leave partial sums. The size of a batch that nobody counted is 0: any number of parts
-    divides it.
+    The last ``contracted`` of them leave partial sums. The size of a batch that nobody counted is 0: any
+    number of parts divides it.
     """
 
     names: tuple[str, ...]
@@ -90,7 +91,9 @@ def divided_loops(operator: Operator, counted: bool = True) -> list[str]:
 
 
 def axes_of(operator: Operator, counted: bool = True, partial_sums: bool = False) -> Axes:
-    """Axes of the output (of a result without any: of all loops); with ``partial_sums`` those summed over too."""
+    """Axes of the output (of a result without any: of all loops); with ``partial_sums`` those summed over
+    too.
+    """
     kept = divided_loops(operator, counted)
     if not counted:
         kept.sort(key=lambda name: name != BATCH)
@@ -104,8 +107,8 @@ def axes_of(operator: Operator, counted: bool = True, partial_sums: bool = False
 
 
 def configurations(axes: Axes, devices: int, most: int | None = None) -> tuple[Configuration, ...]:
-    """All that divide their axes evenly and whose parts divide ``devices`` (at most ``most`` axes at once), fewer parts
-    first.
+    """All that divide their axes evenly and whose parts divide ``devices`` (at most ``most`` axes at once),
+    fewer parts first.
     """
     choices = [[d for d in divisors(devices) if size % d == 0] for size in axes.sizes]
     found = [c for c in itertools.product(*choices) if devices % math.prod(c) == 0]
@@ -116,7 +119,9 @@ def configurations(axes: Axes, devices: int, most: int | None = None) -> tuple[C
 
 @functools.cache
 def places(choices: tuple[Configuration, ...], devices: int) -> Ints:
-    """Which interval each device has along each axis, ``NO_PART`` if it is idle. Shape: (choices, devices, axes)."""
+    """Which interval each device has along each axis, ``NO_PART`` if it is idle. Shape: (choices, devices,
+    axes).
+    """
     degrees = divisors(devices)
     firsts = dict(zip(degrees, itertools.accumulate([WHOLE_AXIS, *degrees]), strict=False))
     found = np.zeros((len(choices), devices, len(choices[0])), np.int64)
@@ -137,8 +142,8 @@ def intervals(size: float, devices: int) -> Floats:
 
 @dataclass(frozen=True)
 class Boxes:
-    """What devices have or read of a tensor: on each axis of the tensor the intervals, and which of them for each
-    configuration and device. ``index[a]`` has shape (configurations, devices).
+    """What devices have or read of a tensor: on each axis of the tensor the intervals, and which of them for
+    each configuration and device. ``index[a]`` has shape (configurations, devices).
     """
 
     intervals: tuple[Floats, ...]
@@ -182,7 +187,9 @@ def _boxes(
     sizes: tuple[int, ...],
     halo: tuple[tuple[str, int], ...],
 ) -> Boxes:
-    """A dimension that an axis walks is divided as the axis is, with half of its halo on either inner side."""
+    """A dimension that an axis walks is divided as the axis is, with half of its halo on either
+    inner side.
+    """
     index = places(choices, devices)
     working = np.minimum(index.max(axis=-1), WHOLE_AXIS) if index.shape[-1] else _first_works(index)
     reach = dict(halo)
@@ -226,8 +233,8 @@ def overlap(there: Boxes, wanted: Boxes, shift: Ints | None = None) -> Floats:
 
 
 def part_overlaps(there: Boxes, wanted: Boxes) -> Floats:
-    """Elements that each device's box of ``wanted`` shares with every device's of ``there``, for the first configuration of
-    both. Shape: (devices of there, devices of wanted).
+    """Elements that each device's box of ``wanted`` shares with every device's of ``there``, for the first
+    configuration of both. Shape: (devices of there, devices of wanted).
     """
     return _product(
         _common(a, b)[np.ix_(i[0], j[0])]

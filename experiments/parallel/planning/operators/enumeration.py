@@ -1,8 +1,9 @@
 """Least cost of one choice for every node of a graph, by looking at all choices, one node after another.
 
-The node whose table over its neighbours is smallest is replaced by that table (its best choice for each of theirs), and so
-on: the optimum of a full enumeration at C^(neighbours + 1) instead of C^nodes. Where even that is too much, nodes keep
-their most promising choices only; these are chosen again around each better solution, and the result is no proven optimum.
+The node whose table over its neighbours is smallest is replaced by that table (its best choice for each of
+theirs), and so on: the optimum of a full enumeration at C^(neighbours + 1) instead of C^nodes. Where even
+that is too much, nodes keep their most promising choices only; these are chosen again around each better
+solution, and the result is no proven optimum.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def undone(steps: Sequence[Step], chosen: dict[int, int]) -> dict[int, int]:
 
 
 def _width(nodes: Nodes, edges: Edges, most_sums: float) -> int:
-    """Choices that every node may keep so that no table exceeds ``MOST_ENTRIES``, nor all of them ``most_sums``."""
+    """Choices that every node may keep so that no table exceeds ``MOST_ENTRIES``, nor all of them
+    ``most_sums``.
+    """
     return widest(edges, {node: len(own) for node, own in nodes.items()}, most_sums)
 
 
@@ -73,7 +76,9 @@ def widest(scopes: Collection[tuple[int, ...]], sizes: Mapping[int, int], most_s
 
 
 def _promising(nodes: Nodes, edges: Edges, around: Mapping[int, int] | None, most: int) -> dict[int, Ints]:
-    """The choices that cost least with their edges: to the best choices of the neighbours, or to those of a solution."""
+    """The choices that cost least with their edges: to the best choices of the neighbours, or to those of a
+    solution.
+    """
     cost = {node: own.copy() for node, own in nodes.items()}
     for (i, j), table in edges.items():
         cost[i] += table.min(axis=1) if around is None else table[:, around[j]]
@@ -98,7 +103,9 @@ def _all(nodes: Nodes, edges: Edges, budget: Budget) -> tuple[dict[int, int], fl
 def least_within(
     tables: Sequence[Table], most_sums: float, budget: Budget
 ) -> tuple[dict[int, int], float, bool]:
-    """``least``, and whether all choices were looked at: where they are too many, each node keeps its most promising."""
+    """``least``, and whether all choices were looked at: where they are too many, each node keeps its most
+    promising.
+    """
     sizes = {node: size for names, table in tables for node, size in zip(names, table.shape, strict=True)}
     scopes = [names for names, _ in tables]
     most = widest(scopes, sizes, most_sums)
@@ -132,14 +139,18 @@ def least(tables: Sequence[Table], budget: Budget | None = None) -> tuple[dict[i
 
 
 def _open(one: Table, settled: Mapping[int, int]) -> Table:
-    """The table over the nodes that have a choice: arrays have few dimensions, and graphs many nodes with none."""
+    """The table over the nodes that have a choice: arrays have few dimensions, and graphs many nodes with
+    none.
+    """
     names, table = one
     kept = [place for place, name in enumerate(names) if name not in settled]
     return tuple(names[place] for place in kept), table.reshape([table.shape[place] for place in kept])
 
 
 def _order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int]) -> tuple[list[int], float, float]:
-    """Nodes by the size of the table over their neighbours, smallest first; entries of the largest, and of all."""
+    """Nodes by the size of the table over their neighbours, smallest first; entries of the largest, and of
+    all.
+    """
     around: dict[int, set[int]] = defaultdict(set)
     for names in scopes:
         for name in names:

@@ -10,7 +10,9 @@ from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 
 
 class TaskLanes:
-    """Numbers of serial devices: those that compute, the ways out of devices and of nodes, lanes for synchronisation."""
+    """Numbers of serial devices: those that compute, the ways out of devices and of nodes, lanes for
+    synchronisation.
+    """
 
     def __init__(self, costs: OperatorCosts) -> None:
         self._algorithms, self._node_of = costs.collectives.algorithms, costs.collectives.node_of

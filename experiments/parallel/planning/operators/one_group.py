@@ -1,4 +1,6 @@
-"""A plan in which one group of devices works on one layer after another, each layer divided as its operators are."""
+"""A plan in which one group of devices works on one layer after another, each layer divided as its operators
+are.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from experiments.workloads.einsum import Operator
 
 
 class OperatorParts(NamedTuple):
-    """In how many parts an operator of a layer is cut: its work, each of its parameters, what is kept of its output."""
+    """In how many parts an operator of a layer is cut: its work, each of its parameters, what is kept of its
+    output.
+    """
 
     operator: Operator
     work: int
@@ -36,7 +40,9 @@ def one_group_plan(
     notes: Mapping[str, Any],
     micro_batches: int = 1,
 ) -> ParallelPlan:
-    """One stage on one worker of all devices of ``mesh`` (axes and their sizes), one micro-batch after another."""
+    """One stage on one worker of all devices of ``mesh`` (axes and their sizes), one micro-batch after
+    another.
+    """
     devices = range(math.prod(size for _, size in mesh))
     slots = tuple(Slot(kind, number, 0) for number in range(micro_batches) for kind in (FORWARD, BACKWARD))
     return ParallelPlan(
@@ -51,7 +57,9 @@ def one_group_plan(
 
 
 def numbers_by_layer(operators: Sequence[Operator], layers: Iterable[int] = ()) -> dict[int, list[int]]:
-    """The operators of each layer by their numbers, layers in order; nothing for those of ``layers`` that have none."""
+    """The operators of each layer by their numbers, layers in order; nothing for those of ``layers`` that
+    have none.
+    """
     found: dict[int, list[int]] = {layer: [] for layer in layers}
     for number, operator in enumerate(operators):
         found.setdefault(operator.layer, []).append(number)
@@ -65,7 +73,9 @@ def layer_sharding(
     forward: Iterable[Collective],
     backward: Iterable[Collective],
 ) -> Sharding:
-    """A layer of several operators is divided as they are together: by their share of its time, parameters, activations."""
+    """A layer of several operators is divided as they are together: by their share of its time, parameters,
+    activations.
+    """
     return Sharding(
         layer=layer,
         axis=axis,

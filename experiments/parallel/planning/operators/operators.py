@@ -1,7 +1,8 @@
 """The operators of any LayerGraph for a number of samples: as its source tells, else read off its layers.
 
-A layer of which only bytes and seconds are known is one operator with a batch. Layer profiles say what their layers are
-("Conv2d(64, 128, ...)"), from which channels, and with the bytes of the output height and width, follow.
+A layer of which only bytes and seconds are known is one operator with a batch. Layer profiles say what their
+layers are ("Conv2d(64, 128, ...)"), from which channels, and with the bytes of the output height and width,
+follow.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The plan for placements of operators on blocks of devices.
 
-Where every layer is divided by samples only, each device is a worker, each chain of layers with one placement a stage whose
-replicas take whole parts of the samples: then layers on different devices run at once, as FlexFlow means it. Otherwise all
-devices work on one layer after another, each on as many as its placement has.
+Where every layer is divided by samples only, each device is a worker, each chain of layers with one placement
+a stage whose replicas take whole parts of the samples: then layers on different devices run at once, as
+FlexFlow means it. Otherwise all devices work on one layer after another, each on as many as its placement
+has.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from experiments.parallel.planning.operators.task_graph import OperatorPlacement
 
 #: What the notes say of the two ways to carry a plan out.
 AT_ONCE = (
-    "simulated: each layer on its own devices, those that do not wait for each other at once; forward passes in the order of "
+    "simulated: each layer on its own devices, those that do not wait for each other at once; forward "
+    "passes in the order of "
     "the layers, then backward passes"
 )
 ONE_AFTER_ANOTHER = f"{CARRIED}; layers that the search runs at once on different devices follow each other"
@@ -37,8 +39,8 @@ def placed_plan(
 
 
 def _blocks(costs: OperatorCosts, placements: Sequence[OperatorPlacement]) -> list[range] | None:
-    """The devices of each layer, nothing where operators are divided by more than samples or one layer is on several
-    blocks. Operators that take no time follow the others of their layer.
+    """The devices of each layer, nothing where operators are divided by more than samples or one layer is on
+    several blocks. Operators that take no time follow the others of their layer.
     """
     found: dict[int, range] = {}
     for number, placement in enumerate(placements):
@@ -76,8 +78,9 @@ def _replicas(costs: OperatorCosts, blocks: Sequence[range], notes: Mapping[str,
 
 
 def _borders(costs: OperatorCosts, blocks: Sequence[range]) -> list[int]:
-    """Layers that begin a stage: those on other devices than the layer before, and those where a graph branches or joins,
-    since nothing leaves a stage before it ends. None where all layers are on the same devices.
+    """Layers that begin a stage: those on other devices than the layer before, and those where a graph
+    branches or joins, since nothing leaves a stage before it ends. None where all layers are on the same
+    devices.
     """
     if all(block == blocks[0] for block in blocks):
         return []

@@ -1,4 +1,6 @@
-"""A plan in which all devices of the cluster work on one layer after another, each operator divided in its own way."""
+"""A plan in which all devices of the cluster work on one layer after another, each operator divided in its
+own way.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,10 @@ from experiments.parallel.planning.operators.operator_costs import MIRRORED, Ope
 
 #: What the notes say of the simulated step.
 CARRIED = (
-    "simulated: one layer after another on all devices, transfers between operators on the way, gradients reduced beside "
-    "the backward passes that are left; the prediction adds all of them up and leaves out the update of weights"
+    "simulated: one layer after another on all devices, transfers between operators on the way, gradients "
+    "reduced beside "
+    "the backward passes that are left; the prediction adds all of them up and leaves out the update of "
+    "weights"
 )
 
 
@@ -65,7 +69,9 @@ def _axis(costs: OperatorCosts, chosen: Sequence[Configuration], inside: Sequenc
 def operand_fetches(
     costs: OperatorCosts, chosen: Sequence[Configuration], number: int
 ) -> Iterator[Collective]:
-    """What an operator must fetch from those that it reads, as collectives in which each device receives so much."""
+    """What an operator must fetch from those that it reads, as collectives in which each device receives so
+    much.
+    """
     sources = dict.fromkeys(o.source for o in costs.operators[number].operands if o.source >= 0)
     for source in sources:
         found = costs.exchange(source, number, [chosen[source]], [chosen[number]])

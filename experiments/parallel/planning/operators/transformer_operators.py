@@ -1,7 +1,8 @@
 """The operators of a transformer that is known by its sizes, as loops over named dimensions.
 
-They are the rows of ``workloads.transformer_rows``, whether a layer graph has one for each operator or for each block. Of a
-block each row takes the part of the time that it has of the FLOPs: element-wise work counts with the products.
+They are the rows of ``workloads.transformer_rows``, whether a layer graph has one for each operator or for
+each block. Of a block each row takes the part of the time that it has of the FLOPs: element-wise work counts
+with the products.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Where a graph of layers can be cut in two: the sets of layers that a pipeline may have behind it.
 
-Source: Narayanan et al., "PipeDream", SOSP'19, section 3.1; the released planner walks the antichains of the graph.
-An antichain and the set of layers at or before it say the same; here the sets are kept, as bits of an integer. The walk
-starts at the first layer and adds, one at a time, a layer that reads from the set, with everything before it.
+Source: Narayanan et al., "PipeDream", SOSP'19, section 3.1; the released planner walks the antichains of the
+graph. An antichain and the set of layers at or before it say the same; here the sets are kept, as bits of an
+integer. The walk starts at the first layer and adds, one at a time, a layer that reads from the set, with
+everything before it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ MOST_CUTS = 2000
 class Cuts:
     """Sets of layers, smaller ones first; the last one holds all. Columns have shape (cuts,).
 
-    ``ends[i]`` is the number of layers of cut ``i`` if they are the first ones of the graph, otherwise 0: a stage is a
-    run of layers, so it can be placed only between such cuts. ``before[k, i]``: cut ``k`` is a part of cut ``i``.
-    ``seconds``, ``stash`` and ``parameters`` add up over the layers; ``output`` is what crosses the cut.
+    ``ends[i]`` is the number of layers of cut ``i`` if they are the first ones of the graph, otherwise 0: a
+    stage is a run of layers, so it can be placed only between such cuts. ``before[k, i]``: cut ``k`` is a
+    part of cut ``i``. ``seconds``, ``stash`` and ``parameters`` add up over the layers; ``output`` is what
+    crosses the cut.
     """
 
     ends: tuple[int, ...]
@@ -47,8 +49,8 @@ class Cuts:
 
 
 def cuts_of(model: LayerGraph, scale: float = 1.0) -> Cuts:
-    """Every cut of ``model``, or those between consecutive layers where there are too many; times and activations are
-    ``scale`` times those of the model's batch.
+    """Every cut of ``model``, or those between consecutive layers where there are too many; times and
+    activations are ``scale`` times those of the model's batch.
     """
     sets = _walk_sets(model)
     if sets is None:
@@ -116,8 +118,8 @@ def _walk_sets(model: LayerGraph) -> list[int] | None:
 def _frontiers(model: LayerGraph, sets: Sequence[int]) -> Iterator[list[int]]:
     """For each set the layers whose output is counted as crossing it.
 
-    As released: its last layers, and each layer before one of them that is read by something not before that one (even
-    where that reader is in the set too).
+    As released: its last layers, and each layer before one of them that is read by something not before that
+    one (even where that reader is in the set too).
     """
     closed, readers = _closures(model)
     branching = sum(1 << layer for layer, read in enumerate(readers) if read.bit_count() > 1)

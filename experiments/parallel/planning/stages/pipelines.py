@@ -1,4 +1,6 @@
-"""Pipelines without flushes: a window of updates over stages that are as equal as can be, one worker for each."""
+"""Pipelines without flushes: a window of updates over stages that are as equal as can be, one worker for
+each.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def window_plan(
     updates: int,
     training: Training,
 ) -> ParallelPlan:
-    """``updates`` of ``batch`` samples each. ``orders`` are those of one pipeline; devices left over replicate it."""
+    """``updates`` of ``batch`` samples each. ``orders`` are those of one pipeline; devices left over
+    replicate it.
+    """
     assert training.weights is not None
     each = training.weights.every
     width = whole_share(cluster.device_count, len(bounds), "devices", "knobs.stages")

@@ -20,8 +20,8 @@ from experiments.parallel.planning.transformers.shardings import WorkerMesh, meg
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import ATTENTION_CORE
 
-#: What is computed again: nothing, attention cores, every block from its input (Megatron-LM's "full"), or the ends as well,
-#: logits included, so that all FLOPs of a forward pass are spent twice and HFU is 4/3 MFU.
+#: What is computed again: nothing, attention cores, every block from its input (Megatron-LM's "full"), or the
+#: ends as well, logits included, so that all FLOPs of a forward pass are spent twice and HFU is 4/3 MFU.
 RECOMPUTATION = ("none", "selective", "blocks", "full")
 #: One bucket for all gradients of a stage: Megatron-LM reduces them behind the last micro-batch.
 ONE_BUCKET = 1e18
@@ -29,7 +29,9 @@ ONE_BUCKET = 1e18
 
 @dataclass(frozen=True)
 class Degrees:
-    """t, p, v, b and the rest of what makes a plan of a transformer; data parallelism has the devices that remain."""
+    """t, p, v, b and the rest of what makes a plan of a transformer; data parallelism has the devices that
+    remain.
+    """
 
     tensor: int = 1
     pipeline: int = 1
@@ -126,8 +128,8 @@ def _order(device: int, layout: Degrees, micro_batches: int) -> tuple[Slot, ...]
 
 
 def block_bounds(model: LayerGraph, stages: int) -> list[tuple[int, int]]:
-    """The operators of each stage: equal numbers of blocks, where they do not come out even one more for the later stages; the ends go with the
-    first and the last.
+    """The operators of each stage: equal numbers of blocks, where they do not come out even one more for the
+    later stages; the ends go with the first and the last.
     """
     starts = block_starts(model)
     cuts = [starts[len(starts) * number // stages] for number in range(1, stages)]

@@ -1,16 +1,19 @@
-"""Alpa (Zheng et al., OSDI'22): pipeline stages by dynamic programming, inside them operators by an integer program.
+"""Alpa (Zheng et al., OSDI'22): pipeline stages by dynamic programming, inside them operators by an integer
+program.
 
-Followed: section 4 (strategies of every operator on the logical mesh, resharding matrices, one-hot program with linearised
-edges solved by HiGHS, memory alive at the fullest moment, light operators follow the operand made last), section 5 (layers
-clustered to runs, submesh shapes that tile the cluster, stages by F(s, k, d) under every bound t_max, 1F1B).
-As released: the achieved maximum in T = sum of t_i + (B - 1) max t_i, and what a stage holds by the stages behind it.
+Followed: section 4 (strategies of every operator on the logical mesh, resharding matrices, one-hot program
+with linearised edges solved by HiGHS, memory alive at the fullest moment, light operators follow the operand
+made last), section 5 (layers clustered to runs, submesh shapes that tile the cluster, stages by F(s, k, d)
+under every bound t_max, 1F1B). As released: the achieved maximum in T = sum of t_i + (B - 1) max t_i, and
+what a stage holds by the stages behind it.
 
-Left open by the paper: costs come from the simulator's own collectives and roofline times instead of profiles; equal layers
-are divided alike, and a stage takes over the division of a longer one with all its operators (``shared``); a stage takes
-at least as long as its messages with the one before, unless ``transfers`` is off, as there; reduce-scatters (there a pass
-after the program) are choices of the program. Its solver's time limit is one of branch-and-bound nodes here, so that a plan
-repeats; past it the best found, or else a greedy choice, is used, and the notes say how often. Not reproduced: optimizer
-states divided by the same pass, and machines of different kinds.
+Left open by the paper: costs come from the simulator's own collectives and roofline times instead of
+profiles; equal layers are divided alike, and a stage takes over the division of a longer one with all its
+operators (``shared``); a stage takes at least as long as its messages with the one before, unless
+``transfers`` is off, as there; reduce-scatters (there a pass after the program) are choices of the program.
+Its solver's time limit is one of branch-and-bound nodes here, so that a plan repeats; past it the best found,
+or else a greedy choice, is used, and the notes say how often. Not reproduced: optimizer states divided by the
+same pass, and machines of different kinds.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ from experiments.workloads.step import Floats
 
 #: What the notes say of the simulated step.
 CARRIED = (
-    "simulated: 1F1B with messages between stages on the way and gradients reduced beside backward passes; the prediction "
+    "simulated: 1F1B with messages between stages on the way and gradients reduced beside backward passes; "
+    "the prediction "
     "is T = sum of t_i + (B - 1) max t_i, without the update; messages between stages bound a stage's time"
 )
 
@@ -161,7 +165,9 @@ def _received_bytes(model: LayerGraph) -> Floats:
 
 
 def _arrivals(costs: StageCosts, cluster: Hardware) -> Floats:
-    """Seconds in which a stage that begins with each run receives its input and returns its gradient. Shape: (runs,)."""
+    """Seconds in which a stage that begins with each run receives its input and returns its gradient. Shape:
+    (runs,).
+    """
     model = costs.estimate.model
     link = cluster.network if cluster.node_count > 1 else cluster.node.link
     starts = [0, *costs.ends[:-1]]

@@ -26,8 +26,10 @@ SCALE = 1000.0
 
 @dataclass(frozen=True)
 class ChoiceProblem:
-    """``nodes[v][i]``: cost of choice i of node v; ``edges[u, v][i, j]``: of choices i and j together, u
-    before v.
+    """One choice for each node with the least cost of nodes and edges, within a capacity.
+
+    - ``nodes[v][i]``: cost of choice i of node v.
+    - ``edges[u, v][i, j]``: cost of choices i and j together, u before v.
 
     ``memory[v][i]`` adds up to at most ``capacity``. ``alike`` are pairs of nodes with a label for each of
     their choices: chosen labels must be equal.
@@ -49,7 +51,10 @@ class ChoiceProblem:
 
 @dataclass(frozen=True)
 class ChoiceSolution:
-    """The choice of each node; ``proven`` within the solver's gap; the sizes of the program."""
+    """The choice of each node and its cost.
+
+    ``proven`` within the solver's gap; ``variables`` and ``rows`` are the sizes of the program.
+    """
 
     choices: tuple[int, ...]
     cost: float
@@ -59,8 +64,9 @@ class ChoiceSolution:
 
 
 def solve(problem: ChoiceProblem, nodes: int, progress: Progress = silent) -> ChoiceSolution | None:
-    """The least choice found within ``nodes`` branch-and-bound nodes; ``None`` where none keeps to the
-    capacity.
+    """Return the cheapest choice found; ``None`` where none keeps to the capacity.
+
+    The search has at most ``nodes`` branch-and-bound nodes.
     """
     written = _Written(problem)
     found = written.program.solve(nodes=nodes, gap=1e-5, progress=progress)

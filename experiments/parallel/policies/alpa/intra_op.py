@@ -27,7 +27,7 @@ Signature = tuple[object, ...]
 
 
 def layer_signatures(operators: Sequence[Operator]) -> dict[int, Signature]:
-    """For each layer what its operators are, with sources counted within the layer."""
+    """Return for each layer what its operators are, with sources counted within the layer."""
     first: dict[int, int] = {}
     rows: dict[int, list[object]] = defaultdict(list)
     for number, operator in enumerate(operators):
@@ -37,8 +37,9 @@ def layer_signatures(operators: Sequence[Operator]) -> dict[int, Signature]:
 
 
 def keys_of(operators: Sequence[Operator], layers: Mapping[int, Signature]) -> list[Signature]:
-    """For each operator its layer's signature and its place in the layer; short, so that they compare
-    quickly.
+    """Return for each operator its layer's signature and its place in the layer.
+
+    They are short, so that they compare quickly.
     """
     short = {signature: number for number, signature in enumerate(dict.fromkeys(layers.values()))}
     places: Counter[int] = Counter()
@@ -57,8 +58,9 @@ def _signature(operator: Operator, first: int) -> Signature:
 
 @dataclass(frozen=True)
 class Figures:
-    """A stage under a choice: seconds of a micro-batch, of gradients once a step, bytes of weights and kept
-    results.
+    """Seconds and bytes of a stage under a choice.
+
+    Seconds of a micro-batch, of gradients once a step, bytes of weights and kept results.
     """
 
     each: float
@@ -69,8 +71,9 @@ class Figures:
 
 @dataclass(frozen=True)
 class Solved:
-    """The partition of every operator of the stage, in order, and of each kind (its first); figures; the
-    program's size.
+    """The partition of every operator of a stage, and its figures.
+
+    In order, and for each kind (its first); with the program's size.
     """
 
     partitions: tuple[OperatorPartition, ...]
@@ -82,7 +85,9 @@ class Solved:
 
 
 class StageProblem:
-    """Operators ``span`` of a model on a mesh.
+    """The division of a stage's operators over a mesh.
+
+    The operators are ``span`` of a model's.
 
     ``keys``: equal for equal operators; ``computing``: seconds of each for a micro-batch on one device;
     ``steps``: micro-batches of a step.
@@ -188,8 +193,9 @@ class StageProblem:
     # ------------------------------------------------------------------------------------------
 
     def solve(self, states: float, capacity: float, nodes: int, progress: Progress = silent) -> Solved | None:
-        """``states``: bytes of weights, gradients and optimizer for each byte of weights; without ``nodes``
-        the greedy choice.
+        """Return the best partition of the stage, or the greedy one without ``nodes``.
+
+        ``states``: bytes of weights, gradients and optimizer for each byte of weights.
 
         ``None`` where nothing fits.
         """
@@ -198,7 +204,10 @@ class StageProblem:
         return None if found is None else self._solution(found)
 
     def like(self, other: Solved) -> Solved | None:
-        """This stage with every kind of operator divided as there; ``None`` where one is not there."""
+        """Return this stage with every kind of operator divided as in another; else ``None``.
+
+        There is none where a kind is not there.
+        """
         chosen = []
         for key, node in self._nodes.items():
             if other.kinds.get(key) not in self._choices[node]:

@@ -1,7 +1,9 @@
-"""Every stage on every submesh: the best intra-operator plan over the logical shapes of the submesh, each solved once.
+"""Every stage on every submesh: the best intra-operator plan over the logical shapes of the submesh, each
+solved once.
 
-Source: Zheng et al., "Alpa", OSDI'22, section 5. There every stage is solved, compiled and profiled; here (``shared``) a stage takes over the division of a longer
-one that has all its operators where that fits a device, and is solved on its own where it does not.
+Source: Zheng et al., "Alpa", OSDI'22, section 5. There every stage is solved, compiled and profiled; here
+(``shared``) a stage takes over the division of a longer one that has all its operators where that fits a
+device, and is solved on its own where it does not.
 """
 
 from __future__ import annotations
@@ -35,7 +37,14 @@ Shape = tuple[int, int]
 
 @dataclass
 class StageCostCounts:
-    """What the search did: programs solved, stages that took over a solution, the largest program, unproven ones, greedy ones."""
+    """What the search of stage costs did.
+
+    - ``programs``: integer programs solved.
+    - ``reused``: stages that took over a solution.
+    - ``variables``, ``rows``: of the largest program.
+    - ``unproven``: programs without a proof.
+    - ``greedy``: stages divided greedily.
+    """
 
     programs: int = 0
     reused: int = 0
@@ -63,8 +72,10 @@ class OnMesh:
 
 
 def shapes(nodes: int, per_node: int) -> list[Shape]:
-    """Logical shapes of a submesh: its devices as rows of neighbours, each at most a node; on one node as many rows as
-    columns or more, since there both axes have the same links.
+    """Return the logical shapes of a submesh: its devices as rows of neighbours.
+
+    A row is at most a node. On one node there are as many rows as columns or more, since there both axes have
+    the same links.
     """
     count = nodes * per_node
     widths = [width for width in range(1, per_node + 1) if per_node % width == 0]
@@ -73,7 +84,10 @@ def shapes(nodes: int, per_node: int) -> list[Shape]:
 
 @dataclass
 class StageCosts:
-    """``ends``: where runs of layers end that stages are made of; ``samples`` of a micro-batch, ``steps`` of them.
+    """The best division of every stage on every submesh, found when it is asked for.
+
+    ``ends``: where runs of layers end that stages are made of; ``samples`` of a micro-batch, ``steps`` of
+    them.
 
     ``programs`` are solved at most, each with so many ``nodes``; stages after them are divided greedily.
     """
@@ -113,16 +127,16 @@ class StageCosts:
         return float(min(device.memory_bytes for device in self.estimate.devices))
 
     def layers(self, begin: int, end: int) -> range:
-        """The layers of runs ``begin`` to ``end`` (exclusive)."""
+        """Return the layers of runs ``begin`` to ``end`` (exclusive)."""
         return range(self.ends[begin - 1] if begin else 0, self.ends[end - 1])
 
     def span(self, begin: int, end: int) -> range:
-        """The operators of runs ``begin`` to ``end`` (exclusive)."""
+        """Return the operators of runs ``begin`` to ``end`` (exclusive)."""
         layers = self.layers(begin, end)
         return range(self._first[layers.start], self._first[layers.stop])
 
     def best(self, begin: int, end: int, submesh: Shape) -> OnMesh | None:
-        """The fastest over the submesh's shapes; ``None`` where nothing fits."""
+        """Return the fastest division over the submesh's shapes; ``None`` where nothing fits."""
         found = [
             (solved, shape) for shape in shapes(*submesh) if (solved := self._on(begin, end, submesh, shape))
         ]
@@ -132,11 +146,11 @@ class StageCosts:
         return OnMesh(self._ways[submesh, shape].mesh, solved)
 
     def seconds(self, solved: Solved) -> float:
-        """Of a micro-batch, with its part of what is sent once a step."""
+        """Return the seconds of a micro-batch, with its part of what is sent once a step."""
         return solved.figures.each + solved.figures.once / self.steps
 
     def fits(self, solved: Solved, behind: int) -> bool:
-        """With as many micro-batches held as there are stages from this one on."""
+        """Return whether a stage fits with a micro-batch held for each stage from this one on."""
         held = min(behind + 1, self.steps)
         return self.state_bytes * solved.figures.weights + held * solved.figures.stash <= self.capacity
 
@@ -186,7 +200,9 @@ class StageCosts:
 def tables(
     costs: StageCosts, choices: Sequence[Shape]
 ) -> tuple[dict[tuple[int, int, int], OnMesh], Floats, npt.NDArray[np.bool_]]:
-    """For runs i to j (inclusive) on submesh m: the plan, its seconds, and whether it fits with s stages behind it.
+    """Return plan, seconds and fit of runs i to j on submesh m with s stages behind.
+
+    Both i and j are inclusive.
 
     Longer stages are solved first: what they find is taken over by shorter ones of the same layers.
     """

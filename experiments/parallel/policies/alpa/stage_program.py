@@ -41,14 +41,15 @@ class Stages:
 
 
 def submeshes(nodes: int, per_node: int) -> list[tuple[int, int]]:
-    """(1, 1), (1, 2), (1, 4) ... (1, M), then (2, M) ... (N, M)."""
+    """Return the submeshes (1, 1), (1, 2), (1, 4) ... (1, M), then (2, M) ... (N, M)."""
     sizes = [1 << power for power in range(per_node.bit_length()) if (1 << power) < per_node]
     return [(1, size) for size in (*sizes, per_node)] + [(count, per_node) for count in range(2, nodes + 1)]
 
 
 def cluster_operators(flops: Floats, crossing: Floats, most: int, slack: float = 0.5) -> list[int]:
-    """Ends of at most ``most`` runs of operators: min over borders of the largest bytes received, ties to
-    even work.
+    """Return the ends of at most ``most`` runs of operators that exchange few bytes.
+
+    The largest bytes received over the borders are minimal; ties go to even work.
 
     ``crossing[i]`` are the bytes that a run that begins with i receives. A run has at most (1 + slack) times
     its share of the FLOPs; where single operators have more, as much as the largest.
@@ -85,7 +86,7 @@ def best_stages(
     devices: int,
     micro_batches: int,
 ) -> Stages | None:
-    """All layers on all ``devices``; ``None`` where nothing fits.
+    """Return the best stages for all layers on all ``devices``; ``None`` where nothing fits.
 
     ``seconds[i, j, m]``: of layers i to j (inclusive) on submesh m of ``sizes[m]`` devices, infinite where
     that cannot be. ``fits[s, i, j, m]``: whether it fits with s stages behind it.
@@ -159,8 +160,9 @@ class _Bounded:
 
 
 def tile_devices(stages: Sequence[StageChoice], sizes: Sequence[int]) -> list[range]:
-    """Consecutive devices for each stage; larger submeshes first, so that each is within a node or on whole
-    nodes.
+    """Return consecutive devices for each stage.
+
+    Larger submeshes come first, so that each is within a node or on whole nodes.
     """
     order = sorted(range(len(stages)), key=lambda number: (-sizes[stages[number].submesh], number))
     starts = [0, *itertools.accumulate(sizes[stages[number].submesh] for number in order)]

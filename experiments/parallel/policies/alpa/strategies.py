@@ -50,8 +50,9 @@ def leads(operator: Operator) -> bool:
 
 
 def strategies(operator: Operator, mesh: Mesh, limits: dict[str, int], scatter: bool = True) -> Table:
-    """Every legal way: a loop or none for each axis, partial sums added up everywhere or (``scatter``) along
-    a dimension.
+    """Return every legal division of an operator: a loop or none for each axis.
+
+    Partial sums are added up everywhere or (``scatter``) along a dimension.
 
     ``limits``: sizes that the operands' makers have for loops, where parts must be whole too.
     """
@@ -84,7 +85,7 @@ def _outputs(operator: Operator, raw: Layout, cut: Division, mesh: Mesh) -> Iter
 
 
 def following(operator: Operator, operand: Operand, leader: Table, mesh: Mesh) -> Table:
-    """The partitions of a light operator, one for each of those of the operand's maker."""
+    """Return the partitions of a light operator, one for each of the operand's maker."""
     return tuple(_follow(operator, operand, partition.output, mesh) for partition in leader)
 
 
@@ -100,8 +101,9 @@ def _follow(operator: Operator, operand: Operand, layout: Layout, mesh: Mesh) ->
 
 @dataclass(frozen=True)
 class Costs:
-    """Of each choice: seconds for a micro-batch, seconds of gradients once a step, bytes of weights and kept
-    results.
+    """Seconds and bytes of each choice.
+
+    Seconds for a micro-batch, seconds of gradients once a step, bytes of weights and kept results.
     """
 
     each: Floats
@@ -119,7 +121,9 @@ class Costs:
 
 
 class Ways:
-    """Everything about operators on one mesh that does not depend on the stage they are in, worked out once.
+    """The ways to divide operators on one mesh, whatever stage they are in.
+
+    They are computed once.
 
     ``key`` stands for an operator: equal ones have equal keys. Tables are distinguished by identity.
     """
@@ -131,21 +135,24 @@ class Ways:
         self._resharding: dict[object, Floats] = {}
 
     def own(self, key: object, operator: Operator, limits: dict[str, int]) -> Table:
-        """Of an operator that chooses."""
+        """Return the ways of an operator that chooses."""
         name = key, tuple(sorted(limits.items()))
         if name not in self._tables:
             self._tables[name] = strategies(operator, self.mesh, limits, self._scatter)
         return self._tables[name]
 
     def following(self, key: object, operator: Operator, operand: Operand, leader: Table) -> Table:
-        """Of a light operator, from those of the operand's maker."""
+        """Return the ways of a light operator, from those of the operand's maker."""
         name = key, operand.dims, id(leader)
         if name not in self._tables:
             self._tables[name] = following(operator, operand, leader, self.mesh)
         return self._tables[name]
 
     def costs(self, key: object, operator: Operator, table: Table, computing: float) -> Costs:
-        """``computing`` are its seconds for a micro-batch on one device, forward and backward."""
+        """Return the costs of an operator's ways.
+
+        ``computing`` are its seconds for a micro-batch on one device, forward and backward.
+        """
         name = key, id(table), computing
         if name not in self._costs:
             rows = [_cost(operator, partition, computing, self.mesh) for partition in table]
@@ -177,8 +184,9 @@ def _cost(
 
 
 def split_seconds(moves: Sequence[MeshCollective], mesh: Mesh) -> tuple[float, float]:
-    """Seconds of those of every pass, and of those once a step; gradients travel in buckets, so without
-    latency here.
+    """Return the seconds of collectives of every pass, and of those once a step.
+
+    Gradients travel in buckets, so without latency here.
     """
     often = [move for move in moves if move.per != PER_STEP]
     each = seconds(often, mesh) + sum(TIE[move.kind] for move in often)
@@ -193,7 +201,9 @@ def split_seconds(moves: Sequence[MeshCollective], mesh: Mesh) -> tuple[float, f
 def resharding_seconds(
     source: Table, operator: Operator, operand: Operand, reader: Table, mesh: Mesh, alike: int
 ) -> Floats:
-    """Seconds to change layouts there and back, shape (choices of the source, of the reader).
+    """Return the seconds to change layouts there and back.
+
+    Shape: (choices of the source, of the reader).
 
     ``alike`` operators read the tensor in the same way and share what is sent.
     """

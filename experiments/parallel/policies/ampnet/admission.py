@@ -17,7 +17,10 @@ from experiments.parallel.interface import BACKWARD, FORWARD, Slot
 def admitted_orders(
     forward: Sequence[float], backward: Sequence[float], instances: int, most: int
 ) -> list[tuple[Slot, ...]]:
-    """The slots of each stage in the order in which it would run them; seconds of a pass by stage."""
+    """Return the slots of each stage in the order in which it would run them.
+
+    A pass takes the given seconds by stage.
+    """
     return _Driven(forward, backward, instances, most).run()
 
 

@@ -14,12 +14,12 @@ EPSILON = 1e-9
 
 
 def blocking_seconds(compute: float, collective: float) -> float:
-    """One after the other."""
+    """Return the seconds of computation and collective one after the other."""
     return compute + collective
 
 
 def looped_seconds(compute: float, collective: float, ranks: int, slowdown: float) -> float:
-    """The gate's estimate: the longer of both, and what is not hidden at the ends.
+    """Return the gate's estimate of a loop: the longer of both, and what the ends do not hide.
 
     ``slowdown`` is how much longer the loop's permutes take together than the collective.
     """

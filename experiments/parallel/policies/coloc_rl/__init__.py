@@ -1,13 +1,15 @@
 """ColocRL (Mirhoseini et al., ICML'17): which device computes which part of a model, learned by trying.
 
-Followed: groups of layers, a placement drawn group by group with the choices before it in sight, REINFORCE on the square
-root of the step's time with a moving average as baseline, a constant cost for what does not fit which is ignored in the
-second half, the fastest placement seen as the result. The step's time comes from our simulator.
+Followed: groups of layers, a placement drawn group by group with the choices before it in sight, REINFORCE on
+the square root of the step's time with a moving average as baseline, a constant cost for what does not fit
+which is ignored in the second half, the fastest placement seen as the result. The step's time comes from our
+simulator.
 
-Left open by the paper: grouping beyond colocation (neighbouring layers that take least time are merged); the size of the
-network. Not reproduced: the attentional sequence-to-sequence network (``placer`` is linear in its features, with
-a weight for each group and device), operations finer than a layer, and several controllers that share parameters. Random
-placements with the same budget, one device and the best contiguous cut stand in the notes.
+Left open by the paper: grouping beyond colocation (neighbouring layers that take least time are merged); the
+size of the network. Not reproduced: the attentional sequence-to-sequence network (``placer`` is linear in its
+features, with a weight for each group and device), operations finer than a layer, and several controllers
+that share parameters. Random placements with the same budget, one device and the best contiguous cut stand in
+the notes.
 """
 
 from __future__ import annotations

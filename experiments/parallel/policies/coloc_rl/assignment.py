@@ -1,7 +1,9 @@
-"""A device for every group of layers, as a plan: model parallelism of any shape, without micro-batches of its own making.
+"""A device for every group of layers, as a plan: model parallelism of any shape, without micro-batches of its
+own making.
 
-Groups are runs of layers in topological order; each is a stage, so that branches of a graph run at once on several
-devices. A device runs its stages forward in that order and backward in the opposite one, which cannot deadlock.
+Groups are runs of layers in topological order; each is a stage, so that branches of a graph run at once on
+several devices. A device runs its stages forward in that order and backward in the opposite one, which cannot
+deadlock.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from experiments.parallel.interface import BACKWARD, FORWARD, ParallelPlan, Slot
 def assigned_plan(
     ends: Sequence[int], devices: Sequence[int], batch: int, micro_batches: int = 1
 ) -> ParallelPlan:
-    """Group ``g`` holds the layers up to ``ends[g]`` and is computed by ``devices[g]``."""
+    """Return the plan in which group ``g`` is computed by ``devices[g]``.
+
+    Its layers go up to ``ends[g]``.
+    """
     used = sorted(set(devices))
     stages = tuple(
         Stage(begin, end, (used.index(device),))
@@ -39,7 +44,10 @@ def _order(groups: Sequence[int], micro_batches: int) -> tuple[Slot, ...]:
 
 
 def merge_layers(costs: Sequence[float], most: int) -> list[int]:
-    """Ends of at most ``most`` runs of layers: the two neighbours that cost least together are merged until so few are left."""
+    """Return the ends of at most ``most`` runs of layers.
+
+    The two neighbours that cost least together are merged until so few are left.
+    """
     ends = list(range(1, len(costs) + 1))
     sizes = [float(cost) for cost in costs]
     while len(ends) > most:

@@ -1,8 +1,9 @@
 """A placer that learns: REINFORCE over the devices of groups of layers, one group after another.
 
-Source: Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning", ICML'17, section 3. The policy there
-is a sequence-to-sequence network with attention; this one is a softmax whose score for a device is linear in what is known
-of it when the group's turn comes, plus a weight for each pair of group and device.
+Source: Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning", ICML'17, section 3.
+The policy there is a sequence-to-sequence network with attention; this one is a softmax whose score for a
+device is linear in what is known of it when the group's turn comes, plus a weight for each pair of group and
+device.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 from experiments.workloads.step import Floats
 
 Placement = tuple[int, ...]
-#: What a score sees of a device: was it the last group's, which part of the inputs is there, which part of the work.
+#: What a score sees of a device: was it the last group's, which part of the inputs is there, which part of
+#: the work.
 FEATURES = 3
 DECAY, SMALL = (0.9, 0.999), 1e-8
 
@@ -42,7 +44,10 @@ class Drawn:
 
 @dataclass
 class Placer:
-    """``table[group, device] + weights . features``: what is learned, by Adam steps of size ``rate``."""
+    """A distribution over placements that is learned by Adam steps of size ``rate``.
+
+    ``table[group, device] + weights . features`` is what is learned.
+    """
 
     groups: Groups
     devices: int
@@ -58,7 +63,7 @@ class Placer:
         self._updates = 0
 
     def draw(self, greedy: bool = False) -> Drawn:
-        """A device for every group, from the policy's distribution or the likeliest one each time."""
+        """Return a device for every group, drawn from the distribution or the likeliest one."""
         placement: list[int] = []
         table, weights = np.zeros_like(self.table), np.zeros_like(self.weights)
         load = np.zeros(self.devices)
@@ -75,7 +80,7 @@ class Placer:
         return Drawn(tuple(placement), table, weights)
 
     def probability(self, placement: Placement) -> float:
-        """That ``draw`` gives ``placement``."""
+        """Return the probability that ``draw`` gives ``placement``."""
         chance, load = 1.0, np.zeros(self.devices)
         for group, device in enumerate(placement):
             seen = self._features(group, placement[:group], load)
@@ -95,7 +100,7 @@ class Placer:
         return seen
 
     def learn(self, drawn: Sequence[Drawn], costs: Sequence[float], baseline: float) -> None:
-        """One step down the mean of (cost - baseline) grad log p."""
+        """Take one step down the mean of (cost - baseline) grad log p."""
         excess = [cost - baseline for cost in costs]
         slopes = (
             np.mean([e * d.table for e, d in zip(excess, drawn, strict=True)], axis=0),
@@ -119,7 +124,10 @@ def _softmax(scores: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class PlacerSearch:
-    """The fastest placement seen, its seconds, and the fastest of each update (seconds; ``None``: none fitted)."""
+    """The fastest placement seen, its seconds, and the fastest of each update.
+
+    In seconds; ``None``: none fitted.
+    """
 
     placement: Placement | None
     seconds: float
@@ -134,10 +142,12 @@ def train(
     unfit: float,
     told: Callable[[int], None],
 ) -> PlacerSearch:
-    """``samples`` placements for each of ``updates``; the cost is the square root of the step's seconds (section 3.1).
+    """Train the placer on ``samples`` placements for each of ``updates``.
 
-    A placement without seconds does not fit: it costs ``unfit`` in the first half of the updates and is left out later,
-    so that the policy does not drift on it. The baseline is a moving average of costs.
+    The cost is the square root of the step's seconds (section 3.1).
+
+    A placement without seconds does not fit: it costs ``unfit`` in the first half of the updates and is left
+    out later, so that the policy does not drift on it. The baseline is a moving average of costs.
     """
     best: Placement | None = None
     fastest, baseline = float("inf"), None

@@ -1,6 +1,7 @@
 """Which devices a new stage takes: DAPPLE's three policies (PPoPP'21, section 4.2.2).
 
-``used`` counts the taken devices of each machine, which are always its first ones. Machines are looked at in order.
+``used`` counts the taken devices of each machine, which are always its first ones. Machines are looked at in
+order.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ Used = tuple[int, ...]
 
 
 def fresh_first(used: Used, per_machine: int, count: int) -> Used:
-    """Machines that nobody uses, then the others: a stage stays within machines."""
+    """Take machines that nobody uses, then the others: a stage stays within machines."""
     order = sorted(range(len(used)), key=lambda machine: (used[machine] > 0, machine))
     return _filled(used, per_machine, count, order)
 
 
 def append_first(used: Used, per_machine: int, count: int) -> Used:
-    """Machines that are partly used, then fresh ones: no device is left alone."""
+    """Take machines that are partly used, then fresh ones: no device is left alone."""
     order = sorted(range(len(used)), key=lambda machine: (used[machine] == 0, machine))
     return _filled(used, per_machine, count, order)
 
 
 def scatter_first(used: Used, per_machine: int, count: int) -> Used:
-    """One at a time from the machine with most left: every stage has a part of every machine."""
+    """Take one at a time from the machine with most left: every stage is on every machine."""
     now = list(used)
     for _ in range(count):
         now[min(range(len(now)), key=lambda machine: (now[machine], machine))] += 1
@@ -43,12 +44,15 @@ def _filled(used: Used, per_machine: int, count: int, order: Sequence[int]) -> U
 
 
 def choices(used: Used, per_machine: int, count: int) -> list[Used]:
-    """What is used afterwards, by each policy; equal outcomes once. ``count`` devices are left."""
+    """Return what is used afterwards, by each policy; equal outcomes once.
+
+    ``count`` devices are left.
+    """
     return list(dict.fromkeys(policy(used, per_machine, count) for policy in POLICIES))
 
 
 def devices(before: Used, after: Used, per_machine: int) -> tuple[int, ...]:
-    """The devices taken between the two, numbered over the cluster machine by machine."""
+    """Return the devices taken between two states, numbered over the cluster."""
     return tuple(
         machine * per_machine + local
         for machine, (first, last) in enumerate(zip(before, after, strict=True))

@@ -14,7 +14,9 @@ from experiments.workloads.step import Floats
 
 
 def pivots(passes: Floats, micro_batches: int) -> npt.NDArray[np.int64]:
-    """The pivot of each plan: the last stage, or an earlier one whose steady phase outlasts those behind it.
+    """Return the pivot of each plan: the stage whose steady phase outlasts those behind it.
+
+    The last one, or an earlier one.
 
     ``passes`` is F + B of one micro-batch, shape (stages, plans).
     """
@@ -30,7 +32,9 @@ def pivots(passes: Floats, micro_batches: int) -> npt.NDArray[np.int64]:
 
 
 def latencies(forward: Floats, backward: Floats, all_reduce: Floats, micro_batches: int) -> Floats:
-    """Seconds of a step of each plan. Shapes: (stages, plans) in, (plans,) out.
+    """Return the seconds of a step of each plan.
+
+    Shapes: (stages, plans) in, (plans,) out.
 
     Warm-up (forwards up to the pivot Q), steady phase ((M - 1)(F_Q + B_Q)) and ending: the longest of every
     stage's all-reduce behind (stages up to Q) or overlapped with (later ones) the backward passes that are

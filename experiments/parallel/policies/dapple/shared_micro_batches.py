@@ -15,14 +15,18 @@ from experiments.workloads.step import Floats
 
 
 def shared_ways(samples: int, devices: int) -> float:
-    """How many times faster ``devices`` run ``samples`` than one of them: ``shared_ways(6, 4)`` is 3, two
-    samples each.
+    """Return how many times faster ``devices`` run ``samples`` than one of them.
+
+    ``shared_ways(6, 4)`` is 3, two samples each.
     """
     return samples / math.ceil(samples / devices)
 
 
 def by_samples(estimate: PlanningEstimate, layers: range, samples: int, devices: int) -> tuple[Sharding, ...]:
-    """``layers`` on ``devices`` that share micro-batches of ``samples``; whole where there is one device."""
+    """Return shardings of ``layers`` on ``devices`` that share micro-batches of ``samples``.
+
+    Whole where there is one device.
+    """
     if devices == 1:
         return ()
     ways = shared_ways(samples, devices)
@@ -40,9 +44,10 @@ def _gradient_sum(gradient: float) -> tuple[Collective, ...]:
 def accumulated_seconds(
     forward: Floats, backward: Floats, all_reduce: Sequence[float], micro_batches: int
 ) -> float:
-    """A step of data parallelism: passes one after another, gradients of a block summed while earlier blocks
-    of the last backward pass still run. Columns are seconds of each block for one micro-batch, first block
-    first.
+    """Return the seconds of a step of data parallelism.
+
+    Passes follow each other, gradients of a block are summed while earlier blocks of the last backward pass
+    still run. Columns are seconds of each block for one micro-batch, first block first.
     """
     now = micro_batches * float(forward.sum()) + (micro_batches - 1) * float(backward.sum())
     summed = now

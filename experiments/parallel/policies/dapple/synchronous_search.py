@@ -33,8 +33,9 @@ Row = tuple[Floats, Floats, Floats]
 
 @dataclass(frozen=True)
 class LayerBlocks:
-    """Runs of layers between which may be cut; totals up to each border, shape (blocks + 1,), for one
-    micro-batch.
+    """Runs of layers that stages are made of, with totals up to each border.
+
+    Totals have shape (blocks + 1,) and are for one micro-batch.
 
     ``ends`` are the borders in layers; ``crossing`` the activation bytes that cross each border.
     """
@@ -57,9 +58,7 @@ class PlacedStage:
 
 @dataclass(frozen=True)
 class SynchronousSearchResult:
-    """The best plan, its estimate in seconds, the same for data parallelism, and how many plans were
-    compared.
-    """
+    """The best plan and its estimate, the same for data parallelism, and what was compared."""
 
     seconds: float
     stages: tuple[PlacedStage, ...]
@@ -70,9 +69,10 @@ class SynchronousSearchResult:
 
 
 class SynchronousSearch:
-    """One search. ``blocks`` and ``micro_batches`` of ``samples`` each are of one step on ``cluster``, whose
-    machines are equal. Data parallelism, which a pipeline is compared with, takes the batch in
-    ``accumulated`` micro-batches.
+    """A search for the stages, replicas and devices of one step on a cluster of equal machines.
+
+    There are ``micro_batches`` of ``samples`` each. Data parallelism, which a pipeline is compared with,
+    takes the batch in ``accumulated`` micro-batches.
     """
 
     def __init__(

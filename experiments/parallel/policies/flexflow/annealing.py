@@ -39,8 +39,12 @@ SECONDS_PER_MISSING_BYTE = 1e-9
 
 @dataclass(frozen=True)
 class AnnealingRules:
-    """``budget`` proposals; ``alpha`` per millisecond; ``copies``: neighbours may copy a configuration;
-    ``tasks`` whose times may be computed.
+    """Bounds and choices of a chain.
+
+    - ``budget``: proposals.
+    - ``alpha``: per millisecond.
+    - ``copies``: neighbours may copy a configuration.
+    - ``tasks``: whose times may be computed at most.
     """
 
     budget: int
@@ -52,8 +56,9 @@ class AnnealingRules:
 
 @dataclass
 class AnnealingChain:
-    """The best placement and its seconds, what was accepted, and (proposal, best seconds) wherever it got
-    better.
+    """The best placement of a chain and its seconds, and what was accepted.
+
+    With (proposal, best seconds) wherever it got better.
 
     ``tasks`` had their times computed; ``truncated`` where their bound ended the chain.
     """
@@ -74,8 +79,9 @@ def anneal(
     rng: np.random.Generator,
     progress: Progress,
 ) -> AnnealingChain:
-    """A chain from ``start``; it stops at the budget, when half of it brought nothing better, or at the bound
-    of tasks.
+    """Return a chain from ``start``.
+
+    It stops at the budget, when half of it brought nothing better, or at the bound of tasks.
     """
     options = [placements_of(costs, number) for number in range(len(costs.operators))]
     movable = [number for number, found in enumerate(options[:-1]) if len(found) > 1]

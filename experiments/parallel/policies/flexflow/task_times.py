@@ -35,8 +35,9 @@ MARKS = 24
 
 @dataclass
 class State:
-    """A simulation in progress. By slot: how many tasks are ``waiting`` for, and the ``latest`` end among
-    those before.
+    """A simulation in progress, by slot and by lane.
+
+    By slot: how many tasks are ``waiting`` for, and the ``latest`` end among those before.
 
     By lane: when it is ``free``, and the seconds ``spent`` on tasks so far. ``heap`` has tasks that are
     ready, ``at`` counts those that have been put in. All moments are to be understood ``late`` seconds later.
@@ -62,8 +63,9 @@ class State:
         )
 
     def moved(self, shift: float, by: int, more: Sequence[float]) -> State:
-        """So much later, after so many more tasks, which took so much ``more`` of each lane. Only what is to
-        come matters.
+        """Return the state ``shift`` seconds later, after ``by`` more tasks.
+
+        They took so much ``more`` of each lane. Only what is to come matters.
         """
         spent = [own + added for own, added in zip(self.spent, more, strict=True)]
         return replace(self, at=self.at + by, spent=spent, late=self.late + shift)
@@ -71,8 +73,9 @@ class State:
 
 @dataclass(frozen=True)
 class SimulatedTimes:
-    """A whole simulation: tasks in the order in which they were put in, their ends by slot, marks, and its
-    last state.
+    """A whole simulation: tasks in order, their ends, marks and its last state.
+
+    The order is that in which they were put in; ends are by slot.
     """
 
     order: list[Entry]
@@ -88,7 +91,7 @@ class SimulatedTimes:
 
 @dataclass
 class DeltaTrial:
-    """A simulation that may have ended early. ``span`` is infinite where it gave up.
+    """A simulation that may have ended early; ``span`` is infinite where it gave up.
 
     ``marks`` are those that it made; ``rest`` what is left to take from the simulation before.
     """
@@ -110,7 +113,7 @@ class _Rest(NamedTuple):
 
 
 def simulate_tasks(tasks: Tasks) -> SimulatedTimes:
-    """Full simulation."""
+    """Return the times of a full simulation."""
     there, lanes = tasks.slots, len(tasks.work)
     waiting, latest = [0] * len(tasks.number), [0.0] * len(tasks.number)
     for task in there:
@@ -129,8 +132,9 @@ def simulate_tasks(tasks: Tasks) -> SimulatedTimes:
 def simulate_change(
     tasks: Tasks, times: SimulatedTimes, change: Change, limit: float = math.inf
 ) -> DeltaTrial:
-    """Delta simulation: ``times`` as they are after ``change`` of ``tasks``, as long as they are not beyond
-    ``limit``.
+    """Return the times after ``change``, from those before: a delta simulation.
+
+    As long as they are not beyond ``limit``.
     """
     mark = _last_before(times, _first_change(tasks, times, change))
     run = _Run(tasks, _resume(tasks, times, change, mark), times.order[: mark.at], times.end[:])
@@ -154,8 +158,9 @@ def simulate_change(
 
 
 def complete(tasks: Tasks, times: SimulatedTimes, change: Change, trial: DeltaTrial) -> SimulatedTimes:
-    """All of a ``trial`` that did not give up: the old ``times`` before it began, and after it met them
-    again.
+    """Return all times of a ``trial`` that did not give up.
+
+    The old ``times`` before it began, and after it met them again.
     """
     early = [_resume(tasks, times, change, mark) for mark in times.marks if mark.at < trial.marks[0].at]
     marks = early + trial.marks

@@ -1,14 +1,15 @@
 """GSPMD (Xu et al., 2021): a few annotated tensors, the rest by propagation, one program for all devices.
 
-Followed: section 3 (annotations of inputs and weights; propagation to a fixed point with priorities, dimensions left open),
-section 4 (an operator is divided along matching dimensions, a summed one that is divided leaves an all-reduce, or a
-reduce-scatter where the result is divided there; everything else is a change of layout by the cheapest of the menu: none,
-cut, permute, all-to-all, all-gather, halo exchange). Weights that are kept otherwise than they are used are gathered for
-each pass, and their gradients scattered.
+Followed: section 3 (annotations of inputs and weights; propagation to a fixed point with priorities,
+dimensions left open), section 4 (an operator is divided along matching dimensions, a summed one that is
+divided leaves an all-reduce, or a reduce-scatter where the result is divided there; everything else is a
+change of layout by the cheapest of the menu: none, cut, permute, all-to-all, all-gather, halo exchange).
+Weights that are kept otherwise than they are used are gathered for each pass, and their gradients scattered.
 
-Presets are data parallelism, Megatron's cuts, the paper's two-dimensional cuts of weights and activations, and experts of
-mixtures. Left open by the paper: conflicts are settled by priority, not by cost. Not reproduced: dimensions that do not
-divide evenly are not divided (there they are padded), and pipelines as a shifting buffer (here pipelines are stages).
+Presets are data parallelism, Megatron's cuts, the paper's two-dimensional cuts of weights and activations,
+and experts of mixtures. Left open by the paper: conflicts are settled by priority, not by cost. Not
+reproduced: dimensions that do not divide evenly are not divided (there they are padded), and pipelines as a
+shifting buffer (here pipelines are stages).
 """
 
 from __future__ import annotations
@@ -83,7 +84,10 @@ class Gspmd(ParallelPolicy):
 
 
 def parse_annotations(text: str) -> dict[str, dict[str, str]]:
-    """Axes by dimension, for inputs, weights and results; ``BadInput`` names what is no annotation."""
+    """Return axes by dimension, for inputs, weights and results.
+
+    ``BadInput`` names what is no annotation.
+    """
     found: dict[str, dict[str, str]] = {}
     rules = axis_rules(text, TENSORS, ("x", "y", "xy"), "an annotation", "knobs.annotations")
     for place, axes in rules.items():
@@ -93,7 +97,7 @@ def parse_annotations(text: str) -> dict[str, dict[str, str]]:
 
 
 def partition_operators(operators: Sequence[Operator], spread: Propagation) -> list[OperatorPartition]:
-    """How each operator is carried out once every tensor has its layout."""
+    """Return how each operator is carried out once every tensor has its layout."""
     return [_partition(number, operator, spread) for number, operator in enumerate(operators)]
 
 
@@ -121,7 +125,8 @@ def _one(mesh: Mesh, axis: int) -> Mesh:
 
 
 def _loop(number: int, operator: Operator, axis: int, output: Layout, spread: Propagation) -> str:
-    """The loop that an axis divides: a summed one where all operands that have it are (or can be) cut so, else the result's.
+    """The loop that an axis divides: a summed one where all operands that have it are (or can be) cut so,
+    else the result's.
 
     Where operands are cut along the result's own dimension too, that one comes first.
     """

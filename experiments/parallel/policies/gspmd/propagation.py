@@ -1,10 +1,11 @@
 """Shardings of a few tensors spread over the graph to a fixed point: the propagation of GSPMD.
 
-Source: Xu et al., "GSPMD: General and Scalable Parallelization for ML Computation Graphs", 2021, section 3.5; priorities as
-in XLA's pass. An operator's loops carry shardings between its operands and its result. Level 0 goes through light
-operators only and merges nothing; later levels go through all and merge shardings that are compatible; the last also sends
-the sharding of a broadcast operand forward. A sharding gives way only to a more specific one that contains it, so that
-sweeps come to an end. An axis that does not divide a dimension is not given to it (there it would be padded).
+Source: Xu et al., "GSPMD: General and Scalable Parallelization for ML Computation Graphs", 2021, section 3.5;
+priorities as in XLA's pass. An operator's loops carry shardings between its operands and its result. Level 0
+goes through light operators only and merges nothing; later levels go through all and merge shardings that are
+compatible; the last also sends the sharding of a broadcast operand forward. A sharding gives way only to a
+more specific one that contains it, so that sweeps come to an end. An axis that does not divide a dimension is
+not given to it (there it would be padded).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from experiments.parallel.planning.meshes.mesh import Mesh
 from experiments.workloads.einsum import Operand, Operator
 
 LEVELS = range(4)
-#: Operators whose results are in the order of experts though their rows are still those of the batch: annotated so.
+#: Operators whose results are in the order of experts though their rows are still those of the batch:
+#: annotated so.
 ROUTING = ("choice", "dispatch")
 #: What annotations call tensors that nobody makes.
 CALLED = {"input": "inputs", "parameter": "weights"}
@@ -26,7 +28,7 @@ Tensor = tuple[str, int]
 
 
 def tensor_of(operand: Operand, operator: int, place: int) -> Tensor:
-    """An operand's tensor; a model's input is one for each place that reads it."""
+    """Return an operand's tensor; a model's input is one for each place that reads it."""
     if operand.source >= 0:
         return "result", operand.source
     return ("parameter", operand.parameter) if operand.parameter >= 0 else ("input", operator * 1000 + place)
@@ -34,7 +36,11 @@ def tensor_of(operand: Operand, operator: int, place: int) -> Tensor:
 
 @dataclass
 class Propagation:
-    """``found``: the layout of every tensor that has one; ``fixed``: those that are annotated and stay as they are."""
+    """The spread of annotated layouts over a graph's tensors.
+
+    - ``found``: the layout of every tensor that has one.
+    - ``fixed``: those that are annotated and stay as they are.
+    """
 
     operators: Sequence[Operator]
     mesh: Mesh
@@ -52,7 +58,7 @@ class Propagation:
                 self._sizes.setdefault(tensor_of(operand, number, place), sizes)
 
     def run(self) -> Propagation:
-        """To the fixed point of every level, one after the other."""
+        """Spread layouts to the fixed point of every level, one after the other."""
         for level in LEVELS:
             while self._sweep(level):
                 self.sweeps += 1
@@ -78,7 +84,9 @@ class Propagation:
         self._offer(("result", number), operator, operator.output, loops)
 
     def _sharded_operands(self, number: int, level: int) -> Iterator[tuple[Operand, Layout]]:
-        """Operands with a sharding, data before weights, of them the most specific; broadcast ones at the last level only."""
+        """Operands with a sharding, data before weights, of them the most specific; broadcast ones at the
+        last level only.
+        """
         operator = self.operators[number]
         known = [
             (operand, self.found[tensor])
@@ -99,7 +107,9 @@ class Propagation:
         return loops
 
     def _backward(self, number: int, level: int) -> None:
-        """From the result to the operands: each axis that divides a loop of both; weights know their sums from data."""
+        """From the result to the operands: each axis that divides a loop of both; weights know their sums
+        from data.
+        """
         operator = self.operators[number]
         if level == 0 and not operator.light:
             return
@@ -112,7 +122,9 @@ class Propagation:
             self._offer(tensor_of(operand, number, place), operator, operand.dims, loops)
 
     def _offer(self, tensor: Tensor, operator: Operator, dims: Sequence[str], loops: Sequence[str]) -> None:
-        """Give a tensor the sharding that ``loops`` mean for it, where that is more specific and compatible."""
+        """Give a tensor the sharding that ``loops`` mean for it, where that is more specific and
+        compatible.
+        """
         if tensor in self.fixed or not any(loops):
             return
         now, wanted = self.layout(tensor), list(self.layout(tensor))
@@ -141,7 +153,9 @@ def _broadcast(operator: Operator, operand: Operand) -> bool:
 def annotate(
     operators: Sequence[Operator], mesh: Mesh, rules: Mapping[str, Mapping[str, str]], open_dimensions: bool
 ) -> Propagation:
-    """Layouts of ``inputs``, ``weights`` and ``results`` from axes (a letter each) by dimension; nothing spread yet.
+    """Return the annotated layouts of inputs, weights and results, with nothing spread yet.
+
+    From axes (a letter each) by dimension.
 
     ``open_dimensions``: what is not named of an annotated tensor may be divided too.
     """

@@ -1,10 +1,12 @@
-"""Horovod: ring all-reduce of gradients that are fused in buffers, when a coordinator finds them ready everywhere.
+"""Horovod: ring all-reduce of gradients that are fused in buffers, when a coordinator finds them ready
+everywhere.
 
-Source: Sergeev and Del Balso, "Horovod: fast and easy distributed deep learning in TensorFlow", arXiv 1802.05799, 2018,
-sections 3 (ring) and 4.3 (fusion); defaults as documented then: buffers of 64 MB, cycles of 5 ms (since version 0.21:
-128 MB and 1 ms). A gradient here is a layer's. Readiness is taken from the layers' times and the slowest worker, so the plan
-says which layers share a buffer; the simulator lets each leave at the first cycle after its last gradient is there. While a
-reduction runs the coordinator does not look (as in the first versions), so what becomes ready meanwhile is fused.
+Source: Sergeev and Del Balso, "Horovod: fast and easy distributed deep learning in TensorFlow", arXiv
+1802.05799, 2018, sections 3 (ring) and 4.3 (fusion); defaults as documented then: buffers of 64 MB, cycles of
+5 ms (since version 0.21: 128 MB and 1 ms). A gradient here is a layer's. Readiness is taken from the layers'
+times and the slowest worker, so the plan says which layers share a buffer; the simulator lets each leave at
+the first cycle after its last gradient is there. While a reduction runs the coordinator does not look (as in
+the first versions), so what becomes ready meanwhile is fused.
 
 Not reproduced: the copies into and out of a buffer, the coordinator's own messages, tuning of both knobs by
 Bayesian optimisation. Not measured: torch's DDP has buckets fixed by order, without coordinator and cycles.
@@ -68,7 +70,9 @@ class Horovod(GradientExchange):
         return cost.seconds
 
     def _gradients(self, plan: ParallelPlan, estimate: PlanningEstimate) -> tuple[list[int], list[Gradient]]:
-        """Layers with parameters from the last to the first, and when the slowest worker has their gradients."""
+        """Layers with parameters from the last to the first, and when the slowest worker has
+        their gradients.
+        """
         model = estimate.model
         scale = plan.micro_batch_samples / model.batch * max(map(estimate.slowdown, plan.devices))
         forward, backward = model.forward_seconds * scale, model.backward_seconds * scale

@@ -1,4 +1,5 @@
-"""Horovod's tensor fusion: which gradients share a buffer, by the cycle in which they are ready and by their order.
+"""Horovod's tensor fusion: which gradients share a buffer, by the cycle in which they are ready and by their
+order.
 
 Source: Sergeev and Del Balso, "Horovod", 2018, section 4.3, and the project's documentation of tensor fusion.
 """
@@ -21,7 +22,10 @@ class Gradient:
 
 
 def departure(ready: float, cycle: float) -> float:
-    """When the coordinator next looks: the first multiple of ``cycle`` that is not before ``ready``."""
+    """Return when the coordinator next looks.
+
+    It is the first multiple of ``cycle`` that is not before ``ready``.
+    """
     return cycle * math.ceil(ready / cycle - 1e-9) if cycle else ready
 
 
@@ -39,11 +43,13 @@ def fuse(
     cycle: float,
     seconds: Callable[[float], float] = lambda _: 0.0,
 ) -> list[Buffer]:
-    """The buffers in order of departure; ``seconds`` is what reducing so many bytes takes, ``gradients`` are by readiness.
+    """Return the buffers in order of departure.
 
-    A coordinator looks every ``cycle`` and, while it reduces, not before it is done. Of what it finds ready, neighbours of
-    one type are packed while they fit ``threshold`` bytes; the first that does not closes the buffer (none later is
-    looked at), a larger one goes alone, and 0 fuses nothing.
+    ``seconds`` is what reducing so many bytes takes, ``gradients`` are by readiness.
+
+    A coordinator looks every ``cycle`` and, while it reduces, not before it is done. Of what it finds ready,
+    neighbours of one type are packed while they fit ``threshold`` bytes; the first that does not closes the
+    buffer (none later is looked at), a larger one goes alone, and 0 fuses nothing.
     """
     found: list[Buffer] = []
     waiting, free = list(range(len(gradients))), 0.0

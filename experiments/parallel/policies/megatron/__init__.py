@@ -1,13 +1,13 @@
 """Megatron-LM: tensor parallelism inside a node, pipelines across nodes, data parallelism with what is left.
 
-"t", "p", "d", "v", "b" and "m" of SC'21 are ``tensor``, ``pipeline``, the devices that remain, ``interleaved``,
-``micro_batch`` and the micro-batches of a pipeline. Sequence parallelism and selective recomputation are those of MLSys'23,
-context parallelism that of Megatron-Core. What a spec leaves open follows SC'21's takeaways: tensor parallelism
-up to the devices of a node, then pipeline stages until the model fits, then data parallelism (section 3), or a search
-over all of them (``strategy = "search"``).
+"t", "p", "d", "v", "b" and "m" of SC'21 are ``tensor``, ``pipeline``, the devices that remain,
+``interleaved``, ``micro_batch`` and the micro-batches of a pipeline. Sequence parallelism and selective
+recomputation are those of MLSys'23, context parallelism that of Megatron-Core. What a spec leaves open
+follows SC'21's takeaways: tensor parallelism up to the devices of a node, then pipeline stages until the
+model fits, then data parallelism (section 3), or a search over all of them (``strategy = "search"``).
 
-Not reproduced: uneven heads, expert parallelism. Measured runs leave out context parallelism, attention cores that are
-computed again alone, and ZeRO 2 and 3 in pipelines (which Megatron-LM refuses as well).
+Not reproduced: uneven heads, expert parallelism. Measured runs leave out context parallelism, attention cores
+that are computed again alone, and ZeRO 2 and 3 in pipelines (which Megatron-LM refuses as well).
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class Megatron(LivePolicy):
     def _search(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        """The degrees that were asked for are not looked at; what the search found stands in the plan's notes."""
+        """The degrees that were asked for are not looked at; what the search found stands in the plan's
+        notes.
+        """
         found = search(estimate, batch, self.degrees())
         plan = megatron_plan(model, cluster, batch, found.best)
         notes = {

@@ -24,8 +24,9 @@ from experiments.workloads.step import Floats
 
 @dataclass(frozen=True)
 class Columns:
-    """Plans: degrees and choices. Every column has shape (plans,); ``recompute`` are places in
-    ``RECOMPUTATION``.
+    """Plans as columns of degrees and choices.
+
+    Every column has shape (plans,); ``recompute`` are places in ``RECOMPUTATION``.
     """
 
     tensor: Ints

@@ -23,8 +23,10 @@ from experiments.workloads.transformer_layers import ATTENTION_CORE
 
 @dataclass(frozen=True)
 class Part:
-    """Of some operators on one device, for a micro-batch: seconds of each pass with their collectives,
-    parameters and the bytes kept. ``again`` are the seconds of a backward pass that computes them again.
+    """Costs of some operators on one device, for a micro-batch.
+
+    Seconds of each pass with their collectives, parameters and the bytes kept. ``again`` are the seconds of a
+    backward pass that recomputes them.
     """
 
     forward: float = 0.0
@@ -45,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Costs:
-    """One division and micro-batch: a block, its attention core, embedding and end.
+    """Costs of one division and micro-batch: a block, its attention core, embedding and end.
 
     ``boundary`` are the bytes of a block's input that a device keeps, ``core_input`` of an attention core's,
     ``crossing`` those that each of a worker's devices sends to the next stage, ``tied`` the parameters of a
@@ -63,8 +65,10 @@ class Costs:
 
 
 class Lines(NamedTuple):
-    """Seconds of messages as latency + slope x bytes: a hop to the next stage (bytes of each device), and a
-    reduce-scatter or all-gather among replicas and parts of sequences (bytes of the whole vector).
+    """Seconds of messages as latency + slope x bytes.
+
+    A hop to the next stage (bytes of each device), and a reduce-scatter or all-gather among replicas and
+    parts of sequences (bytes of the whole vector).
     """
 
     hop_latency: float
@@ -74,7 +78,7 @@ class Lines(NamedTuple):
 
 
 class CostTable:
-    """Costs of ``estimate``'s model on its cluster, found once for each key."""
+    """Costs of a model on its cluster, found once for each key."""
 
     def __init__(self, estimate: PlanningEstimate) -> None:
         self.estimate, self.model = estimate, estimate.model
@@ -148,7 +152,7 @@ class CostTable:
         )
 
     def collective(self, kind: str, groups: Sequence[Sequence[int]], size: float) -> float:
-        """Seconds of ``kind`` by rings in every one of ``groups`` at once."""
+        """Return the seconds of ``kind`` by rings in every one of ``groups`` at once."""
         latency, slope = self._ring(kind, tuple(map(tuple, groups)))
         return latency + slope * size
 
@@ -158,8 +162,9 @@ class CostTable:
 
     @functools.cache  # noqa: B019
     def lines(self, mesh: WorkerMesh, replicas: int, several: bool) -> Lines:
-        """Messages of a division: between stages where there are ``several``, and among those that hold the
-        same weights.
+        """Return the costs of a division's messages.
+
+        Between stages where there are ``several``, and among those that hold the same weights.
         """
         hop = self._hop(mesh.devices, replicas) if several else (0.0, 0.0)
         groups = [range(place, replicas * mesh.devices, mesh.tensor) for place in range(mesh.tensor)]

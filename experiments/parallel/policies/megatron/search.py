@@ -1,7 +1,9 @@
-"""A search over all Megatron plans of a cluster: t x p x d x v x micro-batch x recomputation x ZeRO, in closed form.
+"""A search over all Megatron plans of a cluster: t x p x d x v x micro-batch x recomputation x ZeRO, in
+closed form.
 
-Every combination of the candidate degrees is looked at: most are refused by arithmetic alone, the rest evaluated a few
-thousand at a time. The best so far (the incumbent), a lower bound and why each of the others was rejected are kept.
+Every combination of the candidate degrees is looked at: most are refused by arithmetic alone, the rest
+evaluated a few thousand at a time. The best so far (the incumbent), a lower bound and why each of the others
+was rejected are kept.
 """
 
 from __future__ import annotations
@@ -46,10 +48,10 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class DegreeSearchResult:
-    """What a search found: the incumbent with its predicted figures, and for every plan why it was rejected.
+    """The best plan with its predicted figures, and for every plan why it was rejected.
 
-    ``bound`` are the seconds below which no plan can be: all FLOPs of the model at the devices' peak. ``evaluated`` are
-    the plans whose time and memory were computed.
+    ``bound`` are the seconds below which no plan can be: all FLOPs of the model at the devices' peak.
+    ``evaluated`` are the plans whose time and memory were computed.
     """
 
     best: Degrees
@@ -61,7 +63,7 @@ class DegreeSearchResult:
     evaluated: int
 
     def rejections(self) -> dict[str, int]:
-        """How many plans were rejected for each reason."""
+        """Return how many plans were rejected for each reason."""
         counts = np.bincount(self.reason, minlength=len(REASONS))
         return {
             name: int(count)
@@ -70,7 +72,7 @@ class DegreeSearchResult:
         }
 
     def why(self, layout: Degrees) -> str:
-        """The reason kept for ``layout``; ``KeyError`` for one that was not a candidate."""
+        """Return the reason kept for ``layout``; ``KeyError`` for one that was not a candidate."""
         columns = (self.plans.tensor, self.plans.pipeline, self.plans.interleaved, self.plans.micro_batch)
         same = np.logical_and.reduce(
             [
@@ -102,8 +104,10 @@ def divisors_up_to(most: int, number: int) -> list[int]:
 
 
 def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Columns:
-    """Every combination: tensor inside a node, a pipeline up to one block a stage, chunks, micro-batches, what is
-    computed again, ZeRO stages, sequence parallelism. Context parallelism and overlap are as ``fixed`` says.
+    """Return every combination of degrees.
+
+    Tensor inside a node, a pipeline up to one block a stage, chunks, micro-batches, what is recomputed, ZeRO
+    stages, sequence parallelism. Context parallelism and overlap are as ``fixed`` says.
     """
     sizes, devices = _sizes(estimate), estimate.cluster.device_count
     rows = itertools.product(
@@ -132,8 +136,12 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
     )
 
 
-def search(estimate: PlanningEstimate, batch: int, fixed: Degrees = Degrees()) -> DegreeSearchResult:  # noqa: B008 - frozen
-    """The fastest plan that fits; ``Infeasible`` with the bytes that the leanest one lacks when none does."""
+def search(
+    estimate: PlanningEstimate,
+    batch: int,
+    fixed: Degrees = Degrees(),  # noqa: B008 - frozen
+) -> DegreeSearchResult:
+    """Return the fastest plan that fits; ``Infeasible`` with the bytes that the leanest one lacks."""
     plans = candidates(estimate, batch, fixed)
     reason = _arithmetic_faults(plans, estimate, batch)
     usable = np.flatnonzero(reason == CHOSEN)
@@ -205,15 +213,18 @@ def _refuse_all(memory: Floats, capacity: int) -> None:
         raise Infeasible("no combination of degrees divides devices, heads, blocks and samples", "search")
     missing = least - capacity
     raise Infeasible(
-        f"the leanest plan needs {human(least, 'bytes')} of {human(capacity, 'bytes')}: {missing:.0f} bytes missing",
+        f"the leanest plan needs {human(least, 'bytes')} of {human(capacity, 'bytes')}: {missing:.0f} bytes "
+        "missing",
         "search",
         missing,
     )
 
 
 def by_rule(estimate: PlanningEstimate, batch: int, asked: Degrees, open_degrees: Sequence[str]) -> Degrees:
-    """SC'21's takeaways for the degrees that are left open: as little tensor parallelism as fits, at most a node of it,
-    then as few pipeline stages as fit; the devices that remain are replicas. The last that divides where none fits.
+    """Return the degrees that are left open by SC'21's takeaways.
+
+    As little tensor parallelism as fits, at most a node of it, then as few pipeline stages as fit; the
+    devices that remain are replicas. The last that divides where none fits.
     """
     sizes, devices = _sizes(estimate), estimate.cluster.device_count
     tensors = divisors_up_to(estimate.cluster.node.device_count, sizes.heads)

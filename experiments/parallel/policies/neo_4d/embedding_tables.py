@@ -22,7 +22,10 @@ SPREADS = ("all", "node", "device")
 
 @dataclass(frozen=True)
 class EmbeddingTable:
-    """``lookups`` rows of ``width`` values are read for a sample; sizes in bytes."""
+    """A table of which ``lookups`` rows of ``width`` values are read for a sample.
+
+    Sizes in bytes.
+    """
 
     name: str
     rows: int
@@ -77,8 +80,9 @@ class Shard:
 
 
 def shards(number: int, table: EmbeddingTable, layout: str, samples: int, machines: Machines) -> list[Shard]:
-    """The shards of table ``number`` for ``samples`` samples over all devices; a layout without any does not
-    apply.
+    """Return the shards of table ``number`` for ``samples`` samples over all devices.
+
+    A layout without any does not apply.
     """
     indices = samples * table.lookups * table.index_bytes / machines.across
     lookups = samples * table.lookups * table.width * table.value_bytes / machines.memory_rate
@@ -119,8 +123,9 @@ class Loads:
 
 
 def place(found: Sequence[Shard], machines: Machines, capacity: float, balanced: bool = True) -> Loads | None:
-    """Shards of every device first, then those of a node, then single ones; ``None`` where they do not fit in
-    ``capacity`` bytes.
+    """Return the loads of placed shards; ``None`` where they do not fit in ``capacity`` bytes.
+
+    Shards of every device come first, then those of a node, then single ones.
 
     Each goes where least seconds are; ``balanced`` also tries the differencing method for the single ones and
     keeps the better.
@@ -170,8 +175,9 @@ def _homes(spread: str, machines: Machines) -> list[tuple[int, ...]]:
 
 
 def differencing(costs: Sequence[float], parts: int) -> list[list[int]]:
-    """``costs`` in ``parts`` sets of about equal sums: the largest differencing method of Karmarkar and Karp,
-    1982.
+    """Return ``costs`` in ``parts`` sets of about equal sums.
+
+    The largest differencing method of Karmarkar and Karp, 1982.
 
     The two partitions whose sums differ most are joined, largest set to smallest, until one is left.
     """

@@ -35,7 +35,7 @@ class LayoutProposal:
         return self.loads.slowest
 
     def on_slowest(self) -> list[int]:
-        """Tables with a shard on the slowest device, the most expensive there first."""
+        """Return the tables with a shard on the slowest device, the most expensive there first."""
         device = self.loads.seconds.index(self.slowest)
         dear: dict[int, float] = {}
         for shard, home in zip(self.shards, self.loads.homes, strict=True):
@@ -46,8 +46,9 @@ class LayoutProposal:
 
 @dataclass
 class LayoutSearch:
-    """``run`` gives the best proposal found, or ``None`` where no layout of ``allowed`` fits in ``capacity``
-    bytes a device.
+    """A search for the layouts of all tables; ``run`` gives the best proposal found.
+
+    ``None`` where no layout of ``allowed`` fits in ``capacity`` bytes a device.
     """
 
     tables: Sequence[EmbeddingTable]

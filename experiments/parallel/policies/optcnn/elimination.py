@@ -1,9 +1,9 @@
 """Least cost of one choice for every node of a graph, by eliminating nodes and edges.
 
-Source: Jia et al. (OptCNN), ICML'18, section 5: a node with one edge in and one out is replaced by an edge whose table holds
-the best choice between each pair of choices at its ends; parallel edges add up; what is left is enumerated
-(``planning.operators.enumeration``), and the eliminations are undone in reverse. Beyond the paper, a node with a single neighbour is
-folded into it, which keeps the result exact.
+Source: Jia et al. (OptCNN), ICML'18, section 5: a node with one edge in and one out is replaced by an edge
+whose table holds the best choice between each pair of choices at its ends; parallel edges add up; what is
+left is enumerated (``planning.operators.enumeration``), and the eliminations are undone in reverse. Beyond
+the paper, a node with a single neighbour is folded into it, which keeps the result exact.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from experiments.workloads.step import Floats
 
 @dataclass(frozen=True)
 class Elimination:
-    """The best choice of every node, its cost, and what was done: eliminations and the nodes left for enumeration.
+    """The best choice of every node, its cost, and what was eliminated or enumerated.
 
     ``exact`` is false where not all choices of what was left could be enumerated.
     """
@@ -77,7 +77,9 @@ def eliminate(
     budget: Budget | None = None,
     most_sums: float = math.inf,
 ) -> Elimination:
-    """The optimum (see ``Elimination.exact``); ``edges`` are tables over the choices of both ends.
+    """Return the optimum; ``edges`` are tables over the choices of both ends.
+
+    See ``Elimination.exact``.
 
     ``most_sums`` are those of one enumeration of what is left; all are spent from ``budget``.
     """
@@ -122,7 +124,9 @@ def _fold(graph: _Graph, node: int, other: int) -> int:
 
 
 def _eliminate_node(graph: _Graph, node: int, before: int, after: int) -> int:
-    """Put t(i, k) = min over j of t(i, j) + own(j) + t(j, k) in its place; return how many sums were compared."""
+    """Put t(i, k) = min over j of t(i, j) + own(j) + t(j, k) in its place; return how many sums were
+    compared.
+    """
     into = graph.take_edge(before, node) + graph.nodes.pop(node)[None, :]
     out = graph.take_edge(node, after)
     sums = into[:, None, :] + np.ascontiguousarray(out.T)[None, :, :]

@@ -1,13 +1,15 @@
-"""PipeDream-2BW (Narayanan et al., ICML'21): a pipeline without flushes that keeps two versions of its weights.
+"""PipeDream-2BW (Narayanan et al., ICML'21): a pipeline without flushes that keeps two versions of its
+weights.
 
-Followed: section 3.1 (gradients of m micro-batches, m at least the depth, make a version; a micro-batch uses the version
-before the newest on every stage, forward and backward, so that W(t+1) = W(t) - v grad f(W(t-1))), section 3.3 (width, depth,
-micro-batch and recomputation by enumeration, plans that do not fit discarded). The flush variant of section 3.2 is the policy
-``one_f_one_b``. The run's batch is what one update takes over all pipelines.
+Followed: section 3.1 (gradients of m micro-batches, m at least the depth, make a version; a micro-batch uses
+the version before the newest on every stage, forward and backward, so that W(t+1) = W(t) - v grad f(W(t-1))),
+section 3.3 (width, depth, micro-batch and recomputation by enumeration, plans that do not fit discarded). The
+flush variant of section 3.2 is the policy ``one_f_one_b``. The run's batch is what one update takes over all
+pipelines.
 
-Left open by the paper: models whose blocks differ (here stages are cut to be as equal as can be), and loss scaling in mixed
-precision. Which version is used is fixed by the micro-batch's number: taking whatever is newest looks alike, but makes the
-delay differ from stage to stage.
+Left open by the paper: models whose blocks differ (here stages are cut to be as equal as can be), and loss
+scaling in mixed precision. Which version is used is fixed by the micro-batch's number: taking whatever is
+newest looks alike, but makes the delay differ from stage to stage.
 """
 
 from __future__ import annotations

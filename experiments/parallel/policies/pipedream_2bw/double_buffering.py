@@ -1,8 +1,9 @@
 """PipeDream-2BW's planner: how wide, how deep, which micro-batch, recomputing or not, by closed forms.
 
-Source: Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", ICML'21, section 3.3 and appendix A. With T_i the
-passes of stage i over a micro-batch, C_i what it receives and sends, A_i the all-reduce of its gradients over w pipelines
-and m micro-batches an update, a micro-batch takes t = max_i max(T_i + C_i, A_i / m); b w / t samples a second.
+Source: Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", ICML'21, section 3.3 and appendix
+A. With T_i the passes of stage i over a micro-batch, C_i what it receives and sends, A_i the all-reduce of
+its gradients over w pipelines and m micro-batches an update, a micro-batch takes t = max_i max(T_i + C_i, A_i
+/ m); b w / t samples a second.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from experiments.workloads.step import Floats
 
 @dataclass(frozen=True)
 class PipelineShape:
-    """``width`` pipelines of ``depth`` stages; ``samples`` a micro-batch, ``every`` of them an update of a pipeline."""
+    """``width`` pipelines of ``depth`` stages, and their micro-batches.
+
+    ``samples`` a micro-batch, ``every`` of them an update of a pipeline.
+    """
 
     width: int
     depth: int
@@ -41,7 +45,10 @@ class ShapeCandidate:
 
 
 def shapes(devices: int, layers: int, batch: int, recompute: bool | None) -> Iterator[PipelineShape]:
-    """All with ``width * depth = devices``, whole micro-batches and at least ``depth`` of them an update (two versions)."""
+    """Return all shapes with ``width * depth = devices`` and whole micro-batches.
+
+    At least ``depth`` of them make an update (two versions).
+    """
     for depth in (d for d in range(1, min(devices, layers) + 1) if devices % d == 0):
         share, rest = divmod(batch, devices // depth)
         for samples in (
@@ -54,7 +61,10 @@ def shapes(devices: int, layers: int, batch: int, recompute: bool | None) -> Ite
 def best_shape(
     estimate: PlanningEstimate, batch: int, recompute: bool | None = None, depth: int | None = None
 ) -> tuple[ShapeCandidate, int, int]:
-    """The fastest that fits (of equals one that recomputes nothing, then the one that needs least), how many were looked at, and how many fit."""
+    """Return the fastest shape that fits, how many were looked at, and how many fit.
+
+    Of equals one that recomputes nothing, then the one that needs least.
+    """
     every = shapes(estimate.cluster.device_count, len(estimate.model), batch, recompute)
     found = [shape for shape in every if depth in (None, shape.depth)]
     if not found:
@@ -133,7 +143,10 @@ def _sums(column: Floats, bounds: list[tuple[int, int]]) -> Floats:
 
 
 def link_among(cluster: Hardware, first: int, last: int) -> Link:
-    """The slowest link between two devices and those in between, numbered node by node."""
+    """Return the slowest link between two devices and those in between.
+
+    Numbered node by node.
+    """
     node_of = [number for number, node in enumerate(cluster.nodes) for _ in range(node.device_count)]
     if node_of[first] != node_of[last]:
         return cluster.network

@@ -1,14 +1,15 @@
 """TeraPipe: pipelines over the tokens of a sequence, in slices whose lengths a dynamic program chooses.
 
-Source: Li et al., "TeraPipe: Token-Level Pipeline Parallelism for Training Large-Scale Language Models", ICML'21,
-sections 3.2-3.4 (section 3.4 for the batch dimension). "K" is ``stages``, t(i, j) the time of a slice of i tokens after
-j others on one stage, forward and backward with the message; a slicing takes sum(t) + (K-1) max(t). For every possible
-maximum the sum is least by dynamic programming over tokens, then over the samples that are sliced together.
+Source: Li et al., "TeraPipe: Token-Level Pipeline Parallelism for Training Large-Scale Language Models",
+ICML'21, sections 3.2-3.4 (section 3.4 for the batch dimension). "K" is ``stages``, t(i, j) the time of a
+slice of i tokens after j others on one stage, forward and backward with the message; a slicing takes sum(t) +
+(K-1) max(t). For every possible maximum the sum is least by dynamic programming over tokens, then over the
+samples that are sliced together.
 
-The paper measures t; here it is the slowest stage's layer times, cut by ``interface.slices``, plus ``overhead``, which
-stands for launches and a device that few tokens do not fill: without it the finest slicing were always best. Slices
-run as GPipe's micro-batches do, backward from right to left. Left open: memory (every slice is kept, as in GPipe).
-Not reproduced: measuring t, and tensor parallelism inside a stage.
+The paper measures t; here it is the slowest stage's layer times, cut by ``interface.slices``, plus
+``overhead``, which stands for launches and a device that few tokens do not fill: without it the finest
+slicing were always best. Slices run as GPipe's micro-batches do, backward from right to left. Left open:
+memory (every slice is kept, as in GPipe). Not reproduced: measuring t, and tensor parallelism inside a stage.
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ def _message_latency(bounds: Sequence[tuple[int, int]], estimate: PlanningEstima
 
 
 def _message_slope(bounds: Sequence[tuple[int, int]], estimate: PlanningEstimate) -> float:
-    """Seconds there and back for the largest output of a stage, one sample of whole length, without latency."""
+    """Seconds there and back for the largest output of a stage, one sample of whole length,
+    without latency.
+    """
     outputs = [float(estimate.model.output_bytes[end - 1]) for _, end in bounds[:-1]]
     size = max(outputs, default=0.0) / estimate.model.batch
     return 2 * (_message(bounds, estimate, size) - _message(bounds, estimate, 0.0))

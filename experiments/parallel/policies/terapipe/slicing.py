@@ -1,4 +1,6 @@
-"""The dynamic program of TeraPipe (Li et al., ICML'21, sections 3.3 and 3.4): lengths of slices for a pipeline."""
+"""The dynamic program of TeraPipe (Li et al., ICML'21, sections 3.3 and 3.4): lengths of slices for a
+pipeline.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ Latency = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Bounded:
-    """Least sums when no slice takes longer than a bound: by samples of tokens 0 to steps, and the last slice there."""
+    """Least sums when no slice takes longer than a bound: by samples of tokens 0 to steps, and the last slice
+    there.
+    """
 
     total: npt.NDArray[np.float64]
     last: npt.NDArray[np.int64]
@@ -30,10 +34,13 @@ class _Bounded:
 def best_slicing(
     latency: Latency, samples: int, stages: int, gap: float = 0.0
 ) -> list[tuple[int, list[int]]]:
-    """Groups of samples and the slice lengths (in steps) of each, least in sum(t) + (stages - 1) max(t).
+    """Return groups of samples and the slice lengths of each, least in predicted seconds.
 
-    Exact for ``gap`` 0; else bounds that differ by less than ``gap`` seconds are tried as one, which costs at most
-    ``(stages - 1) * gap``. Ties go to the smaller maximum, then to fewer samples and shorter last slices.
+    In steps; sum(t) + (stages - 1) max(t) is least.
+
+    Exact for ``gap`` 0; else bounds that differ by less than ``gap`` seconds are tried as one, which costs at
+    most ``(stages - 1) * gap``. Ties go to the smaller maximum, then to fewer samples and shorter last
+    slices.
     """
     least, _ = _over_batch(_over_tokens(latency, np.inf), samples)
     best, groups = np.inf, [(samples, [latency.shape[1] - 1])]
@@ -52,7 +59,7 @@ def best_slicing(
 
 
 def slicing_seconds(latency: Latency, groups: list[tuple[int, list[int]]], stages: int) -> float:
-    """sum(t) + (stages - 1) max(t)."""
+    """Return sum(t) + (stages - 1) max(t)."""
     times = [
         float(latency[samples - 1, length, sum(lengths[:index])])
         for samples, lengths in groups

@@ -1,14 +1,17 @@
-"""Tofu (Wang, Huang and Li, EuroSys'19): every tensor and operator of the training graph divided among all devices.
+"""Tofu (Wang, Huang and Li, EuroSys'19): every tensor and operator of the training graph divided among all
+devices.
 
-Followed: section 3 and 4 (partition-n-reduce from an operator's description, see ``partition_n_reduce``), section 5 (coarsening,
-dynamic program, recursion over the factors of the number of devices, see ``recursive_partition``). What is least is
-the bytes moved, of forward and backward operators together. Early steps of the recursion, whose groups are largest, go over
-the slow links: nodes first, then the devices of a node.
+Followed: section 3 and 4 (partition-n-reduce from an operator's description, see ``partition_n_reduce``),
+section 5 (coarsening, dynamic program, recursion over the factors of the number of devices, see
+``recursive_partition``). What is least is the bytes moved, of forward and backward operators together. Early
+steps of the recursion, whose groups are largest, go over the slow links: nodes first, then the devices of a
+node.
 
-Left open by the paper: tensors that no axis divides (here every worker has a copy), strategies whose parts are unequal (not
-used), and links that differ (bytes are counted alike). The description of an operator is its loops over named dimensions, as
-far as the model tells them; an operator without any is divided by samples. Not reproduced: the order of kernels in a worker's
-own memory plan, which the paper keeps by control dependencies.
+Left open by the paper: tensors that no axis divides (here every worker has a copy), strategies whose parts
+are unequal (not used), and links that differ (bytes are counted alike). The description of an operator is its
+loops over named dimensions, as far as the model tells them; an operator without any is divided by samples.
+Not reproduced: the order of kernels in a worker's own memory plan, which the paper keeps by control
+dependencies.
 """
 
 from __future__ import annotations
@@ -124,7 +127,9 @@ class _Divided:
         return ", ".join(split.loops[number, 0] or "whole" for split in self.splits)
 
     def _collectives(self, inside: Sequence[int], backward: bool) -> list[Collective]:
-        """Of all kernels of one pass, for each split: what is fetched, and what is sent to reduce or lay out results."""
+        """Of all kernels of one pass, for each split: what is fetched, and what is sent to reduce or lay out
+        results.
+        """
         found = []
         for split in self.splits:
             fetched = sent = 0.0

@@ -1,12 +1,14 @@
 """Partition-n-reduce: what it takes to run an operator on k workers, each with a part of one of its loops.
 
-Source: Wang, Huang and Li, "Supporting Very Large Models using Automatic Dataflow Graph Partitioning" (Tofu), EuroSys'19,
-sections 3 and 4. An operator's description (``workloads.einsum.Operator``: loops, which tensor each of them walks, halos,
-what is summed over, what is opaque) says by interval arithmetic which region of a tensor a part of a loop needs: a part of
-an axis that the loop walks, with its halo, or all. A loop of the output gives pieces to put together (case 1), a loop that is
-summed over gives whole results to reduce (case 2). Backward operators walk the same loops with another tensor as result.
+Source: Wang, Huang and Li, "Supporting Very Large Models using Automatic Dataflow Graph Partitioning" (Tofu),
+EuroSys'19, sections 3 and 4. An operator's description (``workloads.einsum.Operator``: loops, which tensor
+each of them walks, halos, what is summed over, what is opaque) says by interval arithmetic which region of a
+tensor a part of a loop needs: a part of an axis that the loop walks, with its halo, or all. A loop of the
+output gives pieces to put together (case 1), a loop that is summed over gives whole results to reduce (case
+2). Backward operators walk the same loops with another tensor as result.
 
-Tensors are divided along one axis into k equal pieces, each on a worker; one that no axis divides is on every worker.
+Tensors are divided along one axis into k equal pieces, each on a worker; one that no axis divides is on every
+worker.
 """
 
 from __future__ import annotations
@@ -32,9 +34,12 @@ class TensorAccess:
 
 @dataclass(frozen=True)
 class OperatorKernel:
-    """One operator of the training graph, forward or backward: ``reads`` and ``writes`` are numbers of ``TensorAccess`` below.
+    """One operator of the training graph, forward or backward.
 
-    ``loops`` are those that workers may divide, with their sizes (0: not counted); ``halo`` as in ``Operator``.
+    ``reads`` and ``writes`` are numbers of ``accesses``.
+
+    ``loops`` are those that workers may divide, with their sizes (0: not counted); ``halo`` as in
+    ``Operator``.
     """
 
     accesses: tuple[TensorAccess, ...]
@@ -58,7 +63,9 @@ class MovedBytes:
 
 
 def kernels(operator: Operator, counted: bool = True) -> Iterator[OperatorKernel]:
-    """The forward operator, then one for the gradient of each tensor that it reads and that has one.
+    """Yield the forward operator, then one for the gradient of each tensor that it reads.
+
+    Tensors without a gradient have none.
 
     Access 0 is the output (backward: its gradient), the others are the operands in order.
     """
@@ -86,7 +93,10 @@ def has_gradient(operand: Operand) -> bool:
 def moved_when_divided(
     kernel: OperatorKernel, loop: str, layouts: tuple[Layout | None, ...], workers: int
 ) -> MovedBytes:
-    """Bytes when ``loop`` is divided; ``layouts`` of every access, ``None`` for what may lie as the kernel likes."""
+    """Return the bytes that move when ``loop`` is divided.
+
+    ``layouts`` of every access, ``None`` for what may lie as the kernel likes.
+    """
     fetched = sum(_fetched_bytes(kernel, number, loop, layouts[number], workers) for number in kernel.reads)
     return MovedBytes(fetched, _sent_bytes(kernel, loop, layouts[kernel.writes], workers))
 
@@ -106,7 +116,9 @@ def _fetched_bytes(
 
 
 def _sent_bytes(kernel: OperatorKernel, loop: str, layout: Layout | None, workers: int) -> float:
-    """What of a result that a worker makes belongs to others, over all workers. A copied result goes to everybody."""
+    """What of a result that a worker makes belongs to others, over all workers. A copied result goes to
+    everybody.
+    """
     access = kernel.accesses[kernel.writes]
     made = entry_of(access.dims, loop, PARTIAL)
     wanted = max(made, 0) if layout is None else layout
@@ -114,7 +126,10 @@ def _sent_bytes(kernel: OperatorKernel, loop: str, layout: Layout | None, worker
 
 
 def moved_when_whole(kernel: OperatorKernel, layouts: tuple[Layout | None, ...], workers: int) -> MovedBytes:
-    """Bytes when nothing is divided: every worker fetches all and runs the whole kernel."""
+    """Return the bytes that move when nothing is divided.
+
+    Every worker fetches all and runs the whole kernel.
+    """
     read = [(layouts[number], kernel.accesses[number].bytes) for number in kernel.reads]
     fetched = sum(
         moved_bytes(layout, WHOLE, size, workers) for layout, size in read if layout not in (None, WHOLE)
@@ -123,12 +138,15 @@ def moved_when_whole(kernel: OperatorKernel, layouts: tuple[Layout | None, ...],
 
 
 def equal_loops(kernel: OperatorKernel, workers: int) -> list[str]:
-    """Loops whose parts are equal."""
+    """Return the loops whose parts are equal."""
     return [name for name, size in kernel.loops.items() if size % workers == 0]
 
 
 def best_loop(kernel: OperatorKernel, layouts: tuple[Layout | None, ...], workers: int) -> tuple[float, str]:
-    """Fewest bytes and the loop to divide (the first of equals); ``""`` where no loop has equal parts."""
+    """Return the fewest bytes and the loop to divide (the first of equals).
+
+    ``""`` where no loop has equal parts.
+    """
     found = [
         (moved_when_divided(kernel, loop, layouts, workers).total, loop)
         for loop in equal_loops(kernel, workers)

@@ -108,14 +108,14 @@ class TrainingGraph:
         return len(self.sizes) - 1
 
     def layouts(self, tensor: int, workers: int) -> list[Layout]:
-        """Axes with equal pieces of at least one element."""
+        """Return the axes of a tensor with equal pieces of at least one element."""
         axes = [a for a, size in enumerate(self.sizes[tensor]) if size != 1 and size % workers == 0]
         return axes or [WHOLE]
 
     def split(
         self, workers: int, groups: int = 1, budget: Budget | None = None, most_sums: float = math.inf
     ) -> Split:
-        """The layouts with the fewest bytes; the graph is that of one worker afterwards.
+        """Return the layouts with the fewest bytes; the graph is that of one worker afterwards.
 
         Where all layouts together take more than ``most_sums``, tensors keep their most promising ones.
         """
@@ -246,6 +246,6 @@ def _part(kernel: OperatorKernel, loop: str, workers: int) -> OperatorKernel:
 
 
 def recursion(graph: TrainingGraph, factors: Sequence[int], budget: Budget) -> list[Split]:
-    """One split after another, each with an equal share of the ``budget``."""
+    """Return one split after another, each with an equal share of the ``budget``."""
     share = budget.most / max(1, len(factors))
     return [graph.split(workers, math.prod(factors[:i]), budget, share) for i, workers in enumerate(factors)]

@@ -18,8 +18,9 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class MoeLayer:
-    """A layer with ``experts`` experts: their parameter bytes (all of them), bytes dispatched for a sample,
-    share of time.
+    """A layer with ``experts`` experts.
+
+    ``parameter_bytes`` of all of them, bytes ``dispatched`` for a sample, and the ``share`` of time.
     """
 
     layer: int
@@ -30,7 +31,7 @@ class MoeLayer:
 
 
 def moe_layers(model: LayerGraph) -> tuple[MoeLayer, ...]:
-    """Layers whose products have weights for each expert; ``BadInput`` where there are none."""
+    """Return the layers whose products have weights for each expert; ``BadInput`` for none."""
     found = []
     operators = operators_of(model)
     for layer in sorted({operator.layer for operator in operators}):
@@ -49,28 +50,31 @@ def moe_layers(model: LayerGraph) -> tuple[MoeLayer, ...]:
 
 
 def sharing(experts: int, devices: int, where: str) -> int:
-    """Devices that share an expert: 1 where there are at least as many experts as devices."""
+    """Return the devices that share an expert: 1 unless there are more devices than experts."""
     if experts % devices and devices % experts:
         raise BadInput(f"{experts} experts on {devices} devices", where, "one a multiple of the other")
     return max(1, devices // experts)
 
 
 def valid_degrees(sharing: int) -> list[int]:
-    """0 for plain data parallelism, else the divisors of the devices that share an expert."""
+    """Return 0 for plain data parallelism, and the divisors of the devices that share an expert."""
     return [0, *(r for r in range(1, sharing + 1) if sharing % r == 0)]
 
 
 def rule_of_thumb(dispatched: float, expert_parameters: float, sharing: int) -> int:
-    """Model parallelism inside an expert exactly where the tokens sent again are fewer than its parameters:
-    the open implementation's rule; both in values.
+    """Return the degree that the open implementation's rule gives.
+
+    Model parallelism inside an expert exactly where the tokens sent again are fewer than its parameters, both
+    in values.
     """
     return sharing if 2 * dispatched * (sharing - 1) < expert_parameters else 1
 
 
 @dataclass(frozen=True)
 class ExpertChoice:
-    """``degree`` r: each token goes to r of the devices that share its expert (0: to none, weights come
-    instead).
+    """How tokens reach the devices that share an expert.
+
+    ``degree`` r: each token goes to r of these devices (0: to none, weights come instead).
 
     Tokens travel in ``chunks`` so that those of one hide behind the experts at work on another; ``two_level``
     sends them inside the node first.
@@ -89,7 +93,7 @@ class Exchanges:
     per_node: int
 
     def tokens(self, layer: MoeLayer, choice: ExpertChoice, capacity: float) -> tuple[Collective, ...]:
-        """One way, for a sample of the whole batch: what each device sends."""
+        """Return what each device sends one way, for a sample of the whole batch."""
         if choice.degree == 0 or self.devices == 1:
             return ()
         size = layer.dispatched * capacity * choice.degree / self.devices
@@ -100,8 +104,9 @@ class Exchanges:
         return (Collective("all_to_all", size),)
 
     def weights(self, layer: MoeLayer, choice: ExpertChoice) -> tuple[Collective, ...]:
-        """The gather of a pass: the whole of all experts, or a ``degree``-th of the own one from those that
-        share it.
+        """Return the gather of a pass.
+
+        The whole of all experts, or a ``degree``-th of the own one from those that share it.
         """
         if choice.degree == 0:
             whole = Collective("all_gather", layer.parameter_bytes, per="pass")
@@ -113,8 +118,9 @@ class Exchanges:
 
 
 def hidden_share(exchange: float, compute: float, chunks: int) -> float:
-    """Of ``exchange`` seconds both ways the part behind ``compute`` seconds of experts when both come in
-    ``chunks``.
+    """Return the part of ``exchange`` seconds that ``compute`` seconds of experts hide.
+
+    ``exchange`` is both ways; both come in ``chunks``.
 
     The layer then takes (exchange + compute) / d + (d - 1) / d max(exchange, compute): what is not hidden is
     the rest.
@@ -125,7 +131,10 @@ def hidden_share(exchange: float, compute: float, chunks: int) -> float:
 
 
 def split(collectives: Sequence[Collective], hidden: float) -> tuple[Collective, ...]:
-    """Each as two: the ``hidden`` part overlapped with the layer's computation, the rest after it."""
+    """Return each collective as two: the ``hidden`` part overlapped with computation, and the rest.
+
+    The rest comes after it.
+    """
     found = []
     for one in collectives:
         for part, overlap in ((hidden, True), (1 - hidden, False)):

@@ -1,10 +1,12 @@
-"""Unity's search: substitutions and placement together, on pieces of the graph between operators that all paths cross.
+"""Unity's search: substitutions and placement together, on pieces of the graph between operators that all
+paths cross.
 
-Source: Unger et al. (Unity), OSDI'22, section 5, and the released ``substitution.cc`` and ``model.cc``. Large graphs are cut at
-such operators into pieces of about ``threshold`` operators; for each candidate layout of the operators at the cuts the pieces
-are searched on their own, and a dynamic program puts the best of them together. A piece is searched best first: the cheapest
-graph leaves the queue, all its substitutions that cost less than ``alpha`` times the best are put in, graphs that were seen
-are not, and the search ends with its budget or when nothing in the queue is that cheap.
+Source: Unger et al. (Unity), OSDI'22, section 5, and the released ``substitution.cc`` and ``model.cc``. Large
+graphs are cut at such operators into pieces of about ``threshold`` operators; for each candidate layout of
+the operators at the cuts the pieces are searched on their own, and a dynamic program puts the best of them
+together. A piece is searched best first: the cheapest graph leaves the queue, all its substitutions that cost
+less than ``alpha`` times the best are put in, graphs that were seen are not, and the search ends with its
+budget or when nothing in the queue is that cheap.
 """
 
 from __future__ import annotations
@@ -32,7 +34,13 @@ WHOLE_PIECE = 4
 
 @dataclass(frozen=True)
 class JointSearchLimits:
-    """``alpha``; graphs that may leave the queue for each piece and pair of layouts; operators of a piece; layouts of a cut."""
+    """Bounds of the search.
+
+    - ``alpha``: how much worse than the best a graph may be that is searched further.
+    - ``budget``: graphs that may leave the queue for each piece and pair of layouts.
+    - ``threshold``: operators of a piece.
+    - ``layouts``: of a cut.
+    """
 
     alpha: float
     budget: int
@@ -55,8 +63,11 @@ class JointSearchResult:
 
 @dataclass
 class JointSearchSpace:
-    """Costs and substitutions of a whole graph. ``far[i, j]``: transfers to j's choices when none of it is local;
-    ``rewrites[i][c]`` the choices that one substitution makes of choice ``c``; ``start[i]`` where the search begins.
+    """Costs and substitutions of a whole graph.
+
+    - ``far[i, j]``: transfers to j's choices when none of it is local.
+    - ``rewrites[i][c]``: the choices that one substitution makes of choice ``c``.
+    - ``start[i]``: where the search begins.
     """
 
     tables: CostTables
@@ -73,7 +84,7 @@ class JointSearchSpace:
 
 
 def cuts(space: JointSearchSpace) -> list[int]:
-    """Operators that no edge passes by, first and last included."""
+    """Return the operators that no edge passes by, first and last included."""
     furthest = list(range(len(space.tables.nodes)))
     for source, reader in space.tables.edges:
         furthest[source] = max(furthest[source], reader)
@@ -84,7 +95,10 @@ def cuts(space: JointSearchSpace) -> list[int]:
 def joint_search(
     space: JointSearchSpace, limits: JointSearchLimits, budget: Budget | None = None
 ) -> JointSearchResult:
-    """The best graph that was found, put together from its pieces; graphs that are looked at are taken from ``budget``."""
+    """Return the best graph that was found, put together from its pieces.
+
+    Graphs that are looked at are taken from ``budget``.
+    """
     budget = budget or Budget(sys.maxsize)
     ends = _ends(cuts(space), limits.threshold)
     layouts = {end: _layouts(space, end, limits.layouts) for end in ends}
@@ -117,7 +131,9 @@ def _ends(found: Sequence[int], threshold: int) -> list[int]:
 
 
 def _layouts(space: JointSearchSpace, number: int, most: int) -> list[int]:
-    """The choices of a cut that cost least with the best transfers around it; where the search begins is one of them."""
+    """The choices of a cut that cost least with the best transfers around it; where the search begins is one
+    of them.
+    """
     least = space.tables.nodes[number].copy()
     for (source, reader), table in space.tables.edges.items():
         if reader == number:
@@ -161,10 +177,10 @@ class Piece:
     def search(
         self, before: int, after: int, limits: JointSearchLimits, result: JointSearchResult
     ) -> tuple[float, Graph, tuple[int, ...]]:
-        """Seconds of the piece without its cuts, the choices inside, and their first devices.
+        """Return the seconds of the piece without its cuts, its choices and their first devices.
 
-        A piece that no operator cuts is searched in runs of ``threshold`` operators, the others as they are by then; the
-        budget is shared by the runs.
+        A piece that no operator cuts is searched in runs of ``threshold`` operators, the others as they are
+        by then; the budget is shared by the runs.
         """
         chosen = {number: self.space.start[number] for number in self.inside}
         chosen |= {self.begin: before, self.end: after}
@@ -216,7 +232,9 @@ class Piece:
         fixed: Mapping[int, int],
         seen: set[Graph],
     ) -> Iterator[tuple[Graph, list[OperatorBranch]]]:
-        """Graphs that were not seen and that one substitution makes, with their branches, of which one changes."""
+        """Graphs that were not seen and that one substitution makes, with their branches, of which one
+        changes.
+        """
         chosen = {**fixed, **dict(zip(run, graph, strict=True))}
         for place, number in enumerate(run):
             self._budget.report()

@@ -40,12 +40,12 @@ class ParallelOp(NamedTuple):
 
 
 def entering(operand: Operand, axes: Axes, configuration: Configuration) -> list[ParallelOp]:
-    """What stands before an operand of an operator."""
+    """Return the parallel operators in front of an operand of an operator."""
     return _along(operand.dims, axes, configuration, PARTITION, REPLICATE)
 
 
 def leaving(operator: Operator, axes: Axes, configuration: Configuration) -> list[ParallelOp]:
-    """What stands behind an operator."""
+    """Return the parallel operators behind an operator."""
     return _along(operator.output, axes, configuration, COMBINE, REDUCE)
 
 
@@ -63,7 +63,10 @@ def _along(
 
 
 def simplified(ops: list[ParallelOp]) -> list[ParallelOp]:
-    """Return ``ops`` without the parts of a Combine that a Partition of the same dimension restores."""
+    """Return ``ops`` without the parts of a Combine that a Partition restores.
+
+    The Partition is of the same dimension.
+    """
     kept = [op for op in ops if op.kind in (REPLICATE, REDUCE)]
     combined = {op.axis: op.degree for op in ops if op.kind == COMBINE}
     divided = {op.axis: op.degree for op in ops if op.kind == PARTITION}
@@ -81,8 +84,10 @@ def _on_axis(axis: int, before: int, after: int) -> list[ParallelOp]:
 
 
 def substitutions(configuration: Configuration, factors: tuple[int, ...]) -> Iterator[Configuration]:
-    """One more Partition (or Replicate) around an operator, one less, or one moved to another loop, for each
-    of the prime ``factors`` of the devices.
+    """Return configurations with one more, one less or one moved parallel operator.
+
+    A Partition (or Replicate) around the operator, or one moved to another loop, for each of the prime
+    ``factors`` of the devices.
     """
     for factor in factors:
         for add in range(len(configuration)):

@@ -1,8 +1,8 @@
 """Unity's placement: branches one after another on all devices, or side by side on parts of them.
 
-Source: Unger et al. (Unity), OSDI'22, section 5, and the released ``graph.cc``: between two operators that all paths cross, the
-branches are split in two; their time is the sum when they run on all devices in turn, the longer one when the devices are split
-too (both ways round), and so on in each half.
+Source: Unger et al. (Unity), OSDI'22, section 5, and the released ``graph.cc``: between two operators that
+all paths cross, the branches are split in two; their time is the sum when they run on all devices in turn,
+the longer one when the devices are split too (both ways round), and so on in each half.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class OperatorBranch:
-    """Seconds of one branch where its inputs lie, and on other devices, to which all that it reads must go; ``parts`` are the
-    devices that it needs.
+    """Seconds of one branch where its inputs are, and on other devices.
+
+    On others all that it reads must go there; ``parts`` are the devices that it needs.
     """
 
     near: float
@@ -32,7 +33,7 @@ class PlacedBranches(NamedTuple):
 
 
 def place_branches(branches: Sequence[OperatorBranch], devices: int) -> PlacedBranches:
-    """The fastest way to run the branches on ``devices`` neighbouring devices."""
+    """Return the fastest way to run the branches on ``devices`` neighbouring devices."""
     fewest = sorted(branch.parts for branch in branches)[:2]
     if len(branches) < 2 or sum(fewest) > devices:  # no two of them fit side by side
         return PlacedBranches(sum(branch.near for branch in branches), (0,) * len(branches))

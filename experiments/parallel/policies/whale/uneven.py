@@ -16,8 +16,9 @@ Bytes = Callable[[int, int], float]
 
 
 def proportional(total: int, speeds: Sequence[float]) -> list[int]:
-    """``total`` in whole parts that are proportional to ``speeds``, by largest remainder (the first of
-    equals).
+    """Return ``total`` in whole parts that are proportional to ``speeds``.
+
+    By largest remainder (the first of equals).
     """
     exact = [total * speed / sum(speeds) for speed in speeds]
     shares = [int(part) for part in exact]
@@ -30,8 +31,9 @@ def proportional(total: int, speeds: Sequence[float]) -> list[int]:
 def within_memory(
     shares: Sequence[int], speeds: Sequence[float], needed: Bytes, capacities: Sequence[float]
 ) -> list[int]:
-    """``shares`` after moves, one unit at a time, from the fullest device to the one that is done first of
-    those with free bytes.
+    """Return ``shares`` after moves until every device has the bytes for its own.
+
+    One unit at a time, from the fullest device to the one that is done first of those with free bytes.
 
     ``needed(device, share)`` are bytes. ``Infeasible`` when no device has free bytes for what another cannot
     hold.
@@ -52,8 +54,9 @@ def within_memory(
 
 
 def proportional_cut(costs: Sequence[float], speeds: Sequence[float]) -> list[int]:
-    """Ends of consecutive non-empty runs of ``costs``, one for each device, whose slowest is as fast as can
-    be.
+    """Return the ends of runs of ``costs``, one a device, whose slowest is as fast as can be.
+
+    Runs are consecutive and not empty.
 
     Linear partition by dynamic programming over (devices, prefix), where a device takes cost / speed; ties go
     to the later border. Needs at least as many costs as devices.
@@ -84,8 +87,9 @@ def cut_within_memory(
     needed: Callable[[int, int, int], float],
     capacities: Sequence[float],
 ) -> list[int]:
-    """``ends`` after moves of one layer at a time from the fullest stage towards the fastest one with free
-    bytes.
+    """Return ``ends`` after moves until every stage has the bytes for its layers.
+
+    One layer at a time, from the fullest stage towards the fastest one with free bytes.
 
     ``seconds(stage, begin, end)`` and ``needed(stage, begin, end)`` are a stage's time and bytes.
     ``Infeasible`` when a cut comes back or no stage has free bytes.

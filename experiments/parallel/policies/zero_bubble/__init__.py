@@ -1,18 +1,20 @@
 """Zero bubble pipelines: weight gradients are slots of their own and fill the time that others wait.
 
-Sources: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR'24, sections 2 to 4 (``h1``: ZB-H1; ``h2``: ZB-H2, more forwards
-before the first backward; ``automatic``: the order searched for the passes as they are, in ``memory`` times what 1F1B holds)
-and "Pipeline Parallelism with Controllable Memory", NeurIPS'24, section 4 (``v``: ZB-V, two chunks that go down and up the
-devices again, so that the loss turns round on one device). ``interleaved`` is ZB-H1's rule on the looped chunks of
-interleaved 1F1B. The papers' B (input gradient) is a B slot, their W a W slot.
+Sources: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR'24, sections 2 to 4 (``h1``: ZB-H1; ``h2``:
+ZB-H2, more forwards before the first backward; ``automatic``: the order searched for the passes as they are,
+in ``memory`` times what 1F1B holds) and "Pipeline Parallelism with Controllable Memory", NeurIPS'24, section
+4 (``v``: ZB-V, two chunks that go down and up the devices again, so that the loss turns round on one device).
+``interleaved`` is ZB-H1's rule on the looped chunks of interleaved 1F1B. The papers' B (input gradient) is a
+B slot, their W a W slot.
 
-``h2`` and ``automatic`` pay where steps overlap: a device goes on to the next step while others end this one, and the
-optimizer's global check is made good afterwards (the plan says ``overlapped``). Measured runs take the same order and wait at
-the end of every step.
+``h2`` and ``automatic`` pay where steps overlap: a device goes on to the next step while others end this one,
+and the optimizer's global check is made good afterwards (the plan says ``overlapped``). Measured runs take
+the same order and wait at the end of every step.
 
-Left open: which W to postpone when passes are unequal; but for ``automatic`` the order is fixed by counts, as for equal ones,
-and ZB-V needs 2p-1 micro-batches to be without gaps. What a micro-batch keeps is counted until its W, though B could already
-drop a part (the papers tell M_B from M_W). Not reproduced: the rollback after a failed check; the integer program.
+Left open: which W to postpone when passes are unequal; but for ``automatic`` the order is fixed by counts, as
+for equal ones, and ZB-V needs 2p-1 micro-batches to be without gaps. What a micro-batch keeps is counted
+until its W, though B could already drop a part (the papers tell M_B from M_W). Not reproduced: the rollback
+after a failed check; the integer program.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class ZeroBubble(PipelineSchedule):
 
     variant: str = knob(
         "h1",
-        "h1: 1F1B order; h2: more forwards first; interleaved: looped chunks; v: two chunks, down and up; automatic: searched",
+        "h1: 1F1B order; h2: more forwards first; interleaved: looped chunks; v: two chunks, down and up; "
+        "automatic: searched",
         choices=(H1, H2, INTERLEAVED, V, AUTOMATIC),
     )
     memory: float = knob(
@@ -83,8 +86,8 @@ class ZeroBubble(PipelineSchedule):
         return plan if self.variant == H2 else self._search(plan, cluster, estimate)
 
     def _search(self, plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate) -> ParallelPlan:
-        """The plan with the order whose simulated step is shortest, the first of equals; ZB-H1's and ZB-H2's are tried too
-        where they keep within the memory.
+        """The plan with the order whose simulated step is shortest, the first of equals; ZB-H1's and ZB-H2's
+        are tried too where they keep within the memory.
         """
         stages = len(plan.stages)
         limit = max(1, int(self.memory * stages))
@@ -124,13 +127,17 @@ def _step_time(plan: ParallelPlan, estimate: PlanningEstimate) -> float:
 
 
 def _twice_as_early(device: int, devices: int, micro_batches: int) -> tuple[Slot, ...]:
-    """ZB-H2: the first backward comes in when 2(p-r)-1 forwards are done; 2r weight gradients wait for the end."""
+    """ZB-H2: the first backward comes in when 2(p-r)-1 forwards are done; 2r weight gradients wait for the
+    end.
+    """
     slots = alternating(device, devices, micro_batches, 1, 2 * (devices - device) - 2)
     return weights_later(slots, 2 * device)
 
 
 class _Passes:
-    """The slots of one device; each pass takes the next micro-batch of its kind and stage, if there is one."""
+    """The slots of one device; each pass takes the next micro-batch of its kind and stage, if
+    there is one.
+    """
 
     def __init__(self, micro_batches: int) -> None:
         self.micro_batches = micro_batches
@@ -149,9 +156,11 @@ class _Passes:
 
 
 def _down_and_up(device: int, devices: int, micro_batches: int) -> tuple[Slot, ...]:
-    """ZB-V: as many forwards down as 1F1B's memory allows, then F, B, W on the two chunks in turn; W's fill the end.
+    """ZB-V: as many forwards down as 1F1B's memory allows, then F, B, W on the two chunks in turn; W's fill
+    the end.
 
-    The order is made for 2p-1 micro-batches at least; with fewer, the passes of those that are missing are left out.
+    The order is made for 2p-1 micro-batches at least; with fewer, the passes of those that are missing are
+    left out.
     """
     down, up = device, 2 * devices - 1 - device
     full = max(micro_batches, 2 * devices - 1)

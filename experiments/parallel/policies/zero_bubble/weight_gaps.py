@@ -36,8 +36,9 @@ WAITS, RUNS, LEVELS = "waits", "runs", "levels"
 
 @dataclass(frozen=True)
 class OrderProblem:
-    """Seconds of a micro-batch's passes by device, of a transfer, and how many micro-batches a device may
-    hold.
+    """Seconds of a pipeline's passes and transfers, and the micro-batches a device may hold.
+
+    Passes are of a micro-batch, by device.
     """
 
     passes: tuple[PassSeconds, ...]
@@ -48,8 +49,10 @@ class OrderProblem:
 
 @dataclass(frozen=True)
 class OrderRules:
-    """With ``falling`` a device holds no more than bring its first backward without a gap: fewer, the later
-    it is.
+    """How the order of a device's slots is made.
+
+    With ``falling`` a device holds no more than bring its first backward without a gap: fewer, the later it
+    is.
     """
 
     too_long: str
@@ -58,7 +61,7 @@ class OrderRules:
 
 
 def orders(problem: OrderProblem) -> Iterator[tuple[tuple[Slot, ...], ...]]:
-    """The slots of every device, for every setting of the rules; equal ones once."""
+    """Return the slots of every device, for every setting of the rules; equal ones once."""
     seen = set()
     for rules in itertools.starmap(
         OrderRules, itertools.product((WAITS, RUNS, LEVELS), (True, False), (False, True))
@@ -186,7 +189,10 @@ class _Play:
 def problem_of(
     plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate, micro_batches: int, limit: int
 ) -> OrderProblem:
-    """Of one of the plan's pipelines. The longest transfer between neighbours stands for all of them."""
+    """Return the problem of one of the plan's pipelines.
+
+    The longest transfer between neighbours stands for all of them.
+    """
     again = set(plan.recompute)
     passes = tuple(_stage_passes(plan, stage, estimate, again) for stage in plan.stages)
     share = plan.micro_batch_samples / estimate.model.batch

@@ -19,7 +19,7 @@ from experiments.parallel.live.job import Job
 from experiments.parallel.live.micro_batch_graph import trace_micro_batch
 from experiments.parallel.live.model import Built
 from experiments.parallel.live.modules import over_modules
-from experiments.parallel.live.replicas import ReplicaRunner, StepRunner
+from experiments.parallel.live.replicas import RankRunner, ReplicaRunner
 from experiments.parallel.live.slots import SlotRunner
 from experiments.parallel.live.tensor import refuse_uncuttable
 
@@ -59,7 +59,7 @@ def refuse(job: Job) -> None:
     refuse_uncuttable(job.plan, job.layers, module)
 
 
-def runner_for(job: Job, rank: int, made: Built) -> StepRunner:
+def runner_for(job: Job, rank: int, made: Built) -> RankRunner:
     job = over_modules(job, made.module)
     refuse_simulated_only(job.plan)
     return (ReplicaRunner if by_torch(job.plan) else SlotRunner)(job, rank, made)

@@ -17,7 +17,7 @@ from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.meshes.layouts import WHOLE
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.policies.tofu import Tofu, recursive_partition
-from experiments.parallel.policies.tofu.partition_n_reduce import best_loop, kernels, moved_when_divided
+from experiments.parallel.policies.tofu.partition_n_reduce import best_loop, bytes_when_divided, kernels
 from experiments.parallel.policies.tofu.recursive_partition import (
     TrainingGraph,
     recursion,
@@ -56,7 +56,7 @@ class TestPartitionAndReduce:
         """
         forward = next(kernels(product(4, 8, 2)))
         layouts = {"m": (0, 0, 0), "n": (1, 0, 1), "k": (0, 1, 0)}
-        bytes_moved = {loop: moved_when_divided(forward, loop, layouts[loop], 2).total for loop in layouts}
+        bytes_moved = {loop: bytes_when_divided(forward, loop, layouts[loop], 2).total for loop in layouts}
         assert bytes_moved == {"m": 16, "n": 32, "k": 8}
 
     def test_of_all_layouts_the_best_loop_is_chosen(self) -> None:
@@ -71,7 +71,7 @@ class TestPartitionAndReduce:
         """
         operator = operators_of(convolutions(2, 2), 4)[1]
         forward = next(kernels(operator))
-        fetched = moved_when_divided(forward, "height", (2, 2, WHOLE), 2)
+        fetched = bytes_when_divided(forward, "height", (2, 2, WHOLE), 2)
         assert fetched.total == 2 * 8 * 4 * 2 * 4
 
     def test_an_element_wise_operator_moves_nothing_where_layouts_agree(self) -> None:
@@ -91,7 +91,7 @@ class TestPartitionAndReduce:
         """dB (8 x 2) = A' dC: divided by rows of A and C it is a partial sum of 16 bytes on each worker."""
         gradient = list(kernels(product(4, 8, 2)))[1]
         assert gradient.writes == 2
-        assert moved_when_divided(gradient, "m", (0, 0, 0), 2).total == 16
+        assert bytes_when_divided(gradient, "m", (0, 0, 0), 2).total == 16
 
 
 class TestSearch:

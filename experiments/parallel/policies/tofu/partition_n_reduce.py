@@ -90,7 +90,7 @@ def has_gradient(operand: Operand) -> bool:
     return operand.source >= 0 or operand.parameter >= 0
 
 
-def moved_when_divided(
+def bytes_when_divided(
     kernel: OperatorKernel, loop: str, layouts: tuple[Layout | None, ...], workers: int
 ) -> MovedBytes:
     """Return the bytes that move when ``loop`` is divided.
@@ -125,7 +125,7 @@ def _sent_bytes(kernel: OperatorKernel, loop: str, layout: Layout | None, worker
     return moved_bytes(made, wanted, access.bytes, workers)
 
 
-def moved_when_whole(kernel: OperatorKernel, layouts: tuple[Layout | None, ...], workers: int) -> MovedBytes:
+def bytes_when_whole(kernel: OperatorKernel, layouts: tuple[Layout | None, ...], workers: int) -> MovedBytes:
     """Return the bytes that move when nothing is divided.
 
     Every worker fetches all and runs the whole kernel.
@@ -148,9 +148,9 @@ def best_loop(kernel: OperatorKernel, layouts: tuple[Layout | None, ...], worker
     ``""`` where no loop has equal parts.
     """
     found = [
-        (moved_when_divided(kernel, loop, layouts, workers).total, loop)
+        (bytes_when_divided(kernel, loop, layouts, workers).total, loop)
         for loop in equal_loops(kernel, workers)
     ]
     if not found:
-        return moved_when_whole(kernel, layouts, workers).total, ""
+        return bytes_when_whole(kernel, layouts, workers).total, ""
     return min(found, key=lambda entry: entry[0])

@@ -26,10 +26,10 @@ from experiments.parallel.policies.tofu.partition_n_reduce import (
     MovedBytes,
     OperatorKernel,
     best_loop,
+    bytes_when_divided,
+    bytes_when_whole,
     equal_loops,
     kernels,
-    moved_when_divided,
-    moved_when_whole,
 )
 from experiments.workloads.einsum import Operator
 from experiments.workloads.step import Floats
@@ -202,9 +202,9 @@ class TrainingGraph:
             for index, kernel in enumerate(own):
                 loop = loops[number, index] = best_loop(kernel, given, workers)[1]
                 found = (
-                    moved_when_divided(kernel, loop, given, workers)
+                    bytes_when_divided(kernel, loop, given, workers)
                     if loop
-                    else moved_when_whole(kernel, given, workers)
+                    else bytes_when_whole(kernel, given, workers)
                 )
                 moves[number, index] = found
         return loops, moves
@@ -226,12 +226,12 @@ def _alone(kernel: OperatorKernel, access: int, loop: str, layout: Layout, worke
     layouts = tuple(layout if number == access else None for number in range(len(kernel.accesses)))
     if kernel.reads:
         found = (
-            moved_when_divided(kernel, loop, layouts, workers)
+            bytes_when_divided(kernel, loop, layouts, workers)
             if loop
-            else moved_when_whole(kernel, layouts, workers)
+            else bytes_when_whole(kernel, layouts, workers)
         )
         return found.fetched
-    return moved_when_divided(kernel, loop, layouts, workers).sent if loop else 0.0
+    return bytes_when_divided(kernel, loop, layouts, workers).sent if loop else 0.0
 
 
 def _part(kernel: OperatorKernel, loop: str, workers: int) -> OperatorKernel:

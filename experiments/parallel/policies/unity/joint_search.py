@@ -108,7 +108,7 @@ def joint_search(
         layout: (float(space.tables.nodes[first][layout]), [layout], [0]) for layout in layouts[first]
     }
     for number, (begin, end) in enumerate(itertools.pairwise(ends)):
-        piece = Piece(space, begin, end, budget)
+        piece = GraphPiece(space, begin, end, budget)
         after: dict[int, tuple[float, list[int], list[int]]] = {}
         for before, layout in itertools.product(layouts[begin], layouts[end]):
             seconds, inside, firsts = piece.search(before, layout, limits, result)
@@ -144,7 +144,7 @@ def _layouts(space: JointSearchSpace, number: int, most: int) -> list[int]:
     return [space.start[number], *order[: most - 1]]
 
 
-class Piece:
+class GraphPiece:
     """The operators between two cuts."""
 
     def __init__(self, space: JointSearchSpace, begin: int, end: int, budget: Budget) -> None:

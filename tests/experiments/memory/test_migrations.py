@@ -123,4 +123,4 @@ def test_phase_2_prefers_what_compresses_when_writing_takes_too_long():
 def test_unified_memory_lies_on_the_host_if_the_host_is_large_enough():
     step = layers(12)
     assert backing_of(step, machine(host_bytes=130 * PAGE)) == "host"
-    assert backing_of(step, machine(host_bytes=130 * PAGE - 1)) == "storage"
+    assert backing_of(step, machine(host_bytes=130 * PAGE - 1)) == "cached_storage"

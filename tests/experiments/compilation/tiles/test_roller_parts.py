@@ -10,8 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from experiments.compilation.planning.tiles.architecture import Architecture, architecture
-from experiments.compilation.planning.tiles.expression import Expression
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from experiments.core.errors import BadInput
+from experiments.core.policy import LAWS
 from experiments.memory.interface.record import frozen, load_record
 from experiments.memory.interface.space import CountedBytes, Space
 from experiments.memory.interface.space_json import FORMER, load_space, space_json
@@ -23,6 +24,10 @@ DEVICE = "device"
 #: Where a tensor's content can be resident off the device: host memory, storage (SSD), or byte-addressable
 #: memory beyond the host's (persistent memory, CXL).
 TIERS = ("host", "storage", "remote")
+#: What contract tests ask of every plan: the laws of every family, that its time is the ops' and that of named
+#: causes, that what leaves is what its moves send, and that faster links never make it slower.
+PLAN_LAWS = (*LAWS, "causes", "sent", "links")
+OTHER_TIMES = "it gives an op another time than the step's own"
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,11 @@ class MemoryMove:
 
     action: ClassVar[str] = ""
     at: int
+
+    @property
+    def exceptions(self) -> Mapping[str, str]:
+        """The laws (``PLAN_LAWS``) that do not apply to a plan with this move, each with the reason."""
+        return {"closed_form": "it moves or changes something even where everything fits"}
 
     def to_json(self) -> dict[str, Any]:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -67,6 +77,11 @@ class Prefetch(MemoryMove):
     action: ClassVar[str] = "prefetch"
     tensor: int
     keep: bool = False
+
+    @property
+    def exceptions(self) -> Mapping[str, str]:
+        own = {"sent": "an offload of what its tier still holds moves nothing"} if self.keep else {}
+        return {**super().exceptions, **own}
 
 
 @dataclass(frozen=True)
@@ -115,6 +130,10 @@ class Compress(MemoryMove):
     ratio: float
     seconds: float
 
+    @property
+    def exceptions(self) -> Mapping[str, str]:
+        return {**super().exceptions, "sent": "what leaves is the packed tensor"}
+
 
 @dataclass(frozen=True)
 class Decompress(MemoryMove):
@@ -148,6 +167,10 @@ class Algorithm(MemoryMove):
     seconds: float
     workspace: int
 
+    @property
+    def exceptions(self) -> Mapping[str, str]:
+        return {**super().exceptions, "causes": OTHER_TIMES}
+
 
 @dataclass(frozen=True)
 class Log(MemoryMove):
@@ -165,6 +188,10 @@ class Log(MemoryMove):
     bytes: int
     tier: str = "remote"
 
+    @property
+    def exceptions(self) -> Mapping[str, str]:
+        return {**super().exceptions, "sent": "what leaves is a log beside the tensor"}
+
 
 @dataclass(frozen=True)
 class InPlace(MemoryMove):
@@ -179,6 +206,10 @@ class InPlace(MemoryMove):
     tensors: tuple[int, ...]
     seconds: float
     tier: str = "remote"
+
+    @property
+    def exceptions(self) -> Mapping[str, str]:
+        return {**super().exceptions, "causes": OTHER_TIMES}
 
 
 @dataclass(frozen=True)
@@ -200,6 +231,10 @@ class OnHost(MemoryMove):
     seconds: float
     through: str = "host"
     late: bool = False
+
+    @property
+    def exceptions(self) -> Mapping[str, str]:
+        return {**super().exceptions, "causes": OTHER_TIMES}
 
 
 MOVES: Mapping[str, type[MemoryMove]] = {
@@ -246,6 +281,16 @@ class MemoryPlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "moves", tuple(sorted(self.moves, key=lambda move: move.at)))
+
+    @property
+    def exceptions(self) -> Mapping[str, str]:
+        """The laws (``PLAN_LAWS``) that do not apply to this plan or to a part of it, each with the reason."""
+        reasons = dict(self.space.exceptions)
+        for move in self.moves:
+            reasons |= move.exceptions
+        if self.reactive:
+            reasons["sent"] = "what leaves is decided while it runs"
+        return reasons
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; fields at their defaults are left out, but for the first three."""

@@ -8,15 +8,24 @@ does under real limits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 
 @dataclass(frozen=True)
 class Release:
-    """One of the published simulator's engines, see the subclasses."""
+    """One of the published simulator's engines, see the subclasses.
+
+    ``exceptions``: the laws (``plan.PLAN_LAWS``) that do not apply to what it does, each with the reason.
+    """
 
     model: ClassVar[str] = ""
+    exceptions: ClassVar[Mapping[str, str]] = {
+        "causes": "the published simulator's clock is carried over as it is",
+        "sent": "what leaves is decided while the published simulator runs",
+        "links": "the published simulator's clock is carried over as it is",
+    }
 
 
 @dataclass(frozen=True)

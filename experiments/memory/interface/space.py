@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,6 +27,7 @@ class CountedBytes:
     """Bytes are counted against the capacity; nothing has an address."""
 
     model: ClassVar[str] = "counted"
+    exceptions: ClassVar[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class MemoryPool:
     """
 
     model: ClassVar[str] = "pool"
+    exceptions: ClassVar[Mapping[str, str]] = {}
     kind: str
     granularity: int = 512
     high: tuple[int, ...] = ()
@@ -62,9 +65,14 @@ class Paging:
     ``reuse``          addresses of dead tensors are given to new ones, as a framework's allocator does.
     ``preferred``      tensors whose blocks leave last.
     ``iterations``     steps in a row, of which the last is reported.
+    ``exceptions``     the laws (``plan.PLAN_LAWS``) that do not apply to pages, each with the reason.
     """
 
     model: ClassVar[str] = ""
+    exceptions: ClassVar[Mapping[str, str]] = {
+        "closed_form": "blocks are fetched at their first touch even where everything fits",
+        "sent": "blocks leave when their place is needed, not by moves",
+    }
     block_bytes: int = 2 << 20
     fault_latency: float = 45e-6
     coalesced: int = 1

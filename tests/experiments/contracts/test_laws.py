@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from typing import ClassVar
 
 import pytest
 
 from experiments.core import registry
-from experiments.core.policy import FAMILIES, LAWS
-
-TESTS = {
-    "legal": "test_its_plan_is_legal",
-    "repeatable": "test_it_is_repeatable",
-    "survives_json": "test_its_plan_survives_json",
-    "closed_form": "test_closed_form_on_the_smallest_case",
-    "bound": "test_never_better_than_the_bound",
-}
+from experiments.core.policy import FAMILIES, LAWS, Policy
+from tests.experiments.contracts.exceptions import TESTS, skip_exception
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -29,3 +24,12 @@ def test_an_exception_names_a_law_and_a_reason() -> None:
     for policy in registry.all_policies():
         assert set(policy.exceptions) <= set(LAWS), policy.name
         assert all(len(reason) > 15 for reason in policy.exceptions.values()), policy.name
+
+
+def test_a_declared_exception_skips_its_law_with_the_reason_and_no_other() -> None:
+    class Declaring(Policy):
+        exceptions: ClassVar[Mapping[str, str]] = {"bound": "it stops the clock"}
+
+    with pytest.raises(pytest.skip.Exception, match="it stops the clock"):
+        skip_exception(Declaring, "bound")
+    skip_exception(Declaring, "legal")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from experiments.core import jsonio, registry
@@ -20,18 +19,18 @@ from experiments.memory.interface import (
     MemoryPolicy,
     Offload,
     Paging,
-    Prefetch,
     ReactiveMemoryPolicy,
-    Release,
     load_plan,
     machine_of,
     violations,
 )
 from experiments.memory.interface.check import FULL
-from experiments.memory.interface.policy import MemoryPolicy as Policy
+from experiments.memory.interface.plan import PLAN_LAWS
+from experiments.memory.interface.transform import transformed
 from experiments.memory.simulator import MemorySimulation, Simulator
 from experiments.sources import step_of
 from experiments.workloads.step import Step
+from tests.experiments.contracts.exceptions import skip_exception
 
 HARDWARE = resolve({"device": "v100-16g", "remote": "optane-pmem"})
 STEPS: dict[str, dict[str, object]] = {
@@ -39,10 +38,12 @@ STEPS: dict[str, dict[str, object]] = {
     "zoo:resnet18": {"batch": 4, "image": 64, "optimizer": "momentum"},
 }
 pytestmark = pytest.mark.torch
+#: Capacities, in live peaks.
 SHARES = (1.0, 0.8, 0.6, 0.45)
 NAMES = [policy.name for policy in registry.all_policies() if policy.family == "memory"]
 every_policy = pytest.mark.parametrize("name", NAMES)
 every_step = pytest.mark.parametrize("source", STEPS)
+every_share = pytest.mark.parametrize("share", SHARES)
 
 
 @functools.cache
@@ -58,158 +59,189 @@ def machine(capacity: int) -> MemoryMachine:
     return replace(whole, capacity=capacity)
 
 
-def policy_named(name: str) -> Policy:
+def policy_named(name: str) -> MemoryPolicy:
     policy = registry.create("memory", name, registry.policy_class("memory", name).quick)
     assert isinstance(policy, MemoryPolicy)
     return policy
 
 
 @functools.cache
-def planned(name: str, source: str, share: float) -> tuple[MemoryMachine, MemoryPlan | None]:
-    """The plan on a device of this share of the live peak; ``None`` where the policy says there is none."""
+def planned(name: str, source: str, share: float) -> MemoryPlan | str:
+    """The plan on a device of this share of the live peak, or in words why the policy says there is none."""
     step = step_named(source)
-    on = machine(int(share * step.live_peak))
     try:
-        return on, make_plan(step, on, policy_named(name), 0)
-    except Infeasible:
-        return on, None
+        return make_plan(step, machine(int(share * step.live_peak)), policy_named(name), 0)
+    except Infeasible as why:
+        return str(why)
 
 
-def carried_out(name: str, step: Step, on: MemoryMachine, plan: MemoryPlan) -> MemorySimulation | None:
+def carried_out(name: str, step: Step, on: MemoryMachine, plan: MemoryPlan) -> MemorySimulation | str:
+    """The plan carried out, or in words why it does not fit."""
     policy = policy_named(name)
     reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
     try:
         return Simulator(step, on).run(plan, reactive)
-    except Infeasible:
-        return None
+    except Infeasible as why:
+        return str(why)
 
 
 @functools.cache
-def simulated(name: str, source: str, share: float) -> MemorySimulation | None:
-    """The plan carried out; ``None`` where there is none, or where it does not fit."""
-    on, plan = planned(name, source, share)
-    return None if plan is None else carried_out(name, step_named(source), on, plan)
-
-
-@every_policy
-@every_step
-def test_its_plan_is_legal(name: str, source: str) -> None:
-    """On devices of less and less memory, and no more of it is used than there is."""
+def simulated(name: str, source: str, share: float) -> MemorySimulation | str:
     step = step_named(source)
-    for share in SHARES:
-        on, plan = planned(name, source, share)
-        if plan is None:
-            continue
-        assert [fault for fault in violations(plan, step, on) if not fault.startswith(FULL)] == [], share
-        seen = simulated(name, source, share)
-        assert seen is None or seen.peak_bytes <= on.capacity
+    return carried_out(name, step, machine(int(share * step.live_peak)), plan_of(name, source, share))
+
+
+def plan_of(name: str, source: str, share: float) -> MemoryPlan:
+    """The plan, to which laws apply only where there is one."""
+    plan = planned(name, source, share)
+    if isinstance(plan, str):
+        pytest.skip(f"no plan: {plan}")
+    return plan
+
+
+def run_of(name: str, source: str, share: float) -> MemorySimulation:
+    """What the plan does, to which laws apply only where it fits."""
+    plan_of(name, source, share)
+    seen = simulated(name, source, share)
+    if isinstance(seen, str):
+        pytest.skip(f"the plan does not fit: {seen}")
+    return seen
 
 
 @every_policy
 @every_step
-def test_never_better_than_the_bound(name: str, source: str) -> None:
-    """A step takes its ops' times at least, and what it takes besides is told by cause."""
-    for share in SHARES:
-        plan, seen = planned(name, source, share)[1], simulated(name, source, share)
-        if plan is None or seen is None:
-            continue
-        assert seen.step_time >= seen.ideal_time * (1 - 1e-12) or plan.splits > 1
-        spent = seen.ideal_time + seen.stall_time + seen.recompute_time + seen.codec_time
-        if not isinstance(plan.space, Release) and not seen.host_busy and plan.splits == 1:
-            assert seen.step_time == pytest.approx(spent, rel=1e-9) or _other_times(plan)
+@every_share
+def test_its_plan_is_legal(name: str, source: str, share: float) -> None:
+    step, plan = step_named(source), plan_of(name, source, share)
+    faults = violations(plan, step, machine(int(share * step.live_peak)))
+    assert [fault for fault in faults if not fault.startswith(FULL)] == []
+
+
+@every_policy
+@every_step
+@every_share
+def test_no_more_memory_is_used_than_there_is(name: str, source: str, share: float) -> None:
+    assert run_of(name, source, share).peak_bytes <= int(share * step_named(source).live_peak)
+
+
+@every_policy
+@every_step
+@every_share
+def test_never_better_than_the_bound(name: str, source: str, share: float) -> None:
+    """A step takes its ops' times at least."""
+    skip_exception(plan_of(name, source, share), "bound")
+    seen = run_of(name, source, share)
+    assert seen.step_time >= seen.ideal_time * (1 - 1e-12)
+
+
+@every_policy
+@every_step
+@every_share
+def test_what_a_step_takes_besides_its_ops_is_told_by_cause(name: str, source: str, share: float) -> None:
+    skip_exception(plan_of(name, source, share), "causes")
+    seen = run_of(name, source, share)
+    spent = seen.ideal_time + seen.stall_time + seen.recompute_time + seen.codec_time
+    assert seen.step_time == pytest.approx(spent, rel=1e-9)
 
 
 @every_policy
 @every_step
 def test_its_plan_survives_json(name: str, source: str) -> None:
-    plan = planned(name, source, 0.6)[1]
-    if plan is None:
-        pytest.skip("no plan on a device of this size")
+    plan = plan_of(name, source, 0.6)
     text = jsonio.canonical(plan.to_json())
     assert load_plan(jsonio.loads(text, "plan")) == plan
 
 
 @every_policy
 @every_step
+def test_on_a_device_for_everything_there_is_a_plan_that_fits(name: str, source: str) -> None:
+    assert isinstance(planned(name, source, 1.0), MemoryPlan)
+    assert isinstance(simulated(name, source, 1.0), MemorySimulation)
+
+
+@every_policy
+@every_step
 def test_closed_form_on_the_smallest_case(name: str, source: str) -> None:
-    step = step_named(source)
-    on, plan = planned(name, source, 1.0)
-    assert plan is not None
-    seen = carried_out(name, step, on, plan)
-    assert seen is not None
-    if plan.moves or isinstance(plan.space, Paging):
-        pytest.skip("it moves tensors, or pages them, even where everything fits")
+    """Where everything fits nothing moves: a step takes its ops' times and its live peak."""
+    skip_exception(plan_of(name, source, 1.0), "closed_form")
+    seen = run_of(name, source, 1.0)
     assert seen.step_time == seen.ideal_time
-    assert seen.peak_bytes == step.live_peak
+    assert seen.peak_bytes == step_named(source).live_peak
+
+
+def plan_below_the_largest_op(name: str, source: str) -> MemoryPlan:
+    step = step_named(source)
+    return make_plan(step, machine(int(step.op_need.max()) - 1), policy_named(name), 0)
 
 
 @every_policy
 @every_step
 def test_below_the_largest_op_only_pages_and_parts_of_the_batch_run(name: str, source: str) -> None:
-    step = step_named(source)
-    largest = int(step.op_need.max())
-    policy = policy_named(name)
+    if policy_named(name).oversubscribes:
+        pytest.skip("it declares that its plans oversubscribe: see the test of what they are")
+    with pytest.raises(Infeasible):
+        plan_below_the_largest_op(name, source)
+
+
+@every_policy
+@every_step
+def test_what_oversubscribes_has_pages_or_parts_of_the_batch(name: str, source: str) -> None:
+    if not policy_named(name).oversubscribes:
+        pytest.skip("it declares that its plans do not oversubscribe")
     try:
-        plan = make_plan(step, machine(largest - 1), policy, 0)
-    except Infeasible:
-        return
-    assert policy.oversubscribes
+        plan = plan_below_the_largest_op(name, source)
+    except Infeasible as why:
+        pytest.skip(f"no plan: {why}")
     assert isinstance(plan.space, Paging) or plan.splits > 1
 
 
 @every_policy
 @every_step
 def test_it_is_repeatable(name: str, source: str) -> None:
-    on, plan = planned(name, source, 0.6)
-    if plan is None:
-        pytest.skip("no plan on a device of this size")
-    again = make_plan(step_named(source), on, policy_named(name), 0)
+    step, plan = step_named(source), plan_of(name, source, 0.6)
+    again = make_plan(step, machine(int(0.6 * step.live_peak)), policy_named(name), 0)
     assert jsonio.canonical(again.to_json()) == jsonio.canonical(plan.to_json())
 
 
 @every_policy
 @every_step
 def test_what_leaves_is_what_the_plan_sends(name: str, source: str) -> None:
-    step = step_named(source)
-    on, plan = planned(name, source, 0.6)
-    if plan is None:
-        pytest.skip("no plan on a device of this size")
-    if isinstance(plan.space, Paging | Release) or plan.reactive or plan.splits > 1:
-        pytest.skip("what leaves is decided while it runs, or of a part of the batch")
-    if any(isinstance(move, Prefetch) and move.keep for move in plan.moves):
-        pytest.skip("an offload of what its tier still holds moves nothing")
-    if {move.action for move in plan.moves} & {"compress", "log"}:
-        pytest.skip("bytes are those of the packed tensor, or of a log")
-    seen = carried_out(name, step, on, plan)
-    if seen is not None:
-        sent = sum(
-            float(step.tensors.bytes[move.tensor]) / move.ratio
-            for move in plan.moves
-            if isinstance(move, Offload)
-        )
-        assert seen.moved["out"] == pytest.approx(sent)
+    plan = plan_of(name, source, 0.6)
+    skip_exception(plan, "sent")
+    tensors = transformed(step_named(source), plan).tensors
+    moves = [move for move in plan.moves if isinstance(move, Offload)]
+    sent = sum(float(tensors.bytes[move.tensor]) / move.ratio for move in moves)
+    assert run_of(name, source, 0.6).moved["out"] == pytest.approx(sent)
 
 
 @every_policy
 @every_step
 def test_a_faster_link_is_never_slower_for_the_same_plan(name: str, source: str) -> None:
+    plan = plan_of(name, source, 0.6)
+    skip_exception(plan, "links")
+    times = [run_of(name, source, 0.6).step_time]
     step = step_named(source)
-    on, plan = planned(name, source, 0.6)
-    if plan is None or isinstance(plan.space, Release):
-        pytest.skip("no plan on a device of this size, or a release's own clock")
-    times = []
-    for factor in (1, 2, 8):
-        rates = {
-            way: replace(getattr(on, way), bandwidth=getattr(on, way).bandwidth * factor)
-            for way in ("out", "back", "write", "read", "remote_write", "remote_read")
-        }
-        seen = carried_out(name, step, replace(on, **rates), plan)
-        times.append(np.inf if seen is None else seen.step_time)
-    assert times == sorted(times, reverse=True) or times == pytest.approx(
-        sorted(times, reverse=True), rel=1e-9
+    for factor in (2, 8):
+        seen = carried_out(name, step, with_links(machine(int(0.6 * step.live_peak)), factor), plan)
+        assert isinstance(seen, MemorySimulation), seen
+        times.append(seen.step_time)
+    slowest_first = sorted(times, reverse=True)
+    assert times == slowest_first or times == pytest.approx(slowest_first, rel=1e-9)
+
+
+def with_links(on: MemoryMachine, factor: int) -> MemoryMachine:
+    """The machine with channels ``factor`` times as fast."""
+    ways = ("out", "back", "write", "read", "remote_write", "remote_read")
+    rates = {way: getattr(on, way) for way in ways}
+    return replace(
+        on, **{way: replace(rate, bandwidth=rate.bandwidth * factor) for way, rate in rates.items()}
     )
 
 
-def _other_times(plan: MemoryPlan) -> bool:
-    """The plan gives ops other times than the step's own."""
-    return bool({move.action for move in plan.moves} & {"algorithm", "in_place", "on_host"})
+@every_policy
+@every_step
+@every_share
+def test_an_exception_of_a_plan_names_a_law_and_a_reason(name: str, source: str, share: float) -> None:
+    exceptions = plan_of(name, source, share).exceptions
+    assert set(exceptions) <= set(PLAN_LAWS)
+    assert all(len(reason) > 15 for reason in exceptions.values())

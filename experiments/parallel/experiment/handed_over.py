@@ -65,6 +65,6 @@ def communication(
         progress(0.5 + 0.5 * done / len(ranks), f"rank {rank}")
         simulated = dict(found[devices[rank]])
         padding = {kind: size * more for kind, size in simulated.items() if more}
-        counted = fake.counted(placed.plan, placed.estimate.model, source, spec.seed, rank)
+        counted = fake.plan_handed_over_bytes(placed.plan, placed.estimate.model, source, spec.seed, rank)
         rows.append(HandedOver(rank, simulated, counted, padding))
     return rows

@@ -26,7 +26,7 @@ def measure_plan(
     if plan.training is not None:
         return result
     model, reports = estimate.model, result.plan["ranks"]
-    found = live.calibrated(plan, model, source, reports, part(progress, 0.7, 1.0))
+    found = live.calibrate(plan, model, source, reports, part(progress, 0.7, 1.0))
     return replace(result, notes={**result.notes, "predicted": _predict(plan, estimate, found)})
 
 

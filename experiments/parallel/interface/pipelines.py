@@ -13,6 +13,7 @@ from experiments.parallel.interface.estimate import PlanningEstimate
 from experiments.parallel.interface.plan import ParallelPlan, Slot, Stage
 from experiments.parallel.interface.policy import (
     LivePolicy,
+    ParallelPolicy,
     replicated_pipelines,
     stage_bounds,
     whole_share,
@@ -21,7 +22,7 @@ from experiments.workloads.layers import LayerGraph
 
 
 @dataclass(frozen=True)
-class PipelineSchedule(LivePolicy):
+class PipelineSchedule(LivePolicy, ParallelPolicy):
     """A synchronous pipeline: the policy gives each device's order of slots, the rest follows.
 
     Layers are cut so that the slowest stage is as fast as can be; devices that the pipeline leaves over

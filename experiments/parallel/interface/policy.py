@@ -58,8 +58,8 @@ class ParallelPolicy(Policy):
 
 
 @dataclass(frozen=True)
-class LivePolicy(ParallelPolicy):
-    """A policy whose plans ``live`` can carry out in several processes of this host."""
+class LivePolicy:
+    """What a policy adds whose plans ``live`` can carry out in several processes of this host."""
 
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     processes: int = knob(2, "processes of a measured run (a simulated one uses the cluster)", low=1, high=64)

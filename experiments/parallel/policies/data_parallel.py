@@ -14,7 +14,7 @@ from experiments.parallel.planning.gradient_exchange import GradientExchange
 
 
 @dataclass(frozen=True)
-class DataParallel(GradientExchange, LivePolicy):
+class DataParallel(LivePolicy, GradientExchange):
     """The whole model on every device; gradients are all-reduced in buckets, overlapped with backward."""
 
     name: ClassVar[str] = "data_parallel"

@@ -25,6 +25,7 @@ from experiments.parallel.interface import (
     Learning,
     LivePolicy,
     ParallelPlan,
+    ParallelPolicy,
     PlanningEstimate,
     Synchronisation,
     Training,
@@ -42,7 +43,7 @@ from experiments.workloads.layers import LayerGraph
 
 
 @dataclass(frozen=True)
-class DistBelief(LivePolicy):
+class DistBelief(LivePolicy, ParallelPolicy):
     """Replicas that fetch and push when they like (Downpour), or share a batch (Sandblaster).
 
     Sandblaster's replicas take small portions of a batch.

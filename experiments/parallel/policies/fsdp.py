@@ -16,7 +16,13 @@ from typing import ClassVar
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import LivePolicy, ParallelPlan, PlanningEstimate, whole_share
+from experiments.parallel.interface import (
+    LivePolicy,
+    ParallelPlan,
+    ParallelPolicy,
+    PlanningEstimate,
+    whole_share,
+)
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
@@ -26,7 +32,7 @@ SAVED = ("attention", "query", "qkv", "value", "expand", "contract")
 
 
 @dataclass(frozen=True)
-class Fsdp(LivePolicy):
+class Fsdp(LivePolicy, ParallelPolicy):
     """Fully sharded data parallelism of a transformer, block by block; context parallelism if asked for."""
 
     name: ClassVar[str] = "fsdp"

@@ -27,6 +27,7 @@ from experiments.parallel.interface import (
     Learning,
     LivePolicy,
     ParallelPlan,
+    ParallelPolicy,
     PlanningEstimate,
     Slot,
     Training,
@@ -39,7 +40,7 @@ from experiments.workloads.layers import LayerGraph
 
 
 @dataclass(frozen=True)
-class KungFu(LivePolicy):
+class KungFu(LivePolicy, ParallelPolicy):
     """Adds workers while throughput grows and watches gradient noise to switch synchronisation."""
 
     name: ClassVar[str] = "kungfu"

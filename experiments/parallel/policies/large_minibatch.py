@@ -24,7 +24,7 @@ from experiments.parallel.planning.gradient_exchange import GradientExchange
 
 
 @dataclass(frozen=True)
-class LargeMinibatch(GradientExchange, LivePolicy):
+class LargeMinibatch(LivePolicy, GradientExchange):
     """Data parallelism whose learning rate follows the batch, after a gradual warm-up."""
 
     name: ClassVar[str] = "large_minibatch"

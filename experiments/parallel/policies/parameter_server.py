@@ -22,6 +22,7 @@ from experiments.parallel.interface import (
     Learning,
     LivePolicy,
     ParallelPlan,
+    ParallelPolicy,
     PlanningEstimate,
     Synchronisation,
     Training,
@@ -32,7 +33,7 @@ from experiments.workloads.layers import LayerGraph
 
 
 @dataclass(frozen=True)
-class ParameterServer(LivePolicy):
+class ParameterServer(LivePolicy, ParallelPolicy):
     """Workers pull parameters from servers and push gradients, as far apart as consistency allows."""
 
     name: ClassVar[str] = "parameter_server"

@@ -28,6 +28,7 @@ from experiments.parallel.interface import (
     Learning,
     LivePolicy,
     ParallelPlan,
+    ParallelPolicy,
     PlanningEstimate,
     Slot,
     Stage,
@@ -60,7 +61,7 @@ CARRIED = (
 
 
 @dataclass(frozen=True)
-class PipeDream(LivePolicy):
+class PipeDream(LivePolicy, ParallelPolicy):
     """An asynchronous pipeline of replicated stages found by dynamic programming.
 
     It stashes weight versions.

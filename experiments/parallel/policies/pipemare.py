@@ -24,6 +24,7 @@ from experiments.parallel.interface import (
     Learning,
     LivePolicy,
     ParallelPlan,
+    ParallelPolicy,
     PlanningEstimate,
     Slot,
     Training,
@@ -37,7 +38,7 @@ from experiments.workloads.layers import LayerGraph
 
 
 @dataclass(frozen=True)
-class PipeMare(LivePolicy):
+class PipeMare(LivePolicy, ParallelPolicy):
     """An asynchronous pipeline with one version of weights, rates by delay and corrected backward weights.
 
     Backward weights are corrected, and training has a warm start.

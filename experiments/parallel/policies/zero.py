@@ -19,6 +19,7 @@ from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     LivePolicy,
     ParallelPlan,
+    ParallelPolicy,
     PlanningEstimate,
     Synchronisation,
     data_parallel_plan,
@@ -28,7 +29,7 @@ from experiments.workloads.transformer_layers import BLOCKS
 
 
 @dataclass(frozen=True)
-class Zero(LivePolicy):
+class Zero(LivePolicy, ParallelPolicy):
     """Data parallelism with optimizer state (1), gradients (2) and parameters (3) sharded."""
 
     name: ClassVar[str] = "zero"

@@ -34,12 +34,12 @@ class Planted(MemoryPolicy):
 """
 PARALLEL = """
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, LivePolicy, ParallelPlan, Synchronisation
+from experiments.parallel.interface import Estimate, LivePolicy, ParallelPolicy, ParallelPlan, Synchronisation
 from experiments.parallel.interface.policy import data_parallel_plan
 from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
-class Planted(LivePolicy):
+class Planted(LivePolicy, ParallelPolicy):
     '''Leaves the last layer on no device.'''
 
     name: ClassVar[str] = "planted"

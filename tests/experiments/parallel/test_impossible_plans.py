@@ -47,7 +47,7 @@ def spoiled(plan, fault):
 
 
 @dataclass(frozen=True)
-class Planted(LivePolicy):
+class Planted(LivePolicy, ParallelPolicy):
     """Plans that cannot be carried out."""
 
     name: ClassVar[str] = "planted"

@@ -108,8 +108,8 @@ class G10(Migrating):
 
 
 @dataclass(frozen=True)
-class SeparateSpaces(Migrating):
-    """The variants without a common address space."""
+class SeparateSpaces:
+    """What the variants without a common address space add to a migrating policy."""
 
     space_factor: float = knob(4.0, "capacities that the release's allocator spans", low=1.0, high=64.0)
 
@@ -118,7 +118,7 @@ class SeparateSpaces(Migrating):
 
 
 @dataclass(frozen=True)
-class G10Gds(SeparateSpaces):
+class G10Gds(SeparateSpaces, Migrating):
     """G10's migrations between the device and storage only."""
 
     name: ClassVar[str] = "g10-gds"
@@ -126,7 +126,7 @@ class G10Gds(SeparateSpaces):
 
 
 @dataclass(frozen=True)
-class G10Host(SeparateSpaces):
+class G10Host(SeparateSpaces, Migrating):
     """G10's migrations to storage and to the host, tensor by tensor."""
 
     name: ClassVar[str] = "g10-host"

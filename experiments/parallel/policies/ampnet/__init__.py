@@ -23,6 +23,7 @@ from experiments.parallel.interface import (
     Learning,
     LivePolicy,
     ParallelPlan,
+    ParallelPolicy,
     PlanningEstimate,
     Training,
     WeightRule,
@@ -35,7 +36,7 @@ from experiments.workloads.layers import LayerGraph
 
 
 @dataclass(frozen=True)
-class AmpNet(LivePolicy):
+class AmpNet(LivePolicy, ParallelPolicy):
     """Asynchronous stages that update on their own, with a limit on instances in flight.
 
     Weights are not stashed.

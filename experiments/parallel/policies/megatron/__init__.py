@@ -18,7 +18,7 @@ from typing import ClassVar
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import LivePolicy, ParallelPlan, PlanningEstimate
+from experiments.parallel.interface import LivePolicy, ParallelPlan, ParallelPolicy, PlanningEstimate
 from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees, megatron_plan
 from experiments.parallel.policies.megatron.search import by_rule, search
 from experiments.workloads.layers import LayerGraph
@@ -26,7 +26,7 @@ from experiments.workloads.transformer_layers import OPERATORS
 
 
 @dataclass(frozen=True)
-class Megatron(LivePolicy):
+class Megatron(LivePolicy, ParallelPolicy):
     """Tensor, sequence, pipeline and data parallelism of a transformer, by hand, rule or search."""
 
     name: ClassVar[str] = "megatron"

@@ -23,6 +23,7 @@ from experiments.parallel.interface import (
     Learning,
     LivePolicy,
     ParallelPlan,
+    ParallelPolicy,
     PlanningEstimate,
     Training,
     WeightRule,
@@ -36,7 +37,7 @@ from experiments.workloads.layers import LayerGraph
 
 
 @dataclass(frozen=True)
-class PipeDream2BW(LivePolicy):
+class PipeDream2BW(LivePolicy, ParallelPolicy):
     """Width, depth and micro-batch by enumeration; two weight versions, a staleness of one update."""
 
     name: ClassVar[str] = "pipedream_2bw"

@@ -44,6 +44,20 @@ SEVEN_BILLION = {
     "torch_dtype": "float16",
 }
 SIXTY_FOUR = {"cluster": {"nodes": 8, "devices_per_node": 8, "device": "a100-80g"}}
+#: What makes a policy search where it does not by itself.
+KNOBS: dict[str, dict[str, Any]] = {
+    "megatron": {"strategy": "search"},
+    "terapipe": {"stages": 32},
+    "whale": {"strategy": "pipeline", "stages": 32, "micro_batches": 16},
+    "zero_bubble": {"variant": "automatic", "stages": 32, "micro_batches": 32},
+    "torch_knapsack": {"solver": "ilp"},
+}
+#: Models of those that plan for nothing else.
+MODELS: dict[str, dict[str, Any]] = {
+    "neo_4d": {"source": "zoo:dlrm", "options": {"batch": 65536}},
+    "tutel": {"source": "zoo:moe", "options": {"batch": 64, "sequence": 512}},
+    "pet": {"source": "zoo:resnet18", "options": {"batch": 4, "image": 224}},
+}
 #: Reports between which a model is built and read: what the planner does comes after them.
 READING = ("building the model", "tracing the step", "reading the graph", "captured", "exporting the graph")
 #: Seconds of a gap and of an answer that are wanted.
@@ -57,12 +71,16 @@ SEARCHES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
         "unity": ("evaluations", ("graphs_seen",)),
         "tofu": ("evaluations", ()),
         "alpa": ("programs", ("programs",)),
-        "megatron": ("", ("evaluated",)),
+        "megatron": ("evaluations", ("plans_evaluated",)),
         "coloc_rl": ("updates", ()),
-        "pipedream": ("", ()),
-        "dapple": ("", ()),
+        "pipedream": ("evaluations", ("candidates",)),
+        "dapple": ("evaluations", ("candidates",)),
         "gspmd": ("", ()),
-        "terapipe": ("", ()),
+        "terapipe": ("evaluations", ()),
+        "whale": ("", ()),
+        "neo_4d": ("evaluations", ("proposals",)),
+        "tutel": ("", ()),
+        "zero_bubble": ("", ()),
     },
     "memory": {
         "checkmate": ("nodes", ()),
@@ -72,7 +90,7 @@ SEARCHES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
         "deeptm": ("episodes", ()),
         "autoswap": ("trials", ()),
         "gradient_accumulation": ("", ("parts",)),
-        "torch_knapsack": ("", ()),
+        "torch_knapsack": ("nodes", ()),
         "sentinel": ("", ()),
         "capuchin": ("", ()),
         "dtr": ("", ()),
@@ -85,9 +103,9 @@ SEARCHES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
         "metaflow": ("budget", ("explored",)),
         "unity_rewrites": ("budget", ("explored",)),
         "egglog": ("terms", ("terms",)),
-        "pet": ("", ()),
-        "roller": ("", ()),
-        "welder": ("", ()),
+        "pet": ("evaluations", ("mutants",)),
+        "roller": ("visited", ("examined",)),
+        "welder": ("visited", ("examined",)),
         "rammer": ("", ()),
     },
 }
@@ -143,7 +161,8 @@ def specs(family: str, name: str, folder: Path) -> RunSpec:
         "compilation": ({"source": "zoo:gpt2", "options": {"batch": 1, "sequence": 128}}, "v100-16g"),
     }
     workload, hardware = given[family]
-    return load_spec({"family": family, "policy": name, "workload": workload, "hardware": hardware})
+    asked = {"family": family, "policy": name, "knobs": KNOBS.get(name, {}), "hardware": hardware}
+    return load_spec({**asked, "workload": MODELS.get(name, workload)})
 
 
 def row(family: str, name: str, folder: Path, most: float, clock: Callable[[], float]) -> list[str]:
@@ -156,7 +175,8 @@ def row(family: str, name: str, folder: Path, most: float, clock: Callable[[], f
     except TooLong:
         outcome = None
     seconds = clock() - watch.began
-    limit = f"{bound} = {registry.create(family, name, {}).knob_values()[bound]}" if bound else "-"
+    knobs = registry.create(family, name, KNOBS.get(name, {})).knob_values()
+    limit = f"{bound} = {knobs[bound]}" if bound else "-"
     return [
         name,
         looked_at(outcome, counts),
@@ -172,7 +192,7 @@ def row(family: str, name: str, folder: Path, most: float, clock: Callable[[], f
 
 def looked_at(outcome: Outcome | None, names: tuple[str, ...]) -> str:
     plan = outcome.plan if outcome else {}
-    said = {**plan.get("search", {}), **plan.get("notes", {})}
+    said = {**plan, **plan.get("search", {}), **plan.get("notes", {})}
     return ", ".join(f"{name} {said[name]}" for name in names if name in said)
 
 

@@ -71,10 +71,14 @@ class PlannedKernel:
 
 @dataclass(frozen=True)
 class TilePlan:
-    """Kernels in launch order; ``examined`` tiles were looked at."""
+    """Kernels in launch order; ``examined`` tiles were looked at.
+
+    ``ended_at`` says at which bound searches of single kernels ended; empty where all ended by themselves.
+    """
 
     kernels: tuple[PlannedKernel, ...]
     examined: int
+    ended_at: str = ""
 
     @property
     def seconds(self) -> float:

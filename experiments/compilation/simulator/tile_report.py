@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.compilation.interface.tiles import TilePlan
+from experiments.core.budget import ENDED_AT
 from experiments.core.spec import Series
 
 #: Systems of recorded times that have a figure of their own, by the names that tables of times give them.
@@ -32,7 +33,8 @@ def document(plan: TilePlan) -> dict[str, Any]:
         *_grouped(rows, lambda row: " + ".join(dict.fromkeys(row["kinds"]))),
         *_grouped(rows, lambda row: f"waiting for {row['bound']}"),
     ]
-    return {"examined": plan.examined, "summary": summary, "kernels": rows}
+    ended = {ENDED_AT: plan.ended_at} if plan.ended_at else {}
+    return {"examined": plan.examined, "summary": summary, "kernels": rows, **ended}
 
 
 def _grouped(rows: Sequence[Row], name: Callable[[Row], str]) -> list[dict[str, Any]]:

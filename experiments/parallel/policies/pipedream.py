@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from experiments.core.budget import ENDED_AT, Budget
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
@@ -81,6 +82,9 @@ class PipeDream(LivePolicy, ParallelPolicy):
     )
 
     replicate: bool = knob(True, "stages and replicas by the search; false: equal stages, one device each")
+    evaluations: int = knob(
+        200_000_000_000, "splits that are compared before the best so far is taken", low=1, high=10**15
+    )
     vertical_sync: bool = knob(False, "all stages use the version that the first one used")
     rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
@@ -91,15 +95,19 @@ class PipeDream(LivePolicy, ParallelPolicy):
             return self._straight(model, cluster, batch, estimate)
         levels, rules = levels_of(cluster), self._rules(cluster)
         cuts = cuts_of(model, batch / model.batch)
-        ideal = search(cuts, levels, rules)
+        budget = Budget(self.evaluations, estimate.progress, "splits")
+        ideal = search(cuts, levels, rules, budget)
         placed, kept = ideal, cuts
         if not all(cuts.ends[span.end] for _, spans in ideal.outer for span in spans):
             kept = cuts.placeable()
-            placed = search(kept, levels, rules)
+            placed = search(kept, levels, rules, budget)
         if not placed.outer:
-            raise Infeasible("no split keeps every stage within a device's memory", model.name)
+            ended = budget.caveat("evaluations").get(ENDED_AT, "")
+            what = "no split keeps every stage within a device's memory"
+            raise Infeasible(f"{what}; {ended}" if ended else what, model.name)
         groups = _groups(placed, levels)
-        return self._plan(kept, placed, groups, batch, notes(cuts, ideal, placed, levels, rules))
+        found = notes(cuts, ideal, placed, levels, rules) | budget.caveat("evaluations")
+        return self._plan(kept, placed, groups, batch, found)
 
     def _training(self) -> Training:
         return Training(Learning(rate=self.rate), WeightRule("vertical" if self.vertical_sync else "stash"))

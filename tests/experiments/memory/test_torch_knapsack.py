@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.core.budget import ENDED_AT
 from experiments.memory.interface import MemoryPlan, Recompute, violations
+from experiments.memory.planning.milp import MixedIntegerProgram
 from experiments.memory.policies.torch_knapsack import Partition, TorchKnapsack
-from experiments.memory.policies.torch_knapsack.knapsack import SOLVERS, dynamic, greedy, integer
+from experiments.memory.policies.torch_knapsack.knapsack import IntegerKnapsack, dynamic, greedy
 from experiments.memory.policies.torch_knapsack.mincut import ForwardGraph
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import machine, make_step, plan_of
@@ -22,7 +24,7 @@ F, B = "forward", "backward"
 def test_greedy_takes_the_densest_and_misses_the_best_pair():
     weights, values = [0.5, 0.4, 0.3, 0.3], [10, 9, 6, 6]
     assert greedy(weights, values, 0.6) == [1]
-    assert dynamic(weights, values, 0.6) == integer(weights, values, 0.6) == [2, 3]
+    assert dynamic(weights, values, 0.6) == IntegerKnapsack()(weights, values, 0.6) == [2, 3]
 
 
 @settings(max_examples=60)
@@ -31,7 +33,7 @@ def test_the_exact_solvers_find_the_best_of_all_subsets(items, capacity):
     weights, values = [w / 20 for w, _ in items], [float(v) for _, v in items]
     subsets = [s for n in range(len(items) + 1) for s in itertools.combinations(range(len(items)), n)]
     best = max(sum(values[i] for i in s) for s in subsets if sum(items[i][0] for i in s) <= capacity)
-    for solver in (dynamic, integer):
+    for solver in (dynamic, IntegerKnapsack()):
         chosen = solver(weights, values, capacity / 20)
         assert sum(items[i][0] for i in chosen) <= capacity
         assert sum(values[i] for i in chosen) == best
@@ -82,11 +84,11 @@ def test_half_a_budget_saves_the_dearest_products():
     # Every linear output is a quarter of the saved bytes or more; the dearest are the last ones.
     step = perceptron(4)
     partition = Partition(step)
-    names = [step.tensors.name[t] for t in partition.choose_saved(0.5, "dp")]
+    names = [step.tensors.name[t] for t in partition.choose_saved(0.5, dynamic)]
     assert "a3" in names and "a0" not in names
 
 
-@pytest.mark.parametrize("solver", sorted(SOLVERS))
+@pytest.mark.parametrize("solver", ("dp", "greedy", "ilp"))
 @pytest.mark.parametrize("budget", [0.0, 0.3, 0.6, 1.0])
 def test_plans_are_legal_and_no_op_runs_again_twice(budget, solver):
     step = perceptron(5)
@@ -101,3 +103,14 @@ def test_without_a_budget_the_largest_that_fits_is_taken():
     assert plan_of(TorchKnapsack(), step, machine(step.live_peak)) == MemoryPlan()
     plan = plan_of(TorchKnapsack(), step, machine(step.live_peak - 20))
     assert Simulator(step, machine(step.live_peak - 20)).run(plan).peak_bytes <= step.live_peak - 20
+
+
+def test_a_knapsack_that_meets_its_bound_is_filled_greedily_and_says_so(monkeypatch):
+    monkeypatch.setattr(MixedIntegerProgram, "solve", lambda *_, **__: None)
+    knapsack = IntegerKnapsack(nodes=1)
+    assert knapsack([0.5, 0.4, 0.2], [1.0, 3.0, 2.0], 0.61) == [1, 2] and knapsack.ended_early
+    step = perceptron(5)
+    plan = plan_of(TorchKnapsack(budget=0.5, solver="ilp", nodes=7), step, machine())
+    assert violations(plan, step, machine()) == []
+    assert "bound of 7 nodes (knob nodes)" in str(plan.notes[ENDED_AT])
+    assert ENDED_AT not in plan_of(TorchKnapsack(budget=0.5), step, machine()).notes

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from experiments.core.budget import ENDED_AT
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.estimates.memory import layer_activation_bytes
@@ -266,6 +267,20 @@ def test_every_rejected_plan_has_its_reason() -> None:
     assert found.why(Degrees(tensor=8, pipeline=2)).startswith("devices do not divide")
     assert found.why(Degrees(pipeline=2, zero=3)).startswith("ZeRO 2 and 3")
     assert told and told[-1] == 1.0
+
+
+def test_a_search_that_meets_its_bound_takes_the_best_of_the_first_plans_and_says_so() -> None:
+    estimate = tiny(8, 8)
+    every, few = search(estimate, 8), search(estimate, 8, most=5)
+    assert few.evaluated == 5 and few.ended_early and not every.ended_early
+    assert few.rejections()["not evaluated: the search ended at its bound"] == every.evaluated - 5
+    assert search(estimate, 8, most=every.evaluated).best == every.best
+    plan = Megatron(strategy="search", evaluations=5).place(estimate.model, estimate.cluster, 8, estimate)
+    assert "bound of 5 plans (knob evaluations)" in plan.notes[ENDED_AT]
+    whole = Megatron(strategy="search").place(estimate.model, estimate.cluster, 8, estimate)
+    assert ENDED_AT not in whole.notes
+    with pytest.raises(Infeasible, match="of the first 5, at which the search ended"):
+        search(tiny(8, 8, memory=2.0 * 2**30), 8, most=5)
 
 
 def test_a_model_that_no_plan_fits_says_how_much_is_missing() -> None:

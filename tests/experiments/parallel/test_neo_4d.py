@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.core.budget import Budget
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.spec import Workload, WorkloadOptions
 from experiments.hardware import resolve
@@ -98,6 +99,18 @@ def test_the_search_never_does_worse_than_one_layout_for_all() -> None:
             best = found.slowest
         else:
             assert best <= found.slowest
+
+
+def test_a_search_that_meets_its_bound_keeps_the_best_so_far() -> None:
+    tables = [EmbeddingTable(f"t{i}", 10 ** (i % 4 + 1), 8, 1.0 + i, 4.0, 8.0) for i in range(8)]
+    whole = LayoutSearch(tables, 1000, MACHINES, 1e9, LAYOUTS)
+    best = whole.run()
+    reports: list[str] = []
+    budget = Budget(3, lambda _, step: reports.append(step), "layouts")
+    cut = LayoutSearch(tables, 1000, MACHINES, 1e9, LAYOUTS, budget)
+    found = cut.run()
+    assert best is not None and found is not None and best.slowest <= found.slowest
+    assert cut.proposals == len(reports) == 3 < whole.proposals and budget.ended_early
 
 
 def test_a_recommendation_model_on_two_nodes() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.core.budget import ENDED_AT, Budget
 from experiments.core.errors import BadInput
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, Slice, violations
@@ -42,6 +43,13 @@ def test_slices_get_shorter_as_the_context_grows(
     groups = best_slicing(latency, 1, stages)
     assert groups == [(1, lengths)]
     assert slicing_seconds(latency, groups, stages) == seconds
+
+
+def test_a_search_without_evaluations_takes_the_least_sum() -> None:
+    latency = np.concatenate([example(4), 3 * example(4)])
+    none, enough = Budget(1), Budget(10**6)
+    assert best_slicing(latency, 3, 4, budget=none) == [(1, [4])] * 3 and none.ended_early
+    assert best_slicing(latency, 3, 4, budget=enough) == [(1, [2, 1, 1])] * 3 and not enough.ended_early
 
 
 def compositions(total: int) -> Iterator[list[int]]:
@@ -140,3 +148,10 @@ def test_a_model_without_sequences_is_refused() -> None:
 def test_a_grid_that_does_not_fit_the_sequence_is_refused() -> None:
     with pytest.raises(BadInput, match=r"8 tokens do not divide into 3"):
         placed(TeraPipe(granularity=3), causal(2), cluster(1, 2), 1)
+
+
+def test_a_plan_at_its_bound_says_so() -> None:
+    model, hardware = causal(4), cluster(1, 2)
+    plan, _ = placed(TeraPipe(granularity=1, evaluations=1), model, hardware, 4)
+    assert "bound of 1 sums (knob evaluations)" in plan.notes[ENDED_AT]
+    assert ENDED_AT not in placed(TeraPipe(granularity=1), model, hardware, 4)[0].notes

@@ -11,6 +11,8 @@ linear part alone is compared.
 from __future__ import annotations
 
 import functools
+import itertools
+import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -29,6 +31,7 @@ from experiments.compilation.policies.pet.boxes import MutantVerdict, compare
 from experiments.compilation.policies.pet.expressions import Convolution, Image, Shape
 from experiments.compilation.policies.pet.lowering import CONVOLUTION, Lowering
 from experiments.compilation.policies.pet.mutants import Mutant, mutants
+from experiments.core.budget import ENDED_AT, Budget
 from experiments.core.knobs import knob
 
 #: ``stride``, ``padding``, ``dilation``, ``groups`` where a call leaves them out.
@@ -44,13 +47,16 @@ class Pet(RewritePolicy):
     depth: int = knob(2, "changes of layout of a mutant", low=1, high=3)
     share: float = knob(0.7, "right positions that a mutant must have", low=0.0, high=1.0)
     beam: int = knob(5, "mutants of a convolution that are priced", low=1, high=100)
+    evaluations: int = knob(
+        1_000_000, "mutants that are compared before the best so far is taken", low=1, high=10**9
+    )
     always: bool = knob(False, "keep the cheapest mutant even where it is no faster")
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         applied: list[Applied] = []
         refused: dict[str, str] = {}
         counts = dict.fromkeys(("convolutions", "mutants", "equivalent", "priced"), 0.0)
-        now = graph
+        now, budget = graph, Budget(self.evaluations, bench.progress, "mutants")
         convolutions = [node for node in graph.ops if node.target == CONVOLUTION]
         for number, node in enumerate(convolutions):
             bench.progress(number / len(convolutions), f"mutants of {node.name}")
@@ -58,7 +64,7 @@ class Pet(RewritePolicy):
             if isinstance(read, str):
                 refused[node.name] = read
                 continue
-            found = judge_mutants(read, self.depth)
+            found = judge_mutants(read, self.depth, budget)
             counts["convolutions"] += 1
             counts["mutants"] += len(found)
             counts["equivalent"] += sum(not verdict.wrong.any() for _, verdict in found)
@@ -71,7 +77,8 @@ class Pet(RewritePolicy):
             now, rule = best
             made = tuple(op.name for op in now.ops if op.name not in graph.by_name)
             applied.append(Applied(rule, (node.name,), made))
-        return Rewritten(now, tuple(applied), refused, counts)
+        ended_at = budget.caveat("evaluations").get(ENDED_AT, "")
+        return Rewritten(now, tuple(applied), refused, counts, ended_at=ended_at)
 
     def _best(
         self,
@@ -119,11 +126,23 @@ def _shape(sizes: tuple[int, ...]) -> Shape:
     return sizes[0], sizes[1], sizes[2], sizes[3]
 
 
-@functools.lru_cache(maxsize=4096)
-def judge_mutants(original: Convolution, depth: int) -> list[tuple[Mutant, MutantVerdict]]:
-    """Return the convolution's mutants with their verdicts, those right at the most positions first."""
-    found = [(mutant, compare(original, mutant.program)) for mutant in mutants(original, depth)]
+def judge_mutants(
+    original: Convolution, depth: int, budget: Budget | None = None
+) -> list[tuple[Mutant, MutantVerdict]]:
+    """The convolution's mutants with their verdicts, those that are right at the most positions first.
+
+    ``budget`` bounds the mutants that are compared.
+    """
+    budget = budget or Budget(sys.maxsize)
+    within = itertools.takewhile(lambda _: budget.take(), mutants(original, depth))
+    found = [(mutant, _verdict(original, mutant)) for mutant in within]
     return sorted(found, key=lambda pair: -pair[1].right_share)
+
+
+@functools.lru_cache(maxsize=16384)
+def _verdict(original: Convolution, mutant: Mutant) -> MutantVerdict:
+    """Where the mutant is right, once for all equal convolutions of a model."""
+    return compare(original, mutant.program)
 
 
 def insert_mutant(

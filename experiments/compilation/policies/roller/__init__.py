@@ -38,15 +38,16 @@ from experiments.compilation.planning.tiles.program import (
     shared_bytes,
 )
 from experiments.compilation.planning.tiles.propagation import FusedGroup, group_of
-from experiments.compilation.policies.roller.construction import construct
+from experiments.compilation.policies.roller.construction import BUDGET, Constructed, construct
 from experiments.compilation.policies.roller.micro_model import estimate
 from experiments.compilation.policies.roller.shrinking import WAYS
 from experiments.compilation.policies.roller.tiled_form import tiled_form
+from experiments.core.budget import ENDED_AT, caveat
 from experiments.core.knobs import knob
 from experiments.core.progress import Progress
 
-#: A planned kernel without its operator's name, and the tiles looked at for it.
-Planned = tuple[PlannedKernel, int]
+#: A planned kernel without its operator's name, and what was constructed for it.
+Planned = tuple[PlannedKernel, Constructed]
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Roller(TilePolicy):
 
     programs: int = knob(10, "programs constructed and priced for an operator", low=1, high=100)
     padding: float = knob(1.0, "share by which a tile may pad an axis", low=0.0, high=1.0)
+    visited: int = knob(BUDGET, "tiles that the construction for one operator looks at", low=2, high=100_000)
     shrink: str = knob(
         "one",
         "halve tiles of small operators: the best axis at a time, all at once, not; or as far as the model "
@@ -74,12 +76,14 @@ class Roller(TilePolicy):
             key = (form.kind, form.axes, form.inputs, form.output, form.flops)
             if key not in known:
                 known[key] = self._planned(form, architecture, group_of(graph, [node.name]))
-                examined += known[key][1]
+                examined += known[key][1].examined
             kernels.append(_named(known[key][0], node.name))
-        return TilePlan(tuple(kernels), examined)
+        early = any(found.ended_early for _, found in known.values())
+        ended = caveat(self.visited, "tiles of an operator", "visited") if early else {}
+        return TilePlan(tuple(kernels), examined, ended.get(ENDED_AT, ""))
 
     def _planned(self, form: Expression, architecture: Architecture, alone: FusedGroup) -> Planned:
-        found = construct(form, architecture, self.programs, self.padding, self.shrink)
+        found = construct(form, architecture, self.programs, self.padding, self.shrink, self.visited)
         priced = [(estimate(form, program, architecture), program) for program in found.programs]
         best, program = min(priced, key=lambda pair: pair[0].seconds)
         cost = TileCost(best.seconds + architecture.launch, best.dram_bytes)
@@ -96,7 +100,7 @@ class Roller(TilePolicy):
             least=TileCost(least_seconds(alone, architecture), least_bytes(alone)),
             apart=cost,
         )
-        return kernel, found.examined
+        return kernel, found
 
 
 def _named(kernel: PlannedKernel, name: str) -> PlannedKernel:

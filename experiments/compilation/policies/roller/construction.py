@@ -10,8 +10,8 @@ Where no tile can be bound by computation (little reuse: element-wise, short red
 the last aligned tile on each path before a tile that does not fit. What is open in the paper and chosen here:
 a level also ends where growing gains no reuse; an operator whose whole intensity lies under the machine's
 balance is given up as soon as enough such border tiles are found; whole rows of a row-wise operator are added
-to what was found; sizes from which no larger block fills whole warps are left out; one padding share looks at
-no more than ``ROUND`` tiles, all of them together at ``BUDGET``.
+to what was found; sizes from which no larger block fills whole warps are left out; all padding
+shares together look at no more tiles than ``budget``, each at no more than half of them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,23 @@ from experiments.compilation.policies.roller.shrinking import shrunk, sizes_on_t
 
 #: Shares by which a tile may pad an axis, tried in this order.
 SLACKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-BUDGET, ROUND = 400, 200
+#: Tiles that are looked at for one operator, unless asked otherwise.
+BUDGET = 400
 GAIN = 1.0 + 1e-9
 
 
 @dataclass(frozen=True)
 class Constructed:
-    """Programs in the order found, how many tiles were looked at, and whether they are border tiles only."""
+    """Programs in the order found, how many tiles were looked at, and whether they are border tiles only.
+
+    ``ended_early``: the bound on tiles came before as many programs as were wanted.
+    """
 
     programs: tuple[TileProgram, ...]
     examined: int
     slack: float
     border: bool
+    ended_early: bool = False
 
 
 def construct(
@@ -47,23 +52,27 @@ def construct(
     wanted: int = 10,
     slack: float = 1.0,
     shrink: str = "one",
+    budget: int = BUDGET,
 ) -> Constructed:
     """Return up to ``wanted`` programs for ``expression``.
 
     Padding up to the share ``slack``; small grids shrunk (section 3.3).
 
+    ``budget`` bounds the tiles that are looked at.
     With ``shrink="priced"`` each program comes in every size on the way to one block for each scheduler.
     """
     saturated: dict[TileProgram, None] = {}
     border: dict[TileProgram, None] = {}
-    examined, reached = 0, 0.0
+    examined, reached, cut = 0, 0.0, False
     for reached in (share for share in SLACKS if share <= slack + 1e-9):
-        search = _Search(expression, architecture, wanted, reached, min(ROUND, BUDGET - examined))
+        search = _Search(expression, architecture, wanted, reached, min(-(-budget // 2), budget - examined))
         search.run()
         examined += search.examined
+        cut |= search.examined >= search.budget
         saturated.update(dict.fromkeys(search.saturated))
         border.update(dict.fromkeys(search.border))
-        if max(len(saturated), len(border) * search.hopeless) >= wanted or examined >= BUDGET:
+        enough = max(len(saturated), len(border) * search.hopeless) >= wanted
+        if enough or examined >= budget:
             break
     programs = [*saturated, *border][:wanted]
     if not programs or expression.rowwise:
@@ -71,7 +80,7 @@ def construct(
     kept = dict.fromkeys(
         size for program in programs for size in _sizes(expression, program, architecture, shrink)
     )
-    return Constructed(tuple(kept), examined, reached, not saturated)
+    return Constructed(tuple(kept), examined, reached, not saturated, cut and not enough)
 
 
 def _sizes(

@@ -30,6 +30,7 @@ from experiments.compilation.interface.tiles import (
 from experiments.compilation.planning.tiles.group_tile import bound, least_bytes, least_seconds
 from experiments.compilation.policies.welder.connection import WeldedKernel, Welding, launch_order
 from experiments.compilation.policies.welder.tile_search import block_size
+from experiments.core.budget import ENDED_AT, caveat
 from experiments.core.knobs import knob
 from experiments.core.progress import Progress, part
 
@@ -48,12 +49,14 @@ class Welder(TilePolicy):
     fuse: bool = knob(True, "connect operators; off: a kernel for each")
 
     def tiles(self, graph: TileGraph, architecture: Architecture, progress: Progress) -> TilePlan:
-        welding = Welding(graph, architecture, self.candidates, self.visited)
-        kernels = welding.run(part(progress, 0.0, 0.9)) if self.fuse else welding.unfused_kernels()
+        within = part(progress, 0.0, 0.9)
+        welding = Welding(graph, architecture, self.candidates, self.visited, within)
+        kernels = welding.run() if self.fuse else welding.unfused_kernels()
         order = launch_order(kernels, graph)
         assert order is not None, "a group takes all that it still needs, so none waits for a later one"
         planned = tuple(_planned(kernel, welding, architecture) for kernel in order)
-        return TilePlan(planned, welding.examined)
+        ended = caveat(self.visited, "tiles of a group", "visited") if welding.ended_early else {}
+        return TilePlan(planned, welding.examined, ended.get(ENDED_AT, ""))
 
 
 def _planned(kernel: WeldedKernel, welding: Welding, architecture: Architecture) -> PlannedKernel:

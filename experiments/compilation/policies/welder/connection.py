@@ -45,19 +45,21 @@ class Welding:
     architecture: Architecture
     wanted: int = 10
     budget: int = 2000
+    progress: Progress = silent
     examined: int = 0
+    ended_early: bool = False
     _tuned: dict[object, tuple[GroupTile, float] | None] = field(default_factory=dict)
 
     def unfused_kernels(self) -> tuple[WeldedKernel, ...]:
         """Return every operator as a kernel of its own; ``Infeasible`` names one of which no tile fits."""
         return tuple(self.single(node.name) for node in self.graph.nodes)
 
-    def run(self, progress: Progress = silent) -> tuple[WeldedKernel, ...]:
-        """Return kernels in execution order of their first operator."""
+    def run(self) -> tuple[WeldedKernel, ...]:
+        """Kernels in execution order of their first operator."""
         taken: set[str] = set()
         kernels = []
         for index, node in enumerate(self.graph.nodes):
-            progress(index / len(self.graph.nodes), f"connecting {node.name}")
+            self.progress(index / len(self.graph.nodes), f"connecting {node.name}")
             if node.name not in taken:
                 kernel = self._grown(node.name, taken)
                 taken |= kernel.group.names
@@ -128,8 +130,16 @@ class Welding:
     def _tune(self, group: FusedGroup, in_registers: bool) -> tuple[GroupTile, float] | None:
         key = (_signature(group), in_registers)
         if key not in self._tuned:
-            found = search(group, self.architecture, self.wanted, self.budget, in_registers)
+            found = search(
+                group,
+                self.architecture,
+                self.wanted,
+                self.budget,
+                in_registers,
+                lambda: self.progress(0.0, ""),
+            )
             self.examined += found.examined
+            self.ended_early |= found.ended_early
             timed = [(seconds(group, tile, self.architecture), tile) for tile in found.tiles]
             best = min(timed, key=lambda pair: pair[0], default=None)
             self._tuned[key] = None if best is None else (best[1], best[0])

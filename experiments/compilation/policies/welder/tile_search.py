@@ -13,7 +13,7 @@ import functools
 import heapq
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from experiments.compilation.interface.architecture import Architecture
@@ -29,10 +29,11 @@ LONG_PRIME = 64
 
 @dataclass(frozen=True)
 class FoundTiles:
-    """The best tiles of a group, best first, and how many were looked at."""
+    """The best tiles of a group, best first, how many were looked at, and whether the bound left others."""
 
     tiles: tuple[GroupTile, ...]
     examined: int
+    ended_early: bool = False
 
 
 @functools.cache
@@ -134,8 +135,12 @@ def search(
     wanted: int = 10,
     budget: int = 2000,
     in_registers: bool = False,
+    show_life: Callable[[], None] = lambda: None,
 ) -> FoundTiles:
-    """Return the ``wanted`` best tiles of ``group``; none where no tile fits."""
+    """Return the ``wanted`` best tiles of ``group``; none where no tile fits.
+
+    ``show_life`` is called for each tile.
+    """
     start = base_tile(group)
     if start is None:
         return FoundTiles((), 0)
@@ -148,6 +153,7 @@ def search(
 
     def look(tile: Sizes) -> None:
         if tile not in seen:
+            show_life()
             made = seen[tile] = evaluate(group, tile, steps, architecture, in_registers)
             if made is not None:
                 heapq.heappush(queue, (made.priority, next(order), tile))
@@ -161,7 +167,7 @@ def search(
         (made for made in seen.values() if made is not None), key=lambda made: (made.priority, made.tile)
     )
     kept = tuple(longer_steps(group, made, architecture, in_registers) for made in valid[:wanted])
-    return FoundTiles(kept, len(seen))
+    return FoundTiles(kept, len(seen), bool(queue))
 
 
 def longer_steps(

@@ -20,16 +20,18 @@ budget is a target, not a promise: the simulation says what it took.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from experiments.core.budget import caveat
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.interface.activations import CONV, FC, layer_type, saved_activations
 from experiments.memory.planning.attention import FUSED, PRODUCTS
 from experiments.memory.planning.rematerialise import Demand, Rematerialiser
-from experiments.memory.policies.torch_knapsack.knapsack import SOLVERS
+from experiments.memory.policies.torch_knapsack.knapsack import IntegerKnapsack, Solver, dynamic, greedy
 from experiments.memory.policies.torch_knapsack.mincut import ForwardGraph
 from experiments.workloads.step import Step
 
@@ -139,7 +141,7 @@ class Partition:
     def _bytes(self, tensors: Collection[int]) -> int:
         return sum(self.graph.bytes[tensor] for tensor in tensors)
 
-    def choose_saved(self, budget: float, solver: str) -> list[int]:
+    def choose_saved(self, budget: float, solver: Solver) -> list[int]:
         """Values to save at ``budget``."""
         if budget >= 1:
             return self.cuts[0]
@@ -151,11 +153,11 @@ class Partition:
         items = [t for t in self.cuts[-1] if t in self.heavy and t not in self.hard and self.graph.bytes[t]]
         weights = [self.graph.bytes[t] / self.most for t in items]
         worth = [sum(float(self.step.ops.seconds[op]) for op in self.makers[t]) for t in items]
-        chosen = {items[i] for i in SOLVERS[solver](weights, worth, budget)}
+        chosen = {items[i] for i in solver(weights, worth, budget)}
         return self.graph.minimum_cut(self.hard | chosen)
 
-    def plan(self, budget: float, solver: str, once: bool) -> MemoryPlan:
-        """What is not saved is recomputed before the first backward op that reads it."""
+    def plan(self, budget: float, solver: Solver, once: bool) -> MemoryPlan:
+        """What is not saved is made again before the first backward op that reads it."""
         kept = set(self.choose_saved(budget, solver))
         wanted: dict[int, list[int]] = {}
         for saved in self.activations:
@@ -196,7 +198,10 @@ class TorchKnapsack(MemoryPolicy):
         "fits",
         choices=("auto", "once", "each"),
     )
-    solver: str = knob("dp", "how the knapsack is solved", choices=tuple(SOLVERS))
+    solver: str = knob("dp", "how the knapsack is solved", choices=("dp", "greedy", "ilp"))
+    nodes: int = knob(
+        1_000_000, "branch-and-bound nodes of each knapsack at most (solver ilp)", low=1, high=10**9
+    )
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if self.budget is None and step.live_peak <= device.capacity:
@@ -204,10 +209,11 @@ class TorchKnapsack(MemoryPolicy):
         partition = Partition(step)
         budgets = GRID if self.budget is None else [self.budget]
         ways = {"once": [True], "each": [False], "auto": [True, False]}[self.reruns]
-        plan = MemoryPlan()
-        for once in ways:
-            for budget in budgets:
-                plan = partition.plan(budget, self.solver, once)
-                if device.estimate(plan).fits:
-                    return plan
-        return plan
+        exact = IntegerKnapsack(self.nodes, device.progress)
+        solvers: dict[str, Solver] = {"dp": dynamic, "greedy": greedy, "ilp": exact}
+        for once, budget in itertools.product(ways, budgets):
+            plan = partition.plan(budget, solvers[self.solver], once)
+            if device.estimate(plan).fits:
+                break
+        ended = caveat(self.nodes, "nodes", "nodes") if exact.ended_early else {}
+        return replace(plan, notes={**plan.notes, **ended})

@@ -6,9 +6,13 @@ All answer with the indices chosen, ascending. Items without weight are always c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+
+from experiments.core.progress import Progress, silent
+from experiments.memory.planning.milp import MixedIntegerProgram
 
 #: Resolution of weights in ``dynamic``: one part in ten thousand, as torch's solver.
 PARTS = 10_000
@@ -51,17 +55,23 @@ def dynamic(weights: Sequence[float], values: Sequence[float], capacity: float) 
     return chosen[::-1]
 
 
-def integer(weights: Sequence[float], values: Sequence[float], capacity: float) -> list[int]:
-    """Integer programming (HiGHS): exact."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
+@dataclass
+class IntegerKnapsack:
+    """Integer programming (HiGHS): exact, or the best found within ``nodes`` nodes of a tree.
 
-    if not weights:
-        return []
-    fits = LinearConstraint(np.array([weights]), ub=capacity)
-    found = milp(
-        -np.array(values), constraints=fits, integrality=np.ones(len(weights), np.int64), bounds=Bounds(0, 1)
-    )
-    return [i for i, taken in enumerate(np.asarray(found.x).tolist()) if taken > 0.5]
+    What is chosen by ``greedy`` stands in where no solution was found by then.
+    """
 
+    nodes: int = 1_000_000
+    progress: Progress = silent
+    ended_early: bool = False
 
-SOLVERS: Mapping[str, Solver] = {"dp": dynamic, "greedy": greedy, "ilp": integer}
+    def __call__(self, weights: Sequence[float], values: Sequence[float], capacity: float) -> list[int]:
+        program = MixedIntegerProgram()
+        items = [program.binary(-value) for value in values]
+        program.row(zip(items, weights, strict=True), at_most=capacity)
+        found = program.solve(self.nodes, progress=self.progress)
+        self.ended_early |= found is None or not found.proven
+        if found is None:
+            return greedy(weights, values, capacity)
+        return [item for item in items if found.chosen(item)]

@@ -9,12 +9,14 @@ planner differs from the paper.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from experiments.core.budget import Budget
 from experiments.core.errors import BadInput
 from experiments.hardware import Hardware
 from experiments.parallel.planning.stages.cuts import Cuts
@@ -86,10 +88,17 @@ class _Solved:
     """One level: ``best[m]`` and the split behind it, for every start (rows) and end (columns)."""
 
     def __init__(
-        self, cuts: Cuts, times: Floats, level: ClusterLevel, below: int, rules: StageSearchRules, rows: int
+        self,
+        cuts: Cuts,
+        times: Floats,
+        level: ClusterLevel,
+        below: int,
+        rules: StageSearchRules,
+        rows: int,
+        budget: Budget,
     ) -> None:
         self.cuts, self.times, self.level, self.rules = cuts, times, level, rules
-        self.rows = rows
+        self.rows, self.budget = rows, budget
         self.parameters = _between(cuts.parameters)
         self.kept = _between(cuts.stash) + self.parameters
         self.reachable = np.isfinite(times)
@@ -147,10 +156,10 @@ class _Solved:
     def _improve(
         self, best: Floats, split: Ints, share: Ints, earlier: Floats, costs: Floats, replicas: int
     ) -> None:
-        """A last stage of ``replicas`` behind each cut, after the ``earlier`` stages."""
+        """A last stage of ``replicas`` behind each cut, after the ``earlier`` stages, within the budget."""
         for end in range(1, len(self.cuts)):
             inside = np.flatnonzero(self.cuts.before[:, end])
-            if not len(inside):
+            if not len(inside) or not self.budget.take(len(best) * len(inside)):
                 continue
             slowest = np.maximum(earlier[:, inside], costs[inside, end])
             chosen = slowest.argmin(axis=1)
@@ -186,16 +195,22 @@ def _between(column: Floats) -> Floats:
     return difference
 
 
-def search(cuts: Cuts, levels: Sequence[ClusterLevel], rules: StageSearchRules) -> StageSolution:
-    """The fastest stages; ``seconds`` is infinite when nothing fits. One or two levels, inner first."""
+def search(
+    cuts: Cuts, levels: Sequence[ClusterLevel], rules: StageSearchRules, budget: Budget | None = None
+) -> StageSolution:
+    """The fastest stages; ``seconds`` is infinite when nothing fits. One or two levels, inner first.
+
+    ``budget`` bounds the splits that are compared; a run of layers whose splits are not is one stage.
+    """
+    budget = budget or Budget(sys.maxsize)
     reachable = np.vstack([np.ones(len(cuts), np.bool_), cuts.before])
     times = np.where(reachable, _between(cuts.seconds), np.inf)
     inner = None
     candidates, below = 0, 1
     if len(levels) == 2:
-        inner = _Solved(cuts, times, levels[0], below, rules, len(cuts) + 1)
+        inner = _Solved(cuts, times, levels[0], below, rules, len(cuts) + 1, budget)
         times, below, candidates = inner.best[-1], levels[0].count, inner.candidates
-    outer = _Solved(cuts, times, levels[-1], below, rules, 1)
+    outer = _Solved(cuts, times, levels[-1], below, rules, 1, budget)
     seconds = float(outer.best[-1][0, -1])
     if not np.isfinite(seconds):
         return StageSolution(seconds, (), candidates + outer.candidates)

@@ -25,6 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from experiments.core.budget import Budget
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
@@ -70,6 +71,9 @@ class Dapple(ParallelPolicy):
         "data parallelism is taken where the best pipeline is slower when simulated, not by estimate alone",
     )
     blocks: int = knob(16, "runs of layers between which stages are cut, at most", low=2, high=256)
+    evaluations: int = knob(
+        2_000_000, "plans that are compared before the best so far is taken", low=1, high=10**15
+    )
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
@@ -78,7 +82,20 @@ class Dapple(ParallelPolicy):
         samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
         blocks = _blocks(model, estimate, samples / model.batch, self.blocks)
         accumulated = _fewest_micro_batches(estimate, cluster.device_count, batch, self.micro_batches)
-        found = SynchronousSearch(blocks, cluster, self.micro_batches, samples, accumulated).run()
+        budget = Budget(self.evaluations, estimate.progress, "plans")
+        found = SynchronousSearch(blocks, cluster, self.micro_batches, samples, accumulated, budget).run()
+        plan = self._best_plan(found, blocks, batch, estimate, accumulated)
+        return replace(plan, notes={**plan.notes, **budget.caveat("evaluations")})
+
+    def _best_plan(
+        self,
+        found: SynchronousSearchResult,
+        blocks: LayerBlocks,
+        batch: int,
+        estimate: PlanningEstimate,
+        accumulated: int,
+    ) -> ParallelPlan:
+        """The pipeline that was found, with one of the warm-ups, or data parallelism."""
         by_pipeline = [
             self._plan(found, found.stages, blocks, batch, estimate, warm_up)
             for warm_up in (("a", "b") if self.warm_up == "auto" else (self.warm_up,))

@@ -10,11 +10,13 @@ stage.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from experiments.core.budget import Budget
 from experiments.hardware import Hardware, collectives
 from experiments.parallel.policies.dapple.occupancy import Used, choices, devices
 from experiments.parallel.policies.dapple.pivot import latencies
@@ -72,14 +74,21 @@ class SynchronousSearch:
     """A search for the stages, replicas and devices of one step on a cluster of equal machines.
 
     There are ``micro_batches`` of ``samples`` each. Data parallelism, which a pipeline is compared with,
-    takes the batch in ``accumulated`` micro-batches.
+    takes the batch in ``accumulated`` micro-batches. ``budget`` bounds the plans that are compared.
     """
 
     def __init__(
-        self, blocks: LayerBlocks, cluster: Hardware, micro_batches: int, samples: int, accumulated: int
+        self,
+        blocks: LayerBlocks,
+        cluster: Hardware,
+        micro_batches: int,
+        samples: int,
+        accumulated: int,
+        budget: Budget | None = None,
     ) -> None:
         self.blocks, self.cluster, self.micro_batches = blocks, cluster, micro_batches
         self.samples, self.accumulated = samples, accumulated
+        self.budget = budget or Budget(sys.maxsize)
         self.per_machine = cluster.node.device_count
         self.last = len(blocks.ends) - 1
         self.candidates = 0
@@ -94,6 +103,8 @@ class SynchronousSearch:
         self._best[0, empty] = (best, ())
         for begin in range(self.last):
             for used in sorted(used for border, used in self._best if border == begin):
+                if self.budget.ended_early:
+                    break
                 seconds, plan = self._extend(begin, used, best)
                 if seconds < best:
                     best, stages = seconds, plan
@@ -132,6 +143,8 @@ class SynchronousSearch:
         for count in self._widths(free):
             kept = ends[self._floors(begin, ends, count, free - count) < best]
             for after in choices(used, self.per_machine, count) if len(kept) else ():
+                if not self.budget.take(len(kept)):
+                    return found
                 own, rest = devices(used, after, self.per_machine), devices(after, full, self.per_machine)
                 seconds = self._latencies(rows, before, begin, kept, own, rest)
                 for end, value in zip(kept.tolist(), seconds.tolist(), strict=True):

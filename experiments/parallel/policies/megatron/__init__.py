@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from experiments.core.budget import caveat
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
@@ -51,6 +52,9 @@ class Megatron(LivePolicy, ParallelPolicy):
     zero: int = knob(
         0, "ZeRO stage among data-parallel devices; 1 is the distributed optimizer", choices=(0, 1, 2, 3)
     )
+    evaluations: int = knob(
+        10_000_000, "plans that a search evaluates before the best so far is taken", low=1, high=10**12
+    )
     overlap: bool = knob(True, "tensor-parallel collectives of the backward pass run beside weight gradients")
 
     def place(
@@ -85,7 +89,7 @@ class Megatron(LivePolicy, ParallelPolicy):
         """The degrees that were asked for are not looked at; what the search found stands in the plan's
         notes.
         """
-        found = search(estimate, batch, self.degrees())
+        found = search(estimate, batch, self.degrees(), self.evaluations)
         plan = megatron_plan(model, cluster, batch, found.best)
         notes = {
             "predicted_step_time": found.step_time,
@@ -94,5 +98,6 @@ class Megatron(LivePolicy, ParallelPolicy):
             "plans": len(found.plans),
             "plans_evaluated": found.evaluated,
             "rejected": found.rejections(),
+            **(caveat(self.evaluations, "plans", "evaluations") if found.ended_early else {}),
         }
         return replace(plan, notes={**plan.notes, **notes})

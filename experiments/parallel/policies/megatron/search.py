@@ -9,6 +9,7 @@ was rejected are kept.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -36,10 +37,11 @@ REASONS = (
     "chunks need micro-batches in whole rounds over the pipeline",
     "sequence parallelism needs tensor parallelism",
     "ZeRO 2 and 3 exchange with every micro-batch, which no pipeline hides",
+    "not evaluated: the search ended at its bound",
     "does not fit the devices' memory",
     "slower than the incumbent",
 )
-CHOSEN, MEMORY, SLOWER = 0, len(REASONS) - 2, len(REASONS) - 1
+CHOSEN, BEYOND, MEMORY, SLOWER = 0, len(REASONS) - 3, len(REASONS) - 2, len(REASONS) - 1
 #: Plans evaluated between two reports of progress, and the largest micro-batch that is tried.
 CHUNK, LARGEST_MICRO_BATCH = 8192, 64
 
@@ -62,8 +64,13 @@ class DegreeSearchResult:
     reason: Ints
     evaluated: int
 
+    @property
+    def ended_early(self) -> bool:
+        """Whether the bound kept plans from being evaluated."""
+        return bool((self.reason == BEYOND).any())
+
     def rejections(self) -> dict[str, int]:
-        """Return how many plans were rejected for each reason."""
+        """How many plans were rejected for each reason."""
         counts = np.bincount(self.reason, minlength=len(REASONS))
         return {
             name: int(count)
@@ -140,11 +147,17 @@ def search(
     estimate: PlanningEstimate,
     batch: int,
     fixed: Degrees = Degrees(),  # noqa: B008 - frozen
+    most: int = sys.maxsize,
 ) -> DegreeSearchResult:
-    """Return the fastest plan that fits; ``Infeasible`` with the bytes that the leanest one lacks."""
+    """The fastest plan that fits; ``Infeasible`` with the bytes that the leanest one lacks when none does.
+
+    At ``most`` so many plans are evaluated, the first of the table first.
+    """
     plans = candidates(estimate, batch, fixed)
     reason = _arithmetic_faults(plans, estimate, batch)
     usable = np.flatnonzero(reason == CHOSEN)
+    reason[usable[most:]] = BEYOND
+    usable = usable[:most]
     time, memory = np.full(len(plans), np.inf), np.full(len(plans), np.inf)
     analytic = Analytic(estimate, batch)
     for start in range(0, len(usable), CHUNK):
@@ -190,7 +203,7 @@ def _judge(
     evaluated = int(np.isfinite(time).sum())
     fits = memory <= capacity
     if not fits.any():
-        _refuse_all(memory, capacity)
+        _refuse_all(memory, capacity, evaluated if (reason == BEYOND).any() else 0)
     best = int(np.argmin(np.where(fits, time, np.inf)))
     kept = np.where((reason == CHOSEN) & ~fits, MEMORY, reason)
     kept = np.where((kept == CHOSEN) & (np.arange(len(plans)) != best), SLOWER, kept)
@@ -207,14 +220,16 @@ def _judge(
     )
 
 
-def _refuse_all(memory: Floats, capacity: int) -> None:
+def _refuse_all(memory: Floats, capacity: int, bound: int) -> None:
+    """``bound`` is that at which the search ended; 0 where it ended by itself."""
     least = float(memory.min())
     if not np.isfinite(least):
         raise Infeasible("no combination of degrees divides devices, heads, blocks and samples", "search")
     missing = least - capacity
+    among = f" of the first {bound}, at which the search ended (knob evaluations)," if bound else ""
+    needs = f"{human(least, 'bytes')} of {human(capacity, 'bytes')}"
     raise Infeasible(
-        f"the leanest plan needs {human(least, 'bytes')} of {human(capacity, 'bytes')}: {missing:.0f} bytes "
-        "missing",
+        f"the leanest plan{among} needs {needs}: {missing:.0f} bytes missing",
         "search",
         missing,
     )

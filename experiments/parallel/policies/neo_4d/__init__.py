@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from experiments.core.budget import Budget
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.knobs import knob
 from experiments.core.units import DTYPE_BYTES
@@ -51,6 +52,9 @@ class Neo4D(ParallelPolicy):
     layout: str = knob("4d", "layouts that tables may have: every one, or this one", choices=CHOICES)
     lookups: float = knob(1.0, "rows that a sample reads of each table", low=0.01, high=10_000)
     fill: float = knob(0.8, "share of a device's memory that model states may take", low=0.01, high=1.0)
+    evaluations: int = knob(
+        1_000_000, "layouts of all tables that are placed before the best so far is taken", low=1, high=10**9
+    )
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
@@ -62,13 +66,13 @@ class Neo4D(ParallelPolicy):
             raise BadInput("has no embedding tables", model.name, "a recommendation model")
         tables = [self._table(operator, model, estimate) for operator in found.values()]
         machines = _machines(cluster, estimate)
-        best = self._search(tables, batch, machines, model, estimate)
+        budget = Budget(self.evaluations, estimate.progress, "layouts")
+        best = self._search(tables, batch, machines, model, estimate, budget)
         shardings = _shardings(
             model, dict(zip(found, range(len(tables)), strict=True)), tables, best, devices, estimate
         )
-        plan = one_group_plan(
-            (("devices", devices),), len(model), batch, shardings, _notes(best, tables, machines)
-        )
+        found_notes = _notes(best, tables, machines) | budget.caveat("evaluations")
+        plan = one_group_plan((("devices", devices),), len(model), batch, shardings, found_notes)
         return replace(plan, synchronisation=self.sync())
 
     def _table(self, operator: Operator, model: LayerGraph, estimate: PlanningEstimate) -> EmbeddingTable:
@@ -90,11 +94,12 @@ class Neo4D(ParallelPolicy):
         machines: Machines,
         model: LayerGraph,
         estimate: PlanningEstimate,
+        budget: Budget,
     ) -> LayoutProposal:
         dense = float(estimate.layer_parameters.sum()) - sum(table.values for table in tables)
         capacity = machines.capacity * self.fill - max(0.0, dense) * machines.state_bytes
         search = LayoutSearch(
-            tables, batch, machines, capacity, LAYOUTS if self.layout == "4d" else (self.layout,)
+            tables, batch, machines, capacity, LAYOUTS if self.layout == "4d" else (self.layout,), budget
         )
         found = search.run()
         if found is None:

@@ -7,9 +7,11 @@ tables.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from experiments.core.budget import Budget
 from experiments.parallel.policies.neo_4d.embedding_tables import (
     EmbeddingTable,
     Loads,
@@ -49,6 +51,7 @@ class LayoutSearch:
     """A search for the layouts of all tables; ``run`` gives the best proposal found.
 
     ``None`` where no layout of ``allowed`` fits in ``capacity`` bytes a device.
+    ``budget`` bounds the proposals.
     """
 
     tables: Sequence[EmbeddingTable]
@@ -56,6 +59,7 @@ class LayoutSearch:
     machines: Machines
     capacity: float
     allowed: Sequence[str]
+    budget: Budget = field(default_factory=lambda: Budget(sys.maxsize))
     proposals: int = 0
     offered: list[dict[str, list[Shard]]] = field(init=False)
 
@@ -85,6 +89,8 @@ class LayoutSearch:
         return list(dict.fromkeys((alone, *same)))
 
     def _propose(self, layouts: Names) -> LayoutProposal | None:
+        if not self.budget.take():
+            return None
         self.proposals += 1
         found = [shard for row, name in zip(self.offered, layouts, strict=True) for shard in row[name]]
         loads = place(found, self.machines, self.capacity)

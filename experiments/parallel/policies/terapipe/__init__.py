@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from experiments.core.budget import Budget
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.hardware.collectives import point_to_point
@@ -58,6 +59,9 @@ class TeraPipe(ParallelPolicy):
     overhead: float = knob(
         1e-4, "time of a slot besides its layers: launches, a device not full", low=0.0, high=1.0, unit="s"
     )
+    evaluations: int = knob(
+        10_000_000_000, "sums of times that are compared before the best so far is taken", low=1, high=10**15
+    )
     recompute: bool = knob(False, "keep a stage's input only and recompute its activations before backward")
 
     def place(
@@ -69,7 +73,8 @@ class TeraPipe(ParallelPolicy):
         samples = whole_share(batch, pipelines, "samples", "knobs.stages")
         steps = whole_share(sequence_length(model), self.granularity, "tokens", "knobs.granularity")
         latency = self._latency(bounds, estimate, min(samples, self.most_samples), steps)
-        groups = best_slicing(latency, samples, stages, GAP)
+        budget = Budget(self.evaluations, estimate.progress, "sums")
+        groups = best_slicing(latency, samples, stages, GAP, budget)
         slices = _slices(groups, self.granularity)
         return ParallelPlan(
             batch=batch,
@@ -83,7 +88,10 @@ class TeraPipe(ParallelPolicy):
             synchronisation=self.sync(),
             slices=slices * pipelines,
             slot_overhead=self.overhead,
-            notes={"predicted_step_time": slicing_seconds(latency, groups, stages)},
+            notes={
+                "predicted_step_time": slicing_seconds(latency, groups, stages),
+                **budget.caveat("evaluations"),
+            },
         )
 
     def _latency(

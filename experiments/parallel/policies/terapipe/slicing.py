@@ -4,10 +4,13 @@ pipeline.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from experiments.core.budget import Budget
 
 #: Seconds by samples - 1, tokens and context (in steps of the grid). Shape: (samples, steps + 1, steps + 1).
 Latency = npt.NDArray[np.float64]
@@ -32,20 +35,23 @@ class _Bounded:
 
 
 def best_slicing(
-    latency: Latency, samples: int, stages: int, gap: float = 0.0
+    latency: Latency, samples: int, stages: int, gap: float = 0.0, budget: Budget | None = None
 ) -> list[tuple[int, list[int]]]:
     """Return groups of samples and the slice lengths of each, least in predicted seconds.
 
-    In steps; sum(t) + (stages - 1) max(t) is least.
-
     Exact for ``gap`` 0; else bounds that differ by less than ``gap`` seconds are tried as one, which costs at
     most ``(stages - 1) * gap``. Ties go to the smaller maximum, then to fewer samples and shorter last
-    slices.
+    slices. ``budget`` bounds the sums that are compared; where it ends before any bound held, the slicing
+    with the least sum is taken.
     """
-    least, _ = _over_batch(_over_tokens(latency, np.inf), samples)
-    best, groups = np.inf, [(samples, [latency.shape[1] - 1])]
+    budget = budget or Budget(sys.maxsize)
+    unbounded = _over_tokens(latency, np.inf)
+    least, sizes = _over_batch(unbounded, samples)
+    best, groups = np.inf, [(size, unbounded.lengths(size)) for size in sizes]
     for bound in _bounds(latency, gap):
         if least + (stages - 1) * (bound - gap) >= best:
+            break
+        if not budget.take(_sums(latency)):
             break
         bounded = _over_tokens(latency, bound)
         total, sizes = _over_batch(bounded, samples)
@@ -56,6 +62,13 @@ def best_slicing(
         if score < best:
             best, groups = score, found
     return groups
+
+
+def _sums(latency: Latency) -> int:
+    """Sums that one bound takes: every last slice at every token, for each number of samples."""
+    samples, steps = latency.shape[0], latency.shape[1] - 1
+    found: int = samples * steps * (steps + 1) // 2
+    return found
 
 
 def slicing_seconds(latency: Latency, groups: list[tuple[int, list[int]]], stages: int) -> float:

@@ -111,7 +111,9 @@ class ZeroBubble(PipelineSchedule):
         if limit >= 2 * stages - 1:
             yield [_twice_as_early(device, stages, count) for device in range(stages)]
         problem = weight_gaps.problem_of(plan, cluster, estimate, count, limit)
-        yield from map(list, weight_gaps.orders(problem))
+        for found in weight_gaps.orders(problem):
+            estimate.show_life()
+            yield list(found)
 
     @property
     def _looped_chunks(self) -> int:

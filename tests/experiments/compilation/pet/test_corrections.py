@@ -248,3 +248,6 @@ def test_a_mutant_that_costs_more_ops_is_not_taken() -> None:
     assert strict.refused == {"conv": "no mutant"}, "a mutant must be right at more than its share"
     taken = Pet(always=True, depth=1).rewrite(of, Shaped())
     assert [step.rule for step in taken.applied] == ["2 images along width with gaps of 1; equivalent"]
+    cut = Pet(evaluations=3).rewrite(of, Shaped())
+    assert cut.search["mutants"] == 3
+    assert "bound of 3 mutants (knob evaluations)" in cut.ended_at and done.ended_at == ""

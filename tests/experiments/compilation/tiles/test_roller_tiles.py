@@ -156,6 +156,11 @@ class TestConstruction:
         assert found.programs
         assert found.slack > 0
 
+    def test_a_construction_that_meets_its_bound_says_so(self) -> None:
+        few, enough = construct(SQUARE, V100, budget=4), construct(SQUARE, V100)
+        assert few.programs and few.ended_early and few.examined <= 4 < enough.examined
+        assert construct(SQUARE, V100, wanted=1).ended_early is False
+
     def test_rows_that_no_warp_of_threads_can_hold_are_read_twice(self) -> None:
         # 32 rows of 512 take 64 KiB; three passes over the tensor (two reads, one write) take 1.5 times two.
         rows = operators.rowwise((65536, 512), (1,))

@@ -233,3 +233,16 @@ class TestConnection:
         plan = Welder().tiles(TileGraph(nodes, frozenset({"soft"})), V100, silent)
         assert [kernel.operators for kernel in plan.kernels] == [("first",), ("soft",)]
         assert math.isfinite(plan.seconds)
+
+
+def test_a_search_that_meets_its_bound_shows_life_and_says_so() -> None:
+    graph = layer()
+    plans = {}
+    for visited in (1, 100_000):
+        reports: list[float] = []
+        plans[visited] = Welder(visited=visited).tiles(
+            graph, V100, lambda share, _, to=reports: to.append(share)
+        )
+        assert len(reports) > len(graph.nodes)
+    assert plans[1].examined < plans[100_000].examined and plans[100_000].ended_at == ""
+    assert "bound of 1 tiles of a group (knob visited)" in plans[1].ended_at

@@ -22,10 +22,10 @@ from experiments.compilation.interface import Graph, Rewritten, Workbench
 from experiments.compilation.live.costs import Bench, Roofline
 from experiments.compilation.live.graphs import graph_of
 from experiments.compilation.live.types import Inference
-from experiments.compilation.planning.substitutions.optimise import optimise_graph, rulebook
+from experiments.compilation.planning.substitutions.optimize import optimize_graph, rulebook
 from experiments.compilation.planning.substitutions.search import SearchLimits
 from experiments.compilation.planning.substitutions.standard import standard_verdicts
-from experiments.compilation.policies.egglog.optimise import saturate_graph
+from experiments.compilation.policies.egglog.optimize import saturate_graph
 from experiments.compilation.policies.egglog.saturate import Bounds
 from experiments.core.progress import silent
 from experiments.core.spec import WorkloadOptions
@@ -54,7 +54,7 @@ def timed(work: Callable[[], Rewritten]) -> tuple[Rewritten, float]:
 
 def row(name: str, graph: Graph, bench: Workbench, budget: int) -> Row:
     rules = rulebook(standard_verdicts())
-    found, searching = timed(lambda: optimise_graph(graph, bench, rules, SearchLimits(ALPHA, budget)))
+    found, searching = timed(lambda: optimize_graph(graph, bench, rules, SearchLimits(ALPHA, budget)))
     ours, saturating = timed(lambda: saturate_graph(graph, bench, rules, Bounds()))
     costs = bench.cost(found.graph), bench.cost(ours.graph)
     proved = bool(ours.search["proved_cheapest"] and ours.search["saturated"])

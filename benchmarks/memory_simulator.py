@@ -135,13 +135,13 @@ def watch(simulator: Simulator, plan: MemoryPlan) -> StepRecording:
 
 
 def other_order(step: Step, seed: int) -> tuple[int, ...]:
-    """The ops in order but for one pair of neighbours that do not depend on one another."""
+    """The ops in order but for one pair of neighbors that do not depend on one another."""
     random = np.random.default_rng(seed)
     count = len(step.ops)
     while True:
         at = int(random.integers(count - 1))
         order = [*range(at), at + 1, at, *range(at + 2, count)]
-        if order_fault(step, order) is None:  # a swap of two neighbours is its own inverse
+        if order_fault(step, order) is None:  # a swap of two neighbors is its own inverse
             return tuple(order)
 
 

@@ -73,8 +73,8 @@ def bare_replay(plan: ParallelPlan, seconds: dict[str, float]) -> float:
 
 def needed_by(slot: Slot, last: int) -> Slot | None:
     """The slot of another rank that ``slot`` waits for; what its own rank did before, its order already says."""
-    neighbour = slot.stage + {FORWARD: -1, BACKWARD: 1, WEIGHT: 0}[slot.kind]
-    return slot._replace(stage=neighbour) if slot.kind != WEIGHT and 0 <= neighbour <= last else None
+    neighbor = slot.stage + {FORWARD: -1, BACKWARD: 1, WEIGHT: 0}[slot.kind]
+    return slot._replace(stage=neighbor) if slot.kind != WEIGHT and 0 <= neighbor <= last else None
 
 
 def measure(name: str, devices: int, micro_batches: int) -> tuple[int, float, float]:

@@ -1,11 +1,11 @@
 """Roller's construction: processor seconds for each operator, how near its tiles come to all tiles, and to measured times.
 
-1. Constructing the tiles of the 119 operators of Roller's figure 10: seconds each, and the modelled time beside the bound
+1. Constructing the tiles of the 119 operators of Roller's figure 10: seconds each, and the modeled time beside the bound
    that no tile passes (each element moved once, every unit busy).
 2. Small operators: every program priced by the same model, what that costs, and how near the constructed ones come. The
    model knows no penalty for unaligned tiles beyond idle lanes and transactions: the best of all is a bound, not a peer.
    Top 1 and top 10 are shrunk until every unit has a block, as published; ``priced``: as far as the model likes best.
-3. Our modelled times beside the measured ones of figure 10 on a V100 (TF's libraries, TVM, Ansor, Roller), shipped in
+3. Our modeled times beside the measured ones of figure 10 on a V100 (TF's libraries, TVM, Ansor, Roller), shipped in
    its artifact as ``Figure10_op_perf_multi_v100.paper.dat`` (as published) and ``..._raw.dat`` (run again).
 
 Operators are in our format ``operators`` with the figure's names (C conv, D depthwise, E element-wise, M matmul, P pool,
@@ -65,7 +65,7 @@ SMALL: tuple[Expression, ...] = (
 
 @dataclass(frozen=True)
 class Row:
-    """One operator: seconds to construct, modelled seconds of the first program and of the best of ten, and the bound."""
+    """One operator: seconds to construct, modeled seconds of the first program and of the best of ten, and the bound."""
 
     name: str
     construction: float
@@ -103,7 +103,7 @@ def measured(path: Path) -> Mapping[str, Mapping[str, float]]:
 
 
 def print_construction(rows: list[Row], limit: float) -> bool:
-    print(f"{'class':<6}{'operators':>10}{'mean ms':>10}{'largest ms':>12}{'modelled / bound':>18}")
+    print(f"{'class':<6}{'operators':>10}{'mean ms':>10}{'largest ms':>12}{'modeled / bound':>18}")
     for letter in [*sorted({row.name[0] for row in rows}), ""]:
         own = [row for row in rows if row.name.startswith(letter)]
         spent = [row.construction * 1e3 for row in own]
@@ -115,7 +115,7 @@ def print_construction(rows: list[Row], limit: float) -> bool:
 
 
 def print_enumeration(on: Architecture) -> None:
-    """All programs of small operators beside the constructed ones: how many, processor seconds, modelled times."""
+    """All programs of small operators beside the constructed ones: how many, processor seconds, modeled times."""
     print(
         f"{'small operator':<24}{'all':>8}{'s':>7}{'looked at':>11}{'ms':>7}{'top 1':>8}{'top 10':>8}{'priced':>8}  over the best"
     )
@@ -141,7 +141,7 @@ def print_enumeration(on: Architecture) -> None:
 def print_model(rows: list[Row], published: Mapping[str, Mapping[str, float]]) -> None:
     """How well the model tells Roller's own measured times: ratio, spread, correlation of logarithms and of ranks."""
     known = [row for row in rows if row.name in published]
-    print("modelled / measured time of Roller's own kernels (top 10 beside the best of ten)")
+    print("modeled / measured time of Roller's own kernels (top 10 beside the best of ten)")
     print(
         f"{'class':<6}{'n':>4}{'geomean':>9}{'within 25 %':>13}{'log corr.':>11}{'rank corr.':>12}{'over the fastest':>18}"
     )
@@ -157,13 +157,13 @@ def print_model(rows: list[Row], published: Mapping[str, Mapping[str, float]]) -
         print(
             f"{letter or 'all':<6}{len(own):>4}{geomean(ratio):>9.3f}{close:>13.2f}{logs:>11.3f}{ranks:>12.3f}{fastest:>18.3f}"
         )
-    print("\nspeed: measured time of others over ours (modelled) and over Roller's (measured)")
-    print(f"{'against':<14}{'modelled':>9}{'published':>10}{'faster':>8}{'published':>10}")
+    print("\nspeed: measured time of others over ours (modeled) and over Roller's (measured)")
+    print(f"{'against':<14}{'modeled':>9}{'published':>10}{'faster':>8}{'published':>10}")
     for system in ("Ansor", "TF", "TVM"):
-        modelled = [published[row.name][system] / row.best for row in known]
+        modeled = [published[row.name][system] / row.best for row in known]
         theirs_too = [published[row.name][system] / published[row.name]["Roller-Top10"] for row in known]
-        wins = (sum(value > 1 for value in modelled), sum(value > 1 for value in theirs_too))
-        print(f"{system:<14}{geomean(modelled):>9.3f}{geomean(theirs_too):>10.3f}{wins[0]:>8}{wins[1]:>10}")
+        wins = (sum(value > 1 for value in modeled), sum(value > 1 for value in theirs_too))
+        print(f"{system:<14}{geomean(modeled):>9.3f}{geomean(theirs_too):>10.3f}{wins[0]:>8}{wins[1]:>10}")
 
 
 def main() -> int:
@@ -185,7 +185,7 @@ def main() -> int:
             for row in rows:
                 theirs = published.get(row.name, {}).get("Roller-Top10", math.nan)
                 print(
-                    f"{row.name:<6}{row.best * 1e3:>10.4f} ms modelled{theirs * 1e3:>10.4f} ms measured{row.best / theirs:>8.2f}"
+                    f"{row.name:<6}{row.best * 1e3:>10.4f} ms modeled{theirs * 1e3:>10.4f} ms measured{row.best / theirs:>8.2f}"
                 )
         print_model(rows, published)
     return 0 if within else 1

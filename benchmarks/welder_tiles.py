@@ -1,6 +1,6 @@
 """Welder's greedy connection beside every partition of small graphs, and the best tiles beside all tiles of a group.
 
-For each graph: modelled microseconds of operators by themselves, as connected greedily, and of the best partition (all are
+For each graph: modeled microseconds of operators by themselves, as connected greedily, and of the best partition (all are
 tried, with the same search for tiles); traffic before and after; tiles looked at. Then, for single operators, the
 priority of the tile that the search of 2,000 finds over that of the best of all tiles. Ends with exit code 1 where the
 greedy kernels are slower than the best partition by more than the limit.
@@ -93,7 +93,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=1.1, help="greedy time over the best partition's")
     chosen = parser.parse_args()
     on = Architecture(resolve(chosen.hardware).device)
-    print(f"modelled microseconds and megabytes on {on.name}; seconds of this processor")
+    print(f"modeled microseconds and megabytes on {on.name}; seconds of this processor")
     print(
         f"{'graph':<20}{'ops':>4}{'kernels':>8}{'apart us':>10}{'greedy':>10}{'best':>10}{'apart MB':>10}{'greedy':>10}{'tiles':>9}{'s':>8}{'all':>6}{'valid':>6}{'s':>8}"
     )

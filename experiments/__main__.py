@@ -7,24 +7,14 @@ import argparse
 import os
 import sys
 
-from experiments.commands import (
-    calibrate,
-    catalogue,
-    claims,
-    communication,
-    inspect,
-    model,
-    rules,
-    run,
-    suite,
-)
+from experiments.commands import calibrate, catalog, claims, communication, inspect, model, rules, run, suite
 from experiments.core.errors import LabError
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     verbs = top.add_subparsers(required=True, metavar="COMMAND")
-    for module in (run, catalogue, claims, inspect, model, suite, calibrate, communication, rules):
+    for module in (run, catalog, claims, inspect, model, suite, calibrate, communication, rules):
         module.add(verbs)
     return top
 

@@ -17,7 +17,7 @@ from experiments.core.reading import refusal
 from experiments.core.spec import Workload
 from experiments.hardware.parts import Device
 from experiments.hardware.roofline import op_times
-from experiments.models.catalogue import zoo_model
+from experiments.models.catalog import zoo_model
 from experiments.readers.base import open_file
 from experiments.workloads import hf
 from experiments.workloads.jobs import JobTrace

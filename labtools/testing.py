@@ -140,7 +140,7 @@ def _carry_out(layout: Layout, step: Step, environment: Mapping[str, str]) -> Re
 
 
 def closing_line(output: str) -> str:
-    """pytest's last word, as `12 passed, 1 skipped in 3.21s` with or without its frame and colours."""
+    """pytest's last word, as `12 passed, 1 skipped in 3.21s` with or without its frame and colors."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in output.splitlines()]
     closing = [
         line

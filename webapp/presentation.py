@@ -139,7 +139,7 @@ def duration(run: Any) -> float | None:
 
 @register.simple_tag
 def state_badge(state: str, words: str = "") -> SafeString:
-    """A state in words with a mark of its own: colour is never the only sign."""
+    """A state in words with a mark of its own: color is never the only sign."""
     return format_html(
         '<span class="badge state-{}"><span aria-hidden="true">{}</span> {}</span>',
         state.replace(" ", "-"),

@@ -17,7 +17,7 @@ from experiments.core import jsonio, registry
 from experiments.core.errors import BadInput
 from experiments.core.reading import what_is_read
 from experiments.core.spec import Outcome, load_outcome
-from experiments.models.catalogue import ZOO, zoo_model
+from experiments.models.catalog import ZOO, zoo_model
 from experiments.workloads.transformer import has_closed_form
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_bytes

@@ -63,7 +63,7 @@ class Postgres:
     def account(self) -> Account | None:
         """Whom the server runs as; None where it runs as us."""
         try:
-            return account_for(self.home, needs=(postgres_binary("postgres"), _shared_catalogue()))
+            return account_for(self.home, needs=(postgres_binary("postgres"), _shared_catalog()))
         except NoAccount as error:
             remedy = "run as an ordinary user, or move the checkout to a folder everybody may enter"
             raise ServiceError(f"PostgreSQL refuses to run as root, and {error}", remedy) from error
@@ -77,7 +77,7 @@ class Postgres:
             self._require_same_major_version()
             self._clear_stale_pid_file()
         else:
-            self._initialise()
+            self._initialize()
 
     def command(self) -> list[str]:
         settings = {
@@ -102,7 +102,7 @@ class Postgres:
         lines = _lines(self.data / "postmaster.pid")
         return len(lines) >= 8 and lines[3] == str(self.port) and lines[7].strip() == "ready"
 
-    def _initialise(self) -> None:
+    def _initialize(self) -> None:
         # Built aside and renamed, so that an interrupted start never leaves half a cluster.
         unfinished = self.home / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -200,7 +200,7 @@ def _wheel_folder(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _shared_catalogue() -> Path:
+def _shared_catalog() -> Path:
     return postgres_binary("postgres").parent.parent / "share" / "postgres.bki"
 
 

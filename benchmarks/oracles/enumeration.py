@@ -18,7 +18,7 @@ MOST_PROGRAMS = 2_000_000
 
 @dataclass(frozen=True)
 class Enumerated:
-    """The program of least modelled time, and how many were priced."""
+    """The program of least modeled time, and how many were priced."""
 
     best: TileProgram
     seconds: float

@@ -63,7 +63,7 @@ def inverted_residual(channels: int = 64, side: int = 28) -> TileGraph:
 
 
 def mlp_block(tokens: int = 512, width: int = 768) -> TileGraph:
-    """A transformer's normalisation and perceptron with its shortcut."""
+    """A transformer's normalization and perceptron with its shortcut."""
     shape: Sizes = (tokens, width)
     wide = (tokens, 4 * width)
     return _graph(

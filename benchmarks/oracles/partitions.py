@@ -37,7 +37,7 @@ def partitions(names: Sequence[str]) -> Iterator[tuple[frozenset[str], ...]]:
 
 
 def best_partition(welding: Welding) -> Best:
-    """The partition of least modelled time; ``ValueError`` for more than ``MOST_OPERATORS`` operators."""
+    """The partition of least modeled time; ``ValueError`` for more than ``MOST_OPERATORS`` operators."""
     names = [node.name for node in welding.graph.nodes]
     if len(names) > MOST_OPERATORS:
         raise ValueError(f"{len(names)} operators have too many partitions; at most {MOST_OPERATORS}")

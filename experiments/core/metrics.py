@@ -17,7 +17,7 @@ class Metric:
     label: str
 
 
-_CATALOGUE = """
+_CATALOG = """
 peak_memory                      bytes      lower   peak memory
 peak_memory_per_device           bytes      lower   peak memory of the fullest device
 mean_peak_memory_per_device      bytes      lower   peak memory averaged over devices
@@ -145,7 +145,7 @@ def _parse(line: str) -> Metric:
     return Metric(name, unit, _DIRECTION[direction], label)
 
 
-METRICS: dict[str, Metric] = {m.name: m for m in map(_parse, _CATALOGUE.strip().splitlines())}
+METRICS: dict[str, Metric] = {m.name: m for m in map(_parse, _CATALOG.strip().splitlines())}
 
 
 def metric(name: str) -> Metric:

@@ -195,7 +195,7 @@ class Result:
 
 
 def metrics_json(values: Mapping[str, float]) -> dict[str, dict[str, Any]]:
-    """Metric values with unit and direction from the catalogue; an unlisted name or a NaN is an error."""
+    """Metric values with unit and direction from the catalog; an unlisted name or a NaN is an error."""
     out = {}
     for name, value in values.items():
         known = metric(name)

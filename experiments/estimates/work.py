@@ -19,7 +19,7 @@ def attention_training_flops(layers: int, hidden: int, sequence: int, tokens: in
 
 
 def mfu(flops: float, seconds: float, peak_flops: float) -> float:
-    """Model FLOPs utilisation: FLOPs the model asks for / (time x peak)."""
+    """Model FLOPs utilization: FLOPs the model asks for / (time x peak)."""
     return flops / (seconds * peak_flops)
 
 

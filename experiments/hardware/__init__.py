@@ -1,6 +1,6 @@
 """Devices, links, nodes and clusters from spec sheets with sources; roofline and collective costs on them."""
 
-from experiments.hardware.library import catalogue, names
+from experiments.hardware.library import catalog, names
 from experiments.hardware.parts import Device, Hardware, Host, Link, Node, NodeGroup, Storage, Switch
 from experiments.hardware.specs import OVERRIDES, resolve
 
@@ -14,7 +14,7 @@ __all__ = [
     "NodeGroup",
     "Storage",
     "Switch",
-    "catalogue",
+    "catalog",
     "names",
     "resolve",
 ]

@@ -127,7 +127,7 @@ def names(kind: str = "device") -> tuple[str, ...]:
     return tuple(sorted(load().of_kind(kind)))
 
 
-def catalogue() -> list[dict[str, Any]]:
+def catalog() -> list[dict[str, Any]]:
     """All sheets as JSON-ready rows: kind, name, aliases, source and every figure in SI units."""
     sheets = load()
     return [_row(sheets, kind, name) for kind in KINDS for name in sorted(sheets.of_kind(kind))]

@@ -1,10 +1,10 @@
 """Who sends what to whom: collective algorithms as rounds of transfers between ranks, for any topology.
 
 ``groups`` has shape (groups, ranks): devices, each row a collective of its own; all rows communicate at once. Ranks of a row
-should be in the order of the devices, so that neighbours share nodes. Parts are shares of the vector, whose meaning is
+should be in the order of the devices, so that neighbors share nodes. Parts are shares of the vector, whose meaning is
 that of ``hardware.collectives``, as are the sources: Chan et al. 2007 (tree), Thakur et al. 2005 (doubling, halving, Bruck),
 Hwang et al. 2023 (two-level all-to-all), Sanders, Speck and Traeff 2009 (two trees, as NCCL has between nodes). Rings: one for each rail that the ranks can use, each with an equal part.
-Two trees pass segments on that are small against the vector. Not modelled otherwise: segmentation, reduction arithmetic.
+Two trees pass segments on that are small against the vector. Not modeled otherwise: segmentation, reduction arithmetic.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def doubling_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
 
 
 def halving_doubling_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
-    """Neighbours exchange the large halves, so that these stay inside a node."""
+    """Neighbors exchange the large halves, so that these stay inside a node."""
     power = 1 << (groups.shape[1].bit_length() - 1)
     fold = _fold(groups, power)
     halving = [_exchange(groups, 1 << k, power, 0.5 ** (k + 1)) for k in range(power.bit_length() - 1)]

@@ -3,7 +3,7 @@
 A product runs as tiles of its result, one for each multiprocessor at a time, so the last wave is paid in full; each
 tile has a fixed cost, counted as ``fill`` further terms of its inner loop; small tiles reuse less of what they read. The
 library tries several tiles and keeps the fastest, so do we. Source of the mechanism: NVIDIA, "Matrix Multiplication
-Background User's Guide" (tile and wave quantisation). The figures of a device stand in its sheet and say on which
+Background User's Guide" (tile and wave quantization). The figures of a device stand in its sheet and say on which
 published measurements they were fitted.
 """
 

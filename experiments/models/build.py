@@ -14,7 +14,7 @@ import torch
 
 from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions
-from experiments.models.catalogue import ZooModel, zoo_model
+from experiments.models.catalog import ZooModel, zoo_model
 from experiments.models.model import Geometry, Model
 from experiments.workloads.model import ModelSource
 
@@ -68,7 +68,7 @@ def _refuse_foreign_sizes(name: str, options: WorkloadOptions, defaults: ZooMode
 def build(source: ModelSource, weights: bool = True) -> Model:
     """The model in float32, in training or evaluation mode. Seed torch first for repeatable weights.
 
-    ``weights=False`` may leave them uninitialised: for fake tensors, which hold no values anyway.
+    ``weights=False`` may leave them uninitialized: for fake tensors, which hold no values anyway.
     """
     evaluation_only = zoo_model(source.zoo).evaluation_only if source.zoo else ""
     if source.options.training and evaluation_only:

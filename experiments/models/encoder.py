@@ -33,7 +33,7 @@ class SelfAttention(nn.Module):
 
 
 class EncoderBlock(nn.Module):
-    """``norm_first`` is ViT's order; BERT normalises after each sum. ``eps`` is the layer norms'."""
+    """``norm_first`` is ViT's order; BERT normalizes after each sum. ``eps`` is the layer norms'."""
 
     def __init__(self, width: int, heads: int, norm_first: bool, eps: float) -> None:
         super().__init__()

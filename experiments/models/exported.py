@@ -75,7 +75,7 @@ class Scope(nn.Module):
 class Exported(Scope):
     """A graph as a module tree: tensors at their paths, each node run inside the module that it came from.
 
-    ``weights=False`` leaves the tensors uninitialised (for fake ones). ``forward(*batch)`` is the graph's output.
+    ``weights=False`` leaves the tensors uninitialized (for fake ones). ``forward(*batch)`` is the graph's output.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from experiments.core.errors import BadInput, LabError
-from experiments.models.catalogue import ZooModel
+from experiments.models.catalog import ZooModel
 from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
 from experiments.workloads.hf import (
     MODEL_TYPES,
@@ -65,7 +65,7 @@ class Logits(nn.Module):
 
 
 def from_config(config: Mapping[str, Any], geometry: Geometry, weights: bool = True) -> Model:
-    """The model of ``config``; ``weights=False`` skips initialisation, which fake tensors cannot all follow."""
+    """The model of ``config``; ``weights=False`` skips initialization, which fake tensors cannot all follow."""
     kind = _kind(config)
     fields, _ = check_config(config, "config")
     inner = _built(kind, fields, weights)

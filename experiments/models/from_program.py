@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from experiments.models.catalogue import ZooModel
+from experiments.models.catalog import ZooModel
 from experiments.models.exported import Exported
 from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
 from experiments.workloads.program import GraphProgram
@@ -26,7 +26,7 @@ def defaults(program: GraphProgram) -> ZooModel:
 
 
 def from_program(program: GraphProgram, geometry: Geometry, weights: bool = True) -> Model:
-    """The model of ``program`` at ``geometry``; ``weights=False`` leaves its tensors uninitialised."""
+    """The model of ``program`` at ``geometry``; ``weights=False`` leaves its tensors uninitialized."""
     shapes = program.shapes(geometry.batch, geometry.sequence, geometry.image)
     if program.format == "onnx":
         from experiments.models.onnx_plan import plan_calls

@@ -1,7 +1,7 @@
 """Operators that an exporter wrote out in pieces, put together again: GELU, SiLU and scaled dot-product attention.
 
 Before operator set 20 ONNX had no GELU, before 23 no attention, so exported transformers hold their formulas. Run piece
-by piece these keep many more activations for the backward pass than the model did. An activation is recognised by what
+by piece these keep many more activations for the backward pass than the model did. An activation is recognized by what
 it computes, not by how it is spelled: a chain of elementwise operations of one tensor that has the function's values is
 the function. Attention is a softmax between two products.
 """

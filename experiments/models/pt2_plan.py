@@ -75,7 +75,7 @@ def _call(node: Node) -> Call:
 
 
 def _as_trained(node: Node, name: str, function: Any) -> Node:
-    """Normalisations follow the model's mode, and nothing is dropped. Layouts are the usual one."""
+    """Normalizations follow the model's mode, and nothing is dropped. Layouts are the usual one."""
     given = {entry.name: place for place, entry in enumerate(function._schema.arguments)}
     arguments, keywords = list(node.arguments), dict(node.keywords)
     keywords = {key: value for key, value in keywords.items() if key not in ("layout", "pin_memory")}
@@ -97,10 +97,10 @@ def _makes_tensors(function: Any) -> bool:
     return keyword and not any(str(entry.type) == "Tensor" for entry in entries)
 
 
-def _normalised(
+def _normalized(
     mode: Mode, x: Tensor, scale: Any, bias: Any, mean: Tensor, variance: Tensor, *rest: Any
 ) -> tuple[Any, ...]:
-    """Batch normalisation of a program without in-place operations, and what else it would give: the saved statistics,
+    """Batch normalization of a program without in-place operations, and what else it would give: the saved statistics,
     which only its own backward pass would read, and the running ones, which are updated in place here.
     """
     rate, eps = rest[-2:]
@@ -117,8 +117,8 @@ def _updated(mode: Mode, buffer: Tensor, value: Tensor) -> None:
 
 #: Carried out by functions of our own instead of the operator.
 _OWN: Mapping[str, Callable[..., Any]] = {
-    "aten._native_batch_norm_legit_functional.default": _normalised,
-    "aten._native_batch_norm_legit_no_training.default": _normalised,
+    "aten._native_batch_norm_legit_functional.default": _normalized,
+    "aten._native_batch_norm_legit_no_training.default": _normalized,
     UPDATE: _updated,
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.core.errors import BadInput
-from experiments.models.catalogue import zoo_model
+from experiments.models.catalog import zoo_model
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from experiments.profiling.recorder import Label, Recorder
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import KINDS, PHASES, Ops, Step, Tensors
 
-#: Normalisations that update the running mean and variance they are given without saying so in their schema;
+#: Normalizations that update the running mean and variance they are given without saying so in their schema;
 #: the positions of those two and of the flag that asks for it.
 HIDDEN_UPDATES = {
     torch.ops.aten.native_batch_norm.default: ((3, 4), 5),

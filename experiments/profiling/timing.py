@@ -163,10 +163,10 @@ def _restore(inputs: Sequence[Tensor], pristine: Sequence[Tensor]) -> None:
 
 
 def _seconds(run: Callable[[], object], device: str) -> float:
-    _synchronise(device)
+    _synchronize(device)
     start = time.perf_counter()
     run()
-    _synchronise(device)
+    _synchronize(device)
     return time.perf_counter() - start
 
 
@@ -193,6 +193,6 @@ def with_ticks(traced: Traced, tick: Callable[[], None]) -> fx.GraphModule:
     return module
 
 
-def _synchronise(device: str) -> None:
+def _synchronize(device: str) -> None:
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()

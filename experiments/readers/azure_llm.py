@@ -17,7 +17,7 @@ COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,9})?(\+00:00|Z)?", re.ASCII)
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return header_of(head).issuperset(COLUMNS)
 
 
@@ -56,6 +56,6 @@ READER = Reader(
     "azure-llm",
     "requests",
     "Azure LLM inference traces: TIMESTAMP, ContextTokens, GeneratedTokens (CSV)",
-    _recognises,
+    _recognizes,
     _read,
 )

@@ -23,7 +23,7 @@ from experiments.readers.archive import Member
 #: Files that accompany data in an archive and are not data.
 DOCUMENTS = ("LICENSE", "LICENCE", "README", "NOTICE", "COPYING", "CHANGELOG")
 
-#: Bytes that a reader's ``recognises`` sees.
+#: Bytes that a reader's ``recognizes`` sees.
 HEAD = 65536
 
 
@@ -38,7 +38,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Reader:
-    """``recognises(head, name)`` decides by content, given the first ``HEAD`` bytes (after any decompression) and the
+    """``recognizes(head, name)`` decides by content, given the first ``HEAD`` bytes (after any decompression) and the
     file's name; ``read(data, name, options)`` parses the whole. ``describe`` is one line for the formats page.
     ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``: one file at a time.
     ``side_file`` finds the file that belongs to one at a path, where ``options.extra`` names none. ``doubts`` gives
@@ -48,7 +48,7 @@ class Reader:
     format: str
     kind: str
     describe: str
-    recognises: Callable[[bytes, str], bool]
+    recognizes: Callable[[bytes, str], bool]
     read: Callable[[bytes, str, WorkloadOptions], Reading]
     merge: Callable[[Sequence[tuple[str, Reading]], str, WorkloadOptions], Reading] | None = None
     side_file: Callable[[Path], Path | None] | None = None
@@ -79,14 +79,14 @@ def readers() -> Mapping[str, Reader]:
 
 
 def reader_for(head: bytes, name: str, format: str = "auto") -> Reader:
-    """The named reader, or the one whose ``recognises`` says yes; two that say yes are told to the user."""
+    """The named reader, or the one whose ``recognizes`` says yes; two that say yes are told to the user."""
     known = readers()
     if format != "auto":
         if format not in known:
             raise BadInput(f"unknown format {format!r}", name, "one of " + ", ".join(known))
         return known[format]
     head = head.removeprefix(b"\xef\xbb\xbf")  # a byte-order mark says nothing about the format
-    matches = [reader for reader in known.values() if reader.recognises(head, name)]
+    matches = [reader for reader in known.values() if reader.recognizes(head, name)]
     if not matches:
         raise BadInput("not a format that can be read", name, "one of " + ", ".join(known))
     if len(matches) > 1:
@@ -125,7 +125,7 @@ def looks_beside(format: str) -> bool:
 def _read_members(
     members: Sequence[Member], name: str, format: str, options: WorkloadOptions
 ) -> tuple[Reader, Reading]:
-    """One file as it is; several of one format merged by their reader, licences and read-me files left out."""
+    """One file as it is; several of one format merged by their reader, licenses and read-me files left out."""
     if len(members) > 1:
         members = [member for member in members if member.stem.upper() not in DOCUMENTS] or list(members)
     found = [reader_for(member.data[:HEAD], member.name, format) for member in members]

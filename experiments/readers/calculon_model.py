@@ -35,7 +35,7 @@ LIMITS = {
 LARGEST_FILE = 2**16
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return head.lstrip()[:1] == b"{" and b'"attn_heads"' in head and b'"num_blocks"' in head
 
 
@@ -94,5 +94,5 @@ def _model(sizes: Mapping[str, int], name: str, options: WorkloadOptions) -> Tra
 
 
 READER = Reader(
-    "calculon-model", "layers", "a transformer's sizes as Calculon reads them", _recognises, _read
+    "calculon-model", "layers", "a transformer's sizes as Calculon reads them", _recognizes, _read
 )

@@ -23,14 +23,14 @@ from experiments.readers.chakra_calls import select_calls
 from experiments.readers.chakra_nodes import COLLECTIVES, METADATA, RECEIVE, SEND, Node, TensorUse, in_order
 from experiments.readers.kineto_ops import RANDOM, VIEWS
 from experiments.readers.kineto_shapes import Argument, flops
-from experiments.readers.plausibility import low_utilisation
+from experiments.readers.plausibility import low_utilization
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import KINDS, PHASES, Floats, Ops, Step, Tensors
 
 MOST_TOLD = 100_000
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return chakra_json.looks_like(head) or chakra_protobuf.looks_like(head)
 
 
@@ -236,7 +236,7 @@ def _warnings(rows: Sequence[Node], step: Step) -> tuple[str, ...]:
         told.append("no times: ops are timed by roofline")
     if step.facts["communication_nodes"] and step.timing != "none":
         told.append("communication is counted in line: what overlapped with computation is counted twice")
-    return (*told, *low_utilisation(step, step.timed_on))
+    return (*told, *low_utilization(step, step.timed_on))
 
 
-READER = Reader("chakra", "step", "Chakra execution trace (protobuf or JSON)", _recognises, _read)
+READER = Reader("chakra", "step", "Chakra execution trace (protobuf or JSON)", _recognizes, _read)

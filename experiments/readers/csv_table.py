@@ -91,7 +91,7 @@ class Table:
 
 
 def header_of(head: bytes) -> frozenset[str]:
-    """Column names on the first line of a file, as far as it looks like CSV: for ``recognises``."""
+    """Column names on the first line of a file, as far as it looks like CSV: for ``recognizes``."""
     line = head.removeprefix(b"\xef\xbb\xbf").splitlines()[:1]
     if not line or b"," not in line[0] or b"\0" in line[0] or len(line[0]) > 10_000:
         return frozenset()

@@ -16,7 +16,7 @@ SUBMIT = ("submission_time", "submit_time")
 DEADLINE = ("deadline", "ddl")
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     header = header_of(head)
     return header.issuperset(COLUMNS) and not header.isdisjoint(SUBMIT) and not header.isdisjoint(DEADLINE)
 
@@ -41,7 +41,7 @@ READER = Reader(
     "elasticflow",
     "jobs",
     "ElasticFlow's derived traces: jobs with model, iterations, batch size, GPUs and deadline (CSV)",
-    _recognises,
+    _recognizes,
     _read,
     merge_jobs,
 )

@@ -11,7 +11,7 @@ COLUMNS = ("job_id", "submission_time", "duration", "num_gpu")
 DERIVED = {"deadline", "num_iteration", "model_name"}
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     header = header_of(head)
     return header.issuperset(COLUMNS) and not header & DERIVED
 
@@ -28,7 +28,7 @@ READER = Reader(
     "elasticflow-raw",
     "jobs",
     "job logs of the ElasticFlow traces: job_id, submission_time, duration, num_gpu (CSV, or all clusters in a tar)",
-    _recognises,
+    _recognizes,
     _read,
     merge_jobs,
 )

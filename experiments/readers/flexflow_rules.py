@@ -28,7 +28,7 @@ INT32 = 2**31
 MOST_NAME = 80
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return head.lstrip()[:1] == b"{" and b'"srcOp"' in head and b'"RuleCollection"' in head[:4096]
 
 
@@ -109,6 +109,6 @@ READER = Reader(
     "flexflow-rules",
     "rules",
     "FlexFlow's joint algebraic and parallel substitutions (JSON)",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
 )

@@ -43,7 +43,7 @@ MOST_BYTES = 2**50
 MOST_MICROSECONDS = 1e12
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return b'"ops_cols"' in head and head.lstrip()[:1] == b"{"
 
 
@@ -236,7 +236,7 @@ def _warnings(step: Step, names: tuple[str, ...]) -> tuple[str, ...]:
     idle = int((step.last_use < 0).sum())
     if idle:
         found.append(f"{idle} tensors are never used")
-    return (*found, *g10_doubts.utilisation(step))
+    return (*found, *g10_doubts.utilization(step))
 
 
 def _doubts(path: Path, reading: Reading) -> tuple[str, ...]:
@@ -247,7 +247,7 @@ READER = Reader(
     "g10",
     "step",
     "kernel-level training step of the G10 artifact",
-    _recognises,
+    _recognizes,
     _read,
     side_file=_beside,
     doubts=_doubts,

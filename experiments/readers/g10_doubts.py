@@ -1,4 +1,4 @@
-"""What is hard to believe in a G10 trace: its utilisation, and times that were interpolated from other batch sizes.
+"""What is hard to believe in a G10 trace: its utilization, and times that were interpolated from other batch sizes.
 
 The artifact's times are not all measured: several batch sizes lie, op for op, on the line between two others of the same
 model. That shows only beside those others, so it is looked for among the traces in the same folder.
@@ -16,7 +16,7 @@ from experiments.core.errors import BadInput
 from experiments.core.spec import WorkloadOptions
 from experiments.readers import archive
 from experiments.readers.base import HEAD, Reader
-from experiments.readers.plausibility import low_utilisation
+from experiments.readers.plausibility import low_utilization
 from experiments.workloads.step import Floats, Step
 
 #: What the artifact profiled on.
@@ -33,9 +33,9 @@ MOST_BESIDE = 64
 SAME = 2 * CYCLE
 
 
-def utilisation(step: Step) -> tuple[str, ...]:
+def utilization(step: Step) -> tuple[str, ...]:
     """The warning about MFU, from the model's published FLOPs or the products of its linear layers."""
-    return low_utilisation(step, DEVICE, step_flops(step))
+    return low_utilization(step, DEVICE, step_flops(step))
 
 
 def step_flops(step: Step) -> float:
@@ -91,7 +91,7 @@ def _family(path: Path, step: Step, reader: Reader) -> Iterator[Step]:
     for other in names[:MOST_BESIDE]:
         try:
             data, name = archive.unpack(other.read_bytes(), other.name)
-            if not reader.recognises(data[:HEAD], name):
+            if not reader.recognizes(data[:HEAD], name):
                 continue
             found: Step = reader.read(data, name, WorkloadOptions()).value
         except (BadInput, OSError):

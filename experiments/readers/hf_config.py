@@ -16,7 +16,7 @@ from experiments.workloads.model import ModelSource
 LARGEST_FILE = 2**20
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return head.lstrip()[:1] == b"{" and b'"model_type"' in head
 
 
@@ -39,4 +39,4 @@ def _assumed(config: dict[str, Any]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-READER = Reader("hf-config", "model", "a Hugging Face config.json", _recognises, _read)
+READER = Reader("hf-config", "model", "a Hugging Face config.json", _recognizes, _read)

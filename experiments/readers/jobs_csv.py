@@ -10,7 +10,7 @@ from experiments.readers.job_rows import JobColumns, job_reading, merge_jobs
 COLUMNS = ("submit", "gpus", "service")
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return header_of(head).issuperset(COLUMNS)
 
 
@@ -28,7 +28,7 @@ READER = Reader(
     "jobs-csv",
     "jobs",
     "a plain job trace: submit, gpus, service (s); optional job, deadline (s), model, tenant (CSV)",
-    _recognises,
+    _recognizes,
     _read,
     merge_jobs,
 )

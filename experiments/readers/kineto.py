@@ -24,7 +24,7 @@ from experiments.readers.kineto_ops import Op, Reckoned, Window, reckon, window
 from experiments.readers.kineto_shapes import TYPES, flops
 from experiments.readers.kineto_update import Group, groups, storages_by_update
 from experiments.readers.kineto_uses import Resolver
-from experiments.readers.plausibility import low_utilisation
+from experiments.readers.plausibility import low_utilization
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.step import KINDS, PHASES, Ops, Step, Tensors
 
@@ -33,7 +33,7 @@ ITEM = dict(TYPES.values())
 TOLERANCE = 0.05
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     start = head.lstrip()[:1]
     torch_header = b'"schemaVersion"' in head and (b'"deviceProperties"' in head or b'"traceEvents"' in head)
     return start == b"{" and (torch_header or b'"traceEvents"' in head)
@@ -291,7 +291,7 @@ def _warnings(step: Step, trace: Trace, reckoned: Reckoned, memory: Memory | Non
         told.append(
             "kernels of several streams overlap: the sum of op times is more than the device was busy"
         )
-    return (*told, *low_utilisation(step, step.timed_on))
+    return (*told, *low_utilization(step, step.timed_on))
 
 
-READER = Reader("kineto", "step", "PyTorch profiler trace (Chrome trace JSON)", _recognises, _read)
+READER = Reader("kineto", "step", "PyTorch profiler trace (Chrome trace JSON)", _recognizes, _read)

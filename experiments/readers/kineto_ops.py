@@ -148,7 +148,7 @@ def _ops_before(everything: Sequence[Call], last: float) -> bool:
 
 
 def reckon(trace: Trace, part: Window) -> Reckoned:
-    """The ops of ``part``, timed and labelled."""
+    """The ops of ``part``, timed and labeled."""
     found = _Collector(part)
     for thread in sorted(trace.roots):
         found.thread(trace.roots[thread])

@@ -37,7 +37,7 @@ CATEGORIES = {
 }
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     if head[:1] == b"\x80" or head[:2] in (b"(d", b"}q", b"(l"):
         return b"segments" in head[:4096] or b"device_traces" in head
     return head.lstrip()[:1] == b"{" and (b'"device_traces"' in head or _opens_with_segments(head))
@@ -238,5 +238,5 @@ def _warnings(history: _History, devices: int, segments: Sequence[Segment]) -> t
 
 
 READER = Reader(
-    "memory-snapshot", "step", "memory snapshot of torch.cuda (pickle or JSON)", _recognises, _read
+    "memory-snapshot", "step", "memory snapshot of torch.cuda (pickle or JSON)", _recognizes, _read
 )

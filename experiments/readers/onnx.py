@@ -23,7 +23,7 @@ _BEFORE_GRAPH = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2}
 LARGEST_VERSION = 64
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     """A protobuf message that begins as a ModelProto does: the version first, then only its fields up to the graph."""
     place, first = 0, True
     while place < len(head):
@@ -91,4 +91,4 @@ def _inlined(model: Any) -> Any:
     return inliner.inline_local_functions(model)
 
 
-READER = Reader("onnx", "model", "a model exported to ONNX, weights inside the file", _recognises, _read)
+READER = Reader("onnx", "model", "a model exported to ONNX, weights inside the file", _recognizes, _read)

@@ -115,10 +115,10 @@ def _assumed(graph: _Graph, program: GraphProgram) -> Iterator[str]:
         f"the loss is the mean cross entropy over the classes of output {program.output!r:.60}, or the mean square "
         "where it has no classes; an output that is one number is the loss"
     )
-    yield f"{len(program.parameters)} stored tensors are trained: those that products, normalisations and sums read"
+    yield f"{len(program.parameters)} stored tensors are trained: those that products, normalizations and sums read"
     operators = {node.op for node in program.nodes}
     if "BatchNormalization" in operators:
-        yield "batch normalisations use the batch's own statistics in training, whatever mode was exported"
+        yield "batch normalizations use the batch's own statistics in training, whatever mode was exported"
     if "Dropout" in operators:
         yield "dropout built as 0, so that a step is repeatable"
     if len(graph.model.graph.output) > 1:

@@ -33,7 +33,7 @@ _SIZES = re.compile(r"[0-9]{1,10}(x[0-9]{1,10}){0,7}")
 ZERO_ALLOWED = ("padding", "over")
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     lines = (line for line in head.splitlines() if line.strip() and not line.startswith(b"#"))
     return bool(_LINE.match(next(lines, b"")))
 
@@ -136,4 +136,4 @@ def _check_window(operator: Operator, where: str) -> None:
         raise BadInput(f"groups={groups}", where, "a divisor of the channels and of the filters")
 
 
-READER = Reader("operators", "operators", "a list of tensor operators by their sizes", _recognises, _read)
+READER = Reader("operators", "operators", "a list of tensor operators by their sizes", _recognizes, _read)

@@ -57,7 +57,7 @@ class _Profile:
         return _Profile(nodes, edges)
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return b" -- forward_compute_time=" in head and head.lstrip()[:1] not in (b"{", b"[")
 
 
@@ -217,4 +217,4 @@ def _warnings(graph: LayerGraph) -> tuple[str, ...]:
     return (f"{len(unmeasured)} layers with parameters take no time (the first: {unmeasured[0]})",)
 
 
-READER = Reader("pipedream", "layers", "a measured layer profile of PipeDream's profiler", _recognises, _read)
+READER = Reader("pipedream", "layers", "a measured layer profile of PipeDream's profiler", _recognizes, _read)

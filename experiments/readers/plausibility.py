@@ -15,7 +15,7 @@ from experiments.workloads.step import Step
 LEAST_MFU = 0.02
 
 
-def low_utilisation(step: Step, device_name: str, flops: float | None = None) -> tuple[str, ...]:
+def low_utilization(step: Step, device_name: str, flops: float | None = None) -> tuple[str, ...]:
     """A warning where the step's FLOPs (or ``flops``) over its time are under 2 % of the device's peak.
 
     The peak is that of the type that most FLOPs are of. Nothing is said of a device without a sheet, or of a step of

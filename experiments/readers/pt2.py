@@ -26,7 +26,7 @@ MARKS = (
 )
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return head[:4] == b"PK\x03\x04" and any(mark in head for mark in MARKS)
 
 
@@ -60,4 +60,4 @@ def _model_name(archive: Archive) -> str:
     return found[0]
 
 
-READER = Reader("pt2", "model", "a program saved by torch.export.save", _recognises, _read)
+READER = Reader("pt2", "model", "a program saved by torch.export.save", _recognizes, _read)

@@ -102,7 +102,7 @@ def _assumed(program: GraphProgram, version: str) -> Iterator[str]:
     )
     operators = {node.op for node in program.nodes}
     if any("batch_norm" in operator for operator in operators):
-        yield "batch normalisations use the batch's own statistics in training, whatever mode was exported"
+        yield "batch normalizations use the batch's own statistics in training, whatever mode was exported"
     if any("dropout" in operator for operator in operators):
         yield "dropout built as 0, so that a step is repeatable"
 

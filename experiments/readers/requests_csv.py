@@ -10,7 +10,7 @@ from experiments.readers.request_rows import request_reading
 COLUMNS = ("arrival", "prompt", "output")
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return header_of(head).issuperset(COLUMNS)
 
 
@@ -23,6 +23,6 @@ READER = Reader(
     "requests-csv",
     "requests",
     "a plain request trace: arrival (s), prompt and output (tokens); optional model (CSV)",
-    _recognises,
+    _recognizes,
     _read,
 )

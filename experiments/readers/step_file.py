@@ -9,7 +9,7 @@ from experiments.readers.base import Reader, Reading
 from experiments.workloads import storage
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return head[:2] == b"PK" and head[30:40] == b"header.npy"
 
 
@@ -17,4 +17,4 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     return Reading(storage.load(io.BytesIO(data), name))
 
 
-READER = Reader("step", "step", "a captured or profiled step stored by this lab", _recognises, _read)
+READER = Reader("step", "step", "a captured or profiled step stored by this lab", _recognizes, _read)

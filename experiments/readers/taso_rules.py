@@ -47,7 +47,7 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
 }
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     """A first field ``rule`` (tag 0x0a) whose body begins with a source operator (0x0a) that begins with its type."""
     _, body = _varint(head, 1)
     if head[:1] != b"\x0a" or body < 0 or head[body : body + 1] != b"\x0a":
@@ -135,5 +135,5 @@ def _name(names: tuple[str, ...], code: int, where: str) -> str:
 
 
 READER = Reader(
-    "taso-rules", "rules", "TASO's graph substitutions (graph_subst.pb)", recognises=_recognises, read=_read
+    "taso-rules", "rules", "TASO's graph substitutions (graph_subst.pb)", recognizes=_recognizes, read=_read
 )

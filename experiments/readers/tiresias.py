@@ -10,7 +10,7 @@ from experiments.readers.job_rows import JobColumns, job_reading, merge_jobs
 COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     return header_of(head).issuperset(COLUMNS)
 
 
@@ -26,7 +26,7 @@ READER = Reader(
     "tiresias",
     "jobs",
     "job files of the Tiresias simulator: job_id, num_gpu, submit_time, iterations, model_name, duration (CSV)",
-    _recognises,
+    _recognizes,
     _read,
     merge_jobs,
 )

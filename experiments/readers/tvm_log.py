@@ -27,7 +27,7 @@ MOST_TASKS = 10_000
 FIRST_LINE = re.compile(rb'\s*\{\s*"(i|input)"\s*:\s*\[')
 
 
-def _recognises(head: bytes, name: str) -> bool:
+def _recognizes(head: bytes, name: str) -> bool:
     first = head.lstrip().split(b"\n", 1)[0]
     return FIRST_LINE.match(first) is not None and re.search(rb'"(r|result)"\s*:', first) is not None
 
@@ -113,6 +113,6 @@ READER = Reader(
     "tvm-log",
     "tuning",
     "measurements of TVM's tuners AutoTVM and Ansor: configuration and time or error (JSON, one record a line)",
-    _recognises,
+    _recognizes,
     _read,
 )

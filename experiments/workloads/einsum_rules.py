@@ -62,7 +62,7 @@ def _reduced(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | No
     return Loops("reduce", tuple(kept), (Walk(data[0], own),)) if not left else None
 
 
-def _normalised(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
+def _normalized(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
     """Norms over the last axis, softmax: each device goes on with its own part once it knows the whole's statistics."""
     found = _element_wise(tensors, inputs, result)
     if found is None or not found.output:
@@ -73,8 +73,8 @@ def _normalised(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops |
     return Loops(kind, found.output, found.walks, statistics=found.output[-1:])
 
 
-def _batch_normalised(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
-    """Statistics of a batch are each replica's own, as in training without synchronised norms."""
+def _batch_normalized(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
+    """Statistics of a batch are each replica's own, as in training without synchronized norms."""
     output = tensors.of(inputs[0])
     if len(output) < 2:
         return None
@@ -104,9 +104,9 @@ def _opaque(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops:
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("mm", "addmm"), products.product),
     **dict.fromkeys(("bmm", "baddbmm"), products.of_experts),
-    **dict.fromkeys(("softmax", "log_softmax", "safe_softmax"), _normalised),
-    **dict.fromkeys(("native_layer_norm", "fused_rms_norm", "rms_norm"), _normalised),
-    **dict.fromkeys(("native_batch_norm", "native_batch_norm_legit_functional"), _batch_normalised),
+    **dict.fromkeys(("softmax", "log_softmax", "safe_softmax"), _normalized),
+    **dict.fromkeys(("native_layer_norm", "fused_rms_norm", "rms_norm"), _normalized),
+    **dict.fromkeys(("native_batch_norm", "native_batch_norm_legit_functional"), _batch_normalized),
     **dict.fromkeys(
         ("scaled_dot_product_flash_attention_for_cpu", "scaled_dot_product_efficient_attention"),
         products.attention,

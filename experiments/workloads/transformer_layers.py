@@ -76,7 +76,7 @@ def at_granularity(graph: LayerGraph, granularity: str) -> LayerGraph:
 
 
 def _by_block(rows: Sequence[Row]) -> list[list[Row]]:
-    """``blocks.3.norm1`` and its neighbours are one layer; what is in no block is a layer of its own."""
+    """``blocks.3.norm1`` and its neighbors are one layer; what is in no block is a layer of its own."""
     return [list(group) for _, group in itertools.groupby(rows, key=lambda row: _block_of(row.name))]
 
 

@@ -21,7 +21,7 @@ class Traffic:
     ``softmax`` is for each entry of the attention matrix with its mask and dropout, ``loss`` for each logit,
     ``gradient`` for each parameter and micro-batch; ``gate_kept`` are values kept for each value of a gated MLP,
     ``loss_kept`` bytes for each logit. Products of blocks are of type ``product``, whose operands are brought to it by
-    ``quantise`` bytes for each value of an input.
+    ``quantize`` bytes for each value of an input.
     """
 
     norm: tuple[float, float]
@@ -37,7 +37,7 @@ class Traffic:
     gradient: float = 6.0
     loss_kept: float = 4.0
     product: str = ""
-    quantise: tuple[float, float] = (0.0, 0.0)
+    quantize: tuple[float, float] = (0.0, 0.0)
 
 
 #: How a model's element-wise work is divided into kernels. Counts of reads and writes, not measurements. ``fused`` are
@@ -85,7 +85,7 @@ TRAFFIC = {
     ),
 }
 #: The compiled kernels, with products of blocks in float8 (scaled by tensor; operands are read and cast before each).
-TRAFFIC["float8"] = replace(TRAFFIC["compiled"], product="float8", quantise=(5.0, 8.0))
+TRAFFIC["float8"] = replace(TRAFFIC["compiled"], product="float8", quantize=(5.0, 8.0))
 #: Reading and writing context and gradients once more to bring heads together and apart, for each value of them.
 RELAYOUT = (4.0, 4.0)
 
@@ -149,7 +149,7 @@ class Rows:
         """What brings a block's input to the products' type."""
         if not self.traffic.product or name == "logits":
             return Work()
-        return replace(self._stream(self.traffic.quantise, inputs), dtype=self.traffic.product)
+        return replace(self._stream(self.traffic.quantize, inputs), dtype=self.traffic.product)
 
     def _norm(self, name: str, reads: str) -> Row:
         model = self.model

@@ -19,7 +19,7 @@ PROGRAM = Path(trials.__file__)
 
 @pytest.fixture
 def crew(transactional_db: None, tmp_path: Path) -> Iterator[Crew]:
-    """Workers that take the behaviours of ``trials.py``; a lease of two seconds, 512 MiB a trial."""
+    """Workers that take the behaviors of ``trials.py``; a lease of two seconds, 512 MiB a trial."""
     database = connection.settings_dict
     address = f"{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}"
     environment = os.environ | {

@@ -98,7 +98,7 @@ def project() -> Project:
     return Project.objects.create(team=team, name="crew", slug="crew")
 
 
-def queue_runs(project: Project, *behaviours: str) -> list[Run]:
+def queue_runs(project: Project, *behaviors: str) -> list[Run]:
     """Queued policy runs on a job trace that needs no file; the knob says how each behaves."""
     trace, _ = Artifact.objects.get_or_create(
         project=project, name="trace", zoo="trace", source="zoo", state="ready", kind="jobs"
@@ -114,14 +114,14 @@ def queue_runs(project: Project, *behaviours: str) -> list[Run]:
             spec={
                 "family": "cluster",
                 "policy": "fifo",
-                "knobs": {"behaviour": behaviour},
+                "knobs": {"behavior": behavior},
                 "workload": {"source": f"artifact:{trace.pk}", "format": "auto", "options": {}},
                 "hardware": "a100-40g",
                 "mode": "simulated",
                 "seed": number,
             },
         )
-        for number, behaviour in enumerate(behaviours)
+        for number, behavior in enumerate(behaviors)
     ]
 
 

@@ -92,7 +92,7 @@ def test_fifty_kills_lose_no_run_and_double_none(crew: Crew) -> None:
     nothing_is_left(crew)
 
 
-def test_each_misbehaviour_ends_failed_with_its_cause_and_others_finish(crew: Crew) -> None:
+def test_each_misbehavior_ends_failed_with_its_cause_and_others_finish(crew: Crew) -> None:
     mark = uuid.uuid4().hex
     segfault, greedy, deaf, good = queue_runs(project(), "segfault", "allocate", f"fork {mark}", "sleep 0.1")
     crew.hire(TRIAL_SECONDS="10")

@@ -30,7 +30,7 @@ def tier(request: pytest.FixtureRequest) -> Iterator[str]:
 def carry_out(
     tier: str, work: Path, *words: str, memory: int = 2**29, seconds: float = 60, stop: str = ""
 ) -> Ended:
-    """Run one behaviour of ``trials.py``; ``stop`` is the cause given as soon as it reported progress."""
+    """Run one behavior of ``trials.py``; ``stop`` is the cause given as soon as it reported progress."""
     seen: list[float] = []
     command = [sys.executable, str(PROGRAM), "--progress-fd", "{progress}", *words]
     work.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """Trials for the tests of sandbox and supervisor: cheap real processes that behave or misbehave as told.
 
-Called like the command line: ``trials.py --progress-fd N BEHAVIOUR [ARGUMENT]``, or as the supervisor calls
-``experiments run SPEC --out OUT``, where the spec's knob ``behaviour`` tells.
+Called like the command line: ``trials.py --progress-fd N BEHAVIoR [ARGUMENT]``, or as the supervisor calls
+``experiments run SPEC --out OUT``, where the spec's knob ``behavior`` tells.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def main() -> None:
     progress = int(words[words.index("--progress-fd") + 1])
     if words[0] == "run":
         spec = json.loads(Path(words[1]).read_text())
-        what, _, argument = str(spec["knobs"].get("behaviour", "")).partition(" ")
+        what, _, argument = str(spec["knobs"].get("behavior", "")).partition(" ")
         behave(what, argument, progress)
         Path(words[words.index("--out") + 1]).write_text(json.dumps(outcome(spec)))
     else:

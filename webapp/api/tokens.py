@@ -15,7 +15,7 @@ from webapp.accounts.models import Role
 from webapp.accounts.roles import allows
 from webapp.api.models import ApiToken
 
-#: So that a token found in a log or a repository is recognised as one.
+#: So that a token found in a log or a repository is recognized as one.
 MARK = "lab_"
 PREFIX_LENGTH = 12
 #: The time of last use is written at most this often.

@@ -14,7 +14,7 @@ from experiments.core import knobs
 from experiments.core.reading import KINDS
 from experiments.core.spec import WorkloadOptions
 from experiments.core.units import human
-from experiments.models.catalogue import NAMES
+from experiments.models.catalog import NAMES
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
 from webapp.runs.grid_fields import USUAL_OPTIONS, GridField

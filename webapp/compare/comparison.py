@@ -14,9 +14,9 @@ from webapp.compare.parameters import SEED, label_of, parameters_of, shown_value
 from webapp.compare.statistics import Estimate, difference, estimate, is_better
 from webapp.runs.models import Run
 
-#: So many metrics are shown until the reader chooses; the catalogue's order says which come first.
+#: So many metrics are shown until the reader chooses; the catalog's order says which come first.
 METRICS_AT_FIRST = 6
-#: Shown before the others of the catalogue, which would hide the time behind kinds of memory.
+#: Shown before the others of the catalog, which would hide the time behind kinds of memory.
 HEADLINES = ("peak_memory", "step_time", "ideal_share", "stall_time")
 #: What policies are ranked by until the reader sorts.
 RANKED_BY = ("step_time", "latency", "avg_jct", "ttft_mean")
@@ -254,7 +254,7 @@ def _one_each(entries: Sequence[Entry]) -> bool:
 
 
 def _metric_names(entries: Sequence[Entry]) -> list[str]:
-    """In the catalogue's order, those with a direction before those that only describe."""
+    """In the catalog's order, those with a direction before those that only describe."""
     reported = {name for entry in entries for name in entry.estimates}
     known = [metric for metric in METRICS.values() if metric.name in reported]
     return [metric.name for metric in sorted(known, key=lambda metric: metric.lower_is_better is None)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 #: A letter's width and a line's height as parts of a plot of usual size, and how far a name stands from its point.
 LETTER, LINE, GAP = 0.0125, 0.055, 0.012
-#: Tried in this order: right of the point, then left, then centred; plotly's words for them.
+#: Tried in this order: right of the point, then left, then centered; plotly's words for them.
 SIDES = ("top right", "bottom right", "top left", "bottom left", "top center", "bottom center")
 
 

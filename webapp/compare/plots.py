@@ -18,8 +18,8 @@ from webapp.hosts.evidence import SimulatorErrors
 from webapp.navigation import project_url
 
 #: So many points have their names beside them; of more only the front's, and every name is on hover.
-LABELLED = 12
-#: Hues of the colour-blind-safe set in the design tokens.
+LABELED = 12
+#: Hues of the color-blind-safe set in the design tokens.
 HUES = 8
 USUAL_AXES = (
     ("step_time", "peak_memory"),
@@ -78,8 +78,8 @@ def scatter(
     groups = _groups(having)
     fronts = _fronts(groups, x, y)
     named = {id(entry) for front in fronts for entry in front.entries}
-    labelled = named if len(having) > LABELLED else {id(entry) for entry in having}
-    beside = _beside(having, x, y, labelled)
+    labeled = named if len(having) > LABELED else {id(entry) for entry in having}
+    beside = _beside(having, x, y, labeled)
     series = []
     for index, ((mode, question), members) in enumerate(groups.items()):
         look = _look(index, members[0].run.family, len(groups))
@@ -126,7 +126,7 @@ def _fronts(groups: dict[tuple[str, str], list[Entry]], x: str, y: str) -> tuple
 
 def _look(index: int, family: str, groups: int) -> dict[str, str]:
     """A single group has its family's hue; several have one hue each, and a front the hue of its points."""
-    return {"family": family} if groups == 1 else {"colour": f"plot-{index % HUES + 1}"}
+    return {"family": family} if groups == 1 else {"color": f"plot-{index % HUES + 1}"}
 
 
 def _points(
@@ -142,11 +142,11 @@ def _points(
     }
 
 
-def _beside(entries: Sequence[Entry], x: str, y: str, labelled: set[int]) -> dict[int, tuple[str, str]]:
+def _beside(entries: Sequence[Entry], x: str, y: str, labeled: set[int]) -> dict[int, tuple[str, str]]:
     """The name beside each point and its side, of all groups together; those on one spot share one name."""
     spots: dict[tuple[str, str], list[int]] = {}
     for index, entry in enumerate(entries):
-        if id(entry) in labelled:
+        if id(entry) in labeled:
             spot = (f"{entry.estimates[x].mean:.3g}", f"{entry.estimates[y].mean:.3g}")
             spots.setdefault(spot, []).append(index)
     text = [""] * len(entries)
@@ -180,7 +180,7 @@ def _staircase(front: Front, x: str, y: str) -> dict[str, Any]:
 
 
 def bars(comparison: Comparison, choice: Choice, project: Project) -> dict[str, Any] | None:
-    """One bar for each line, one colour for each mode; ``?bar=`` names the metric."""
+    """One bar for each line, one color for each mode; ``?bar=`` names the metric."""
     names = comparison.metric_names
     if not names:
         return None

@@ -138,7 +138,7 @@ class ErrorColumn(FigureColumn):
 
 
 def judge_error(error: float, goal: float) -> Any:
-    """An error with its sign, and a mark beside the colour that says whether it is within the goal."""
+    """An error with its sign, and a mark beside the color that says whether it is within the goal."""
     within = abs(error) <= goal
     return format_html(
         '<span class="change {}" title="{} {}, {}">{}{}</span>',

@@ -50,7 +50,7 @@ def _line(title: str, points: Sequence[Point], schedule: Schedule) -> dict[str, 
 def _levels(
     title: str, points: Sequence[Point], pieces: Sequence[steps.Segment], index: int
 ) -> dict[str, Any]:
-    """The levels, a line each with a gap between, in the colour of the series number ``index``."""
+    """The levels, a line each with a gap between, in the color of the series number ``index``."""
     x: list[str | None] = []
     y: list[float | None] = []
     for piece in pieces:

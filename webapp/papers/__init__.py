@@ -1,1 +1,1 @@
-"""The catalogue of systems, their claims and our verdicts."""
+"""The catalog of systems, their claims and our verdicts."""

@@ -1,4 +1,4 @@
-"""What the address of the catalogue may ask for: ``?q=vdnn&family=memory&year=2016&verdict=reproduced``."""
+"""What the address of the catalog may ask for: ``?q=vdnn&family=memory&year=2016&verdict=reproduced``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from django import forms
 
 from experiments.core.paper import VERDICTS
 from experiments.core.policy import FAMILIES
-from webapp.papers.catalogue import System
+from webapp.papers.catalog import System
 
 
-class CatalogueForm(forms.Form):
+class CatalogForm(forms.Form):
     q = forms.CharField(required=False, max_length=80, label="Name, title or what it decides contains")
     family = forms.ChoiceField(
         required=False, choices=[("", "any family"), *((name, name) for name in FAMILIES)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webapp.papers.catalogue import ClaimRow, System
+from webapp.papers.catalog import ClaimRow, System
 
 #: What such a policy's knob is called, and how the id of a claim ends that is checked by the artifact's rules.
 KNOB, SUFFIX = "preset", "-artifact"

@@ -1,4 +1,4 @@
-"""The catalogue and a system's claims as tables: on the page and exported."""
+"""The catalog and a system's claims as tables: on the page and exported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webapp import presentation
 from webapp.compare.export import Column, Table
 from webapp.compare.listing import FigureColumn, Listing
 from webapp.navigation import project_url
-from webapp.papers.catalogue import System
+from webapp.papers.catalog import System
 
 
 class SystemTable(Listing):

@@ -1,4 +1,4 @@
-"""Addresses of the catalogue, below the project."""
+"""Addresses of the catalog, below the project."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""The catalogue of systems, the page of one system, and the papers' tables."""
+"""The catalog of systems, the page of one system, and the papers' tables."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from webapp.compare.export import FORMATS, to_latex
 from webapp.compare.listing import Fixed, asked_export
 from webapp.compare.tables import export_table
 from webapp.navigation import project_url
-from webapp.papers import catalogue, presets, services
+from webapp.papers import catalog, presets, services
 from webapp.papers import suites as paper_suites
-from webapp.papers.forms import CatalogueForm
+from webapp.papers.forms import CatalogForm
 from webapp.papers.suite_tables import SuiteTable
 from webapp.papers.tables import SystemTable, exported_claims
 from webapp.presentation import simulator_errors
@@ -31,7 +31,7 @@ from webapp.runs.tables import RunTable
 RUNS_SHOWN = 20
 #: What stands on a table's page to be copied, by export format.
 PASTED = (("latex", "LaTeX (booktabs)"), ("markdown", "Markdown"), ("csv", "CSV"))
-#: The whole catalogue on one page: it is read by searching in it.
+#: The whole catalog on one page: it is read by searching in it.
 MOST_SYSTEMS = 1000
 
 
@@ -39,8 +39,8 @@ MOST_SYSTEMS = 1000
 @in_project()
 def systems(request: ProjectRequest) -> HttpResponse:
     services.judge_ended(request.project)
-    found = catalogue.systems(request.project)
-    form = CatalogueForm(request.GET, found)
+    found = catalog.systems(request.project)
+    form = CatalogForm(request.GET, found)
     family = form.cleaned_data.get("family") if form.is_valid() else ""
     command = f"python -m experiments list{f' --family {family}' if family else ''}"
     table = SystemTable(form.chosen(found), request, fields=form, command=command, per_page=MOST_SYSTEMS)
@@ -52,7 +52,7 @@ def systems(request: ProjectRequest) -> HttpResponse:
 @in_project()
 def system(request: ProjectRequest, family: str, policy: str) -> HttpResponse:
     services.judge_ended(request.project)
-    found = catalogue.system(request.project, family, policy)
+    found = catalog.system(request.project, family, policy)
     table = exported_claims(found)
     runs = Run.objects.filter(
         project__team=request.team, kind=Run.Kind.POLICY, family=family, policy=found.name
@@ -79,7 +79,7 @@ def system(request: ProjectRequest, family: str, policy: str) -> HttpResponse:
 @in_project()
 def check(request: ProjectRequest, family: str, policy: str) -> HttpResponse:
     """Submits the runs of the system's claims; the verdicts stand on its page once they have ended."""
-    found = catalogue.system(request.project, family, policy)
+    found = catalog.system(request.project, family, policy)
     try:
         made = services.check_claims(request.project, request.user, found.family, found.name)
     except BadInput as error:

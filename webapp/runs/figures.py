@@ -80,7 +80,7 @@ def _figure(stem: str, names: list[str], series: Mapping[str, Mapping[str, Any]]
 def _with_total(stem: str, curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The total of stacked parts is a line over them; beside what it is compared with a curve is this run's."""
     if any("stack" in curve for curve in curves):
-        return [curve | {"colour": "ink"} if curve["name"] == "total" else curve for curve in curves]
+        return [curve | {"color": "ink"} if curve["name"] == "total" else curve for curve in curves]
     return [curve | {"name": "this run"} if curve["name"] == "total" else curve for curve in curves]
 
 
@@ -93,7 +93,7 @@ def _curve(stem: str, name: str, series: Mapping[str, Mapping[str, Any]]) -> dic
     shape = "hv" if curve.get("x_unit", "s") == "s" else "linear"
     row = {"name": label_of(stem, name), "x": [x[i] for i in kept], "y": [y[i] for i in kept], "shape": shape}
     if name in LIMITS:
-        return row | {"dash": "dash", "shape": "linear", "colour": "ink"}
+        return row | {"dash": "dash", "shape": "linear", "color": "ink"}
     if name.startswith(f"{stem}."):
         return row | {"stack": stem}
     return row

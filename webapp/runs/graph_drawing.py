@@ -1,4 +1,4 @@
-"""A rewrite as two small drawings: the ops it took with their neighbours, and what stands there now.
+"""A rewrite as two small drawings: the ops it took with their neighbors, and what stands there now.
 
 Ops stand in layers, every op below all that it reads; the drawing is an SVG whose boxes name the op.
 """
@@ -110,11 +110,11 @@ def _fresh_behind(names: Sequence[str], rows: Rows) -> list[str]:
     return found
 
 
-def _picture(title: str, rows: Rows, centre: Sequence[str], states: Mapping[str, str]) -> Picture:
-    kept = set(centre)
-    around = [source for name in centre for source in rows[name]["inputs"] if source in rows]
+def _picture(title: str, rows: Rows, center: Sequence[str], states: Mapping[str, str]) -> Picture:
+    kept = set(center)
+    around = [source for name in center for source in rows[name]["inputs"] if source in rows]
     readers = [name for name, row in rows.items() if kept & set(row["inputs"])]
-    names = list(dict.fromkeys([*centre, *around, *readers]))[:MOST_BOXES]
+    names = list(dict.fromkeys([*center, *around, *readers]))[:MOST_BOXES]
     ordered = [name for name in rows if name in names]
     places = _places(ordered, rows)
     boxes = tuple(_box(rows[name], places[name], states.get(name, "kept")) for name in ordered)

@@ -12,7 +12,7 @@ MOST_BARS = 4000
 
 @dataclass(frozen=True)
 class Bar:
-    """Something that took from ``start`` to ``end`` (seconds) in a lane; ``kind`` gives its colour."""
+    """Something that took from ``start`` to ``end`` (seconds) in a lane; ``kind`` gives its color."""
 
     lane: str
     kind: str

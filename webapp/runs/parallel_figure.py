@@ -169,7 +169,7 @@ def _memory(plan: Mapping[str, Any], series: Mapping[str, Any]) -> dict[str, Any
     title = "Memory per device over the step"
     if least is not None and least <= CLEAR * highest:
         end = max(curve["x"][-1] for curve in curves.values())
-        limit = {"name": "capacity", "x": [0, end], "y": [least, least], "dash": "dash", "colour": "bad"}
+        limit = {"name": "capacity", "x": [0, end], "y": [least, least], "dash": "dash", "color": "bad"}
         lines.append({**limit, "always": True})
     elif least is not None:
         title += f", of {human(least, 'bytes')}"

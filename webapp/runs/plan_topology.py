@@ -1,4 +1,4 @@
-"""A parallel plan on its cluster: devices in their nodes, coloured by stage, the groups that compute together."""
+"""A parallel plan on its cluster: devices in their nodes, colored by stage, the groups that compute together."""
 
 from __future__ import annotations
 

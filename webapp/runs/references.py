@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from experiments.core.errors import BadInput
-from experiments.models.catalogue import ZOO
+from experiments.models.catalog import ZOO
 from experiments.models.served import SERVED
 from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact, ArtifactQuerySet

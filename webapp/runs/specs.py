@@ -12,7 +12,7 @@ from experiments.core.completion import complete
 from experiments.core.errors import BadInput
 from experiments.core.reading import refuse_unreadable
 from experiments.core.spec import RunSpec, load_spec
-from experiments.models.catalogue import NAMES
+from experiments.models.catalog import NAMES
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import add_zoo

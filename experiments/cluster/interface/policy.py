@@ -61,7 +61,7 @@ class ClusterPolicy(Policy):
                 break
         return started
 
-    def favour(self, ranked: Iterable[int], view: ClusterView) -> Allocation:
+    def favor(self, ranked: Iterable[int], view: ClusterView) -> Allocation:
         """Give devices to unfinished jobs in order, skipping those that do not fit; the others are preempted.
 
         Jobs that keep running keep their devices.

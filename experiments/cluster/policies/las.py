@@ -38,7 +38,7 @@ class Las(ClusterPolicy):
             return attained(job), job
 
         if view.round_ended:
-            return self.favour(sorted([*view.running, *view.waiting], key=rank), view)
+            return self.favor(sorted([*view.running, *view.waiting], key=rank), view)
         if view.pool.total < 1:
             return Allocation()
         return Allocation(tuple(self.fill(view.pool.copy(), sorted(view.waiting, key=rank), view)))

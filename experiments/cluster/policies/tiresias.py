@@ -1,4 +1,4 @@
-"""Tiresias, NSDI'19: discretised two-dimensional least attained service (section 3.3).
+"""Tiresias, NSDI'19: discretized two-dimensional least attained service (section 3.3).
 
 A job's service is GPUs x executed time. It enters the first queue and is demoted when its service reaches the queue's
 limit; queues are strict, inside a queue jobs keep their order and running ones stay before pending ones. All queues
@@ -103,7 +103,7 @@ class _Queues:
             self._demote(job, view)
         if self.policy.promote is not None:
             self._promote(view)
-        decision = self.policy.favour((job for queue in self.queues for job in queue), view)
+        decision = self.policy.favor((job for queue in self.queues for job in queue), view)
         running = (set(view.running) - set(decision.preempt)) | {gang.job for gang in decision.start}
         for queue in self.queues:
             queue.sort(key=lambda job: job not in running)

@@ -71,7 +71,7 @@ def replay_of(log: TuningLog) -> Replay:
 
 
 def _task_and_table(task: LoggedTask) -> tuple[TuningTask, dict[int, Recorded]]:
-    """Return values in ascending order, so that neighbouring digits are alike.
+    """Return values in ascending order, so that neighboring digits are alike.
 
     Every point recorded is listed once.
     """

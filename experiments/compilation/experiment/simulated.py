@@ -1,4 +1,4 @@
-"""Policies whose answers are carried out on a modelled device, and what the simulator is given for it."""
+"""Policies whose answers are carried out on a modeled device, and what the simulator is given for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def replay_launches(spec: RunSpec, policy: LaunchPolicy, progress: Progress) -> 
 
 
 def play_blocks(spec: RunSpec, policy: SchedulingPolicy, progress: Progress) -> Result:
-    """Play the policy's schedule of the model's blocks on a modelled device."""
+    """Play the policy's schedule of the model's blocks on a modeled device."""
     return simulator.carry_out_blocks(spec, policy, progress)
 
 

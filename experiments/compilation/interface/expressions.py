@@ -66,7 +66,7 @@ class TensorAccess:
 class Expression:
     """Tensor expression ``output[...] = reduce over reduced axes of f(inputs[...])``.
 
-    ``flops`` is for each point of all axes. ``rowwise`` expressions (softmax, normalisation) write whole rows
+    ``flops`` is for each point of all axes. ``rowwise`` expressions (softmax, normalization) write whole rows
     along their reduced axes: these stand in the output's indices too.
     """
 

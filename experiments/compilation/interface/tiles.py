@@ -43,7 +43,7 @@ class PlannedKernel:
     """A launched kernel: its operators, the sizes it tiles (``domain``) and by what (``tile``).
 
     - ``levels``: further tiles by name (thread, reduction step; tiles of operators inside).
-    - ``cost``: modelled, waiting for ``bound``.
+    - ``cost``: modeled, waiting for ``bound``.
     - ``least``: what no tile passes (each element moved once, every unit busy).
     - ``apart``: the cost of the operators by themselves.
     """

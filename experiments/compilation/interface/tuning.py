@@ -153,7 +153,7 @@ class BufferAccess:
 class Contraction:
     """A sum of products over affine accesses: a matrix product or a convolution to be scheduled.
 
-    - ``spatial``, ``reduce``: the axes with their extents, the last spatial axis being the one to vectorise.
+    - ``spatial``, ``reduce``: the axes with their extents, the last spatial axis being the one to vectorize.
     - ``output``: the buffer written.
     - ``inputs``: the two buffers read and multiplied.
     """

@@ -27,7 +27,7 @@ from experiments.compilation.interface import (
     Ref,
     Symbol,
 )
-from experiments.compilation.live.types import behaviour, gives_several, qualified_name, types_of
+from experiments.compilation.live.types import behavior, gives_several, qualified_name, types_of
 from experiments.core.errors import BadInput
 
 #: Puts a new value into a buffer or an input; its result is that tensor, whose type the exporter does not
@@ -123,7 +123,7 @@ def _record(node: fx.Node, owner: fx.GraphModule, refs: dict[fx.Node, Ref]) -> G
         value = fx.graph_module._get_attr(owner, str(node.target))
     elif node.target is WRITE_BACK:
         value = _destination(node, owner)
-    known = behaviour(node.target) if node.op == "call_function" else {}
+    known = behavior(node.target) if node.op == "call_function" else {}
     keywords = sorted(node.kwargs.items())
     return GraphNode(
         name=node.name,

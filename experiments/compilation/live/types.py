@@ -39,7 +39,7 @@ def function(target: str) -> Any:
     return found
 
 
-def behaviour(op: Any) -> dict[str, bool]:
+def behavior(op: Any) -> dict[str, bool]:
     """Return the flags of a ``Node``, from the op's schema; an op without one counts as mutating."""
     schema: Any = getattr(op, "_schema", None)
     if schema is None:
@@ -103,7 +103,7 @@ class Inference:
             value = self.fake_call(target, arguments, keywords)[2]
         except MISFITS as error:
             return f"{target}: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
-        return Signature(types_of(value), **behaviour(op))
+        return Signature(types_of(value), **behavior(op))
 
     def _fake(self, value: Any) -> Any:
         if isinstance(value, TensorType):

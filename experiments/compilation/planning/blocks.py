@@ -1,6 +1,6 @@
 """A step's ops as operators of blocks on a named device.
 
-Modelled kernels, in place of a database of measured ones.
+Modeled kernels, in place of a database of measured ones.
 
 A block makes ``tile`` output elements and an equal part of the op's work. A unit has its share of the
 device's arithmetic and of its memory bandwidth, at the efficiencies of the device's sheet, and every block

@@ -6,7 +6,7 @@ handed out). A new combination is captured up to ``graphs`` of them, then runs e
 need the host or another device, or whose shapes depend on data. Random ops draw from the default generator,
 which torch registers with every graph; other generators cannot occur in an exported graph.
 
-On named hardware the gain is modelled: ``t_eager = max(n t_launch, sum t_k)``, ``t_graph = t_replay + sum
+On named hardware the gain is modeled: ``t_eager = max(n t_launch, sum t_k)``, ``t_graph = t_replay + sum
 t_k``. What the guide leaves open, and what is taken here: the times of a launch and a replay, and that no
 kernel is shorter than a floor, as roofline times of small ops are.
 """

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.planning.substitutions.optimise import Strategy
+from experiments.compilation.planning.substitutions.optimize import Strategy
 from experiments.compilation.planning.substitutions.strategies import ByFlow
 from experiments.compilation.planning.substitutions.substituting import SubstitutionPolicy
 from experiments.core.knobs import knob

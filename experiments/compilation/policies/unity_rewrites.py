@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.planning.substitutions.optimise import Strategy
+from experiments.compilation.planning.substitutions.optimize import Strategy
 from experiments.compilation.planning.substitutions.strategies import ByDominators
 from experiments.compilation.planning.substitutions.substituting import SubstitutionPolicy
 from experiments.core.knobs import knob
@@ -28,7 +28,6 @@ class UnityRewrites(SubstitutionPolicy):
     name: ClassVar[str] = "unity_rewrites"
 
     alpha: float = knob(1.2, "a graph is followed below this many times the best cost", low=0.0, high=10.0)
-    seconds: float = knob(60.0, "end the search after this long; 0 does not", low=0.0, unit="s")
     threshold: int = knob(10, "terms of a part", low=2, high=10**6)
 
     def strategy(self) -> Strategy:

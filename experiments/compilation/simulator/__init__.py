@@ -1,4 +1,4 @@
-"""Carries plans of kernels out on a modelled device."""
+"""Carries plans of kernels out on a modeled device."""
 
 from experiments.compilation.simulator.launches import replay_launches
 from experiments.compilation.simulator.run import carry_out as carry_out_blocks

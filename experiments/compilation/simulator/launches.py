@@ -33,5 +33,5 @@ def replay_launches(spec: RunSpec, policy: LaunchPolicy, progress: Progress) -> 
             },
         },
         workload_sha256=loaded.sha256,
-        notes={"device": device.name, "kernels": "modelled by roofline, not measured"},
+        notes={"device": device.name, "kernels": "modeled by roofline, not measured"},
     )

@@ -49,7 +49,7 @@ def carry_out(spec: RunSpec, policy: SchedulingPolicy, progress: Progress) -> Re
         workload_sha256=loaded.sha256,
         notes={
             "device": device.name,
-            "kernels": "modelled by roofline per block, not measured",
+            "kernels": "modeled by roofline per block, not measured",
             "units": unit.count,
         },
     )

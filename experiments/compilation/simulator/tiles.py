@@ -52,7 +52,7 @@ def carry_out(spec: RunSpec, policy: TilePolicy, progress: Progress, export: Exp
         workload_sha256=loaded.sha256,
         notes={
             "device": device.name,
-            "kernels": "modelled from tiles, not measured",
+            "kernels": "modeled from tiles, not measured",
             "assumed": list(loaded.assumed),
             "priced_as_copies": list(copies),
             "recorded": {system: len(times) for system, times in recorded.items()},

@@ -1,7 +1,7 @@
 """Rules of the simulator that was published with G10 (MICRO 2023), an alternative to the main simulator's.
 Plain frozen data.
 
-A plan whose space is a ``Release`` is not carried out on the modelled machine but the way that simulator
+A plan whose space is a ``Release`` is not carried out on the modeled machine but the way that simulator
 would, oddities included: it exists so that published figures can be met and compared with what the same plan
 does under real limits.
 """

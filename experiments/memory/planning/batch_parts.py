@@ -18,9 +18,9 @@ def divisors(step: Step) -> list[int]:
 
 def caveats(step: Step) -> dict[str, object]:
     """Return what is not the same as one whole batch."""
-    normalised = any("batch_norm" in target or "batchnorm" in target.lower() for target in step.ops.target)
-    if not normalised:
+    normalized = any("batch_norm" in target or "batchnorm" in target.lower() for target in step.ops.target)
+    if not normalized:
         return {}
     return {
-        "caveat": "batch normalisation sees a part of the batch: its statistics differ from a whole batch's"
+        "caveat": "batch normalization sees a part of the batch: its statistics differ from a whole batch's"
     }

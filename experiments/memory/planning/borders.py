@@ -44,8 +44,8 @@ def budgets(chain: UnitChain) -> list[float]:
     edges = [0, *(op + 1 for op in ops), len(amounts)]
     kept = sum(amounts[op] for op in ops)
     largest = max(sum(amounts[a:b]) for a, b in itertools.pairwise(edges))
-    centre = math.sqrt(max(1, kept) * max(1, largest))
-    grid: list[float] = np.geomspace(centre / math.sqrt(2), centre * math.sqrt(2), GRID).tolist()
+    center = math.sqrt(max(1, kept) * max(1, largest))
+    grid: list[float] = np.geomspace(center / math.sqrt(2), center * math.sqrt(2), GRID).tolist()
     return grid
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.memory.interface import MemoryPlan
-from experiments.memory.planning.rematerialise import Demand, Rematerialiser
+from experiments.memory.planning.rematerialize import Demand, Rematerializer
 from experiments.memory.planning.reversal import Reversal
 from experiments.memory.planning.segments import Forward, forward_of
 from experiments.workloads.step import Step
@@ -13,8 +13,8 @@ from experiments.workloads.step import Step
 
 def chain_of(step: Step, most: int = 1) -> UnitChain:
     """The chain between candidates whose border holds at most ``most`` tensors."""
-    rematerialiser = Rematerialiser(step)
-    return UnitChain(forward_of(step, rematerialiser.lineage, most), rematerialiser)
+    rematerializer = Rematerializer(step)
+    return UnitChain(forward_of(step, rematerializer.lineage, most), rematerializer)
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class UnitChain:
     """A step as a chain of units between candidates; state i + 1 is the border after unit i."""
 
     forward: Forward
-    rematerialiser: Rematerialiser
+    rematerializer: Rematerializer
 
     @property
     def units(self) -> int:
@@ -46,5 +46,5 @@ class UnitChain:
         borders = {
             tensor for turn in reversal.turns for s in turn.store for tensor in candidates[s - 1].border
         }
-        moves = self.rematerialiser.moves_for(demands, held | borders)
+        moves = self.rematerializer.moves_for(demands, held | borders)
         return MemoryPlan(moves, notes={"kept_after_ops": [candidates[s - 1].op for s in reversal.kept]})

@@ -50,7 +50,7 @@ class Stretch:
 
 
 class LocationProgram:
-    """Minimises the time by which the step is prolonged, such that no op holds more than its limit (bytes by
+    """Minimizes the time by which the step is prolonged, such that no op holds more than its limit (bytes by
     op).
 
     ``tensors`` may be elsewhere than on the device, each from its first use to its last or, persistent ones,

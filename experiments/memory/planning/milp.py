@@ -60,7 +60,7 @@ class MixedIntegerSolution:
 
 
 class MixedIntegerProgram:
-    """Minimise the sum of cost times value. Variables are numbered as they are added."""
+    """Minimize the sum of cost times value. Variables are numbered as they are added."""
 
     def __init__(self) -> None:
         self._cost: list[float] = []

@@ -103,7 +103,7 @@ class AddressRange:
         return self.size
 
     def give(self, start: int, end: int) -> None:
-        """Back to the free holes, joined with its neighbours; nothing beyond the end."""
+        """Back to the free holes, joined with its neighbors; nothing beyond the end."""
         end = min(end, self.size)
         if start >= end:
             return

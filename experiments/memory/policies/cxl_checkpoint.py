@@ -9,7 +9,7 @@ log when the update is about to begin; ``background`` (B) begins with the batch,
 the passes to hide it; ``full`` also looks up the next batch's rows concurrently with the update, since the
 update can be added afterwards, and spreads the other parameters' checkpoint over ``mlp_every`` batches. Left
 open by the paper: an op that uses a whole table otherwise (a tied output layer) streams all of it. Not
-modelled: the energy, and the software path of the systems that it is compared with.
+modeled: the energy, and the software path of the systems that it is compared with.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ gradients.
 
 No single paper: frameworks have it under this name, GPipe (2019) calls the parts micro-batches. Activations
 shrink with the part, parameters, gradients and optimizer state do not. The same gradients, but for batch
-normalisation, whose statistics are then a part's own; the plan's notes say where a model has it. A model is
+normalization, whose statistics are then a part's own; the plan's notes say where a model has it. A model is
 captured anew with its batch cut; a trace is cut by rule (see ``microbatch``), with an op's time in part
 fixed.
 """

@@ -23,7 +23,7 @@ from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.interface.activations import CONV, FC, Saved, layer_type, saved_activations
 from experiments.memory.planning.attention import Core, attention_cores, fused_attention, is_product
 from experiments.memory.planning.chain import chain_of
-from experiments.memory.planning.rematerialise import Demand, Rematerialiser
+from experiments.memory.planning.rematerialize import Demand, Rematerializer
 from experiments.memory.planning.reversal import reverse_by_segments
 from experiments.workloads.step import Step
 
@@ -55,7 +55,7 @@ def core_demands(step: Step, cores: list[Core]) -> list[Demand]:
     return demands
 
 
-def cheap_activations(step: Step, rematerialiser: Rematerialiser) -> list[Cheap]:
+def cheap_activations(step: Step, rematerializer: Rematerializer) -> list[Cheap]:
     """Saved activations whose makers, back to other saved ones, hold no product with weights; best first."""
     all_saved = saved_activations(step)
     found = []
@@ -65,7 +65,7 @@ def cheap_activations(step: Step, rematerialiser: Rematerialiser) -> list[Cheap]
             for o in all_saved
             if o.tensor != saved.tensor and o.first_backward >= saved.first_backward
         }
-        chain = rematerialiser.chain([saved.tensor], others.__contains__, saved.first_backward)
+        chain = rematerializer.chain([saved.tensor], others.__contains__, saved.first_backward)
         if saved.bytes and not chain.stuck and not any(_is_heavy(step, op) for op in chain.ops):
             found.append(Cheap(saved, sum(float(step.ops.seconds[op]) for op in chain.ops)))
     return sorted(found, key=lambda cheap: (-cheap.bytes_per_second, cheap.saved.tensor))
@@ -89,17 +89,17 @@ class SelectiveRecompute(MemoryPolicy):
     )
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
-        rematerialiser = Rematerialiser(step)
+        rematerializer = Rematerializer(step)
         if self.select == "ratio":
-            return self._by_ratio(step, device, rematerialiser)
-        cores = attention_cores(step, rematerialiser.lineage)
+            return self._by_ratio(step, device, rematerializer)
+        cores = attention_cores(step, rematerializer.lineage)
         fused = fused_attention(step)
         if not cores and (self.select == "attention" or not fused):
             return MemoryPlan(notes={"reason": FUSED if fused else ABSENT})
         if self.select == "full":
             return self._whole_layers(step, [core.first for core in cores] or fused)
         return MemoryPlan(
-            rematerialiser.moves_for(core_demands(step, cores)), notes={"attention_cores": len(cores)}
+            rematerializer.moves_for(core_demands(step, cores)), notes={"attention_cores": len(cores)}
         )
 
     def _whole_layers(self, step: Step, firsts: list[int]) -> MemoryPlan:
@@ -109,14 +109,14 @@ class SelectiveRecompute(MemoryPolicy):
         states = sorted({bisect_left(ends, first) for first in firsts} - {0})
         return chain.plan(reverse_by_segments(chain.units, states), keep_last=False)
 
-    def _by_ratio(self, step: Step, device: DeviceView, rematerialiser: Rematerialiser) -> MemoryPlan:
+    def _by_ratio(self, step: Step, device: DeviceView, rematerializer: Rematerializer) -> MemoryPlan:
         if step.live_peak <= device.capacity:
             return MemoryPlan()
-        order = cheap_activations(step, rematerialiser)
+        order = cheap_activations(step, rematerializer)
         demands = [Demand(cheap.saved.first_backward, (cheap.saved.tensor,)) for cheap in order]
 
         def first(count: int) -> MemoryPlan:
-            return MemoryPlan(rematerialiser.moves_for(demands[:count]), notes={"dropped": count})
+            return MemoryPlan(rematerializer.moves_for(demands[:count]), notes={"dropped": count})
 
         low, high = 1, len(demands)
         while low < high:

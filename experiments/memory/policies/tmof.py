@@ -8,7 +8,7 @@ program may move every G-th of the tensors by size, and all of them only where t
 *Bidirectional overlapping*: a token for each direction of the link; a copy runs only with its token, so that
 one device's copy out overlaps with another's copy in. ``auto`` tries both, each and neither on the shared
 link and keeps what is fastest. The step lasts as long as on the slowest device, since gradients are
-synchronised at its end.
+synchronized at its end.
 
 Left open by the abstract: a token is given back after each tensor, devices that wait are served in turn; how
 many devices share a link is a knob.

@@ -46,7 +46,7 @@ class ZeroOffload(HostUpdatePolicy):
 
     adam: str = knob(
         "fused",
-        "time of the update: the paper's vectorised kernel, torch's own (both by parameters), or bytes over "
+        "time of the update: the paper's vectorized kernel, torch's own (both by parameters), or bytes over "
         "bandwidth",
         choices=("fused", "torch", "bandwidth"),
     )

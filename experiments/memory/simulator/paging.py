@@ -3,7 +3,7 @@
 What is assumed: tensors lie at the addresses of ``blocks.AddressBlocks``; an op's compute is spread evenly
 over the bytes that it touches, so a block that is fetched early overlaps with it; up to ``coalesced`` blocks
 that an op finds missing side by side are one request, with one latency, whose transfers queue on the channel
-in order. Blocks never written hold nothing: they take space but no transfer. Sources: the driver's behaviour
+in order. Blocks never written hold nothing: they take space but no transfer. Sources: the driver's behavior
 as DRAGON (SC 2018), OC-DNN (HiPC 2018) and DeepUM (ASPLOS 2023) describe it.
 """
 

@@ -16,7 +16,7 @@ Spans = list[tuple[float, float]]
 #: Kinds of the device timeline: those of tensors, scratch of running ops, and encoded tensors.
 TIMELINE = (*KINDS, "workspace")
 #: Why compute stalls: an input is still coming, an allocation waits for a copy to leave, a policy asked
-#: for synchronisation, the last copies of the step are in flight, or a missing block is being fetched
+#: for synchronization, the last copies of the step are in flight, or a missing block is being fetched
 #: (paging). A step whose ops run on the host as well may list ``host``: what is waited for is still being
 #: computed there.
 CAUSES = ("transfer", "space", "synchronization", "drain", "fault")

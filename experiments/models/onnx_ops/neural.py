@@ -1,4 +1,4 @@
-"""Products, convolutions and normalisations."""
+"""Products, convolutions and normalizations."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ def _predict(plan: ParallelPlan, estimate: PlanningEstimate, calibrated: Any) ->
     asked = model_estimate(layers, cluster, evaluate, estimate.dtype, str(layers.facts["optimizer"]))
     asked = replace(asked, exchange=calibrated.exchange, updates=calibrated.updates, walks_again=True)
     waited = replace(plan, overlapped=False)  # a measured step is waited for
-    own = replace(plan.synchronisation, buckets=calibrated.buckets or plan.synchronisation.buckets)
-    found = simulate(replace(waited, synchronisation=own), asked)
+    own = replace(plan.synchronization, buckets=calibrated.buckets or plan.synchronization.buckets)
+    found = simulate(replace(waited, synchronization=own), asked)
     handed_over = [bytes_handed_over(plan, found, worker) for worker in range(len(plan.workers))]
     return {
         "step_time": found.step_time,

@@ -32,7 +32,7 @@ def simulate_plan(spec: RunSpec, plan: ParallelPlan, estimate: PlanningEstimate)
 def simulated_metrics(
     spec: RunSpec, plan: ParallelPlan, estimate: PlanningEstimate, found: StepSimulation
 ) -> dict[str, float]:
-    """Every figure of a simulated step by its name in the catalogue. ``persistent_bytes`` is of the fullest
+    """Every figure of a simulated step by its name in the catalog. ``persistent_bytes`` is of the fullest
     device.
     """
     metrics = {

@@ -29,7 +29,7 @@ from experiments.parallel.interface.plan import (
     Slice,
     Slot,
     Stage,
-    Synchronisation,
+    Synchronization,
     Worker,
 )
 from experiments.parallel.interface.policy import (
@@ -77,7 +77,7 @@ __all__ = [
     "Slot",
     "Stage",
     "StateBytes",
-    "Synchronisation",
+    "Synchronization",
     "Training",
     "WeightRule",
     "Worker",

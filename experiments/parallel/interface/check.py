@@ -88,8 +88,8 @@ def _figures(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
         yield f"{plan.batch} samples do not divide into {plan.steps} steps"
     if plan.zero not in ZERO_STAGES:
         yield f"ZeRO stage {plan.zero} does not exist"
-    if plan.synchronisation.algorithm not in ALGORITHMS:
-        yield f"no all-reduce is called {plan.synchronisation.algorithm!r}"
+    if plan.synchronization.algorithm not in ALGORITHMS:
+        yield f"no all-reduce is called {plan.synchronization.algorithm!r}"
     yield from _recomputation_faults(plan, model)
     for sharding in plan.shardings:
         if not 0 <= sharding.layer < len(model):

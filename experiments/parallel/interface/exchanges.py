@@ -19,7 +19,7 @@ KINDS = (ALL_REDUCE, SUMMATION, PARAMETER_SERVER)
 
 
 def exchange_violations(plan: ParallelPlan, cluster: Hardware) -> Iterator[str]:
-    sync = plan.synchronisation
+    sync = plan.synchronization
     if sync.kind not in KINDS:
         yield f"nobody sums gradients by {sync.kind!r}, only by {', '.join(KINDS)}"
     if sync.kind != PARAMETER_SERVER and sync.staleness != 0:
@@ -36,7 +36,7 @@ def _bucket_violations(plan: ParallelPlan) -> Iterator[str]:
     """Together they are every layer once, from the last to the first, none in two stages."""
     expected = plan.stages[-1].end if plan.stages else 0
     starts = {stage.begin for stage in plan.stages}
-    for begin, end in plan.synchronisation.buckets:
+    for begin, end in plan.synchronization.buckets:
         if end != expected or begin >= end or any(begin < start < end for start in starts):
             yield f"a bucket holds layers {begin} to {end}, expected some of one stage that end at {expected}"
         expected = begin
@@ -45,7 +45,7 @@ def _bucket_violations(plan: ParallelPlan) -> Iterator[str]:
 
 
 def _summation_violations(plan: ParallelPlan, cluster: Hardware) -> Iterator[str]:
-    sync = plan.synchronisation
+    sync = plan.synchronization
     if not sync.servers or len(set(sync.servers)) < len(sync.servers):
         yield f"{len(sync.servers)} servers sum gradients, {len(set(sync.servers))} of them different devices"
     if any(not 0 <= device < cluster.device_count for device in sync.servers):

@@ -18,7 +18,7 @@ PARAMETER_SERVER = "parameter_server"
 
 
 def has_servers(plan: ParallelPlan) -> bool:
-    return plan.synchronisation.kind == PARAMETER_SERVER
+    return plan.synchronization.kind == PARAMETER_SERVER
 
 
 def iterations(plan: ParallelPlan, worker: int) -> list[tuple[int, list[Slot]]]:
@@ -35,17 +35,17 @@ def ranges(plan: ParallelPlan, size: float) -> int:
 
     A whole number for each server.
     """
-    servers = len(plan.synchronisation.servers)
-    return servers * max(1, math.ceil(size / plan.synchronisation.bucket_bytes / servers))
+    servers = len(plan.synchronization.servers)
+    return servers * max(1, math.ceil(size / plan.synchronization.bucket_bytes / servers))
 
 
 def dedicated_servers(plan: ParallelPlan) -> tuple[int, ...]:
     """Return the servers on devices that do not compute."""
-    return tuple(device for device in plan.synchronisation.servers if device not in set(plan.devices))
+    return tuple(device for device in plan.synchronization.servers if device not in set(plan.devices))
 
 
 def server_violations(plan: ParallelPlan, cluster: Hardware) -> Iterator[str]:
-    sync = plan.synchronisation
+    sync = plan.synchronization
     if not has_servers(plan):
         if any(worker.slow for worker in plan.workers):
             yield "slow workers are told with parameter servers only"

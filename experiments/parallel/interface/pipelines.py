@@ -65,7 +65,7 @@ class PipelineSchedule(LivePolicy, ParallelPolicy):
             stages=hosted_stages(bounds, hosts, pipelines),
             workers=replicated_pipelines(orders, pipelines, self.micro_batches),
             recompute=tuple(range(len(model))) if self.recompute else (),
-            synchronisation=self.sync(),
+            synchronization=self.sync(),
         )
 
     def _devices(self, model: LayerGraph, cluster: Hardware) -> int:
@@ -81,7 +81,7 @@ def hosted_stages(
 ) -> tuple[Stage, ...]:
     """Return the stages on workers ``d * replicas`` onwards for device ``d`` of the pipeline.
 
-    Replicas are neighbours, so that they share fast links.
+    Replicas are neighbors, so that they share fast links.
     """
     return tuple(
         Stage(begin, end, tuple(device * replicas + r for device in devices for r in range(replicas)))

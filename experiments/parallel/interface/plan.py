@@ -1,4 +1,4 @@
-"""ParallelPlan: who computes which layers when, and what is replicated, sharded or synchronised. Plain data.
+"""ParallelPlan: who computes which layers when, and what is replicated, sharded or synchronized. Plain data.
 
 A *worker* is a group of devices that execute the same slots together (one device, or a tensor-parallel
 group). A *stage* is a run of consecutive layers, hosted by one or more workers (its replicas). Micro-batches
@@ -158,7 +158,7 @@ class Sharding:
 
 
 @dataclass(frozen=True)
-class Synchronisation:
+class Synchronization:
     """How the replicas of a stage agree on their weights.
 
     - ``kind``: ``all_reduce``, ``parameter_server`` or ``summation``. In the last, parts of ``bucket_bytes``
@@ -206,7 +206,7 @@ class ParallelPlan:
     - ``recompute``: the layers whose activations are dropped after the forward pass and recomputed before
       their backward pass.
     - ``checkpoints``: the recomputed layers whose input is kept; each begins a run that is recomputed by
-      itself. Without them every run of neighbours in ``recompute`` keeps the input of its first.
+      itself. Without them every run of neighbors in ``recompute`` keeps the input of its first.
     - ``saved``: recomputed layers whose output is kept instead, so that they run once.
     - ``shardings``: layers without one are whole on every device of their workers.
     - ``steps``: more than one in an asynchronous pipeline, whose replicas reduce their gradients after every
@@ -230,7 +230,7 @@ class ParallelPlan:
     zero: int = 0
     recompute: tuple[int, ...] = ()
     shardings: tuple[Sharding, ...] = ()
-    synchronisation: Synchronisation = Synchronisation()
+    synchronization: Synchronization = Synchronization()
     steps: int = 1
     notes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     slices: tuple[Slice, ...] = ()
@@ -306,7 +306,7 @@ class ParallelPlan:
             zero=data["zero"],
             recompute=tuple(data["recompute"]),
             shardings=tuple(_sharding(row) for row in data["shardings"]),
-            synchronisation=_synchronisation(data["synchronisation"]),
+            synchronization=_synchronization(data.get("synchronization") or data["synchronisation"]),
             steps=data.get("steps", 1),
             notes=data.get("notes", {}),
             slices=tuple(Slice(*row) for row in data.get("slices", ())),
@@ -318,10 +318,10 @@ class ParallelPlan:
         )
 
 
-def _synchronisation(row: Mapping[str, Any]) -> Synchronisation:
+def _synchronization(row: Mapping[str, Any]) -> Synchronization:
     buckets = tuple((begin, end) for begin, end in row.get("buckets", ()))
     lists = {"servers": tuple(row["servers"]), "shares": tuple(row.get("shares", ())), "buckets": buckets}
-    return Synchronisation(**{**row, **lists})
+    return Synchronization(**{**row, **lists})
 
 
 def _sharding(row: Mapping[str, Any]) -> Sharding:

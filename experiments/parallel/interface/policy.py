@@ -18,7 +18,7 @@ from experiments.parallel.interface.plan import (
     ParallelPlan,
     Slot,
     Stage,
-    Synchronisation,
+    Synchronization,
     Worker,
 )
 from experiments.workloads.layers import LayerGraph
@@ -52,9 +52,9 @@ class ParallelPolicy(Policy):
         """
         raise NotImplementedError
 
-    def sync(self) -> Synchronisation:
-        """Return how replicas synchronise: by default an all-reduce with a barrier."""
-        return Synchronisation()
+    def sync(self) -> Synchronization:
+        """Return how replicas synchronize: by default an all-reduce with a barrier."""
+        return Synchronization()
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def whole_share(total: int, parts: int, what: str, where: str) -> int:
 def replicated_stages(bounds: Sequence[tuple[int, int]], replicas: int) -> tuple[Stage, ...]:
     """Return stages of which stage ``s`` is on workers ``s * replicas`` onwards.
 
-    Replicas are neighbours, so that they share fast links.
+    Replicas are neighbors, so that they share fast links.
     """
     return tuple(
         Stage(begin, end, tuple(range(s * replicas, (s + 1) * replicas)))
@@ -107,7 +107,7 @@ def data_parallel_plan(
     cluster: Hardware,
     batch: int,
     micro_batches: int,
-    synchronisation: Synchronisation,
+    synchronization: Synchronization,
     zero: int = 0,
 ) -> ParallelPlan:
     """Return the plan with the whole model on every device.
@@ -124,7 +124,7 @@ def data_parallel_plan(
         stages=replicated_stages([(0, len(model))], devices),
         workers=replicated_pipelines([order], devices, micro_batches),
         zero=zero,
-        synchronisation=synchronisation,
+        synchronization=synchronization,
     )
 
 

@@ -6,7 +6,7 @@ from experiments.parallel.interface.plan import ParallelPlan
 
 
 def recomputed_runs(plan: ParallelPlan, stage: int) -> list[range]:
-    """Return runs of neighbouring layers of ``stage`` that are recomputed together.
+    """Return runs of neighboring layers of ``stage`` that are recomputed together.
 
     A run goes to the next checkpoint, or to the end.
 

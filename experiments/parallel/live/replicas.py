@@ -71,7 +71,7 @@ class ReplicaRunner:
             if any(parameter.is_meta for parameter in made.module.parameters()):
                 self.module.to_empty(device=made.batch[0].device)
         else:
-            bucket = job.plan.synchronisation.bucket_bytes / 2**20
+            bucket = job.plan.synchronization.bucket_bytes / 2**20
             self.module = DistributedDataParallel(
                 made.module,
                 bucket_cap_mb=max(1, round(bucket)),

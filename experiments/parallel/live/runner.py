@@ -29,7 +29,7 @@ def by_torch(plan: ParallelPlan) -> bool:
     is computed again is a module at a time.
     """
     alone = all(len(run) == 1 for run in recomputed_runs(plan, 0))
-    whole = len(plan.devices) == len(plan.workers) and plan.synchronisation.kind == "all_reduce"
+    whole = len(plan.devices) == len(plan.workers) and plan.synchronization.kind == "all_reduce"
     return len(plan.stages) == 1 and (plan.zero >= 2 or (whole and alone))
 
 
@@ -43,7 +43,7 @@ def refuse_simulated_only(plan: ParallelPlan) -> None:
         >= 2
         and len(plan.stages) > 1,
         "ZeRO stage 2 or 3 and modules that are computed again together": plan.zero >= 2 and not lone,
-        "weights that are gathered twice for a backward pass (FSDP2 gathers them once)": plan.synchronisation.regather,
+        "weights that are gathered twice for a backward pass (FSDP2 gathers them once)": plan.synchronization.regather,
     }
     for what, present in only.items():
         if present:

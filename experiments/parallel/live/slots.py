@@ -28,7 +28,7 @@ from experiments.parallel.live.messages import Messages
 from experiments.parallel.live.micro_batch_graph import Crossing, opaque_path, trace_micro_batch
 from experiments.parallel.live.model import Built
 from experiments.parallel.live.places import Holders, Places, mesh_of, new_groups
-from experiments.parallel.live.synchronise import Synchroniser
+from experiments.parallel.live.synchronize import Synchronizer
 from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 
 
@@ -53,8 +53,8 @@ class SlotRunner:
         self.tensors = self._tensors(job, group)
         self.parameters = self._own_parameters(sharers)
         self.messages = Messages(job.plan, rank, group, made.batch[0].device)
-        bucket = job.plan.synchronisation.bucket_bytes
-        self.synchroniser = Synchroniser(
+        bucket = job.plan.synchronization.bucket_bytes
+        self.synchronizer = Synchronizer(
             self.parameters, sharers, ties, groups, job.plan.zero, bucket, made.optimizer
         )
         self.held: dict[Slot, tuple[dict[int, Tensor], dict[int, GradientEdge], Tensor | None]] = {}
@@ -128,7 +128,7 @@ class SlotRunner:
             for slot in self.slots:
                 {FORWARD: self._forward, BACKWARD: self._backward, WEIGHT: self._weight}[slot.kind](slot)
         self.messages.flush()
-        self.synchroniser.reduce()
+        self.synchronizer.reduce()
 
     def _forward(self, slot: Slot) -> None:
         batch = self.made.micro_batch(slot.micro_batch, self.plan.micro_batch_samples)
@@ -209,17 +209,17 @@ class SlotRunner:
         return {name: self.tensors.whole(name, value) for name, value in values.items()}
 
     def gradients(self) -> dict[str, Tensor]:
-        return self._whole(self.synchroniser.gradients())
+        return self._whole(self.synchronizer.gradients())
 
     def weights(self) -> dict[str, Tensor]:
         return self._whole({name: parameter.data for name, parameter in self.parameters.items()})
 
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
-        return self.synchroniser.optimizer
+        return self.synchronizer.optimizer
 
     def update(self) -> None:
-        self.synchroniser.update()
+        self.synchronizer.update()
 
     def step(self) -> None:
         self.gradients_of_step()

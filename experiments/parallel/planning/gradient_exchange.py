@@ -13,7 +13,7 @@ from experiments.parallel.interface import (
     ParallelPlan,
     ParallelPolicy,
     PlanningEstimate,
-    Synchronisation,
+    Synchronization,
     data_parallel_plan,
 )
 from experiments.workloads.layers import LayerGraph
@@ -32,8 +32,8 @@ class GradientExchange(ParallelPolicy):
     bucket_bytes: float = knob(25 * 2**20, "gradient bucket", low=1, high=1e12, unit="bytes")
     algorithm: str = knob("ring", "all-reduce algorithm (simulated)", choices=ALGORITHMS)
 
-    def sync(self) -> Synchronisation:
-        return Synchronisation(bucket_bytes=self.bucket_bytes, algorithm=self.algorithm)
+    def sync(self) -> Synchronization:
+        return Synchronization(bucket_bytes=self.bucket_bytes, algorithm=self.algorithm)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate

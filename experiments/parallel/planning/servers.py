@@ -15,7 +15,7 @@ from experiments.parallel.interface import (
     PlanningEstimate,
     Slot,
     Stage,
-    Synchronisation,
+    Synchronization,
     Training,
     Worker,
     whole_share,
@@ -62,7 +62,7 @@ def server_plan(
     iterations: int,
     share: Roles,
     takes: Sequence[Sequence[int]],
-    sync: Synchronisation,
+    sync: Synchronization,
     training: Training,
 ) -> ParallelPlan:
     """``iterations`` of ``batch`` samples; ``takes`` has for each worker the micro-batches that it runs in
@@ -79,7 +79,7 @@ def server_plan(
             Worker((device,), _slots(taken, each, iterations))
             for device, taken in zip(share.workers, takes, strict=True)
         ),
-        synchronisation=sync,
+        synchronization=sync,
         steps=iterations,
         training=training,
     )

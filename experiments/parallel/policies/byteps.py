@@ -25,7 +25,7 @@ from experiments.parallel.interface import (
     ParallelPlan,
     ParallelPolicy,
     PlanningEstimate,
-    Synchronisation,
+    Synchronization,
     data_parallel_plan,
 )
 from experiments.parallel.interface.exchanges import SUMMATION
@@ -50,8 +50,8 @@ class BytePs(ParallelPolicy):
     part_bytes: float = knob(4 * 2**20, "a part of the gradients, at most", low=1, high=1e12, unit="bytes")
     in_flight: int = knob(64, "parts that are under way at once", low=1, high=1 << 20)
 
-    def sync(self) -> Synchronisation:
-        return Synchronisation(SUMMATION, bucket_bytes=self.part_bytes, in_flight=self.in_flight)
+    def sync(self) -> Synchronization:
+        return Synchronization(SUMMATION, bucket_bytes=self.part_bytes, in_flight=self.in_flight)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate

@@ -8,7 +8,7 @@ of D micro-batches, half in each direction, never needs a device twice at a time
 more micro-batches are units in direct concatenation, one every 2D slots, and a last unit may be partly empty
 (left open by the paper).
 
-Not reproduced: forward doubling and backward halving, which equalise passes when backward is twice as long;
+Not reproduced: forward doubling and backward halving, which equalize passes when backward is twice as long;
 more than one pair of pipelines; the search for W, D and the micro-batch size.
 """
 

@@ -27,7 +27,7 @@ from experiments.parallel.interface import (
     ParallelPlan,
     ParallelPolicy,
     PlanningEstimate,
-    Synchronisation,
+    Synchronization,
     Training,
 )
 from experiments.parallel.interface.parameter_servers import PARAMETER_SERVER
@@ -67,10 +67,10 @@ class DistBelief(LivePolicy, ParallelPolicy):
     slow_worker: float = knob(1.0, "how many times longer the last replica takes", low=1.0, high=1000.0)
     rate: float = knob(0.003, "learning rate of Adagrad (measured)", low=0.0, high=1e3)
 
-    def sync(self) -> Synchronisation:
+    def sync(self) -> Synchronization:
         if self.method == "sandblaster":
-            return Synchronisation(PARAMETER_SERVER)
-        return Synchronisation(
+            return Synchronization(PARAMETER_SERVER)
+        return Synchronization(
             PARAMETER_SERVER,
             staleness=None,
             fetch_every=self.n_fetch,

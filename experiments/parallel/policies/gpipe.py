@@ -1,8 +1,8 @@
 """GPipe (Huang et al., NeurIPS'19): all forwards, then all backwards, then one optimizer step.
 
 Followed: cells of consecutive layers with the least maximum cost, N micro-batches, optional
-rematerialisation. Left open by the paper: it recomputes every cell by default; here that is the knob
-``recompute``. Not reproduced: micro-batch statistics of batch normalisation.
+rematerialization. Left open by the paper: it recomputes every cell by default; here that is the knob
+``recompute``. Not reproduced: micro-batch statistics of batch normalization.
 """
 
 from __future__ import annotations

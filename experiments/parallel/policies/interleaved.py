@@ -4,7 +4,7 @@ Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU 
 SC'21, section 2.2.2: micro-batches go through the chunks in rounds of p, the bubble is (p-1)/(v m) of the
 compute, pipeline transfers are v times as many. "p" is ``stages``, "m" ``micro_batches``, "v" ``chunks``.
 With one chunk the rule would warm up deeper than 1F1B for the same span, so that case is plain 1F1B. Not
-reproduced: the scatter/gather optimisation of section 4.1, which needs tensor-parallel ranks.
+reproduced: the scatter/gather optimization of section 4.1, which needs tensor-parallel ranks.
 """
 
 from __future__ import annotations

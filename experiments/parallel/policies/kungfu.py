@@ -1,4 +1,4 @@
-"""KungFu (Mai et al., OSDI'20): training that changes its workers and its synchronisation by what it
+"""KungFu (Mai et al., OSDI'20): training that changes its workers and its synchronization by what it
 measures.
 
 Followed: elastic scaling (after each window one more worker, until the throughput gained is below 1 + gain /
@@ -41,7 +41,7 @@ from experiments.workloads.layers import LayerGraph
 
 @dataclass(frozen=True)
 class KungFu(LivePolicy, ParallelPolicy):
-    """Adds workers while throughput grows and watches gradient noise to switch synchronisation."""
+    """Adds workers while throughput grows and watches gradient noise to switch synchronization."""
 
     name: ClassVar[str] = "kungfu"
 
@@ -85,6 +85,6 @@ class KungFu(LivePolicy, ParallelPolicy):
             mesh=(("data", workers),),
             stages=replicated_stages([(0, len(model))], workers),
             workers=replicated_pipelines([order], workers, 1),
-            synchronisation=self.sync(),
+            synchronization=self.sync(),
             training=Training(Learning(rate=self.rate), adaptation=adaptation, updates=self.updates),
         )

@@ -7,7 +7,7 @@ velocity is corrected when the rate changes, equation 10), 4.1 (gradients are su
 then between machines).
 
 Left open by the paper: where the rule ends (about 8,192 images for ResNet-50). Not reproduced: accuracy on
-ImageNet, which needs training to the end. Statistics of batch normalisation are a worker's own, as in the
+ImageNet, which needs training to the end. Statistics of batch normalization are a worker's own, as in the
 paper.
 """
 

@@ -67,7 +67,7 @@ class MeshTensorFlow(ParallelPolicy):
 
 
 def two_axes(cluster: Hardware, model_axis: int) -> Mesh:
-    """Return axes ``data`` and ``model``, the latter over neighbouring devices."""
+    """Return axes ``data`` and ``model``, the latter over neighboring devices."""
     inner = model_axis or cluster.node.device_count
     outer = whole_share(cluster.device_count, inner, "devices", "knobs.model_axis")
     return mesh_on(cluster, [(DATA, outer), (MODEL, inner)])

@@ -24,7 +24,7 @@ from experiments.parallel.interface import (
     ParallelPlan,
     ParallelPolicy,
     PlanningEstimate,
-    Synchronisation,
+    Synchronization,
     Training,
 )
 from experiments.parallel.interface.parameter_servers import PARAMETER_SERVER
@@ -61,9 +61,9 @@ class ParameterServer(LivePolicy, ParallelPolicy):
     slow_worker: float = knob(1.0, "how many times longer the last worker takes", low=1.0, high=1000.0)
     rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
-    def sync(self) -> Synchronisation:
+    def sync(self) -> Synchronization:
         bound = {"bsp": 0, "ssp": self.staleness, "asp": None}[self.consistency]
-        return Synchronisation(PARAMETER_SERVER, bucket_bytes=self.range_bytes, staleness=bound)
+        return Synchronization(PARAMETER_SERVER, bucket_bytes=self.range_bytes, staleness=bound)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate

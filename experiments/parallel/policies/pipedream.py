@@ -4,7 +4,7 @@ weight stashing.
 Followed: section 3.1 (partitioning, level by level), 3.2 (NOAM, 1F1B-RR), 3.3 (weight stashing: as many
 versions of a stage's weights as mini-batches it holds; ``vertical_sync``: every stage uses the version that
 the first one used when the mini-batch entered, so that all keep as many as it does). ``stage_time=released``
-is the rule of the released planner, which adds compute and synchronisation where the paper takes the longer;
+is the rule of the released planner, which adds compute and synchronization where the paper takes the longer;
 ``transfers`` lets activations count, which that planner leaves out by default. A mini-batch is the ``batch``
 of the run: each is an update of its own.
 
@@ -73,7 +73,7 @@ class PipeDream(LivePolicy, ParallelPolicy):
     mini_batches: int = knob(32, "mini-batches, each an update, in the simulated window", low=1, high=65536)
     stage_time: str = knob(
         "released",
-        "compute plus synchronisation (released) or the longer (paper)",
+        "compute plus synchronization (released) or the longer (paper)",
         choices=("released", "paper"),
     )
     transfers: bool = knob(True, "activations between stages count in the search")
@@ -148,7 +148,7 @@ class PipeDream(LivePolicy, ParallelPolicy):
             mesh=tuple((f"stage{number}", len(group)) for number, group in enumerate(groups)),
             stages=tuple(stages),
             workers=tuple(workers),
-            synchronisation=self.sync(),
+            synchronization=self.sync(),
             steps=self.mini_batches,
             notes=found,
             training=self._training(),
@@ -160,7 +160,7 @@ class PipeDream(LivePolicy, ParallelPolicy):
 
 
 def _groups(placed: StageSolution, levels: Sequence[ClusterLevel]) -> list[list[int]]:
-    """The devices of each stage: whole machines for the outer stages, in each of them neighbours for the
+    """The devices of each stage: whole machines for the outer stages, in each of them neighbors for the
     inner ones.
 
     A stage's replicas are numbered machine by machine in turn, so that round robin keeps a mini-batch in its

@@ -21,7 +21,7 @@ from experiments.parallel.interface import (
     ParallelPlan,
     ParallelPolicy,
     PlanningEstimate,
-    Synchronisation,
+    Synchronization,
     data_parallel_plan,
 )
 from experiments.workloads.layers import LayerGraph
@@ -47,9 +47,9 @@ class Zero(LivePolicy, ParallelPolicy):
         True, "stage 3 gathers what is computed again twice: to compute it, and for its gradient"
     )
 
-    def sync(self) -> Synchronisation:
+    def sync(self) -> Synchronization:
         twice = self.regather and self.recompute and self.stage == 3
-        return Synchronisation(bucket_bytes=self.bucket_bytes, regather=twice)
+        return Synchronization(bucket_bytes=self.bucket_bytes, regather=twice)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate

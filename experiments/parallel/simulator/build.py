@@ -235,7 +235,7 @@ class Builder:
             self._reduce(stage, bucket, parameters, members)
             return
         size = parameters * self.estimate.states.weight
-        twice = what == f"gather {BACKWARD}" and self.plan.synchronisation.regather
+        twice = what == f"gather {BACKWARD}" and self.plan.synchronization.regather
         message = self._among(stage, "all_gather", size * (2 if twice else 1))
         before = self._before if self.estimate.exchange == OVERLAPPED else self.graph.previous
         after = [before[piece] for _, piece in members if piece in before]
@@ -269,7 +269,7 @@ class Builder:
         if (stage, kind, size) not in self._sums:
             groups, algorithm = (
                 self.plan.holders(self.plan.stages[stage]),
-                self.plan.synchronisation.algorithm,
+                self.plan.synchronization.algorithm,
             )
             self._sums[stage, kind, size] = self.network.groups(kind, groups, size, algorithm)
         return self._sums[stage, kind, size]
@@ -285,7 +285,7 @@ class Builder:
                 if any(self.stands_for[worker] != worker for worker in pair):
                     continue
                 groups = list(zip(*(self.plan.workers[worker].devices for worker in pair), strict=False))
-                message = self.network.groups("all_reduce", groups, size, self.plan.synchronisation.algorithm)
+                message = self.network.groups("all_reduce", groups, size, self.plan.synchronization.algorithm)
                 after = [self.graph.lane_end(worker) for worker in pair]
                 task = self.graph.send((numbers[0], number), message, [a for a in after if a is not None])
                 for stage, worker in zip(numbers, pair, strict=True):
@@ -310,7 +310,7 @@ class Builder:
     def _gather_updated(self, stage: int, tasks: list[int]) -> None:
         """Updated weights come together, bucket by bucket where the plan has buckets of its own."""
         whole = range(self.plan.stages[stage].begin, self.plan.stages[stage].end)
-        for layers in self.figures.buckets[stage] if self.plan.synchronisation.buckets else [whole]:
+        for layers in self.figures.buckets[stage] if self.plan.synchronization.buckets else [whole]:
             if parameters := self.figures.bucket_parameters(stage, layers):
                 size = parameters * self.estimate.states.weight
                 self.graph.send((stage,), self._among(stage, "all_gather", size), tasks)

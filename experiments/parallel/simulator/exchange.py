@@ -26,7 +26,7 @@ class Exchange:
     """
 
     def __init__(self, plan: ParallelPlan, graph: TaskGraph, network: Network) -> None:
-        self._sync, self._graph, self._network = plan.synchronisation, graph, network
+        self._sync, self._graph, self._network = plan.synchronization, graph, network
         self._devices = np.array(sorted(plan.devices))
         self._given = np.zeros(len(self._sync.servers))
         self._back: list[int] = []

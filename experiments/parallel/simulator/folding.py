@@ -35,7 +35,7 @@ def representatives(
     inside = any(sharding.forward or sharding.backward for sharding in plan.shardings)
     if len(plan.stages) == 1 and not inside:
         return _first_alike([[worker] for worker in workers], doing)
-    if plan.synchronisation.kind != "all_reduce" or plan.synchronisation.algorithm == AUTO:
+    if plan.synchronization.kind != "all_reduce" or plan.synchronization.algorithm == AUTO:
         return list(workers)
     places = _Map(plan, network)
     return _first_alike(_groups(plan, estimate, places), doing, places)
@@ -156,7 +156,7 @@ class _Map:
         hosted = {stage.workers: stage for stage in plan.stages if plan.degree(stage) > 1}
         for number, stage in enumerate(hosted.values()):
             for which, kind in enumerate(TOGETHER[plan.zero > 0]):
-                groups, algorithm = plan.holders(stage), plan.synchronisation.algorithm
+                groups, algorithm = plan.holders(stage), plan.synchronization.algorithm
                 self._add(2 * number + which, network.groups(kind, groups, 1.0, algorithm))
 
     def _add(self, collective: int, message: Message) -> None:

@@ -136,7 +136,7 @@ def _sent_messages(built: Builder) -> list[tuple[Message, int]]:
 
 def _taking_part(built: Builder) -> tuple[int, ...]:
     """Devices that compute, and those that only serve."""
-    return tuple(dict.fromkeys((*built.plan.devices, *built.plan.synchronisation.servers)))
+    return tuple(dict.fromkeys((*built.plan.devices, *built.plan.synchronization.servers)))
 
 
 def _busiest_sender(built: Builder) -> tuple[float, float]:
@@ -166,7 +166,7 @@ def _stand_in(built: Builder, by_device: dict[int, Any]) -> None:
     """Devices of a worker for which another stands have what those of the other have; what servers are sent
     and send is known for each device.
     """
-    if built.plan.synchronisation.kind == SUMMATION:
+    if built.plan.synchronization.kind == SUMMATION:
         return
     for worker, standing in enumerate(built.stands_for):
         if worker != standing:

@@ -79,7 +79,7 @@ def _usage(replay: ServerReplay, worker: int) -> Usage:
     """
     plan, states = replay.plan, replay.estimate.states
     persistent = replay.parameters * (states.weight + states.gradient)
-    if plan.workers[worker].devices[0] in plan.synchronisation.servers:
+    if plan.workers[worker].devices[0] in plan.synchronization.servers:
         persistent += _served_bytes(replay)
     live = most = 0
     for _, slots in iterations(plan, worker)[:1]:
@@ -92,12 +92,12 @@ def _usage(replay: ServerReplay, worker: int) -> Usage:
 
 def _served_bytes(replay: ServerReplay) -> float:
     """Of one server: its share of weights and optimizer state, and of the gradients that it adds up."""
-    return replay.parameters * replay.estimate.states.total / len(replay.plan.synchronisation.servers)
+    return replay.parameters * replay.estimate.states.total / len(replay.plan.synchronization.servers)
 
 
 def _check_fits(replay: ServerReplay, memory: list[Usage]) -> None:
     needs = {w.devices[0]: usage.peak for w, usage in zip(replay.plan.workers, memory, strict=True)}
-    needs = {**dict.fromkeys(replay.plan.synchronisation.servers, _served_bytes(replay)), **needs}
+    needs = {**dict.fromkeys(replay.plan.synchronization.servers, _served_bytes(replay)), **needs}
     for device, need in sorted(needs.items()):
         found = replay.estimate.devices[device]
         if need > found.memory_bytes:

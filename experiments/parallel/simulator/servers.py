@@ -99,7 +99,7 @@ class ServerReplay:
     """``run`` ends when the first worker has nothing left to do (with BSP: all of them)."""
 
     def __init__(self, plan: ParallelPlan, estimate: PlanningEstimate) -> None:
-        self.plan, self.estimate, self.sync = plan, estimate, plan.synchronisation
+        self.plan, self.estimate, self.sync = plan, estimate, plan.synchronization
         self.figures = StageFigures(plan, estimate)
         self.parameters = float(self.figures.parameters[0].sum())
         self.ranges = ranges(plan, self.parameters * estimate.states.gradient) if self.parameters else 0

@@ -144,14 +144,14 @@ class StageFigures:
 
     def _buckets(self, number: int) -> list[range]:
         stage = self.plan.stages[number]
-        if self.plan.synchronisation.buckets:
-            own = self.plan.synchronisation.buckets
+        if self.plan.synchronization.buckets:
+            own = self.plan.synchronization.buckets
             return [range(begin, end) for begin, end in own if stage.begin <= begin < stage.end]
         sizes = self.parameters[number] * self.estimate.states.gradient
         found, end, filled = [], stage.end, 0.0
         for layer in reversed(range(stage.begin, stage.end)):
             filled += sizes[layer - stage.begin]
-            if filled >= self.plan.synchronisation.bucket_bytes or layer == stage.begin:
+            if filled >= self.plan.synchronization.bucket_bytes or layer == stage.begin:
                 found.append(range(layer, end))
                 end, filled = layer, 0.0
         return found

@@ -27,7 +27,7 @@ class TaskGraph:
 
     ``periods`` are those of waits. ``owner`` is the lane that does nothing else meanwhile: of a computation
     its own, of a blocking message the one that waits for it, -1 otherwise. ``previous`` and ``next`` are a
-    task's neighbours in its lane.
+    task's neighbors in its lane.
     """
 
     def __init__(self) -> None:

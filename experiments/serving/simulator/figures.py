@@ -58,7 +58,7 @@ class Objective:
 def figures(plan: ServingPlan, trace: RequestTrace, objective: Objective = Objective()) -> dict[str, float]:
     """The metrics of ``plan``. Times are over answered requests; rejected and unfinished ones miss the objective.
 
-    Normalised latency is (answer - arrival) / output tokens. The span of rates is first arrival to last answer.
+    Normalized latency is (answer - arrival) / output tokens. The span of rates is first arrival to last answer.
     """
     times = _Times.of(plan, trace)
     rejected = sum(served.rejected for served in plan.served)

@@ -108,7 +108,7 @@ def test_the_outcome_goes_to_a_file_and_progress_to_stderr(
 
 
 @pytest.mark.parametrize("verb", ["list", "formats", "hardware", "claims"])
-def test_every_catalogue_is_json_and_text(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_catalog_is_json_and_text(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) > 3

@@ -93,7 +93,7 @@ def bfloat16() -> tuple[float, float]:
 
 
 def beyond_the_end() -> float:
-    """What the eighth element of a tensor of four is: the neighbour's number."""
+    """What the eighth element of a tensor of four is: the neighbor's number."""
     memory, out = torch.arange(8.0), torch.zeros(8)
     unmasked_kernel[(1,)](memory[:4], out, BLOCK=8)
     return float(out[7])

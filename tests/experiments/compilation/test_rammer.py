@@ -56,7 +56,7 @@ def test_two_halves_of_the_device_run_side_by_side() -> None:
     assert play(schedule).utilization == pytest.approx(1.0)
 
 
-def test_what_reads_both_waits_and_synchronises() -> None:
+def test_what_reads_both_waits_and_synchronizes() -> None:
     """80 blocks of 5 us after them: 10 + 1 + 5 = 16 us instead of 25."""
     members = [A, B, operator("c", 80, 5, "a", "b")]
     together = laid_out(members, {entry.name: entry.fast for entry in members}, MACHINE)

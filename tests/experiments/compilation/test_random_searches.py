@@ -21,10 +21,10 @@ from experiments.compilation.live.costs import Bench, Roofline  # noqa: E402
 from experiments.compilation.live.lower import lower  # noqa: E402
 from experiments.compilation.live.types import Inference  # noqa: E402
 from experiments.compilation.live.verify import verify  # noqa: E402
-from experiments.compilation.planning.substitutions.optimise import optimise_graph, rulebook  # noqa: E402
+from experiments.compilation.planning.substitutions.optimize import optimize_graph, rulebook  # noqa: E402
 from experiments.compilation.planning.substitutions.search import SearchLimits  # noqa: E402
 from experiments.compilation.planning.substitutions.standard import standard_verdicts  # noqa: E402
-from experiments.compilation.policies.egglog.optimise import saturate_graph  # noqa: E402
+from experiments.compilation.policies.egglog.optimize import saturate_graph  # noqa: E402
 from experiments.compilation.policies.egglog.saturate import Bounds  # noqa: E402
 from experiments.core import registry  # noqa: E402
 from experiments.hardware import resolve  # noqa: E402
@@ -126,5 +126,5 @@ def test_saturation_is_never_dearer_than_the_search_by_the_same_rules(
     graph, rules = drawn(steps, images, reads).graph, rulebook(standard_verdicts())
     held = saturate_graph(graph, bench(), rules, Bounds())
     assume(held.search["proved_cheapest"] and held.search["saturated"])
-    searched = optimise_graph(graph, bench(), rules, SearchLimits(budget=30, alpha=1.05))
+    searched = optimize_graph(graph, bench(), rules, SearchLimits(budget=30, alpha=1.05))
     assert held.search["cost_after"] <= searched.search["cost_after"] * (1 + 1e-9)

@@ -140,7 +140,7 @@ def test_a_cast_to_bfloat16_cuts_instead_of_rounding(traps: Any) -> None:
     assert traps["cut"] == 1.0  # rounded it would be 1 + 2^-7
 
 
-def test_loads_beyond_the_end_read_the_neighbour(traps: Any) -> None:
+def test_loads_beyond_the_end_read_the_neighbor(traps: Any) -> None:
     assert traps["beyond_the_end"] == 7.0
 
 

@@ -77,7 +77,7 @@ ALLOWED = (
     Allowed(
         "experiments.models.build",
         "experiments.models.{module_name}",
-        "the catalogue names a model's builder, and is read without torch",
+        "the catalog names a model's builder, and is read without torch",
         ("experiments.models",),
     ),
     Allowed(

@@ -34,7 +34,7 @@ class Planted(MemoryPolicy):
 """
 PARALLEL = """
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, LivePolicy, ParallelPolicy, ParallelPlan, Synchronisation
+from experiments.parallel.interface import Estimate, LivePolicy, ParallelPolicy, ParallelPlan, Synchronization
 from experiments.parallel.interface.policy import data_parallel_plan
 from experiments.workloads.layers import LayerGraph
 
@@ -45,7 +45,7 @@ class Planted(LivePolicy, ParallelPolicy):
     name: ClassVar[str] = "planted"
 
     def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
-        plan = data_parallel_plan(model, cluster, batch, 1, Synchronisation())
+        plan = data_parallel_plan(model, cluster, batch, 1, Synchronization())
         return replace(plan, stages=(replace(plan.stages[0], end=len(model) - 1),))
 """
 COMPILATION = """

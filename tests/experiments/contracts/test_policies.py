@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiments.commands.catalogue import policy_row
+from experiments.commands.catalog import policy_row
 from experiments.core import jsonio, knobs, registry
 from experiments.core.claims import chosen_claims, claim_specs, closed_forms
 from experiments.core.errors import BadInput
@@ -31,7 +31,7 @@ class TestEveryPolicy:
         assert set(policy.modes) <= set(MODES)
         file = policy.__module__.rsplit(".", 1)[1]
         assert policy.name == file or policy.name.startswith((f"{file}-", file)), "named after its file"
-        assert len(policy.summary()) > 20, "the docstring's first line is what people read in the catalogue"
+        assert len(policy.summary()) > 20, "the docstring's first line is what people read in the catalog"
         assert (sys.modules[policy.__module__].__doc__ or "").strip(), (
             "the module says what the paper leaves open"
         )
@@ -68,7 +68,7 @@ class TestEveryPolicy:
         assert len(sheet.paper.decides) > 20
         assert sheet.paper.key in sheet.paper.bibtex()
 
-    def test_its_row_in_the_catalogue_is_json(self, policy: type[Policy]) -> None:
+    def test_its_row_in_the_catalog_is_json(self, policy: type[Policy]) -> None:
         jsonio.canonical(policy_row(policy))
 
 

@@ -87,7 +87,7 @@ def test_flops_of_gpt3_training():
     )
 
 
-def test_utilisation():
+def test_utilization():
     assert work.mfu(flops=1e12, seconds=10, peak_flops=1e13) == pytest.approx(0.01)
     assert work.hfu_with_full_recomputation(0.3) == pytest.approx(0.4)
 

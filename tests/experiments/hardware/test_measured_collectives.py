@@ -80,7 +80,7 @@ def test_a_link_may_be_described_in_the_cluster() -> None:
     for wrong in (
         {"bandwidth": 0, "latency": 0},
         {"bandwidth": 1e9},
-        {"bandwidth": 1e9, "latency": 0, "colour": 1},
+        {"bandwidth": 1e9, "latency": 0, "color": 1},
     ):
         with pytest.raises(BadInput, match="network"):
             resolve({"cluster": {**row, "network": wrong}})

@@ -85,8 +85,8 @@ def test_a_short_name_or_a_drivers_product_name_leads_to_the_same_sheet(alias, n
     assert hardware.resolve(alias) == hardware.resolve(name)
 
 
-def test_every_sheet_is_in_the_catalogue_with_its_source():
-    rows = json.loads(json.dumps(hardware.catalogue()))
+def test_every_sheet_is_in_the_catalog_with_its_source():
+    rows = json.loads(json.dumps(hardware.catalog()))
     assert {row["kind"] for row in rows} == {"link", "host", "storage", "kernels", "units", "device"}
     assert {row["name"] for row in rows if row["kind"] == "device"} == set(hardware.names())
     assert all(len(row["source"]) > 15 for row in rows)

@@ -132,7 +132,7 @@ def test_host_and_storage_may_be_named():
         (7, "spec.hardware: 7 is not hardware"),
         ({}, "spec.hardware: field 'device' is missing"),
         ({"device": None}, "spec.hardware.device: None is not a device sheet"),
-        ({"device": "t4", "colour": 1}, "spec.hardware: unknown field 'colour'"),
+        ({"device": "t4", "color": 1}, "spec.hardware: unknown field 'color'"),
         ({"device": "t4", "overrides": {"memory": 1}}, "spec.hardware.overrides: unknown override 'memory'"),
         ({"device": "t4", "overrides": [1]}, "spec.hardware.overrides: [1] is not an object"),
         (

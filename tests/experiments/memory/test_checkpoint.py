@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.memory.interface import Drop, MemoryPlan, Recompute, violations
-from experiments.memory.planning.rematerialise import Demand, Rematerialiser
+from experiments.memory.planning.rematerialize import Demand, Rematerializer
 from experiments.memory.planning.reversal import (
     Turn,
     reverse_by_segments,
@@ -129,7 +129,7 @@ def updated_early():
 def test_what_reads_a_parameter_updated_meanwhile_stays_and_the_rest_is_made_from_it():
     step = updated_early()
     a, b = step.tensors.name.index("a"), step.tensors.name.index("b")
-    moves = Rematerialiser(step).moves_for([Demand(7, (a, b))])
+    moves = Rematerializer(step).moves_for([Demand(7, (a, b))])
     assert moves == (Drop(4, b), Recompute(7, (2,), (b,)))
     assert violations(MemoryPlan(moves), step, machine()) == []
 
@@ -144,7 +144,7 @@ def test_a_tensor_overwritten_in_place_is_made_by_all_its_writers():
         ("scale_backward", "backward", 1.0, ["g", "a", "x"], ["g"]),
     ]
     step = make_step(rows, {"x": 1, "a": 4, "l": 0, "g": 1})
-    moves = Rematerialiser(step).moves_for([Demand(5, (1,))])
+    moves = Rematerializer(step).moves_for([Demand(5, (1,))])
     assert moves == (Drop(4, 1), Recompute(5, (1, 2), (1,)))
 
 
@@ -159,9 +159,9 @@ def test_a_reader_of_a_value_that_was_overwritten_since_cannot_run_again():
         ("copy_backward", "backward", 1.0, ["g", "y", "a"], ["g"]),
     ]
     step = make_step(rows, {"a": 4, "y": 4, "l": 0, "g": 1})
-    assert Rematerialiser(step).moves_for([Demand(5, (1,))]) == ()
+    assert Rematerializer(step).moves_for([Demand(5, (1,))]) == ()
     # Where a leaves too, both are made again from the start.
-    assert Rematerialiser(step).moves_for([Demand(5, (0, 1))])[-1] == Recompute(5, (0, 1, 2), (0, 1))
+    assert Rematerializer(step).moves_for([Demand(5, (0, 1))])[-1] == Recompute(5, (0, 1, 2), (0, 1))
 
 
 def test_bert_with_shared_constants_that_the_trace_updates_still_gives_back_half_its_memory(shared_data):

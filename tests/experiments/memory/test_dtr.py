@@ -1,4 +1,4 @@
-"""Dynamic rematerialisation: scores worked out by hand, and what must never be evicted."""
+"""Dynamic rematerialization: scores worked out by hand, and what must never be evicted."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def three():
     return Relations(step, Lineage(step))
 
 
-def test_prices_with_and_without_an_evicted_neighbour():
+def test_prices_with_and_without_an_evicted_neighbor():
     # With last accesses at 2, 4 and 6 and the clock at 10: bytes x staleness are 8, 12 and 4.
     stale = (8, 12, 4)
     local = Local(three())
     assert [local.price(t) / stale[t] for t in range(3)] == [0.125, 0.25, 1.0]
-    for neighbours in (Full(three()), Classes(three())):
-        neighbours.note_departure(1)
-        assert [neighbours.price(t) / stale[t] for t in (0, 2)] == [0.5, 1.75]
+    for neighbors in (Full(three()), Classes(three())):
+        neighbors.note_departure(1)
+        assert [neighbors.price(t) / stale[t] for t in (0, 2)] == [0.5, 1.75]
 
 
 def test_classes_join_when_one_leaves_between_two_and_shrink_when_one_returns():
@@ -55,7 +55,7 @@ def carried_out(step, capacity, **knobs):
 
 @pytest.mark.parametrize("heuristic", sorted(HEURISTICS))
 def test_a_long_chain_runs_in_a_few_square_roots_of_its_layers(heuristic):
-    # 64 layers, 1 byte each. Theorem 3.1 is about the heuristics that know their neighbourhood.
+    # 64 layers, 1 byte each. Theorem 3.1 is about the heuristics that know their neighborhood.
     done = carried_out(chain(64), 2 * math.isqrt(64) + 3, heuristic=heuristic, limit=20.0)
     assert done.peak_bytes <= 19
     if heuristic != "local":

@@ -73,7 +73,7 @@ def test_stays_that_overlap_in_time_never_overlap_in_address(rows, fit):
         assert pool_bytes(addresses) >= load_bound(lives, 20)
 
 
-def test_a_hole_is_joined_with_its_neighbours():
+def test_a_hole_is_joined_with_its_neighbors():
     a, b, c = Stay(0, 512, 0, 1), Stay(1, 512, 0, 1), Stay(2, 1024, 1, 2)
     assert online([a, b, c], 1024, "best_fit")[c] == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments.memory.interface import Drop, Lineage, MemoryPlan, Recompute, violations
 from experiments.memory.planning.attention import attention_cores
-from experiments.memory.planning.rematerialise import Rematerialiser
+from experiments.memory.planning.rematerialize import Rematerializer
 from experiments.memory.policies.selective_recompute import ABSENT, SelectiveRecompute, cheap_activations
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import chain, machine, make_step, plan_of
@@ -66,7 +66,7 @@ def test_whole_layers_run_again_from_their_input():
 
 def test_by_ratio_the_largest_and_cheapest_leaves_first_and_nothing_behind_a_weight():
     step = attention()
-    best = [step.tensors.name[cheap.saved.tensor] for cheap in cheap_activations(step, Rematerialiser(step))]
+    best = [step.tensors.name[cheap.saved.tensor] for cheap in cheap_activations(step, Rematerializer(step))]
     # 8 bytes in 1 s, 8 in 3 s (weights are gone when kept is wanted, not the other way round), 1 in 1 s, 1 in
     # 1 s.
     assert best == ["kept", "weights", "x", "mixed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.memory.interface import Lineage, MemoryPlan, Offload, Prefetch, Recompute, violations
-from experiments.memory.planning.rematerialise import Rematerialiser
+from experiments.memory.planning.rematerialize import Rematerializer
 from experiments.memory.policies.superneurons import Superneurons, demands_of, segments
 from experiments.memory.policies.superneurons.tensor_cache import TensorCache
 from experiments.memory.simulator import Simulator
@@ -35,7 +35,7 @@ def two_convolutions():
 def test_a_segment_larger_than_the_largest_layer_runs_again_for_each_reader(l_peak, forwards):
     # Sums 4 and 5. Speed-centric both layers run once more; memory-centric k (k + 1) / 2 = 3 for k = 2.
     step = two_convolutions()
-    remake = Rematerialiser(step)
+    remake = Rematerializer(step)
     (segment,) = segments(step, remake)
     assert (segment.ops, segment.bytes) == ((1, 2), 5)
     moves = remake.moves_for(demands_of(segment, l_peak))

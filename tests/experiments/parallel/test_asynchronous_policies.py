@@ -186,4 +186,4 @@ def test_large_batches_scale_the_rate() -> None:
     plan = policy.place(model, hardware, 8192, estimate(model, hardware))
     assert plan.notes["rate"] == pytest.approx(3.2)
     assert plan.notes["rate_per_warm_up_update"] == pytest.approx(0.003968, abs=2e-6)
-    assert replace(plan, training=None, notes={}).synchronisation.kind == "all_reduce"
+    assert replace(plan, training=None, notes={}).synchronization.kind == "all_reduce"

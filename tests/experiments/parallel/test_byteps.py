@@ -89,7 +89,7 @@ def test_more_helpers_than_machines_stay_idle() -> None:
     model, hardware = chain(1, parameter_bytes=8.0), machines(5)
     plan = BytePs(cpu_machines=3).place(model, hardware, 2, estimate(model, hardware))
     assert plan.devices == (0, 1)
-    assert plan.synchronisation.servers == (0, 1, 2, 3)
+    assert plan.synchronization.servers == (0, 1, 2, 3)
 
 
 @given(st.floats(1e-3, 1e3), st.integers(1, 6))
@@ -97,6 +97,6 @@ def test_more_helpers_than_machines_stay_idle() -> None:
 def test_wrong_shares_are_named(total: float, nodes: int) -> None:
     model, hardware = chain(1, parameter_bytes=8.0), machines(nodes)
     plan = BytePs().place(model, hardware, nodes, estimate(model, hardware))
-    sync = replace(plan.synchronisation, shares=(total,) * nodes)
-    found = violations(replace(plan, synchronisation=sync), model, hardware)
+    sync = replace(plan.synchronization, shares=(total,) * nodes)
+    found = violations(replace(plan, synchronization=sync), model, hardware)
     assert bool(found) == (abs(total * nodes - 1) > 1e-9)

@@ -110,7 +110,7 @@ def test_gradients_replicated_inside_a_worker_are_summed_once_a_step_beside_back
     """
     total = Collective("all_reduce", 6.0, per="step")
     plan = one_worker(2, 2, (sharded(1, backward=(total,)),), micro_batches=2)
-    plan = replace(plan, synchronisation=replace(plan.synchronisation, bucket_bytes=1))
+    plan = replace(plan, synchronization=replace(plan.synchronization, bucket_bytes=1))
     found = run(plan, cluster(1, 2, link=BYTE_A_SECOND), 2)
     assert (found.step_time, found.communication_bytes) == (26, 6)
 
@@ -124,7 +124,7 @@ def test_gradients_of_a_bucket_travel_as_one_message() -> None:
     plan = one_worker(2, 2, tuple(sharded(layer, backward=(one,)) for layer, one in enumerate(each)))
     found = run(plan, cluster(1, 2, link=late), 2)
     assert found.step_time == 4 + 8 + 20 + 6
-    apart = replace(plan, synchronisation=replace(plan.synchronisation, bucket_bytes=1))
+    apart = replace(plan, synchronization=replace(plan.synchronization, bucket_bytes=1))
     assert run(apart, cluster(1, 2, link=late), 2).step_time > found.step_time
 
 

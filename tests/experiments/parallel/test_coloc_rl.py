@@ -95,5 +95,5 @@ def test_memory_forces_layers_apart_and_too_little_is_infeasible() -> None:
         ColocRl(updates=20).place(model, small, 1, estimate(model, small))
 
 
-def test_least_neighbours_are_merged_first() -> None:
+def test_least_neighbors_are_merged_first() -> None:
     assert merge_layers([5.0, 1.0, 1.0, 5.0], 3) == [1, 3, 4]

@@ -88,7 +88,7 @@ def test_pipelines_with_and_without_stand_ins_take_the_same_steps(
     hardware = replace(hardware, rails=rails, switch=switch, stragglers=tuple(sorted(stragglers.items())))
     asked = estimate(model, hardware)
     plan = policy.place(model, hardware, 48, asked)
-    plan = replace(plan, synchronisation=replace(plan.synchronisation, algorithm=algorithm))
+    plan = replace(plan, synchronization=replace(plan.synchronization, algorithm=algorithm))
     folded, told = simulate_with_traffic(plan, asked)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "representatives", lambda plan, *_: list(range(len(plan.workers))))

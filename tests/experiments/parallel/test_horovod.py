@@ -56,7 +56,7 @@ def test_a_buffer_leaves_at_the_first_cycle_after_its_last_gradient() -> None:
         plan = Horovod(cycle=cycle).place(model, hardware, 2, asked)
         assert violations(plan, model, hardware) == []
         leaves = [row["leaves"] for row in plan.notes["buffers"]]
-        return list(plan.synchronisation.buckets), leaves, simulate(plan, asked).step_time
+        return list(plan.synchronization.buckets), leaves, simulate(plan, asked).step_time
 
     assert run(4.0) == ([(1, 3), (0, 1)], [8, 12], 13)
     assert run(5.0) == ([(2, 3), (0, 2)], [5, 10], 12)
@@ -78,5 +78,5 @@ def test_fusing_saves_latency_where_gradients_are_many_and_small() -> None:
 def test_layers_without_parameters_belong_to_a_buffer_all_the_same() -> None:
     model, hardware = chain(3), cluster(1, 2)
     plan = Horovod().place(model, hardware, 2, estimate(model, hardware))
-    assert plan.synchronisation.buckets == ()
+    assert plan.synchronization.buckets == ()
     assert violations(plan, model, hardware) == []

@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from experiments.core.knobs import knob
 from experiments.parallel.interface import (
-    Collective, LivePolicy, Sharding, Slot, Stage, Synchronisation, Worker, data_parallel_plan,
+    Collective, LivePolicy, Sharding, Slot, Stage, Synchronization, Worker, data_parallel_plan,
 )
 
 
@@ -34,9 +34,9 @@ def spoiled(plan, fault):
     if fault == "slot":
         return replace(plan, workers=(plan.workers[0], Worker((1,), ())))
     if fault == "staleness":
-        return replace(plan, synchronisation=Synchronisation(staleness=3))
+        return replace(plan, synchronization=Synchronization(staleness=3))
     if fault == "rumour":
-        return replace(plan, synchronisation=Synchronisation("rumour"))
+        return replace(plan, synchronization=Synchronization("rumour"))
     if fault == "infinite":
         endless = (Collective("all_reduce", float("inf")),)
         return replace(plan, shardings=(Sharding(0, "column", 1, 1, 1, endless, ()),))

@@ -89,7 +89,7 @@ def test_every_layout_is_reached(data: st.DataObject) -> None:
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute"])
 def test_an_axis_costs_what_the_simulator_says(kind: str) -> None:
     """Two nodes of four; along x one device of each node, four groups that share the network; along y
-    neighbours.
+    neighbors.
     """
     hardware = cluster(2, 4, link=FAST, network=SLOW)
     grid = mesh_on(hardware, [("x", 2), ("y", 4)])

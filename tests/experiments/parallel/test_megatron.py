@@ -169,7 +169,7 @@ def test_step_times_of_mlsys_23_table_5() -> None:
 
 
 def test_speeds_of_sc_21_table_1() -> None:
-    """Of the ten, 1.7B and 145B are among those fitted on. A constant utilisation is 6.9 % off."""
+    """Of the ten, 1.7B and 145B are among those fitted on. A constant utilization is 6.9 % off."""
     errors = []
     for name, devices, t, p, v, micro_batch, batch, theirs in SC21:
         layout = Degrees(t, p, v, micro_batch, recompute="blocks")

@@ -56,7 +56,7 @@ def planned(model: LayerGraph, hardware: Hardware, batch: int, **knobs: Any) -> 
 
 
 class TestAxes:
-    def test_parameters_come_last_so_that_their_parts_are_neighbours(self) -> None:
+    def test_parameters_come_last_so_that_their_parts_are_neighbors(self) -> None:
         axes = OperatorCosts(estimate(convolutions(4), cluster(1, 2)), 4).axes[0]
         assert axes.names == ("batch", "height", "width", "channel")
         assert axes.sizes == (4, 8, 8, 4)
@@ -83,7 +83,7 @@ class TestTransfers:
         assert self.received("batch", "batch") == 0
 
     def test_rows_need_the_halo_of_a_window(self) -> None:
-        """One of eight rows of the neighbour."""
+        """One of eight rows of the neighbor."""
         assert self.received("height", "height") == 4096 / 8
 
     def test_output_channels_read_all_input_channels(self) -> None:
@@ -214,7 +214,7 @@ class TestPolicy:
 
 
 def test_nodes_without_a_choice_are_no_dimensions_of_a_table() -> None:
-    """A hub with a hundred neighbours, none with a choice: arrays of numpy have at most 64 dimensions."""
+    """A hub with a hundred neighbors, none with a choice: arrays of numpy have at most 64 dimensions."""
     alone = [((0, name), np.full((1, 1), 1.0)) for name in range(1, 101)]
     clash = ((101, 102), np.array([[9.0, 0.5], [0.0, 9.0]]))
     chosen, cost = least([*alone, clash])

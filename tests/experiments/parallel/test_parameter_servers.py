@@ -18,7 +18,7 @@ from experiments.parallel.interface import (
     ParallelPlan,
     Slot,
     Stage,
-    Synchronisation,
+    Synchronization,
     Worker,
     violations,
 )
@@ -54,7 +54,7 @@ def plan(
         stages=(Stage(0, 1, tuple(range(count))),),
         workers=workers,
         steps=iterations,
-        synchronisation=Synchronisation(
+        synchronization=Synchronization(
             "parameter_server", staleness=staleness, servers=tuple(range(count, count + servers)), **sync
         ),
     )
@@ -63,7 +63,7 @@ def plan(
 def seen(made: ParallelPlan, parameter_bytes: float = 0.0, network: Link = SLOW) -> Records:
     """An iteration of a worker that is not slow takes 1 s; one device a node."""
     model = chain(1, 0.25, 0.75, parameter_bytes=parameter_bytes)
-    devices = len(made.workers) + len(made.synchronisation.servers)
+    devices = len(made.workers) + len(made.synchronization.servers)
     hardware = cluster(devices, 1, network=network)
     assert violations(made, model, hardware) == []
     return ServerReplay(made, estimate(model, hardware, optimizer="sgd")).run()
@@ -155,7 +155,7 @@ def test_the_figures_of_a_run() -> None:
     assert found.bubble_fraction == 0.0
     assert found.asynchrony.series["samples_per_second_by_worker"].y == pytest.approx([1.0, 0.5])
     bound = simulate(
-        replace(made, synchronisation=replace(made.synchronisation, staleness=0)), estimate(model, hardware)
+        replace(made, synchronization=replace(made.synchronization, staleness=0)), estimate(model, hardware)
     )
     assert bound.bubble_by_worker == pytest.approx((11 / 24, 0.0))  # not after its last iteration
 
@@ -174,5 +174,5 @@ def test_what_cannot_be_served_is_refused() -> None:
     assert violations(made, model, hardware) == ["server 2 is not one of the cluster's 2 devices"]
     with pytest.raises(ImpossiblePlan, match="slow workers are told with parameter servers only"):
         simulate(
-            replace(plan([(), (2.0,)], 2, 0), synchronisation=Synchronisation()), estimate(model, hardware)
+            replace(plan([(), (2.0,)], 2, 0), synchronization=Synchronization()), estimate(model, hardware)
         )

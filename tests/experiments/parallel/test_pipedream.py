@@ -80,7 +80,7 @@ class TestByHand:
         assert plan.notes["pipeline_time"] == pytest.approx(seconds)
         assert shape(plan) == stages
 
-    def test_the_paper_takes_the_longer_of_compute_and_synchronisation(self) -> None:
+    def test_the_paper_takes_the_longer_of_compute_and_synchronization(self) -> None:
         """Data-parallel on two: max(5, 4) / 2 = 2.5 instead of (5 + 4) / 2."""
         plan = planned(layers([4, 1], [0, 2]), machines(2, 1.0), stage_time="paper")
         assert plan.notes["pipeline_time"] == pytest.approx(2.5)
@@ -183,8 +183,8 @@ class TestPipeline:
             for (stage, _), order in orders.items():
                 while order:
                     slot = order[0]
-                    neighbour = stage + (-1 if slot.kind == "F" else 1)
-                    if 0 <= neighbour < len(replicas) and slot._replace(stage=neighbour) not in done:
+                    neighbor = stage + (-1 if slot.kind == "F" else 1)
+                    if 0 <= neighbor < len(replicas) and slot._replace(stage=neighbor) not in done:
                         break
                     done.add(order.pop(0))
                     advanced = True

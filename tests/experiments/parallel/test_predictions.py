@@ -75,6 +75,6 @@ def test_weights_gathered_module_by_module_pay_a_latency_each() -> None:
     model, hardware = chain(2, parameter_bytes=4.0), cluster(1, 2, link=link)
     asked = replace(estimate(model, hardware), exchange="between")
     plan = Zero(stage=1).place(model, hardware, 2, asked)
-    own = replace(plan, synchronisation=replace(plan.synchronisation, buckets=((1, 2), (0, 1))))
+    own = replace(plan, synchronization=replace(plan.synchronization, buckets=((1, 2), (0, 1))))
     assert simulate(plan, asked).step_time == 2 * 3 + 1 + 1
     assert simulate(own, asked).step_time == 2 * 3 + 2 + 2

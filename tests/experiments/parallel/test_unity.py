@@ -44,7 +44,7 @@ WITHOUT_LIMIT = JointSearchLimits(alpha=1e9, budget=10**6, threshold=10, layouts
 
 
 def carried_out(ops: list[ParallelOp], shards: Shards) -> Shards:
-    """The parallel operators on real parts; the parts of one operator are neighbours."""
+    """The parallel operators on real parts; the parts of one operator are neighbors."""
     for op in ops:
         if op.kind == PARTITION:
             shards = [part for shard in shards for part in np.split(shard, op.degree, op.axis)]

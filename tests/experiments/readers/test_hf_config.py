@@ -22,7 +22,7 @@ def test_a_config_becomes_a_model_source_with_its_options() -> None:
     assert reading.value.options.batch == 2 and not reading.warnings
 
 
-def test_it_is_recognised_by_content() -> None:
+def test_it_is_recognized_by_content() -> None:
     assert reader_for(b'\n {"model_type": "llama"}', "anything").format == "hf-config"
 
 

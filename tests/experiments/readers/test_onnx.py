@@ -42,7 +42,7 @@ by_torchs_newer_exporter = pytest.mark.skipif(
 
 
 def save(made: Original, file: Path, version: int, optimize: bool = True) -> Path:
-    """By torch's exporter; ``optimize=False`` keeps normalisations apart from convolutions."""
+    """By torch's exporter; ``optimize=False`` keeps normalizations apart from convolutions."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
@@ -288,12 +288,12 @@ def test_values_worked_out_beforehand_are_bounded(tmp_path: Path) -> None:
         build(source)
 
 
-def test_a_file_is_recognised_by_its_content(tmp_path: Path) -> None:
+def test_a_file_is_recognized_by_its_content(tmp_path: Path) -> None:
     opened = open_file(write(perceptron(), tmp_path / "no-name"), "auto", WorkloadOptions())
     assert opened.reader is READER
     assert isinstance(opened.reading.value, ModelSource)
     for head in (b"", b"\x08", b"\x08\x0a", b"\x0a\x04abcd", b"PK\x03\x04", b"{", b"\x08\x00\x3a\x01"):
-        assert not READER.recognises(head, "model.onnx")
+        assert not READER.recognizes(head, "model.onnx")
 
 
 def attention_of(added: Any, axis: int = -1) -> Any:

@@ -57,7 +57,7 @@ def test_a_result_nobody_picks_up_is_no_layer() -> None:
     assert read(unused).value.layer == ("n2",)
 
 
-def test_it_is_recognised_by_content() -> None:
+def test_it_is_recognized_by_content() -> None:
     assert reader_for(SKIP.encode(), "anything").format == "pipedream"
 
 

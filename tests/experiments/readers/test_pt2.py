@@ -67,7 +67,7 @@ def test_a_program_is_the_model_it_was_saved_from(
 
 
 def test_a_program_without_in_place_operations_trains_with_the_batchs_statistics(tmp_path: Path) -> None:
-    """Its batch normalisations give their new running statistics back; here they are updated in place again."""
+    """Its batch normalizations give their new running statistics back; here they are updated in place again."""
     made = original("resnet18", batch=4, image=64, optimizer="sgd")
     source = read_back(save(made, tmp_path / "plain.pt2", training=True, plain=True), made.source.options)
     assert greatest_difference(made, source) < 1e-4

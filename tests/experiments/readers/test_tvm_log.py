@@ -112,7 +112,7 @@ def test_a_bad_step_is_told(tmp_path: Path, step: Any) -> None:
         read(tmp_path, changed(ANSOR, i=[ANSOR["i"][0], [[], [step]]]), format="tvm-log")
 
 
-def test_nothing_but_records_is_recognised(tmp_path: Path) -> None:
+def test_nothing_but_records_is_recognized(tmp_path: Path) -> None:
     for text in ('{"i": 3}', '{"input": "x"}', "128 128 28 28\nbest runtime: 2.9"):
         with pytest.raises(BadInput, match="not a format"):
             read(tmp_path, text)

@@ -1,4 +1,4 @@
-"""The catalogue and a system's page: what a reviewer reads, and how a claim gets its verdict."""
+"""The catalog and a system's page: what a reviewer reads, and how a claim gets its verdict."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from experiments.core.paper import Claim
 from tests.planted import planted
 from tests.webapp import cast
 from tests.webapp.cast import Place
-from webapp.papers import catalogue, presets, services
+from webapp.papers import catalog, presets, services
 from webapp.papers.models import ClaimCheck
 from webapp.runs.models import Experiment, Run, RunDocument, RunMetric
 
@@ -141,7 +141,7 @@ def test_a_system_without_runnable_claims_says_so(client: Client, ada: Place) ->
         ("sort=-year", ">orca<", "Traceback"),
     ],
 )
-def test_the_catalogue_is_filtered_by_the_address(
+def test_the_catalog_is_filtered_by_the_address(
     client: Client, ada: Place, query: str, there: str, absent: str
 ) -> None:
     page = client.get(ada.url(f"systems/?{query}")).content.decode()
@@ -226,7 +226,7 @@ def test_a_check_of_a_policy_that_broke_since_waits_until_it_is_mended(
     assert [check.claim for check in ClaimCheck.objects.all()] == ["vgg16-batch-256-needs-28-gb"]
 
 
-def test_a_module_that_does_not_import_is_named_and_the_catalogue_stands(
+def test_a_module_that_does_not_import_is_named_and_the_catalog_stands(
     client: Client, ada: Place, tmp_path: Path
 ) -> None:
     with planted("memory", tmp_path, "1 / 0\n"):
@@ -245,7 +245,7 @@ def test_a_system_with_presets_has_both_columns_beside_the_claims(client: Client
         ClaimCheck.objects.create(
             family="memory", policy="g10-gds", claim=claim, experiment=made, ours=ours, verdict="reproduced"
         )
-    found = presets.pairs(catalogue.system(ada.project, "memory", "g10-gds"))
+    found = presets.pairs(catalog.system(ada.project, "memory", "g10-gds"))
     both = [pair for pair in found if pair.paper and pair.artifact]
     assert [(pair.paper.verdict.ours, pair.artifact.verdict.ours) for pair in both] == [(0.61, 0.8061)]  # type: ignore[union-attr]
     page = client.get(ada.url("systems/memory/g10-gds/")).content.decode()

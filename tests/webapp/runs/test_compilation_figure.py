@@ -56,7 +56,7 @@ def test_a_graph_that_stayed_as_it_was_is_one_sentence() -> None:
     assert view is not None and (view.lines, view.unchanged) == ((), 12)
 
 
-def test_a_rewrite_is_drawn_with_its_neighbours_before_and_after() -> None:
+def test_a_rewrite_is_drawn_with_its_neighbors_before_and_after() -> None:
     view = compilation_view(outcome())
     assert view is not None
     (drawing,) = view.drawings

@@ -1,5 +1,5 @@
 // Draws [data-memory]: device bytes by kind, stays away from the device as arcs, and a lane for compute, every channel
-// and every cause of stalls, all on one time axis. Uses the scales and colours of plots.js and draws by thinning.js. The
+// and every cause of stalls, all on one time axis. Uses the scales and colors of plots.js and draws by thinning.js. The
 // slider below tells any moment in words, so that nothing needs a pointer.
 "use strict";
 
@@ -67,12 +67,12 @@ function laneParts(data, tScale) {
   const [compute, ...others] = lanesOf(data);
   const kinds = [...new Set(ops.what)].map((what) => {
     const own = ops.what.flatMap((one, i) => (one === what ? [i] : []));
-    return { ...compute, name: what === "op" ? "compute" : what, x: own.map((i) => ops.start[i]), to: own.map((i) => ops.end[i]), words: own.map((i) => words[i]), colour: { op: "--plot-8", recompute: "--plot-5" }[what] || "--plot-2" };
+    return { ...compute, name: what === "op" ? "compute" : what, x: own.map((i) => ops.start[i]), to: own.map((i) => ops.end[i]), words: own.map((i) => words[i]), color: { op: "--plot-8", recompute: "--plot-5" }[what] || "--plot-2" };
   });
   return [...kinds, ...others].map((lane, i) => {
     const bars = { starts: scaled(lane.x, tScale[0]), ends: scaled(lane.to, tScale[0]), words: lane.words || lane.x.map(() => escapeText(lane.name)), height: lane.height };
-    const colour = lane.colour || (lane.kind === "channel" ? `--plot-${((i - kinds.length) % HUES) + 1}` : "--bad");
-    return spansPart({ type: "scatter", mode: "lines", name: lane.name, showlegend: lane.kind === "compute" && kinds.length > 1, yaxis: "y3", line: { width: 9, color: token(colour) }, hovertemplate: `%{text}<br>%{x:.6~g} ${tScale[1]}<extra></extra>` }, bars);
+    const color = lane.color || (lane.kind === "channel" ? `--plot-${((i - kinds.length) % HUES) + 1}` : "--bad");
+    return spansPart({ type: "scatter", mode: "lines", name: lane.name, showlegend: lane.kind === "compute" && kinds.length > 1, yaxis: "y3", line: { width: 9, color: token(color) }, hovertemplate: `%{text}<br>%{x:.6~g} ${tScale[1]}<extra></extra>` }, bars);
   });
 }
 
@@ -81,7 +81,7 @@ function memoryLayout(data, tScale, bScale, narrow) {
   const low = Math.min(0.42, 0.06 * lanes.length + 0.02), moves = data.arcs.length + data.marks.length > 0;
   const arcsTop = moves ? low + 0.2 : low;
   const plain = { gridcolor: token("--rule"), zerolinecolor: token("--rule"), linecolor: token("--rule-strong"), automargin: true };
-  const line = (x, colour, dash) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: token(colour), width: 1, dash } });
+  const line = (x, color, dash) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: token(color), width: 1, dash } });
   return {
     font: { family: token("--font"), size: narrow ? 11 : 12, color: token("--ink") }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 48, r: 8, t: 8, b: 40 }, hovermode: "closest", hoverlabel: { font: { family: token("--font") } },

@@ -1,5 +1,5 @@
 // Draws [data-timeline]: a row for each worker with its slots (hue by kind, shade by micro-batch) and below them, thinner,
-// the messages that it takes part in; what stays empty is idle. Uses the scales and colours of plots.js. The slider
+// the messages that it takes part in; what stays empty is idle. Uses the scales and colors of plots.js. The slider
 // below it tells any moment in words, so that nothing needs a pointer.
 "use strict";
 
@@ -7,7 +7,7 @@ const SLOT_HUES = { forward: "--plot-1", backward: "--plot-2", "weight gradient"
 const MESSAGE_HUES = ["--plot-5", "--plot-4", "--plot-7", "--plot-6", "--plot-3"];
 const SHADES = 5, ROW_PIXELS = 34, TOLD = 16;
 
-// A colour of the tokens, `share` of it over the surface below.
+// A color of the tokens, `share` of it over the surface below.
 function shaded(name, share) {
   const [a, b] = [token(name), token("--surface")].map((hex) => [1, 3, 5].map((at) => parseInt((hex.length === 4 ? [...hex.slice(1)].map((c) => c + c).join("").padStart(7, "#") : hex).slice(at, at + 2), 16)));
   return `rgb(${a.map((value, i) => Math.round(value * share + b[i] * (1 - share))).join(",")})`;
@@ -21,7 +21,7 @@ function bars(name, rows, columns, tScale, look) {
   const at = (key) => rows.map((i) => columns[key][i]);
   return {
     type: "bar", orientation: "h", name, base: scaled(at("start"), tScale[0]), x: rows.map((i) => (columns.end[i] - columns.start[i]) / tScale[0]),
-    y: at("row").map((row) => row + look.shift), width: look.width, marker: { color: look.colour, line: { width: look.edge || 0, color: token("--surface") } },
+    y: at("row").map((row) => row + look.shift), width: look.width, marker: { color: look.color, line: { width: look.edge || 0, color: token("--surface") } },
     customdata: rows.map((i) => [columns.start[i] / tScale[0], columns.end[i] / tScale[0]]),
     hovertext: look.hover, hovertemplate: `%{hovertext}<br>%{customdata[0]:.5~g} to %{customdata[1]:.5~g} ${tScale[1]}<extra></extra>`,
     text: look.text, textposition: look.text ? "inside" : "none", insidetextanchor: "middle", textangle: 0, constraintext: "inside", textfont: { color: look.ink, size: 10 },
@@ -41,7 +41,7 @@ function slotTraces(data, tScale) {
     const rows = slots.kind.flatMap((one, i) => (one === kind ? [i] : []));
     const hue = SLOT_HUES[kind] || SLOT_HUES.other;
     return bars(kind, rows, slots, tScale, {
-      shift: -0.11, width: 0.62, edge: rows.length < 1500 ? 0.5 : 0, ink: token("--ink"), colour: rows.map((i) => shaded(hue, shadeOf(slots.micro_batch[i]) * 0.8)),
+      shift: -0.11, width: 0.62, edge: rows.length < 1500 ? 0.5 : 0, ink: token("--ink"), color: rows.map((i) => shaded(hue, shadeOf(slots.micro_batch[i]) * 0.8)),
       text: rows.map((i) => (slots.micro_batch[i] === null ? "" : String(slots.micro_batch[i]))),
       hover: rows.map((i) => escapeText(slotWords(slots, i))),
     });
@@ -58,7 +58,7 @@ function messageTraces(data, tScale) {
   return [...new Set(messages.kind)].sort().map((kind, place) => {
     const rows = messages.kind.flatMap((one, i) => (one === kind ? [i] : []));
     return bars(kind, rows, messages, tScale, {
-      shift: 0.33, width: 0.2, colour: token(MESSAGE_HUES[place % MESSAGE_HUES.length]),
+      shift: 0.33, width: 0.2, color: token(MESSAGE_HUES[place % MESSAGE_HUES.length]),
       hover: rows.map((i) => `${escapeText(kind)} ${escapeText(messages.label[i])}<br>${amountOf(messages.bytes[i], "bytes")}`),
     });
   });

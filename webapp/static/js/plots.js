@@ -1,4 +1,4 @@
-// Draws every [data-plot] from the JSON beside it (the form is that of experiments/summaries.py). Colours come from
+// Draws every [data-plot] from the JSON beside it (the form is that of experiments/summaries.py). Colors come from
 // the design tokens; a change of theme draws again. thinning.js leaves out what cannot be seen.
 "use strict";
 
@@ -25,9 +25,9 @@ function scaled(values, size) {
 }
 
 function trace(line, index, plot, xScale, yScale) {
-  const place = line.of ?? index; // a line that belongs to another has its colour and no entry of its own
+  const place = line.of ?? index; // a line that belongs to another has its color and no entry of its own
   const family = line.family && token(`--family-${line.family}`);
-  const colour = family || (line.colour ? token(`--${line.colour}`) : token(`--plot-${(place % HUES) + 1}`));
+  const color = family || (line.color ? token(`--${line.color}`) : token(`--plot-${(place % HUES) + 1}`));
   const unit = (scale) => (scale[1] ? ` ${scale[1]}` : "");
   const base = {
     showlegend: line.of === undefined, legendgroup: line.of === undefined ? String(index) : String(line.of),
@@ -35,23 +35,23 @@ function trace(line, index, plot, xScale, yScale) {
     hovertemplate: `${line.hover ? "%{hovertext}<br>" : line.text ? "%{text}<br>" : ""}%{x:.4~g}${unit(xScale)}, %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`,
   };
   if (plot.x_label && typeof line.x[0] === "string") base.hovertemplate = `${line.text ? "%{text}<br>" : ""}%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
-  if (plot.kind === "lanes") return laneBars(base, line, xScale, colour);
-  if (plot.kind === "bar") return { ...base, type: "bar", width: logWidths(base.x, plot), marker: { color: colour } };
+  if (plot.kind === "lanes") return laneBars(base, line, xScale, color);
+  if (plot.kind === "bar") return { ...base, type: "bar", width: logWidths(base.x, plot), marker: { color: color } };
   if (plot.kind === "scatter") {
     const symbol = ["circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon"][index % HUES];
-    return { ...base, type: "scatter", mode: line.mode || "markers", textposition: line.textposition || "bottom center", cliponaxis: false, marker: { color: colour, size: 8, symbol }, line: { color: colour, shape: line.shape, dash: line.dash } };
+    return { ...base, type: "scatter", mode: line.mode || "markers", textposition: line.textposition || "bottom center", cliponaxis: false, marker: { color: color, size: 8, symbol }, line: { color: color, shape: line.shape, dash: line.dash } };
   }
-  const look = { color: colour, width: line.stack ? 0.5 : 1.5, shape: line.shape || "linear", dash: line.dash };
-  if (line.stack) return { ...base, type: "scatter", mode: "lines", stackgroup: line.stack, line: look, fillcolor: colour };
+  const look = { color: color, width: line.stack ? 0.5 : 1.5, shape: line.shape || "linear", dash: line.dash };
+  if (line.stack) return { ...base, type: "scatter", mode: "lines", stackgroup: line.stack, line: look, fillcolor: color };
   return { ...base, type: "scatter", mode: "lines", line: look };
 }
 
 // Bars from `x` to `to` in the lane `y`.
-function laneBars(base, line, xScale, colour) {
+function laneBars(base, line, xScale, color) {
   const until = scaled(line.to, xScale[0]);
   return {
     ...base, type: "bar", orientation: "h", base: base.x, x: until.map((end, i) => end - base.x[i]), y: line.y,
-    customdata: base.x.map((start, i) => [start, until[i]]), textposition: "none", marker: { color: colour, line: { width: 0 } },
+    customdata: base.x.map((start, i) => [start, until[i]]), textposition: "none", marker: { color: color, line: { width: 0 } },
     hovertemplate: `%{text}<br>%{customdata[0]:.4~g} to %{customdata[1]:.4~g} ${xScale[1]}<extra></extra>`,
   };
 }

@@ -126,7 +126,7 @@ class Masker:
         node.replace_all_uses_with(whole, delete_user_cb=lambda user: user is not scaled)
 
     def _take_statistics(self, node: fx.Node, axes: Axes) -> None:
-        """Batch normalisation in training by its own definition, over useful entries alone."""
+        """Batch normalization in training by its own definition, over useful entries alone."""
         useful = self._useful(axes, len(axes))
         with self.graph.inserting_before(node):
             made = self.graph.call_function(_normalized, (useful, *node.args))
@@ -149,10 +149,10 @@ def _normalized(
     shape = [1, -1, *[1] * (x.ndim - 2)]
     count = useful.expand(x.shape).sum(over)
     average = torch.where(useful, x, 0).sum(over) / count
-    centred = x - average.view(shape)
-    squares = torch.where(useful, centred, 0).square().sum(over)
+    centered = x - average.view(shape)
+    squares = torch.where(useful, centered, 0).square().sum(over)
     inverse = torch.rsqrt(squares / count + eps)
-    out = centred * inverse.view(shape)
+    out = centered * inverse.view(shape)
     out = out if weight is None else out * weight.view(shape)
     out = out if bias is None else out + bias.view(shape)
     fresh = (1 - momentum) * mean + momentum * average

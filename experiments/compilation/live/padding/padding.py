@@ -33,8 +33,8 @@ class Padding:
 
     ``means`` are nodes whose result counts the padding too, with how many padded dimensions they average
     over; ``keys`` attention nodes that must not look at padded keys, with the axis of the keys;
-    ``statistics`` batch normalisations that must take theirs from useful entries, with the axes of what they
-    normalise. ``inputs`` and ``outputs`` say where the axis lies.
+    ``statistics`` batch normalizations that must take theirs from useful entries, with the axes of what they
+    normalize. ``inputs`` and ``outputs`` say where the axis lies.
     """
 
     inputs: Mapping[str, Axes]

@@ -261,15 +261,15 @@ def normalized_last(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
     sizes = node.arguments[1]
     assert isinstance(sizes, tuple)
     if any(axes[len(axes) - len(sizes) :]):
-        raise Leak("the padded dimension is normalised")
+        raise Leak("the padded dimension is normalized")
     return (axes, *(plain(len(out.shape)) for out in node.outputs[1:] if out is not None))
 
 
 def per_sample(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
-    """Convolutions, poolings, group normalisations: samples stay apart, neighbours within one do not."""
+    """Convolutions, poolings, group normalizations: samples stay apart, neighbors within one do not."""
     axes = walk.of(node.refs[0])
     if any(axes[1:]) or any(any(walk.of(ref)) for ref in node.refs[1:]):
-        raise Leak("neighbours along the padded dimension are mixed")
+        raise Leak("neighbors along the padded dimension are mixed")
     return tuple((axes[0], *plain(len(out.shape) - 1)) if out is not None else () for out in node.outputs)
 
 

@@ -91,8 +91,8 @@ def layer_norm_kernel(
     inside = at < columns
     values = tl.load(x + row + at, mask=inside, other=0.0).to(tl.float32)
     mean = tl.sum(values, axis=0) / columns
-    centred = tl.where(inside, values - mean, 0.0)
-    scaled = centred / tl.sqrt(tl.sum(centred * centred, axis=0) / columns + eps)
+    centered = tl.where(inside, values - mean, 0.0)
+    scaled = centered / tl.sqrt(tl.sum(centered * centered, axis=0) / columns + eps)
     if HAS_WEIGHT:
         scaled *= tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
     if HAS_BIAS:

@@ -39,7 +39,7 @@ class Text:
         self.spatial = [axis for axis, _ in nest.spatial]
         self.reduce = [axis for axis, _ in nest.reduce]
         self.vector_axis = self.spatial[-1]
-        self.lanes = schedule.lanes if self._can_vectorise() else 1
+        self.lanes = schedule.lanes if self._can_vectorize() else 1
         self.loops = {
             (axis, level): TextLoop(axis, level, extent, math.prod(lengths[level + 1 :]))
             for axis, lengths in schedule.tiles.items()
@@ -49,7 +49,7 @@ class Text:
         self.kept: list[str] = []
         self.depth = 1
 
-    def _can_vectorise(self) -> bool:
+    def _can_vectorize(self) -> bool:
         return all(access.coefficient(self.vector_axis) in (0, 1) for access in self.nest.inputs)
 
     def emit(self, line: str) -> None:

@@ -34,7 +34,7 @@ def conv2d(
 ) -> Contraction:
     """Direct convolution, NCHW in and out, one group.
 
-    The weight is laid out (c, r, q, f) beforehand, f to vectorise.
+    The weight is laid out (c, r, q, f) beforehand, f to vectorize.
 
     Weights are constants of an inference graph, so laying them out costs nothing at run time.
     """

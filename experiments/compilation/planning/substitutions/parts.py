@@ -1,4 +1,4 @@
-"""Large graphs are optimised in parts.
+"""Large graphs are optimized in parts.
 
 cut where few matches lie, search each part, then around the cuts.
 

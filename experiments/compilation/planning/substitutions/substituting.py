@@ -15,10 +15,10 @@ from typing import ClassVar
 
 from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
 from experiments.compilation.planning.substitutions.generated import generated_verdicts
-from experiments.compilation.planning.substitutions.optimise import (
+from experiments.compilation.planning.substitutions.optimize import (
     Rulebook,
     Strategy,
-    optimise_graph,
+    optimize_graph,
     rulebook,
 )
 from experiments.compilation.planning.substitutions.proof import PROVED, is_provable
@@ -54,7 +54,7 @@ class SubstitutionPolicy(RewritePolicy):
             return Rewritten(graph, refused={"graph": reason})
         rules = rules_of(bench.rules, self.verdict == AND_PROVED, part(bench.progress, 0.0, JUDGING))
         limits = SearchLimits(self.alpha, self.budget, builds=self.builds)
-        return optimise_graph(
+        return optimize_graph(
             graph, bench, rules, limits, self.strategy(), part(bench.progress, JUDGING, 1.0)
         )
 

@@ -40,7 +40,7 @@ class BestFitMemory:
         return self.limit
 
     def give(self, block: tuple[int, int]) -> None:
-        """Free a block; neighbouring holes become one."""
+        """Free a block; neighboring holes become one."""
         start, end = block
         if start == end:
             return

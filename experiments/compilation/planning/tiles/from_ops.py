@@ -147,14 +147,14 @@ def _softmax(node: GraphNode, graph: Graph) -> Made:
 
 def _layer_norm(node: GraphNode, graph: Graph) -> Made:
     given = graph.type(node.refs[0])
-    normalised = _argument(node, 1)
-    count = len(normalised) if isinstance(normalised, tuple) else 1
+    normalized = _argument(node, 1)
+    count = len(normalized) if isinstance(normalized, tuple) else 1
     over = tuple(range(len(given.shape) - count, len(given.shape)))
     made = operators.rowwise(
         given.shape,
         over,
         dtype_of(given),
-        flops=operators.NORMALISATION_FLOPS,
+        flops=operators.NORMALIzATION_FLOPS,
         parameters=len(node.refs) - 1,
     )
     return made, node.refs

@@ -1,6 +1,6 @@
 """One kernel of connected tiles.
 
-What a block moves and holds, how many waves its grid takes, and its modelled time.
+What a block moves and holds, how many waves its grid takes, and its modeled time.
 
 Welder, section 4.3: tiles are ranked by what they move, weighed by waves; what does not fit is no candidate.
 Traffic is in elements of one block, not bytes and not times the grid; it ranks tiles of one group, it is no
@@ -159,7 +159,7 @@ def footprint(group: FusedGroup, found: Tiles, steps: Steps, in_registers: bool 
 
 
 def seconds(group: FusedGroup, of: GroupTile, architecture: Architecture) -> float:
-    """Modelled time of a launched kernel.
+    """Modeled time of a launched kernel.
 
     The longer of moving its blocks' bytes and computing, after the launch.
     """

@@ -12,8 +12,8 @@ from experiments.compilation.interface.expressions import Expression, Index, Loo
 #: A softmax row: subtract the maximum, exponentiate, add up, divide; with the maximum five operations a
 #: point.
 SOFTMAX_FLOPS = 5.0
-#: A normalised row: mean, variance, subtract, scale, and the affine map.
-NORMALISATION_FLOPS = 8.0
+#: A normalized row: mean, variance, subtract, scale, and the affine map.
+NORMALIzATION_FLOPS = 8.0
 
 
 def with_bias(expression: Expression, dimension: int) -> Expression:
@@ -306,7 +306,7 @@ def rowwise(
     parameters: int = 0,
     name: str = "softmax",
 ) -> Expression:
-    """Softmax and normalisations.
+    """Softmax and normalizations.
 
     Whole rows along ``over`` in, whole rows out, ``parameters`` vectors over the rows.
     """

@@ -49,7 +49,7 @@ class LoopSchedule:
 
 
 @functools.cache
-def factorisations(extent: int, parts: int, innermost: int = INNERMOST) -> tuple[tuple[int, ...], ...]:
+def factorizations(extent: int, parts: int, innermost: int = INNERMOST) -> tuple[tuple[int, ...], ...]:
     """Return all ordered ways to write ``extent`` as a product of ``parts``, the last at most
     ``innermost``.
     """
@@ -58,7 +58,7 @@ def factorisations(extent: int, parts: int, innermost: int = INNERMOST) -> tuple
     found = [
         (first, *rest)
         for first in divisors(extent)
-        for rest in factorisations(extent // first, parts - 1, innermost)
+        for rest in factorizations(extent // first, parts - 1, innermost)
     ]
     return tuple(found)
 
@@ -71,7 +71,7 @@ def divisors(number: int) -> list[int]:
 
 def _splits(extent: int, parts: int) -> tuple[tuple[int, ...], ...]:
     """Return the cuts that a space offers; thinned out where there are very many."""
-    found = factorisations(extent, parts)
+    found = factorizations(extent, parts)
     step = -(-len(found) // MOST_SPLITS)
     return found[::step]
 
@@ -79,7 +79,7 @@ def _splits(extent: int, parts: int) -> tuple[tuple[int, ...], ...]:
 def sketch_space(nest: Contraction, sketches: Sequence[Sketch]) -> ScheduleSpace:
     """Ansor's: every sketch with every cut.
 
-    The innermost loop is vectorised as far as it goes (16 at most).
+    The innermost loop is vectorized as far as it goes (16 at most).
     """
     knobs = [ScheduleKnob("sketch", tuple(sketch.keeps for sketch in sketches), "sketch")]
     knobs += [_tile(axis, _splits(extent, 4)) for axis, extent in nest.spatial]

@@ -137,7 +137,7 @@ def weighted_square(labels: Floats, group: npt.NDArray[np.int64]) -> Objective:
 
     The fast programs have to be right.
 
-    ``labels`` (programs) are normalised throughputs; ``group`` (rows) says whose row each is. No weight is
+    ``labels`` (programs) are normalized throughputs; ``group`` (rows) says whose row each is. No weight is
     below ``LEAST_WEIGHT``: TVM gives a failed program no weight at all, so it teaches nothing (TenSet has the
     same floor).
     """

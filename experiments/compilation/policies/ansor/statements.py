@@ -66,7 +66,7 @@ def _log(values: Floats) -> Floats:
 
 
 def _annotation(nests: Nests) -> Floats:
-    """Lengths of what is vectorised, unrolled and parallel, the limits asked for, and where sums are kept."""
+    """Lengths of what is vectorized, unrolled and parallel, the limits asked for, and where sums are kept."""
     parallel = np.where(nests.parallel_loops, nests.extent, 1.0).prod(axis=1)
     unrolled = np.where(nests.inside <= nests.unroll[:, None], nests.inside, 1.0).max(axis=1)
     plain = np.stack([nests.lanes, unrolled, nests.unroll, parallel, nests.parallel], axis=1)

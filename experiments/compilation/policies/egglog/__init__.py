@@ -13,7 +13,7 @@ from typing import ClassVar
 from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
 from experiments.compilation.planning.substitutions.standard import standard_verdicts
 from experiments.compilation.planning.substitutions.substituting import rules_of
-from experiments.compilation.policies.egglog.optimise import saturate_graph
+from experiments.compilation.policies.egglog.optimize import saturate_graph
 from experiments.compilation.policies.egglog.saturate import Bounds
 from experiments.core.knobs import knob
 

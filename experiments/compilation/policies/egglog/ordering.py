@@ -2,7 +2,7 @@
 
 Where a rule matches two operators in either order (products of one input), the targets differ in order alone:
 the e-graph is asked only for those that append one tensor to a join of tensors with lower numbers. So n
-tensors make 2^n joins; of more than ``MOST_SUBSETS`` that can be joined with each other only neighbours in
+tensors make 2^n joins; of more than ``MOST_SUBSETS`` that can be joined with each other only neighbors in
 the order of numbers are, n^2 / 2 joins. Besides, tensors are joined in the orders that the graph's own
 concatenations have (``wanted_orders``), which then fall away.
 """
@@ -78,7 +78,7 @@ def _parts(terms: Terms, number: int, axis: int) -> list[int]:
     return [part for source in term.inputs for part in _parts(terms, source, axis)]
 
 
-class Neighbours:
+class Neighbors:
     """Tensors that can be joined with each other, found from pairs."""
 
     def __init__(self) -> None:

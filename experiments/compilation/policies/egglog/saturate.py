@@ -15,7 +15,7 @@ from experiments.compilation.planning.substitutions.pattern import Match, Patter
 from experiments.compilation.planning.substitutions.space import Rewrite
 from experiments.compilation.planning.substitutions.terms import Terms
 from experiments.compilation.policies.egglog.egraph import EGraph
-from experiments.compilation.policies.egglog.ordering import Neighbours, exchangeable, first_concatenation
+from experiments.compilation.policies.egglog.ordering import Neighbors, exchangeable, first_concatenation
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress
 from experiments.workloads.substitutions import Operand
@@ -49,7 +49,7 @@ class Saturation:
         self.stopped = ""
         self._looked_at = 0
         self._application = Application(terms)
-        self._neighbours = Neighbours()
+        self._neighbors = Neighbors()
         self._perform: set[tuple[str, frozenset[int], tuple[int, ...]]] = set()
         self.egraph.grow()
 
@@ -130,7 +130,7 @@ class Saturation:
         if pair:
             first, second = (self._parts(match, operand) for operand in pair)
             if len(first) == len(second) == 1:
-                self._neighbours.add(first[0], second[0])
+                self._neighbors.add(first[0], second[0])
 
     def _joined(self, match: Match) -> tuple[int, ...]:
         """Return the classes that the match joins, in order, where order is free."""
@@ -149,7 +149,7 @@ class Saturation:
             return False
         if not exchangeable(match.pattern.rule) or (left[-1], right[0]) in self.egraph.follow:
             return True
-        return left[-1] < right[0] and self._neighbours.follows(right[0], left[-1])
+        return left[-1] < right[0] and self._neighbors.follows(right[0], left[-1])
 
     def _parts(self, match: Match, operand: Operand) -> list[int]:
         """Return the classes that a join joins; the tensor's own where it is none."""

@@ -4,10 +4,10 @@ Operators are grids of blocks that are bound to units of the device when compili
 
 A graph of rOperators (kernels whose blocks, rTasks, are independent) becomes a few rPrograms: each one
 launched kernel in which every unit (vEU) has its list of blocks. Waves of independent operators fill the
-device that none of them fills alone, and synchronisation inside a kernel replaces launches. Element-wise ops
+device that none of them fills alone, and synchronization inside a kernel replaces launches. Element-wise ops
 are fused into what makes their input first, as the paper's compiler does before it schedules.
 
-What the paper and its release leave open, and what is taken here: the kernels are modelled
+What the paper and its release leave open, and what is taken here: the kernels are modeled
 (``planning.blocks``), not measured; a block goes to the unit that is free first, and waits for what its
 kernel reads, not for all units; a wait costs ``sync`` seconds. ``schedule`` also gives the baselines by the
 same kernels: ``kernels`` launches every op by itself, as a framework does, ``fused`` one fused kernel after

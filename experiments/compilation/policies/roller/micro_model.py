@@ -5,7 +5,7 @@ Seconds of a program from the work of each level over what the device reaches.
 OSDI'22, section 3.4: a kernel takes as long as the slowest of computing, moving data through shared memory
 and moving it from DRAM; each rate is the device's share that the grid's last wave leaves busy. DRAM is
 saturated by enough warps in flight, whatever block they belong to. Caches beyond shared memory are not
-modelled, nor latencies.
+modeled, nor latencies.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from experiments.hardware.parts import ComputeUnits
 class TileEstimate:
     """Seconds by level.
 
-    ``dram_bytes`` move with DRAM; ``utilisation`` is the share of the schedulers that work.
+    ``dram_bytes`` move with DRAM; ``utilization`` is the share of the schedulers that work.
     """
 
     compute: float
     shared: float
     dram: float
     dram_bytes: float
-    utilisation: float
+    utilization: float
 
     @property
     def seconds(self) -> float:
@@ -44,7 +44,7 @@ class TileEstimate:
         return max(levels, key=lambda level: levels[level])
 
 
-def utilisation(blocks: int, warps: int, active: int, units: ComputeUnits) -> float:
+def utilization(blocks: int, warps: int, active: int, units: ComputeUnits) -> float:
     """Share of the device at work: filled places over places of all waves.
 
     While all blocks are resident at once a place is a scheduler and a block fills as many as it has warps (at
@@ -67,7 +67,7 @@ def estimate(expression: Expression, program: TileProgram, architecture: Archite
     """Return seconds of ``program``, tiles at the border counted as whole ones where they compute."""
     units, blocks = architecture.units, grid(expression, program)
     warps, active = -(-program.threads // units.warp), resident(expression, program, architecture)
-    busy = utilisation(blocks, warps, active, units)
+    busy = utilization(blocks, warps, active, units)
     depth = [padded(extent, step) for extent, step in zip(expression.reduction, program.step, strict=True)]
     points = blocks * math.prod(program.shared) * math.prod(depth)
     lanes = program.threads / (warps * units.warp)
@@ -77,7 +77,7 @@ def estimate(expression: Expression, program: TileProgram, architecture: Archite
         shared=_shared_traffic(expression, program) * blocks / (architecture.shared_bandwidth * busy * lanes),
         dram=moved / (architecture.dram_bandwidth * bandwidth_share(blocks, warps, active, units)),
         dram_bytes=moved,
-        utilisation=busy,
+        utilization=busy,
     )
 
 

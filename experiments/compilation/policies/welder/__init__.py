@@ -4,7 +4,7 @@ Operators are connected at the level of tiles, so that results stay on the chip.
 
 A tile of a group's result says, through the operators' index maps, which tile of every operator before it is
 needed; intermediate tiles live in shared memory (or registers) and only the group's own inputs and outputs
-move. Groups grow greedily along the graph while the modelled time falls.
+move. Groups grow greedily along the graph while the modeled time falls.
 
 What is chosen here where the paper and its release leave it open: candidates are timed by the model of
 ``planning.tiles.group_tile`` (bytes of all blocks, or arithmetic at the rate that the last wave leaves) with

@@ -23,7 +23,7 @@ MOST_ADDED = 10
 
 @dataclass(frozen=True)
 class WeldedKernel:
-    """A group with its tile, its modelled seconds, and those of its operators by themselves."""
+    """A group with its tile, its modeled seconds, and those of its operators by themselves."""
 
     group: FusedGroup
     tile: GroupTile

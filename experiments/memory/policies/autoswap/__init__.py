@@ -6,12 +6,12 @@ end too). Priority of a gap, the largest first, until the load keeps within the 
 of both copies; AOA = DOA * bytes, or DOA / bytes where DOA is negative; WDOA = sum over the ops of the gap of
 (load - limit); SWDOA = WDOA on the load as the swaps taken so far leave it. ``ranks`` adds the ranks under
 DOA, AOA and WDOA; ``tuned`` tries weighted sums of all four ranks in trials (random weights where the paper
-uses Bayesian optimisation). Copies out start as soon as the use is over and the lane is free, copies in as
+uses Bayesian optimization). Copies out start as soon as the use is over and the lane is free, copies in as
 late as they still come in time. With ``stick_to_limit`` computation waits where the limit would be broken;
 with ``no_overhead`` only copies that fit overlapped with computation are taken, and the load falls only from
 the end of the one to the start of the other.
 
-SmartPool colours the tensors' lifetimes: the largest first, each into the first or best hole between those it
+SmartPool colors the tensors' lifetimes: the largest first, each into the first or best hole between those it
 meets; persistent tensors lie at the bottom. The notes compare its size with an online best-fit pool and with
 the load. Left open or ours: when the highest load is elsewhere, candidates around that op follow; a pool that
 does not fit lowers the limit by what it lacks; a tensor that returns keeps its address.

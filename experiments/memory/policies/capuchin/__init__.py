@@ -42,7 +42,7 @@ from experiments.memory.interface import (
     PlanEstimate,
     Recompute,
 )
-from experiments.memory.planning.rematerialise import Demand, Rematerialiser
+from experiments.memory.planning.rematerialize import Demand, Rematerializer
 from experiments.memory.planning.swaps import (
     Gap,
     TensorSwap,
@@ -89,7 +89,7 @@ class Planner:
         self.step, self.machine, self.hybrid = step, device.machine, hybrid
         self.crowded = 1.0
         self.clock = UnstalledClock(step)
-        self.remake = Rematerialiser(step)
+        self.remake = Rematerializer(step)
         self.gaps = [gap for gap in gaps_of(step) if not step.persistent[gap.tensor]]
 
     def free_time(self, gap: Gap) -> float:

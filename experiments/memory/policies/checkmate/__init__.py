@@ -1,4 +1,4 @@
-"""Checkmate (Jain et al., MLSys 2020): the rematerialisation schedule of least cost in a memory budget, as a
+"""Checkmate (Jain et al., MLSys 2020): the rematerialization schedule of least cost in a memory budget, as a
 MILP.
 
 The step is coarsened to ``groups`` groups of forward ops and as many stages of the backward pass
@@ -40,7 +40,7 @@ FINE = 30
 
 @dataclass(frozen=True)
 class Checkmate(MemoryPolicy):
-    """The cheapest rematerialisation schedule in the device's memory, by integer programming."""
+    """The cheapest rematerialization schedule in the device's memory, by integer programming."""
 
     name: ClassVar[str] = "checkmate"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")

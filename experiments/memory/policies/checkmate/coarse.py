@@ -1,4 +1,4 @@
-"""A step as a small rematerialisation problem: groups of forward ops, and stages of the backward pass.
+"""A step as a small rematerialization problem: groups of forward ops, and stages of the backward pass.
 
 Groups end where few bytes lead on, module by module where the step knows its modules; a stage begins where
 the backward pass first reads something of another group. Tensors that cannot be recomputed by the time they
@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.memory.interface import MemoryPlan, Recompute
 from experiments.memory.interface.activations import last_forward_op
-from experiments.memory.planning.rematerialise import Rematerialiser, with_drops
+from experiments.memory.planning.rematerialize import Rematerializer, with_drops
 from experiments.memory.policies.checkmate.remat_program import Flags, Problem, Schedule, Value
 from experiments.workloads.step import Step
 
@@ -28,7 +28,7 @@ class Coarse:
     """
 
     step: Step
-    remake: Rematerialiser
+    remake: Rematerializer
     ends: tuple[int, ...]
     begins: tuple[int, ...]
     members: tuple[tuple[int, ...], ...]
@@ -95,7 +95,7 @@ def _module_ends(step: Step, op: int) -> bool:
 
 def coarse(step: Step, capacity: int, most: int) -> Coarse:
     """The problem of ``step`` in ``capacity`` bytes with at most ``most`` groups."""
-    remake = Rematerialiser(step)
+    remake = Rematerializer(step)
     ends = group_ends(step, most)
     loss = ends[-1]
     members, values = _values(step, remake, ends)
@@ -133,7 +133,7 @@ def _stage_begins(needed: Sequence[Sequence[int]], values: Sequence[Value]) -> t
 
 
 def _values(
-    step: Step, remake: Rematerialiser, ends: Sequence[int]
+    step: Step, remake: Rematerializer, ends: Sequence[int]
 ) -> tuple[tuple[tuple[int, ...], ...], list[Value]]:
     """Of every group what later groups read and, apart from it, what only the backward pass reads."""
     loss = ends[-1]

@@ -1,4 +1,4 @@
-"""Checkmate's rematerialisation program (Jain et al., MLSys 2020) on groups of forward ops and stages of the
+"""Checkmate's rematerialization program (Jain et al., MLSys 2020) on groups of forward ops and stages of the
 backward pass.
 
 The forward pass is n groups, the backward pass stages. A *value* is what a group leaves behind: what later

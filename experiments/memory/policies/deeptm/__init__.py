@@ -9,7 +9,7 @@ episodes and of the greedy one at the end is kept; budget and the curve of step 
 seed is the run's. Heat is the mean of accesses, 1 / reuse distance, size and lifetime.
 
 Left open by the abstract: the network (a table here), the learning rate and how the weights of heat adapt
-(they are equal). Not reproduced: pages ordered by reuse distance, and neighbours that migrate as one
+(they are equal). Not reproduced: pages ordered by reuse distance, and neighbors that migrate as one
 transaction; a plan has no pages. The integer program that the paper compares with is ``autotm``. Without
 memory that ops can use in place, slow memory is the host, and what is there returns before its use.
 """

@@ -1,10 +1,10 @@
-"""Dynamic tensor rematerialisation (Kirisame et al., ICLR 2021): evict when memory is full, recompute when
+"""Dynamic tensor rematerialization (Kirisame et al., ICLR 2021): evict when memory is full, recompute when
 missing.
 
 Online: no op is looked at before it runs. The policy runs the step in the budget (op times are given, so its
 decisions are those of a real run with these times) and returns what it did as drops and reruns. The score of
-a resident storage is (cost + cost of its evicted neighbourhood) / (bytes x staleness); the least leaves.
-Neighbourhoods:
+a resident storage is (cost + cost of its evicted neighborhood) / (bytes x staleness); the least leaves.
+Neighborhoods:
 - ``local`` counts none; ``full`` every evicted ancestor and descendant reachable through evicted ones;
 - ``eq`` keeps evicted storages in classes that grow by union; a storage that returns takes its own cost
   out of its class and leaves it, the class is never split.
@@ -57,14 +57,14 @@ class Full(Local):
         down = self._reach(tensor, self.relations.children)
         return self.relations.cost[tensor] + sum(self.relations.cost[other] for other in sorted(up | down))
 
-    def _reach(self, tensor: int, neighbours: list[list[int]]) -> set[int]:
+    def _reach(self, tensor: int, neighbors: list[list[int]]) -> set[int]:
         found: set[int] = set()
-        todo = list(neighbours[tensor])
+        todo = list(neighbors[tensor])
         while todo:
             other = todo.pop()
             if other in self.absent and other not in found:
                 found.add(other)
-                todo += neighbours[other]
+                todo += neighbors[other]
         return found
 
     def note_departure(self, tensor: int) -> None:
@@ -75,7 +75,7 @@ class Full(Local):
 
 
 class Classes(Local):
-    """Its own cost and that of the classes of its evicted neighbours, each class once."""
+    """Its own cost and that of the classes of its evicted neighbors, each class once."""
 
     def __init__(self, relations: Relations) -> None:
         super().__init__(relations)
@@ -87,7 +87,7 @@ class Classes(Local):
         return self.relations.cost[tensor] + sum(self.total[root] for root in self._around(tensor))
 
     def _around(self, tensor: int) -> Collection[int]:
-        """Roots of the classes of the evicted neighbours."""
+        """Roots of the classes of the evicted neighbors."""
         near = (*self.relations.parents[tensor], *self.relations.children[tensor])
         return dict.fromkeys(self._root(self.member[other]) for other in near if other in self.member)
 
@@ -122,7 +122,7 @@ class Dtr(MemoryPolicy):
     name: ClassVar[str] = "dtr"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
-    heuristic: str = knob("eq", "which evicted neighbours count", choices=("eq", "full", "local"))
+    heuristic: str = knob("eq", "which evicted neighbors count", choices=("eq", "full", "local"))
     small: float = knob(SMALL, "storages below this share of the mean size never leave", low=0.0, high=1.0)
     limit: float = knob(2.0, "most time of a step, in units of its own compute", low=1.0, high=100.0)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import Drop, Lineage, MemoryMove, Recompute
-from experiments.memory.planning.rematerialise import Rematerialiser
+from experiments.memory.planning.rematerialize import Rematerializer
 from experiments.workloads.step import Step
 
 
@@ -57,7 +57,7 @@ class OnlineRun:
         self, step: Step, budget: int, relations: Relations, valuation: Valuation, least: float, limit: float
     ) -> None:
         self.step, self.budget, self.relations, self.valuation = step, budget, relations, valuation
-        self.remake = Rematerialiser(step)
+        self.remake = Rematerializer(step)
         self.lineage = self.remake.lineage
         self.seconds: list[float] = step.ops.seconds.tolist()
         self.size: list[int] = step.tensors.bytes.tolist()

@@ -5,7 +5,7 @@ A layer is a forward op that is not a view, its stretch of the backward pass, or
 is cut into intervals of K layers. When interval j begins, long-lived tensors that j + 1 uses are fetched, and
 those that neither j nor j + 1 uses leave. K must leave bytes for the tensors of two intervals in addition to
 RS; the K with the least exposed migration, sum over j of max(0, bytes fetched for j + 1 / bandwidth - time of
-j), plus the cost of a synchronisation for each interval wins, the smaller of equals.
+j), plus the cost of a synchronization for each interval wins, the smaller of equals.
 
 Where the machine has memory that ops can use in place (``remote``) it is the slow memory, and tensors whose
 migration is late are left there if that costs less and a trial agrees. Elsewhere the host is, and waiting is
@@ -54,7 +54,7 @@ class Sentinel(MemoryPolicy):
 
     interval: int | None = knob(None, "layers of an interval; empty: searched", low=1, high=100_000)
     sync_microseconds: float = knob(
-        50.0, "what the search counts for the synchronisation of an interval", low=0.0, high=1e6, unit="us"
+        50.0, "what the search counts for the synchronization of an interval", low=0.0, high=1e6, unit="us"
     )
     least_bytes: int = knob(2**16, "smaller tensors stay on the device", low=1, high=2**40, unit="bytes")
 
@@ -84,7 +84,7 @@ class Sentinel(MemoryPolicy):
         return (layers, cost) if math.isfinite(cost) else (self.interval or 1, None)
 
     def cost(self, intervals: Intervals, layers: int, machine: MemoryMachine) -> float:
-        """Exposed migration and synchronisation in seconds; infinite where two intervals have no
+        """Exposed migration and synchronization in seconds; infinite where two intervals have no
         free bytes.
         """
         cut = intervals.cut(layers)

@@ -2,7 +2,7 @@
 recomputation.
 
 - *Liveness*: a tensor is freed after its last use (the simulator does that for every plan).
-- *Recomputation*: outputs of pooling, activation, normalisation, softmax and dropout layers are dropped after
+- *Recomputation*: outputs of pooling, activation, normalization, softmax and dropout layers are dropped after
   the forward pass; what lies between two other layers (checkpoints) is a segment. Where the bytes of a
   segment do not exceed ``l_peak``, the largest working set of one backward op, the whole segment runs again
   once (speed-centric); otherwise each of its tensors is made when it is needed and what was made on the way
@@ -39,7 +39,7 @@ from experiments.memory.interface.activations import (
     layers,
     saved_activations,
 )
-from experiments.memory.planning.rematerialise import Demand, Rematerialiser
+from experiments.memory.planning.rematerialize import Demand, Rematerializer
 from experiments.memory.policies.superneurons.tensor_cache import TensorCache
 from experiments.workloads.step import Step
 
@@ -60,9 +60,9 @@ def is_cheap(step: Step, op: int) -> bool:
     return layer_type(name) in CHEAP or "dropout" in name.lower()
 
 
-def segments(step: Step, rematerialiser: Rematerialiser) -> list[Segment]:
+def segments(step: Step, rematerializer: Rematerializer) -> list[Segment]:
     """The stretches between checkpoints, in forward order; views belong to whatever they lie in."""
-    writes = rematerialiser.lineage.writes
+    writes = rematerializer.lineage.writes
     makers = {saved.tensor: saved for saved in saved_activations(step)}
     found: list[list[int]] = [[]]
     for op in range(last_forward_op(step) + 1):
@@ -73,14 +73,14 @@ def segments(step: Step, rematerialiser: Rematerialiser) -> list[Segment]:
     result = []
     for ops in found:
         made = dict.fromkeys(t for op in ops for t in writes[op] if not step.persistent[t])
-        saved = tuple(makers[t] for t in made if t in makers and _made_by(rematerialiser, t, ops))
+        saved = tuple(makers[t] for t in made if t in makers and _made_by(rematerializer, t, ops))
         if saved:
             result.append(Segment(tuple(ops), saved, sum(int(step.tensors.bytes[t]) for t in made)))
     return result
 
 
-def _made_by(rematerialiser: Rematerialiser, tensor: int, ops: Sequence[int]) -> bool:
-    return set(rematerialiser.lineage.writers[tensor]) <= set(ops)
+def _made_by(rematerializer: Rematerializer, tensor: int, ops: Sequence[int]) -> bool:
+    return set(rematerializer.lineage.writers[tensor]) <= set(ops)
 
 
 def demands_of(segment: Segment, l_peak: int) -> list[Demand]:
@@ -107,30 +107,30 @@ class Superneurons(MemoryPolicy):
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if step.live_peak <= device.capacity:
             return MemoryPlan()
-        rematerialiser = Rematerialiser(step)
+        rematerializer = Rematerializer(step)
         loss = last_forward_op(step)
         l_peak = int(step.op_need[loss + 1 :].max(initial=0))
         limit = {"speed-centric": 2**62, "memory-centric": -1}.get(self.recompute, l_peak)
         demands: list[Demand] = []
         held: set[int] = set()
-        for segment in segments(step, rematerialiser) if self.recompute != "never" else ():
-            sources = self._sources(step, rematerialiser, segment)
+        for segment in segments(step, rematerializer) if self.recompute != "never" else ():
+            sources = self._sources(step, rematerializer, segment)
             if sources is not None:
                 held |= sources
                 demands += demands_of(segment, limit)
-        remade = rematerialiser.moves_for(demands, held)
+        remade = rematerializer.moves_for(demands, held)
         dropped = {move.tensor for move in remade if isinstance(move, Drop)}
         ahead = _ahead(step)
-        cache = TensorCache(step, rematerialiser.lineage, device.capacity, remade, ahead, dropped)
+        cache = TensorCache(step, rematerializer.lineage, device.capacity, remade, ahead, dropped)
         notes = {"l_peak": l_peak, "segments": len(demands), "dropped": len(dropped)}
         return MemoryPlan(cache.run(), notes=notes)
 
-    def _sources(self, step: Step, rematerialiser: Rematerialiser, segment: Segment) -> set[int] | None:
+    def _sources(self, step: Step, rematerializer: Rematerializer, segment: Segment) -> set[int] | None:
         """Outputs of checkpoints that must be kept beyond their own use; ``None`` where that
         frees nothing.
         """
-        own = {t for op in segment.ops for t in rematerialiser.lineage.writes[op]}
-        reads = rematerialiser.lineage.external(segment.ops)
+        own = {t for op in segment.ops for t in rematerializer.lineage.writes[op]}
+        reads = rematerializer.lineage.external(segment.ops)
         extra = {
             t
             for t in reads

@@ -2,15 +2,15 @@
 no times.
 
 ``tflms`` is version 2: tensors leave for readers more than ``threshold`` levels away and are fetched
-``ahead`` levels before, neighbouring readers share a swap-in (``groupby``). What is not given is tuned: it
-raises the synchronisation (0 none, 1 swap-outs, 2 swap-ins, 3 both) until a simulated pass over memory fits,
+``ahead`` levels before, neighboring readers share a swap-in (``groupby``). What is not given is tuned: it
+raises the synchronization (0 none, 1 swap-outs, 2 swap-ins, 3 both) until a simulated pass over memory fits,
 then seeks the largest threshold, the largest ahead and the largest groupby by bisection, as if fitting were
 monotone, which it need not be; every pass is kept in the notes. ``tflms-v1`` swaps every edge from a forward
 to a backward op, up to ``n_tensors``.
 
 Left open: the pass runs the ops in the order of the step (levels only measure distance) and leaves a tenth of
 memory free; a step that fits as it is is left alone. Where nothing passes, the smallest settings with full
-synchronisation are taken. A group of readers after another finds the tensor swapped out again, which here
+synchronization are taken. A group of readers after another finds the tensor swapped out again, which here
 costs a second copy. Of several triggers at a level the first op wins. Readers always share the one device
 copy (``fuse_swapins`` of version 1).
 """
@@ -50,8 +50,8 @@ class Tuner:
         self.plays.append({**settings.to_json(), "fits": fits})
         return fits
 
-    def synchronisation(self, start: Settings) -> Settings | None:
-        """The least synchronisation with which ``start`` fits."""
+    def synchronization(self, start: Settings) -> Settings | None:
+        """The least synchronization with which ``start`` fits."""
         tried = (replace(start, sync=sync) for sync in range(start.sync, BOTH + 1))
         return next((settings for settings in tried if self.fits(settings)), None)
 
@@ -76,7 +76,7 @@ class Tuner:
 class Tflms(MemoryPolicy):
     """TFLMS v2: swaps of tensors for distant readers.
 
-    Threshold, ahead, grouping and synchronisation are auto-tuned.
+    Threshold, ahead, grouping and synchronization are auto-tuned.
     """
 
     name: ClassVar[str] = "tflms"
@@ -110,7 +110,7 @@ class Tflms(MemoryPolicy):
                 return start
             found: Settings | None = start
         else:
-            found = tuner.synchronisation(replace(start, sync=NONE))
+            found = tuner.synchronization(replace(start, sync=NONE))
         if found is None:
             return replace(start, sync=BOTH)
         return self._relaxed(tuner, found)

@@ -11,7 +11,7 @@ bytes, in a sack of the budget; the others may run again.
 In a compiled step a value that runs again does so once and is held for all its readers; a step compiled as a
 whole then holds much. Where no budget fits that way, values run again for each reader (knob ``reruns``).
 
-What differs on a Step: ops are not fused, so every value is materialised (torch doubles the weight of those
+What differs on a Step: ops are not fused, so every value is materialized (torch doubles the weight of those
 that are not); "far apart" means beyond the next op that no kernel fuses with; times are the step's (torch:
 FLOPs or a profile); parameters, optimizer state and the batch stay anyway and are free. Without a ``budget``
 the largest of 1, 0.95, ... 0 that fits the device is taken, and nothing is dropped where the step fits. A
@@ -30,7 +30,7 @@ from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.interface.activations import CONV, FC, layer_type, saved_activations
 from experiments.memory.planning.attention import FUSED, PRODUCTS
-from experiments.memory.planning.rematerialise import Demand, Rematerialiser
+from experiments.memory.planning.rematerialize import Demand, Rematerializer
 from experiments.memory.policies.torch_knapsack.knapsack import IntegerKnapsack, Solver, dynamic, greedy
 from experiments.memory.policies.torch_knapsack.mincut import ForwardGraph
 from experiments.workloads.step import Step
@@ -63,7 +63,7 @@ class Partition:
 
     def __init__(self, step: Step) -> None:
         self.step = step
-        self.remake = Rematerialiser(step)
+        self.remake = Rematerializer(step)
         lineage = self.remake.lineage
         self.activations = [s for s in saved_activations(step) if lineage.writers[s.tensor]]
         needed = {saved.tensor for saved in self.activations}

@@ -4,7 +4,7 @@ The rules and constants are those of torch's CUDA allocator (``c10/cuda/CUDACach
 default settings, one stream): requests are rounded to 512 bytes; up to 1 MiB they are served from segments of
 2 MiB, below 10 MiB from segments of 20 MiB, above that from segments of their own rounded to 2 MiB. The
 smallest cached block that holds the request is taken and split where the rest is worth keeping. Freed blocks
-merge with free neighbours of their segment. When the device has no free bytes for a new segment, all segments
+merge with free neighbors of their segment. When the device has no free bytes for a new segment, all segments
 without a block in use are given back first.
 """
 
@@ -24,7 +24,7 @@ SEGMENT_ROUNDING = 2 << 20
 
 @dataclass(slots=True, eq=False)
 class SegmentBlock:
-    """A stretch of a segment, linked to its neighbours there."""
+    """A stretch of a segment, linked to its neighbors there."""
 
     address: int
     size: int
@@ -68,10 +68,10 @@ class CachingAllocator(Allocator):
         block = self.blocks[address]
         block.used = False
         self.allocated -= block.size
-        for neighbour in (block.before, block.after):
-            if neighbour is not None and not neighbour.used:
-                self._forget(neighbour)
-                block = self._merge(block, neighbour)
+        for neighbor in (block.before, block.after):
+            if neighbor is not None and not neighbor.used:
+                self._forget(neighbor)
+                block = self._merge(block, neighbor)
         self._keep(block)
         self.wasted = max(self.wasted, self.free - self.largest)
 

@@ -71,7 +71,7 @@ class Holes:
             del self.starts[place], self.sizes[place]
 
     def join(self, start: int, size: int) -> None:
-        """Give ``[start, start + size)`` back; it becomes one hole with its free neighbours."""
+        """Give ``[start, start + size)`` back; it becomes one hole with its free neighbors."""
         self.free += size
         place = end = bisect_left(self.starts, start)
         if place < len(self.starts) and self.starts[place] == start + size:

@@ -52,7 +52,7 @@ def measure_training(
 
 
 def refuse_untrainable(plan: ParallelPlan) -> None:
-    servers = plan.synchronisation.servers
+    servers = plan.synchronization.servers
     only = {
         "workers of several devices": any(len(worker.devices) > 1 for worker in plan.workers),
         "servers on devices that compute": len(dedicated_servers(plan)) < len(servers),
@@ -186,7 +186,7 @@ def trained_weights(job: TrainingJob, problem: TrainingProblem) -> dict[str, Ten
         return found
     module = problem.built.module
     flat = flatten_parameters(module)
-    pieces = [found[f"piece {number}"] for number in range(len(job.plan.synchronisation.servers))]
+    pieces = [found[f"piece {number}"] for number in range(len(job.plan.synchronization.servers))]
     flat.copy_(torch.cat(pieces))
     return {name: p.detach().clone() for name, p in module.named_parameters()}
 

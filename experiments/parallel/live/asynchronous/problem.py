@@ -23,7 +23,7 @@ class TrainingJob(Job):
         adaptation = self.plan.training.adaptation if self.plan.training else None
         if adaptation is not None:
             return adaptation.most
-        return len(set(self.plan.devices) | set(self.plan.synchronisation.servers))
+        return len(set(self.plan.devices) | set(self.plan.synchronization.servers))
 
 
 class TrainingProblem:

@@ -141,7 +141,7 @@ class ReplicaTrainer:
 
     def _welcome(self) -> None:
         """Whoever takes part from now on has the first worker's weights, and knows how workers
-        synchronise.
+        synchronize.
         """
         dist.broadcast(self.flat, 0)
         state = torch.tensor([float(self.averages_weights)])

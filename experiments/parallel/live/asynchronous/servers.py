@@ -51,7 +51,7 @@ class Server:
 
     def __init__(self, job: TrainingJob, rank: int) -> None:
         assert job.plan.training is not None
-        self.plan, self.sync = job.plan, job.plan.synchronisation
+        self.plan, self.sync = job.plan, job.plan.synchronization
         self.workers = len(job.plan.workers)
         self.number = rank - self.workers
         flat = flatten_parameters(TrainingProblem(job).built.module)
@@ -127,7 +127,7 @@ class ServedWorker:
 
     def __init__(self, job: TrainingJob, rank: int) -> None:
         self.problem, self.plan, self.rank = TrainingProblem(job), job.plan, rank
-        self.sync = job.plan.synchronisation
+        self.sync = job.plan.synchronization
         self.flat = flatten_parameters(self.problem.built.module)
         self.pieces = pieces(job.plan, self.flat.numel())
         self.slow = job.plan.workers[rank].slow or (1.0,)

@@ -34,7 +34,7 @@ class Mesh:
 
     @functools.cached_property
     def strides(self) -> tuple[int, ...]:
-        """Between neighbours along each axis, in the row-major order of devices."""
+        """Between neighbors along each axis, in the row-major order of devices."""
         return tuple(math.prod(self.sizes[axis + 1 :]) for axis in range(len(self.sizes)))
 
     def seconds(self, kind: str, axis: int, size: float) -> float:

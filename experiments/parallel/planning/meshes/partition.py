@@ -162,7 +162,7 @@ def _statistics(operator: Operator, partition: OperatorPartition, mesh: Mesh) ->
 
 
 def _halos(operator: Operator, partition: OperatorPartition, mesh: Mesh) -> Iterator[MeshCollective]:
-    """Both neighbours' borders, as one exchange along the axis."""
+    """Both neighbors' borders, as one exchange along the axis."""
     reach = dict(operator.halo)
     data = next((operand for operand in operator.operands if operand.parameter < 0), None)
     for axis, name in enumerate(partition.loops):

@@ -1,4 +1,4 @@
-"""What collectives among neighbouring devices of a whole cluster take: the simulator's own costs, looked up
+"""What collectives among neighboring devices of a whole cluster take: the simulator's own costs, looked up
 once.
 """
 
@@ -32,7 +32,7 @@ class CollectiveCosts:
 
     @functools.cached_property
     def per_node(self) -> int:
-        """Devices of the smallest node: groups of so many neighbours stay inside where all nodes
+        """Devices of the smallest node: groups of so many neighbors stay inside where all nodes
         are equal.
         """
         return min(node.device_count for node in self.cluster.nodes)

@@ -6,7 +6,7 @@ parts of a tensor devices then have is counted here box by box, as any device ma
 *layout*, an entry for each axis, which the collectives of the mesh change.
 
 A *configuration* is a degree for each axis of an operator. Parts are numbered row-major over the axes, those
-of parameters last, so that the parts of one parameter are neighbours; part ``p`` is on device ``p``, devices
+of parameters last, so that the parts of one parameter are neighbors; part ``p`` is on device ``p``, devices
 beyond the parts are idle. What a device has of a tensor is a box, one half-open interval on each axis; few
 intervals are distinct, so they are listed once for each axis, an empty one first, then the whole, both
 halves, and so on.

@@ -1,7 +1,7 @@
 """Least cost of one choice for every node of a graph, by looking at all choices, one node after another.
 
-The node whose table over its neighbours is smallest is replaced by that table (its best choice for each of
-theirs), and so on: the optimum of a full enumeration at C^(neighbours + 1) instead of C^nodes. Where even
+The node whose table over its neighbors is smallest is replaced by that table (its best choice for each of
+theirs), and so on: the optimum of a full enumeration at C^(neighbors + 1) instead of C^nodes. Where even
 that is too much, nodes keep their most promising choices only; these are chosen again around each better
 solution, and the result is no proven optimum.
 """
@@ -76,7 +76,7 @@ def widest(scopes: Collection[tuple[int, ...]], sizes: Mapping[int, int], most_s
 
 
 def _promising(nodes: Nodes, edges: Edges, around: Mapping[int, int] | None, most: int) -> dict[int, Ints]:
-    """The choices that cost least with their edges: to the best choices of the neighbours, or to those of a
+    """The choices that cost least with their edges: to the best choices of the neighbors, or to those of a
     solution.
     """
     cost = {node: own.copy() for node, own in nodes.items()}
@@ -148,7 +148,7 @@ def _open(one: Table, settled: Mapping[int, int]) -> Table:
 
 
 def _order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int]) -> tuple[list[int], float, float]:
-    """Nodes by the size of the table over their neighbours, smallest first; entries of the largest, and of
+    """Nodes by the size of the table over their neighbors, smallest first; entries of the largest, and of
     all.
     """
     around: dict[int, set[int]] = defaultdict(set)
@@ -165,7 +165,7 @@ def _order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int]) -> tuple
     order, largest, total = [], 0.0, 0.0
     while waiting:
         size, node = heapq.heappop(waiting)
-        if now.get(node) != size:  # its neighbours have changed since
+        if now.get(node) != size:  # its neighbors have changed since
             continue
         largest, total = max(largest, size), total + size
         joined = around.pop(node, set())

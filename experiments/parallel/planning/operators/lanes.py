@@ -11,7 +11,7 @@ from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 
 class TaskLanes:
     """Numbers of serial devices: those that compute, the ways out of devices and of nodes, lanes for
-    synchronisation.
+    synchronization.
     """
 
     def __init__(self, costs: OperatorCosts) -> None:

@@ -1,4 +1,4 @@
-"""Cost tables over the configurations of every operator: compute, gradient synchronisation, transfers between
+"""Cost tables over the configurations of every operator: compute, gradient synchronization, transfers between
 operators.
 
 Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks" (OptCNN),
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.core.units import DTYPE_BYTES
-from experiments.parallel.interface import PER_STEP, Collective, PlanningEstimate, Synchronisation
+from experiments.parallel.interface import PER_STEP, Collective, PlanningEstimate, Synchronization
 from experiments.parallel.planning.operators.collective_costs import CollectiveCosts, in_bucket
 from experiments.parallel.planning.operators.divisions import (
     BATCH,
@@ -49,7 +49,7 @@ CAPACITY = "capacity"
 
 @dataclass(frozen=True)
 class Exchange:
-    """Bytes that the busiest device receives on an edge, and among how many neighbouring devices they travel.
+    """Bytes that the busiest device receives on an edge, and among how many neighboring devices they travel.
 
     Columns have shape (configurations of the source, configurations of the reader).
     """
@@ -100,7 +100,7 @@ class OperatorCosts:
         self.slowdown = max(estimate.slowdown(device) for device in range(self.devices))
         self.edges = self._edges()
         gradients = float(self.model.parameter_bytes.sum()) * self._gradient
-        self.bucket = min(Synchronisation().bucket_bytes, gradients)
+        self.bucket = min(Synchronization().bucket_bytes, gradients)
         self._fractions: dict[object, tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]] = {}
 
     @property
@@ -157,7 +157,7 @@ class OperatorCosts:
             in_bucket(self.collectives.cost(r.kind, r.ranks, r.stride), r.bytes, self.bucket) for r in found
         )
 
-    def synchronisation(self, number: int) -> Floats:
+    def synchronization(self, number: int) -> Floats:
         """t_S of every configuration. Shape: (configurations,)."""
         return np.array([self.synchronization_seconds(number, choice) for choice in self.choices[number]])
 
@@ -281,8 +281,8 @@ class OperatorCosts:
         if width == self.devices or self.collectives.uneven:
             return np.full(shape, width == self.devices)
         found = np.zeros((*shape, self.devices))
-        for neighbour in range(width):
-            found += overlap(there, wanted, np.arange(self.devices) // width * width + neighbour)
+        for neighbor in range(width):
+            found += overlap(there, wanted, np.arange(self.devices) // width * width + neighbor)
         missing = wanted.volumes[None] - found
         near: npt.NDArray[np.bool_] = np.less_equal(missing.max(axis=-1), 1e-9 * whole)
         return near

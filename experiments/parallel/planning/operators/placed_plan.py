@@ -60,7 +60,7 @@ def _micro_batches(blocks: Sequence[range]) -> int:
 
 
 def _replicas(costs: OperatorCosts, blocks: Sequence[range], notes: Mapping[str, Any]) -> ParallelPlan:
-    """Micro-batches are as many as the finest layer has parts; a replica takes neighbouring ones."""
+    """Micro-batches are as many as the finest layer has parts; a replica takes neighboring ones."""
     borders = [0, *_borders(costs, blocks), len(blocks)]
     bounds = list(itertools.pairwise(borders))
     used = sorted({device for block in blocks for device in block})

@@ -39,7 +39,7 @@ class Pricing:
     def __init__(self, costs: OperatorCosts) -> None:
         numbers = range(len(costs.operators))
         self.footprint, self.tables = Footprint(costs), costs.tables()
-        self._gradients = [costs.synchronisation(number) for number in costs.report_each(numbers)]
+        self._gradients = [costs.synchronization(number) for number in costs.report_each(numbers)]
         self._held = [self.footprint.column(number) for number in costs.report_each(numbers)]
         self._first_price = costs.serial_seconds / costs.devices / self.footprint.capacity
 

@@ -1,13 +1,13 @@
 """FlexFlow's task graph: parts of operators, transfers of tiles between devices, and gradient
-synchronisation.
+synchronization.
 
 Source: Jia, Zaharia and Aiken, "Beyond Data and Model Parallelism for Deep Neural Networks" (FlexFlow),
 SysML'19, section 5.1. Each part of an operator is a forward and a backward task on its device. A tile that a
 part reads and that another device made is a transfer task on a link; backward passes mirror it. Parts that
-replicate parameters share one synchronisation task.
+replicate parameters share one synchronization task.
 
 A link is a serial device like any other: the way out of a device inside its node, the way out of a node on
-the network; synchronisation has one lane in each node and one on the network. A task's number says what it
+the network; synchronization has one lane in each node and one on the network. A task's number says what it
 is, and grows along every dependency: so ties in time have one order. Tasks are kept in slots, which are used
 again.
 
@@ -137,7 +137,7 @@ class Tasks:
     def backward(self, number: int, part: int) -> int:
         return (2 * self.count + 2 * (self.count - 1 - number) + 1) * ROOM + part
 
-    def _synchronisation(self, number: int, which: int) -> int:
+    def _synchronization(self, number: int, which: int) -> int:
         return (4 * self.count + self.count - 1 - number) * ROOM + which
 
     # --- making and removing
@@ -215,7 +215,7 @@ class Tasks:
             self._link(first, backward[-1])
         for which, (reduction, group) in enumerate(self._reductions(number)):
             seconds, lane = self._lanes.reduction(reduction.bytes, tuple(placement.first + p for p in group))
-            task = self._add(self._synchronisation(number, which), seconds, lane, owner)
+            task = self._add(self._synchronization(number, which), seconds, lane, owner)
             for part in group:
                 self._link(backward[part], task)
 
@@ -282,7 +282,7 @@ class Tasks:
 
 
 def placements_of(costs: OperatorCosts, number: int) -> list[OperatorPlacement]:
-    """Every configuration on every block of neighbouring devices that it fills."""
+    """Every configuration on every block of neighboring devices that it fills."""
     found = []
     for degrees in costs.choices[number]:
         parts = math.prod(degrees)

@@ -50,7 +50,7 @@ def levels_of(cluster: Hardware) -> list[ClusterLevel]:
 
 @dataclass(frozen=True)
 class StageSearchRules:
-    """``added``: a replicated stage takes compute plus synchronisation (as released), not the longer of both
+    """``added``: a replicated stage takes compute plus synchronization (as released), not the longer of both
     (paper). ``transfers``: activations between stages count. ``memory``: bytes of a device that a stage must
     fit, if any.
     """

@@ -11,7 +11,7 @@ from experiments.parallel.interface import (
     ParallelPlan,
     Slot,
     Stage,
-    Synchronisation,
+    Synchronization,
     Worker,
     whole_share,
 )
@@ -80,7 +80,7 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
         recompute=recomputed_layers(model, layout.recompute),
         checkpoints=checkpoints(model, layout.recompute),
         shardings=megatron_shardings(model, layout.mesh),
-        synchronisation=Synchronisation(bucket_bytes=_bucket_bytes(model, layout)),
+        synchronization=Synchronization(bucket_bytes=_bucket_bytes(model, layout)),
         notes={"layout": asdict(layout)},
     )
 
@@ -107,7 +107,7 @@ def _refuse_misfits(model: LayerGraph, layout: Degrees) -> None:
 
 
 def _workers(layout: Degrees, replicas: int, micro_batches: int) -> tuple[Worker, ...]:
-    """Neighbours first among a worker's devices, then replicas, then stages of the pipeline."""
+    """Neighbors first among a worker's devices, then replicas, then stages of the pipeline."""
     per_worker, found = layout.mesh.devices, []
     for device in range(layout.pipeline):
         slots = _order(device, layout, micro_batches)

@@ -2,7 +2,7 @@
 program.
 
 Followed: section 4 (strategies of every operator on the logical mesh, resharding matrices, one-hot program
-with linearised edges solved by HiGHS, memory alive at the fullest moment, light operators follow the operand
+with linearized edges solved by HiGHS, memory alive at the fullest moment, light operators follow the operand
 made last), section 5 (layers clustered to runs, submesh shapes that tile the cluster, stages by F(s, k, d)
 under every bound t_max, 1F1B). As released: the achieved maximum in T = sum of t_i + (B - 1) max t_i, and
 what a stage holds by the stages behind it.
@@ -141,7 +141,7 @@ class Alpa(ParallelPolicy):
             stages=tuple(Stage(span.start, span.stop, (n,)) for n, span in enumerate(spans)),
             workers=tuple(workers),
             shardings=tuple(cut),
-            synchronisation=self.sync(),
+            synchronization=self.sync(),
             notes=notes,
         )
 

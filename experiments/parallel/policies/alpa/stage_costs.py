@@ -72,7 +72,7 @@ class OnMesh:
 
 
 def shapes(nodes: int, per_node: int) -> list[Shape]:
-    """Return the logical shapes of a submesh: its devices as rows of neighbours.
+    """Return the logical shapes of a submesh: its devices as rows of neighbors.
 
     A row is at most a node. On one node there are as many rows as columns or more, since there both axes have
     the same links.

@@ -1,5 +1,5 @@
 """The ways to divide each operator of a stage over a mesh, and what they cost alone and next to their
-neighbours.
+neighbors.
 
 Source: Zheng et al., "Alpa", OSDI'22, section 4. A heavy operator chooses; a light one follows the operand
 that was made last, so that it has the choice of its leader. Equal layers are divided alike: operators at the

@@ -80,7 +80,7 @@ class CollectiveEinsum(ParallelPolicy):
             stages=(Stage(0, len(model), tuple(range(groups))),),
             workers=tuple(_worker(group, ranks, self.micro_batches) for group in range(groups)),
             shardings=shardings,
-            synchronisation=self.sync(),
+            synchronization=self.sync(),
             notes={
                 "looped_layers": looped,
                 "layers_with_collectives": sum(bool(s.forward) for s in shardings),

@@ -3,7 +3,7 @@ ranks.
 
 Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep
 Learning Models", ASPLOS'23, and the gate as XLA's partitioner of dot operations has it. Each part of the
-computation overlaps with a permute that passes a shard (or an accumulator) to a neighbour; the first part of
+computation overlaps with a permute that passes a shard (or an accumulator) to a neighbor; the first part of
 the one and the last of the other need none.
 """
 

@@ -5,7 +5,7 @@ the square root of the step's time with a moving average as baseline, a constant
 which is ignored in the second half, the fastest placement seen as the result. The step's time comes from our
 simulator.
 
-Left open by the paper: grouping beyond colocation (neighbouring layers that take least time are merged); the
+Left open by the paper: grouping beyond colocation (neighboring layers that take least time are merged); the
 size of the network. Not reproduced: the attentional sequence-to-sequence network (``placer`` is linear in its
 features, with a weight for each group and device), operations finer than a layer, and several controllers
 that share parameters. Random placements with the same budget, one device and the best contiguous cut stand in
@@ -72,7 +72,7 @@ class ColocRl(ParallelPolicy):
             "curve": list(found.curve),
             **self._others(trials, cluster.device_count, random),
         }
-        return replace(plan, synchronisation=self.sync(), notes=notes)
+        return replace(plan, synchronization=self.sync(), notes=notes)
 
     def _ends(self, model: LayerGraph, estimate: PlanningEstimate) -> list[int]:
         return merge_layers(estimate.layer_seconds.tolist(), self.groups)

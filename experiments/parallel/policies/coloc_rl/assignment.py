@@ -46,7 +46,7 @@ def _order(groups: Sequence[int], micro_batches: int) -> tuple[Slot, ...]:
 def merge_layers(costs: Sequence[float], most: int) -> list[int]:
     """Return the ends of at most ``most`` runs of layers.
 
-    The two neighbours that cost least together are merged until so few are left.
+    The two neighbors that cost least together are merged until so few are left.
     """
     ends = list(range(1, len(costs) + 1))
     sizes = [float(cost) for cost in costs]

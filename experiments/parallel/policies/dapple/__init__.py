@@ -131,7 +131,7 @@ class Dapple(ParallelPolicy):
                 for number, (own, depth) in enumerate(zip(owners, held, strict=True))
             ),
             shardings=tuple(itertools.chain.from_iterable(cut)),
-            synchronisation=self.sync(),
+            synchronization=self.sync(),
             notes=_notes(found, held),
         )
 

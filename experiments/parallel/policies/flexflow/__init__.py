@@ -9,7 +9,7 @@ ends chains over graphs of hundreds of thousands of tasks.
 
 Left open by the paper: contention (a link runs one transfer at a time), how gradients are reduced (a ring
 among the parts that replicate them, on a lane next to transfers), and which devices an operator may have
-(here blocks of neighbours that its parts fill; the order of parts is fixed). Not reproduced: measured times
+(here blocks of neighbors that its parts fill; the order of parts is fixed). Not reproduced: measured times
 of tiles (an operator's time divides by its parts) and degrees that do not divide a dimension. Plans that
 divide by more than samples are simulated one layer after another, so their simulated step may take longer
 than predicted where the search runs layers at once; the notes say which case it is, and unless ``judge`` says

@@ -30,7 +30,7 @@ from experiments.parallel.policies.flexflow.task_times import (
 )
 from experiments.workloads.step import Floats
 
-#: Chance that a proposal copies a neighbour's configuration, and that it goes on along the next edge
+#: Chance that a proposal copies a neighbor's configuration, and that it goes on along the next edge
 #: (released code).
 COPY, GO_ON = 0.25, 0.75
 MILLISECONDS = 1e3
@@ -43,7 +43,7 @@ class AnnealingRules:
 
     - ``budget``: proposals.
     - ``alpha``: per millisecond.
-    - ``copies``: neighbours may copy a configuration.
+    - ``copies``: neighbors may copy a configuration.
     - ``tasks``: whose times may be computed at most.
     """
 
@@ -178,7 +178,7 @@ def _proposal(
     rules: AnnealingRules,
     rng: np.random.Generator,
 ) -> dict[int, OperatorPlacement]:
-    """One operator with another placement, or neighbours with a copy of an operator's."""
+    """One operator with another placement, or neighbors with a copy of an operator's."""
     number = movable[int(rng.integers(len(movable)))]
     if not rules.copies or rng.random() >= COPY:
         return {number: options[number][int(rng.integers(len(options[number])))]}

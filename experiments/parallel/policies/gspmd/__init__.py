@@ -58,7 +58,7 @@ class Gspmd(ParallelPolicy):
     )
     y_axis: int = knob(
         0,
-        "devices along y, neighbours; the others are x (0: a node's, 1 for data and experts)",
+        "devices along y, neighbors; the others are x (0: a node's, 1 for data and experts)",
         low=0,
         high=4096,
     )

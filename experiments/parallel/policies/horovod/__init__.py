@@ -9,7 +9,7 @@ the first cycle after its last gradient is there. While a reduction runs the coo
 the first versions), so what becomes ready meanwhile is fused.
 
 Not reproduced: the copies into and out of a buffer, the coordinator's own messages, tuning of both knobs by
-Bayesian optimisation. Not measured: torch's DDP has buckets fixed by order, without coordinator and cycles.
+Bayesian optimization. Not measured: torch's DDP has buckets fixed by order, without coordinator and cycles.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import fixed, knob
 from experiments.hardware import Hardware
 from experiments.hardware.algorithms import Algorithms
-from experiments.parallel.interface import ParallelPlan, PlanningEstimate, Synchronisation
+from experiments.parallel.interface import ParallelPlan, PlanningEstimate, Synchronization
 from experiments.parallel.planning.gradient_exchange import GradientExchange
 from experiments.parallel.policies.horovod.fusion import Gradient, fuse
 
@@ -41,7 +41,7 @@ class Horovod(GradientExchange):
     )
     hierarchical: bool = knob(False, "reduce inside nodes first, then between them")
 
-    def sync(self) -> Synchronisation:
+    def sync(self) -> Synchronization:
         algorithm = "hierarchical" if self.hierarchical else self.algorithm
         return replace(super().sync(), algorithm=algorithm, cycle=self.cycle)
 
@@ -58,7 +58,7 @@ class Horovod(GradientExchange):
             for bound, buffer in zip(bounds, buffers, strict=True)
         ]
         return replace(
-            plan, synchronisation=replace(plan.synchronisation, buckets=bounds), notes={"buffers": rows}
+            plan, synchronization=replace(plan.synchronization, buckets=bounds), notes={"buffers": rows}
         )
 
     def _reduction(self, cluster: Hardware) -> Callable[[float], float]:

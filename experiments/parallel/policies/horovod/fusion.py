@@ -48,7 +48,7 @@ def fuse(
     ``seconds`` is what reducing so many bytes takes, ``gradients`` are by readiness.
 
     A coordinator looks every ``cycle`` and, while it reduces, not before it is done. Of what it finds ready,
-    neighbours of one type are packed while they fit ``threshold`` bytes; the first that does not closes the
+    neighbors of one type are packed while they fit ``threshold`` bytes; the first that does not closes the
     buffer (none later is looked at), a larger one goes alone, and 0 fuses nothing.
     """
     found: list[Buffer] = []

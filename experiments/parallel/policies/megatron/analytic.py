@@ -218,7 +218,7 @@ class _Gathered:
 
     def _with_exchanges(self, time: Floats) -> Floats:
         """ZeRO 2 and 3 exchange each block in every pass, overlapped with the computation of its
-        neighbours.
+        neighbors.
         """
         states, blocks, m = self.analytic.estimate.states, self.chunk, self.micro_batches
         reduce, gather = self._bucket(states.gradient), self._bucket(states.weight)

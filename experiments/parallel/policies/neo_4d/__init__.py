@@ -6,7 +6,7 @@ placed by least load and by the differencing method; indices travel while the de
 are computed, so they are not waited for.
 
 Left open by the paper: the estimate of a shard (``embedding_tables``) and the search over layouts. Not
-reproduced: skew of accesses and the software cache over host memory (tables live in device memory), quantised
+reproduced: skew of accesses and the software cache over host memory (tables live in device memory), quantized
 exchange, and a dense all-reduce for replicated tables stands for the sparse one.
 """
 
@@ -73,7 +73,7 @@ class Neo4D(ParallelPolicy):
         )
         found_notes = _notes(best, tables, machines) | budget.caveat("evaluations")
         plan = one_group_plan((("devices", devices),), len(model), batch, shardings, found_notes)
-        return replace(plan, synchronisation=self.sync())
+        return replace(plan, synchronization=self.sync())
 
     def _table(self, operator: Operator, model: LayerGraph, estimate: PlanningEstimate) -> EmbeddingTable:
         size = operator.size

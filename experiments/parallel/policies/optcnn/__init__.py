@@ -6,7 +6,7 @@ is the optimum of that cost. Devices are taken in order: part ``p`` of every ope
 operator may use fewer devices than there are. Sequences and hidden dimensions of other models are divided as
 height and channels are.
 
-Left open by the paper: graphs that do not reduce (here enumerated neighbour by neighbour, see
+Left open by the paper: graphs that do not reduce (here enumerated neighbor by neighbor, see
 ``elimination``); how t_C is measured (here an operator's time divides by its parts); how a gradient is
 reduced (here a ring). Not reproduced: degrees that do not divide a dimension. An operator whose dimensions
 the model does not tell is divided by samples only; the notes count such operators.

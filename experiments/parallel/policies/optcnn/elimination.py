@@ -3,7 +3,7 @@
 Source: Jia et al. (OptCNN), ICML'18, section 5: a node with one edge in and one out is replaced by an edge
 whose table holds the best choice between each pair of choices at its ends; parallel edges add up; what is
 left is enumerated (``planning.operators.enumeration``), and the eliminations are undone in reverse. Beyond
-the paper, a node with a single neighbour is folded into it, which keeps the result exact.
+the paper, a node with a single neighbor is folded into it, which keeps the result exact.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Graph:
 
     nodes: dict[int, Floats]
     edges: dict[tuple[int, int], Floats] = field(default_factory=dict)
-    neighbours: dict[int, set[int]] = field(default_factory=dict)
+    neighbors: dict[int, set[int]] = field(default_factory=dict)
     undo: list[Step] = field(default_factory=list)
     merged: int = 0
 
@@ -55,8 +55,8 @@ class _Graph:
             self.merged += 1
             return
         self.edges[first, second] = table
-        self.neighbours[first].add(second)
-        self.neighbours[second].add(first)
+        self.neighbors[first].add(second)
+        self.neighbors[second].add(first)
 
     def table(self, first: int, second: int) -> Floats:
         """Of the edge between two nodes; rows are the choices of ``first``."""
@@ -64,8 +64,8 @@ class _Graph:
 
     def take_edge(self, first: int, second: int) -> Floats:
         """Removes the edge; rows are the choices of ``first``."""
-        self.neighbours[first].discard(second)
-        self.neighbours[second].discard(first)
+        self.neighbors[first].discard(second)
+        self.neighbors[second].discard(first)
         found = self.table(first, second)
         del self.edges[min(first, second), max(first, second)]
         return found
@@ -84,7 +84,7 @@ def eliminate(
     ``most_sums`` are those of one enumeration of what is left; all are spent from ``budget``.
     """
     budget = budget or Budget(sys.maxsize)
-    graph = _Graph(dict(enumerate(nodes)), neighbours={node: set() for node in range(len(nodes))})
+    graph = _Graph(dict(enumerate(nodes)), neighbors={node: set() for node in range(len(nodes))})
     for (source, reader), table in edges.items():
         graph.add(source, reader, table)
     inner, leaves = _reduce(graph, budget)
@@ -101,7 +101,7 @@ def _reduce(graph: _Graph, budget: Budget) -> tuple[int, int]:
     waiting = sorted(graph.nodes, reverse=True)
     while waiting:
         node = waiting.pop()
-        around = sorted(graph.neighbours[node]) if node in graph.nodes else []
+        around = sorted(graph.neighbors[node]) if node in graph.nodes else []
         if len(around) not in (1, 2):
             continue
         if len(around) == 1:
@@ -115,7 +115,7 @@ def _reduce(graph: _Graph, budget: Budget) -> tuple[int, int]:
 
 
 def _fold(graph: _Graph, node: int, other: int) -> int:
-    """Fold a leaf into its neighbour; return how many sums were compared."""
+    """Fold a leaf into its neighbor; return how many sums were compared."""
     table = graph.take_edge(other, node) + graph.nodes.pop(node)[None, :]
     best, cost = cheapest(table)
     graph.undo.append((node, (other,), best))

@@ -115,9 +115,9 @@ class _Costs:
     def _transfers(self, shape: PipelineShape, stage: int) -> float:
         """Activations in and out forward, gradients out and in backward."""
         total = 0.0
-        for neighbour, size in ((stage - 1, self.received[stage]), (stage + 1, self.sent[stage])):
+        for neighbor, size in ((stage - 1, self.received[stage]), (stage + 1, self.sent[stage])):
             if size:
-                link = link_among(self.estimate.cluster, stage * shape.width, neighbour * shape.width)
+                link = link_among(self.estimate.cluster, stage * shape.width, neighbor * shape.width)
                 total += 2 * point_to_point(link, float(size) * shape.samples)
         return total
 

@@ -85,7 +85,7 @@ class TeraPipe(ParallelPolicy):
                 [_order(stage, len(slices)) for stage in range(stages)], pipelines, len(slices)
             ),
             recompute=tuple(range(len(model))) if self.recompute else (),
-            synchronisation=self.sync(),
+            synchronization=self.sync(),
             slices=slices * pipelines,
             slot_overhead=self.overhead,
             notes={

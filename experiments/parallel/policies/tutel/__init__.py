@@ -87,7 +87,7 @@ class Tutel(ParallelPolicy):
                 for c in choices
             ],
         }
-        return replace(layout.plan(best, notes), synchronisation=self.sync())
+        return replace(layout.plan(best, notes), synchronization=self.sync())
 
     def _choices(
         self, layers: tuple[MoeLayer, ...], layout: _Layout, cluster: Hardware

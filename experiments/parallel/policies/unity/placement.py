@@ -33,7 +33,7 @@ class PlacedBranches(NamedTuple):
 
 
 def place_branches(branches: Sequence[OperatorBranch], devices: int) -> PlacedBranches:
-    """Return the fastest way to run the branches on ``devices`` neighbouring devices."""
+    """Return the fastest way to run the branches on ``devices`` neighboring devices."""
     fewest = sorted(branch.parts for branch in branches)[:2]
     if len(branches) < 2 or sum(fewest) > devices:  # no two of them fit side by side
         return PlacedBranches(sum(branch.near for branch in branches), (0,) * len(branches))

@@ -85,7 +85,7 @@ class Whale(ParallelPolicy):
             mesh=(("data", len(used)),),
             stages=(Stage(0, len(model), tuple(range(len(used)))),),
             workers=tuple(Worker((device,), order) for device, order in zip(used, orders, strict=True)),
-            synchronisation=self.sync(),
+            synchronization=self.sync(),
             slices=tuple(Slice(shares[device], 0, 1) for device in used),
             notes={"samples": shares, "samples_by_speed": by_speed, "speeds": speeds},
         )
@@ -117,7 +117,7 @@ class Whale(ParallelPolicy):
             mesh=(("pipeline", count), ("data", pipelines)),
             stages=stages,
             workers=workers,
-            synchronisation=self.sync(),
+            synchronization=self.sync(),
             notes={
                 "layers": [stage.end - stage.begin for stage in stages],
                 "devices": [list(g) for g in groups],

@@ -6,7 +6,7 @@ memory allows before the first backward, weight gradients into the gaps before w
 rest behind the last pass; all settings of a few rules are tried and the best order is kept. Here every device
 takes the next pass at the moment at which it is free, all devices together, so that gaps come from the passes
 of the others. Left open there: what "fits" means where it is not known yet when the next pass comes in; here
-it cannot come in before the shortest pass of a neighbour is over.
+it cannot come in before the shortest pass of a neighbor is over.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def problem_of(
 ) -> OrderProblem:
     """Return the problem of one of the plan's pipelines.
 
-    The longest transfer between neighbours stands for all of them.
+    The longest transfer between neighbors stands for all of them.
     """
     again = set(plan.recompute)
     passes = tuple(_stage_passes(plan, stage, estimate, again) for stage in plan.stages)

@@ -128,10 +128,10 @@ def test_a_batch_norm_in_training_takes_its_statistics_from_useful_rows(
 REFUSED: dict[str, tuple[nn.Module, Callable[[int], Tensor], str]] = {
     "variance": (Calls(lambda x: x.var(0)), rows, r"var.*what the op does to single entries is not known"),
     "the last token": (Calls(lambda x: x[:, -1]), tokens, r"select.*entry -1 may be padding"),
-    "convolution along it": (nn.Conv1d(2, 2, 3), lambda n: torch.ones(1, 2, n + 4)[:, :, :n], "neighbours"),
+    "convolution along it": (nn.Conv1d(2, 2, 3), lambda n: torch.ones(1, 2, n + 4)[:, :, :n], "neighbors"),
     "divided by its size": (Calls(lambda x: x / x.shape[0]), rows, r"div.*depends on the size"),
     "reversed": (Calls(lambda x: x.flip(0)), rows, "flip"),
-    "normalised along it": (
+    "normalized along it": (
         Calls(lambda x: F.layer_norm(x.transpose(0, 1).contiguous(), x.shape[:1])),
         rows,
         "layer_norm",

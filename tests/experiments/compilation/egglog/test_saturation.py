@@ -11,12 +11,12 @@ import pytest
 from experiments.compilation.interface import Graph
 from experiments.compilation.planning.substitutions.hard_coded import SPECIALS
 from experiments.compilation.planning.substitutions.importing import import_graph
-from experiments.compilation.planning.substitutions.optimise import optimise_graph, rulebook
+from experiments.compilation.planning.substitutions.optimize import optimize_graph, rulebook
 from experiments.compilation.planning.substitutions.search import SearchLimits
 from experiments.compilation.planning.substitutions.standard import standard_verdicts
 from experiments.compilation.planning.substitutions.terms import Terms
 from experiments.compilation.policies.egglog import Egglog
-from experiments.compilation.policies.egglog.optimise import saturate_graph
+from experiments.compilation.policies.egglog.optimize import saturate_graph
 from experiments.compilation.policies.egglog.saturate import Bounds, Saturation
 from experiments.core.progress import silent
 from experiments.hardware import resolve
@@ -90,7 +90,7 @@ def test_what_is_selected_is_right_and_never_dearer_than_what_the_search_finds(
     graph, bench = graph_and_bench(module, inputs)
     rules = rulebook(standard_verdicts())
     ours = saturate_graph(graph, bench, rules, Bounds())
-    theirs = optimise_graph(graph, bench, rules, SearchLimits(1.05, budget=30))
+    theirs = optimize_graph(graph, bench, rules, SearchLimits(1.05, budget=30))
     assert ours.search["proved_cheapest"] and ours.search["saturated"]
     assert bench.cost(ours.graph) == pytest.approx(ours.search["cost_after"])
     assert bench.cost(ours.graph) <= bench.cost(theirs.graph) * (1 + 1e-9) < bench.cost(graph)
@@ -123,7 +123,7 @@ def test_many_products_of_one_input_become_one_without_all_their_subsets() -> No
     done = saturate_graph(graph, bench, rulebook(standard_verdicts()), Bounds())
     assert targets(done.graph).count("aten.linear.default") == 1
     assert done.search["saturated"] and done.search["terms"] < 1000
-    joins = 9 * 8 // 2  # runs of neighbours; by two rules, with and without the biases
+    joins = 9 * 8 // 2  # runs of neighbors; by two rules, with and without the biases
     assert done.search["rewrites"] == 2 * joins
 
 

@@ -328,7 +328,7 @@ def test_a_table_has_a_row_for_each_entry() -> None:
             Model({"x": lambda n: (n, n)}, [("op", "aten.view.default", (X, lambda n: (n * n,)))]),
             "are merged",
         ),
-        (one("aten.max_pool2d.default", (2, 2), x=lambda n: (1, 1, n, 4)), "neighbours along"),
+        (one("aten.max_pool2d.default", (2, 2), x=lambda n: (1, 1, n, 4)), "neighbors along"),
     ],
 )
 def test_what_lets_padding_leak_is_refused_by_name(model: Model, reason: str) -> None:
@@ -365,7 +365,7 @@ def test_graphs_whose_ops_depend_on_the_size_are_refused() -> None:
 
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.sampled_from([2, 3, 5]), st.data())
 def test_a_view_takes_the_entries_along(a: int, b: int, c: int, n: int, data: st.DataObject) -> None:
-    """Elements labelled with their entry, laid out otherwise: the axis says the entry of every place, or
+    """Elements labeled with their entry, laid out otherwise: the axis says the entry of every place, or
     refuses.
     """
     shape = (a, n, b, c)

@@ -15,7 +15,7 @@ from experiments.compilation.planning.substitutions.graphs import Prices, TermGr
 from experiments.compilation.planning.substitutions.hard_coded import SPECIALS
 from experiments.compilation.planning.substitutions.importing import import_graph
 from experiments.compilation.planning.substitutions.matcher import Matcher
-from experiments.compilation.planning.substitutions.optimise import rulebook
+from experiments.compilation.planning.substitutions.optimize import rulebook
 from experiments.compilation.planning.substitutions.rule_text import parse_rule
 from experiments.compilation.planning.substitutions.space import RewriteSpace
 from experiments.compilation.planning.substitutions.standard import standard_verdicts

@@ -58,7 +58,7 @@ def test_the_claims_are_the_shipped_figures(figure10: str) -> None:
         assert sum(ratio > 1 for ratio in ratios) == faster
 
 
-def test_modelled_times_are_told_beside_the_recorded_ones(figure10: str) -> None:
+def test_modeled_times_are_told_beside_the_recorded_ones(figure10: str) -> None:
     options = WorkloadOptions(extra=figure10)
     outcome = run(RunSpec("compilation", "roller", Workload(str(LIST), options=options), "v100"))
     figures = {name: entry["value"] for name, entry in outcome.metrics.items()}

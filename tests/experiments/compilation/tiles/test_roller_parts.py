@@ -37,7 +37,7 @@ from experiments.compilation.policies.roller.micro_model import (
     bandwidth_share,
     dram_bytes,
     estimate,
-    utilisation,
+    utilization,
 )
 from experiments.compilation.policies.roller.shrinking import shrunk, sizes_on_the_way
 from experiments.hardware.specs import resolve
@@ -205,11 +205,11 @@ def test_the_share_of_the_device_at_work() -> None:
     """4 units of 2 schedulers: 3 blocks of a warp fill 3 places of 8, of two warps 6; 9 blocks of 8 take
     two waves.
     """
-    assert utilisation(3, 1, 2, SMALL.units) == 3 / 8
-    assert utilisation(3, 2, 2, SMALL.units) == 6 / 8
-    assert utilisation(3, 99, 2, SMALL.units) == 6 / 8, "no block fills more than a unit"
-    assert utilisation(9, 2, 2, SMALL.units) == 9 / 16
-    assert utilisation(16, 2, 2, SMALL.units) == 1.0
+    assert utilization(3, 1, 2, SMALL.units) == 3 / 8
+    assert utilization(3, 2, 2, SMALL.units) == 6 / 8
+    assert utilization(3, 99, 2, SMALL.units) == 6 / 8, "no block fills more than a unit"
+    assert utilization(9, 2, 2, SMALL.units) == 9 / 16
+    assert utilization(16, 2, 2, SMALL.units) == 1.0
 
 
 def test_few_warps_leave_memory_waiting() -> None:
@@ -223,7 +223,7 @@ def test_an_estimate_by_hand() -> None:
     product = operators.matmul(16, 16, 32)
     program = TileProgram((2, 2), (4, 8), (8,))
     found = estimate(product, program, SMALL)
-    assert (program.threads, grid(product, program), found.utilisation) == (8, 8, 1.0)
+    assert (program.threads, grid(product, program), found.utilization) == (8, 8, 1.0)
     assert found.compute == pytest.approx(2 * 16 * 16 * 32 / SMALL.flops("float32"))
     # Each of 8 threads reads 2 x 32 of a and 32 x 2 of b from shared memory.
     assert found.shared == pytest.approx(8 * 8 * 4 * 128 / SMALL.shared_bandwidth)

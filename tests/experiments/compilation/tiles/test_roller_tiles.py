@@ -22,7 +22,7 @@ from experiments.compilation.planning.tiles.program import (
 )
 from experiments.compilation.policies.roller.alignment import allowed_sizes, shared_steps
 from experiments.compilation.policies.roller.construction import BUDGET, alignable, compute_bound, construct
-from experiments.compilation.policies.roller.micro_model import bandwidth_share, estimate, utilisation
+from experiments.compilation.policies.roller.micro_model import bandwidth_share, estimate, utilization
 from experiments.compilation.policies.roller.shrinking import shrunk
 from experiments.compilation.policies.roller.tiled_form import tiled_form
 from experiments.core.errors import BadInput
@@ -100,11 +100,11 @@ class TestAlignment:
 
 class TestWaves:
     def test_few_blocks_fill_schedulers_by_their_warps(self) -> None:
-        assert utilisation(100, 8, 2, UNITS) == pytest.approx(400 / 640) == 0.625
+        assert utilization(100, 8, 2, UNITS) == pytest.approx(400 / 640) == 0.625
 
     def test_one_block_too_many_takes_a_second_wave(self) -> None:
-        assert utilisation(160, 8, 2, UNITS) == 1.0
-        assert utilisation(161, 8, 2, UNITS) == pytest.approx(0.503, abs=5e-4)
+        assert utilization(160, 8, 2, UNITS) == 1.0
+        assert utilization(161, 8, 2, UNITS) == pytest.approx(0.503, abs=5e-4)
 
     def test_the_share_of_dram_that_few_warps_reach_is_that_of_the_published_table(
         self, shared_data: Path

@@ -149,7 +149,7 @@ class TestPropagation:
 
 
 class TestSharedMemory:
-    def test_a_freed_block_is_used_again_and_neighbours_join(self) -> None:
+    def test_a_freed_block_is_used_again_and_neighbors_join(self) -> None:
         memory = BestFitMemory()
         first, second, third = memory.take(100), memory.take(64), memory.take(32)
         assert (first, second, third) == ((0, 128), (128, 192), (192, 224))

@@ -141,7 +141,7 @@ def test_a_random_search_takes_turns_until_nothing_is_left() -> None:
 
 
 def test_children_differ_from_their_parents_in_one_knob_at_most() -> None:
-    """A cut goes to a neighbour of the same product; about 85 in 100 parents have a changed child."""
+    """A cut goes to a neighbor of the same product; about 85 in 100 parents have a changed child."""
     cuts = ((1, 8), (2, 4), (4, 2), (8, 1))
     mixed = ScheduleSpace(
         (

@@ -15,7 +15,7 @@ from experiments.compilation.planning.tuning.annealing import (
     diverse,
     temperature,
 )
-from experiments.compilation.planning.tuning.schedules import factorisations
+from experiments.compilation.planning.tuning.schedules import factorizations
 from experiments.compilation.planning.tuning.sketches import SketchStage, derive
 from experiments.compilation.planning.tuning.trees import average_recall, pairwise, weighted_square
 from experiments.compilation.policies.ansor.evolution import chances, moved_factor
@@ -55,18 +55,18 @@ class TestSpace:
         assert space.fresh(1, set(range(16)), RNG) == []
 
 
-class TestFactorisations:
+class TestFactorizations:
     @given(st.integers(1, 720), st.integers(1, 4))
     @settings(max_examples=60)
     def test_every_one_multiplies_to_the_extent(self, extent: int, parts: int) -> None:
-        found = factorisations(extent, parts)
+        found = factorizations(extent, parts)
         assert all(math.prod(lengths) == extent and lengths[-1] <= 64 for lengths in found)
         assert len(set(found)) == len(found)
 
     def test_a_power_of_two_has_as_many_as_there_are_ways_to_share_its_exponent(self) -> None:
-        assert len(factorisations(64, 4)) == math.comb(6 + 3, 3)
-        assert len(factorisations(1024, 3, innermost=1024)) == math.comb(10 + 2, 2)
-        assert factorisations(67, 2) == ((67, 1),), "a prime above the limit stays outside"
+        assert len(factorizations(64, 4)) == math.comb(6 + 3, 3)
+        assert len(factorizations(1024, 3, innermost=1024)) == math.comb(10 + 2, 2)
+        assert factorizations(67, 2) == ((67, 1),), "a prime above the limit stays outside"
 
     def test_a_mutation_moves_a_factor_and_keeps_the_product(self) -> None:
         lengths: tuple[int | str, ...] = (4, 1, 6, 2)
@@ -98,7 +98,7 @@ class TestAnnealing:
         )
         assert len(set(best)) == 8
         assert score(space.digits(best)).tolist() == [-1.0] * 8, (
-            "the top itself was taken, its neighbours are next"
+            "the top itself was taken, its neighbors are next"
         )
         assert walkers.shape == (128, 5)
 

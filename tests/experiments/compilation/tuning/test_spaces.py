@@ -23,7 +23,7 @@ from experiments.compilation.planning.tuning.features import comparable, feature
 from experiments.compilation.planning.tuning.nests import nests_of
 from experiments.compilation.planning.tuning.schedules import (
     divisors,
-    factorisations,
+    factorizations,
     schedule_of,
     sketch_space,
     template_space,
@@ -56,7 +56,7 @@ def test_the_first_knob_counts_least() -> None:
 
 
 def test_a_space_beyond_63_bits_keeps_its_points_apart() -> None:
-    """2^70 points: neighbours would be one number as 64-bit integers."""
+    """2^70 points: neighbors would be one number as 64-bit integers."""
     large = ScheduleSpace(tuple(ScheduleKnob(f"k{i}", (0, 1)) for i in range(70)))
     last = large.size - 1
     assert large.indices(large.digits([last, last - 1, 2**64])) == [last, last - 1, 2**64]
@@ -84,7 +84,7 @@ def test_divisors(number: int) -> None:
 def test_cuts_are_all_ordered_products(extent: int, parts: int, innermost: int) -> None:
     choices = itertools.product(divisors(extent), repeat=parts)
     expected = {cut for cut in choices if math.prod(cut) == extent and cut[-1] <= innermost}
-    found = factorisations(extent, parts, innermost)
+    found = factorizations(extent, parts, innermost)
     assert len(found) == len(set(found)) and set(found) == expected
 
 

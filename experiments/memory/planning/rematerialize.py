@@ -1,4 +1,4 @@
-"""Rematerialisation: tensors leave after a use and are recomputed before a later one.
+"""Rematerialization: tensors leave after a use and are recomputed before a later one.
 
 A policy says *what* is wanted again and *when* (``Demand``); ``moves_for`` works out which ops must run for
 it, when the tensors are dropped, and which of them cannot be recomputed and therefore stay: those of ops that
@@ -69,7 +69,7 @@ def with_drops(step: Step, lineage: Lineage, reruns: Sequence[Recompute]) -> tup
     return (*early, *(rerun for rerun in kept if rerun.keep), *late)
 
 
-class Rematerialiser:
+class Rematerializer:
     """Works out reruns for one step. Every tensor is demanded at most once; the earliest demand counts."""
 
     def __init__(self, step: Step, lineage: Lineage | None = None) -> None:

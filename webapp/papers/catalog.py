@@ -1,4 +1,4 @@
-"""The catalogue of systems: every policy with its paper, its claims and what became of them in a project."""
+"""The catalog of systems: every policy with its paper, its claims and what became of them in a project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph of records optimised by rules.
+"""A graph of records optimized by rules.
 
 Terms, search, the cheapest graph written back, and what was done.
 """
@@ -48,7 +48,7 @@ def rulebook(verdicts: Sequence[RuleVerdict]) -> Rulebook:
     return Rulebook(tuple(patterns), refused)
 
 
-def optimise_graph(
+def optimize_graph(
     graph: Graph,
     bench: Workbench,
     rules: Rulebook,

@@ -113,7 +113,7 @@ class Bucket:
         }
 
 
-class Synchroniser:
+class Synchronizer:
     """All parameters of a rank, their buckets and their optimizer.
 
     ``sharers`` are the ranks that hold replicas of each parameter, ``ties`` those that hold a copy for

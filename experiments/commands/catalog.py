@@ -24,7 +24,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def policy_row(policy: type[Policy]) -> dict[str, Any]:
-    """A policy as JSON: what forms, the catalogue and outside checks read."""
+    """A policy as JSON: what forms, the catalog and outside checks read."""
     paper = registry.sheet(policy).paper
     return {
         "name": policy.name,
@@ -58,7 +58,7 @@ def list_formats(arguments: argparse.Namespace) -> None:
 
 
 def list_hardware(arguments: argparse.Namespace) -> None:
-    rows = hardware.catalogue()
+    rows = hardware.catalog()
     if arguments.json:
         return write_json(rows)
     print(table(("name", "kind", "memory", "source"), [_hardware_cells(row) for row in rows]))

@@ -1,4 +1,4 @@
-"""A graph of records optimised by equality saturation.
+"""A graph of records optimized by equality saturation.
 
 Terms, e-graph, cheapest selection, written back as records.
 """
@@ -20,7 +20,7 @@ from experiments.compilation.planning.substitutions.graphs import (
 )
 from experiments.compilation.planning.substitutions.hard_coded import NO_FUSED_OP, SPECIALS
 from experiments.compilation.planning.substitutions.importing import Imported, import_graph
-from experiments.compilation.planning.substitutions.optimise import Rulebook
+from experiments.compilation.planning.substitutions.optimize import Rulebook
 from experiments.compilation.planning.substitutions.space import Rewrite
 from experiments.compilation.planning.substitutions.terms import BROADCAST, LEAF, RESULT, Term, Terms
 from experiments.compilation.policies.egglog.egraph import Key

@@ -1,4 +1,4 @@
-"""Rematerialisation carried out by torch: parameters end bitwise equal, and the peak is the simulated one."""
+"""Rematerialization carried out by torch: parameters end bitwise equal, and the peak is the simulated one."""
 
 from __future__ import annotations
 

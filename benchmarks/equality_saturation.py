@@ -1,10 +1,13 @@
-"""Equality saturation beside the backtracking search, with the same rules and prices: cost of the graph, seconds spent.
+"""Equality saturation beside the backtracking search, with the same rules and prices: cost of the graph,
+seconds spent.
 
-Prices are a named device's roofline, so that the figures repeat. The first row is three projections of one input, whose
-equality with one product is checked; its time counts e-graph, proof and selection, after one call that loads libraries
-and tests the rules. Ends with exit code 1 where a selected graph is dearer than the search's.
+Prices are a named device's roofline, so that the figures repeat. The first row is three projections of one
+input, whose equality with one product is checked; its time counts e-graph, proof and selection, after one
+call that loads libraries and tests the rules. Ends with exit code 1 where a selected graph is dearer than the
+search's.
 
-    python benchmarks/equality_saturation.py [--models resnet18 bert-base googlenet] [--budget 100] [--on v100-16g]
+    python benchmarks/equality_saturation.py [--models resnet18 bert-base googlenet] [--budget 100] [--on
+    v100-16g]
 """
 
 from __future__ import annotations
@@ -81,14 +84,16 @@ def projections() -> Graph:
 
 def printed(rows: list[Row]) -> None:
     print(
-        f"{'graph':<14}{'ops':>5}{'before':>11}{'search':>11}{'saturated':>11}   seconds of each   proved cheapest"
+        f"{'graph':<14}{'ops':>5}{'before':>11}{'search':>11}{'saturated':>11}   seconds of each   proved "
+        "cheapest"
     )
     for one in rows:
         costs = "".join(
             f"{value / MILLISECOND:>8.4f} ms" for value in (one.before, one.search[0], one.ours[0])
         )
         print(
-            f"{one.name:<14}{one.ops:>5}{costs}{one.search[1]:>10.3f}{one.ours[1]:>8.3f}   {'yes' if one.proved else 'no'}"
+            f"{one.name:<14}{one.ops:>5}{costs}{one.search[1]:>10.3f}{one.ours[1]:>8.3f}   "
+            f"{'yes' if one.proved else 'no'}"
         )
 
 

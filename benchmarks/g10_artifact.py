@@ -1,9 +1,11 @@
-"""The G10 artifact's rules here and in its own C++ simulator: seconds of planning and simulating, and what comes out.
+"""The G10 artifact's rules here and in its own C++ simulator: seconds of planning and simulating, and what
+comes out.
 
     python -m benchmarks.g10_artifact [FOLDER OF G10 TRACES]
 
-The peer's seconds were measured once, on another machine: the artifact (platformxlab/G10) walks a table of every page and
-sorts all intervals, comparing areas anew, on every pick. The step times that it published stand beside ours.
+The peer's seconds were measured once, on another machine: the artifact (platformxlab/G10) walks a table of
+every page and sorts all intervals, comparing areas anew, on every pick. The step times that it published
+stand beside ours.
 """
 
 from __future__ import annotations

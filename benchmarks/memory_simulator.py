@@ -160,7 +160,8 @@ def print_search(name: str, step: Step, machine: MemoryMachine) -> None:
         simulator.estimate(candidate)
     each = (time.process_time() - started) / len(orders)
     print(
-        f"{name}: {each * 1e3:.1f} ms for each plan in another order: {EVALUATIONS} in {each * EVALUATIONS:.1f} s"
+        f"{name}: {each * 1e3:.1f} ms for each plan in another order: {EVALUATIONS} in "
+        f"{each * EVALUATIONS:.1f} s"
     )
     for discipline in ("fair", "turns"):
         started = time.process_time()
@@ -179,7 +180,8 @@ def print_genetic(name: str, step: Step, machine: MemoryMachine) -> None:
     spent = time.process_time() - started
     done = simulator.run(plan)
     print(
-        f"{name}: {plan.notes['evaluations']} candidates of SwapAdvisor in {spent:.1f} s (at most {MOST_SECONDS});"
+        f"{name}: {plan.notes['evaluations']} candidates of SwapAdvisor in {spent:.1f} s (at most "
+        f"{MOST_SECONDS});"
         f" the step takes {done.step_time / plan.notes['predicted_time']:.4f} of what the search predicts"
     )
 

@@ -1,10 +1,13 @@
-"""Seconds and quality of each planner on the 14 published layer profiles, against data parallelism and a lower bound.
+"""Seconds and quality of each planner on the 14 published layer profiles, against data parallelism and a
+lower bound.
 
-Quality is the simulated step over the lower bound: all devices busy with an equal share of the work, nothing sent. Every plan
-is carried out by the same event simulator; a plan that is none, or that beats the bound, ends the benchmark with exit code 1.
-Profiles whose samples nobody counted have no data parallelism of whole samples.
+Quality is the simulated step over the lower bound: all devices busy with an equal share of the work, nothing
+sent. Every plan is carried out by the same event simulator; a plan that is none, or that beats the bound,
+ends the benchmark with exit code 1. Profiles whose samples nobody counted have no data parallelism of whole
+samples.
 
-    python benchmarks/parallel_planners.py [--data ../shared/data] [--nodes 1] [--per-node 4] [--models alexnet vgg16]
+    python benchmarks/parallel_planners.py [--data ../shared/data] [--nodes 1] [--per-node 4] [--models
+    alexnet vgg16]
 """
 
 from __future__ import annotations
@@ -88,10 +91,13 @@ def cell(row: Row | None, bound: float) -> str:
 
 
 def summary(results: Sequence[tuple[float, dict[str, Row]]]) -> None:
-    """Over the profiles that have the baseline: geometric mean over the bound, gain over the baseline, search seconds."""
+    """Over the profiles that have the baseline: geometric mean over the bound, gain over the baseline, search
+    seconds.
+    """
     print()
     print(
-        f"{'planner':<14} {'step / bound':>13} {'data parallel / step':>21} {'simulated / predicted':>22} {'search s':>9}"
+        f"{'planner':<14} {'step / bound':>13} {'data parallel / step':>21} {'simulated / predicted':>22} "
+        f"{'search s':>9}"
     )
     for name, _ in PLANNERS:
         kept = [(b, rows) for b, rows in results if BASELINE in rows and name in rows]

@@ -1,9 +1,10 @@
-"""Megatron plans of the 175B GPT on 4,096 A100s evaluated in a second, beside Calculon's analytic model on the same plans.
+"""Megatron plans of the 175B GPT on 4,096 A100s evaluated in a second, beside Calculon's analytic model on
+the same plans.
 
-The search looks at tensor x pipeline x data parallelism x chunks x micro-batch x recomputation x ZeRO x sequence
-parallelism. ``--peer`` names a checkout of calculon-ai/calculon (and, after a colon, other folders of Python packages that it
-needs): its ``compile`` and ``run`` are timed on plans that our search evaluated, in the same process.
-Below 10,000 plans a second the benchmark ends with exit code 1.
+The search looks at tensor x pipeline x data parallelism x chunks x micro-batch x recomputation x ZeRO x
+sequence parallelism. ``--peer`` names a checkout of calculon-ai/calculon (and, after a colon, other folders
+of Python packages that it needs): its ``compile`` and ``run`` are timed on plans that our search evaluated,
+in the same process. Below 10,000 plans a second the benchmark ends with exit code 1.
 
     python benchmarks/parallel_search.py [--peer CALCULON[:PACKAGES]] [--plans 200]
 """

@@ -1,8 +1,9 @@
 """Slots per second of the parallel simulator, against a bare dependency replay of the same slots.
 
-The bare replay is a bound: a fixed-point loop over ranks that knows only slot times and the dependencies between
-stages; no messages, no memory, no events. Both must agree on the span, which is the schedule's closed form. Last, a plan as
-Megatron's for 1,536 devices: 12 stages x 8 tensor-parallel x 16 data-parallel, with all their messages.
+The bare replay is a bound: a fixed-point loop over ranks that knows only slot times and the dependencies
+between stages; no messages, no memory, no events. Both must agree on the span, which is the schedule's closed
+form. Last, a plan as Megatron's for 1,536 devices: 12 stages x 8 tensor-parallel x 16 data-parallel, with all
+their messages.
 
     python benchmarks/parallel_simulator.py [--stages 16] [--micro-batches 64 256 1024]
 """
@@ -72,7 +73,9 @@ def bare_replay(plan: ParallelPlan, seconds: dict[str, float]) -> float:
 
 
 def needed_by(slot: Slot, last: int) -> Slot | None:
-    """The slot of another rank that ``slot`` waits for; what its own rank did before, its order already says."""
+    """The slot of another rank that ``slot`` waits for; what its own rank did before, its order
+    already says.
+    """
     neighbor = slot.stage + {FORWARD: -1, BACKWARD: 1, WEIGHT: 0}[slot.kind]
     return slot._replace(stage=neighbor) if slot.kind != WEIGHT and 0 <= neighbor <= last else None
 
@@ -99,7 +102,9 @@ def measure(name: str, devices: int, micro_batches: int) -> tuple[int, float, fl
 
 
 def megatron(micro_batches: int, stages: int = 12, tensor: int = 8, data: int = 16) -> tuple[int, float]:
-    """Slots and seconds of a plan with two all-reduces a layer and pass, replicas that meet, stages on a network."""
+    """Slots and seconds of a plan with two all-reduces a layer and pass, replicas that meet, stages on a
+    network.
+    """
     layers, policy = 8 * stages, OneForwardOneBackward(micro_batches=micro_batches)
     sums = (Collective("all_reduce", 5e7),) * 2
     workers = []
@@ -154,7 +159,8 @@ def main() -> None:
         what = f"1,536 devices, {micro_batches} micro-batches in {simulated:.2f} s"
         print(f"{'Megatron':12} {slots:8d} {slots / simulated:10.0f} /s   {what}")
     print(
-        f"{'ZeRO-3':12} {2 * 1536:8d} {2 * 1536 / (seconds := zero()):10.0f} /s   1,536 devices in {seconds:.2f} s"
+        f"{'ZeRO-3':12} {2 * 1536:8d} {2 * 1536 / (seconds := zero()):10.0f} /s   1,536 devices in "
+        f"{seconds:.2f} s"
     )
 
 

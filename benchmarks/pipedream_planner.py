@@ -1,8 +1,9 @@
-"""Seconds of PipeDream's planner on published profiles, beside those of the released planner for the same cases.
+"""Seconds of PipeDream's planner on published profiles, beside those of the released planner for the same
+cases.
 
-The peer is ``optimizer_graph_hierarchical`` of msr-fiddle/pipedream@7db6a1c, whose times (on a busy host) and pipeline
-times stand with the cases in ``pipedream_planner_open.json``. Pipeline times
-must agree within 1e-5 s, or the benchmark ends with exit code 1.
+The peer is ``optimizer_graph_hierarchical`` of msr-fiddle/pipedream@7db6a1c, whose times (on a busy host) and
+pipeline times stand with the cases in ``pipedream_planner_open.json``. Pipeline times must agree within 1e-5
+s, or the benchmark ends with exit code 1.
 
     python benchmarks/pipedream_planner.py [--data ../shared/data]
 """
@@ -24,7 +25,8 @@ from experiments.readers.base import open_file
 
 ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-5
-#: Larger graphs: model, machines, pipeline time and seconds of the peer, run once on two busy cores of a server.
+#: Larger graphs: model, machines, pipeline time and seconds of the peer, run once on two busy cores of a
+#: server.
 LARGER = (
     ("resnet50", [4], 0.162880924, 1.9),
     ("resnet50", [4, 4], 0.047042024, 108.0),

@@ -1,15 +1,18 @@
-"""Roller's construction: processor seconds for each operator, how near its tiles come to all tiles, and to measured times.
+"""Roller's construction: processor seconds for each operator, how near its tiles come to all tiles, and to
+measured times.
 
-1. Constructing the tiles of the 119 operators of Roller's figure 10: seconds each, and the modeled time beside the bound
-   that no tile passes (each element moved once, every unit busy).
-2. Small operators: every program priced by the same model, what that costs, and how near the constructed ones come. The
-   model knows no penalty for unaligned tiles beyond idle lanes and transactions: the best of all is a bound, not a peer.
-   Top 1 and top 10 are shrunk until every unit has a block, as published; ``priced``: as far as the model likes best.
-3. Our modeled times beside the measured ones of figure 10 on a V100 (TF's libraries, TVM, Ansor, Roller), shipped in
-   its artifact as ``Figure10_op_perf_multi_v100.paper.dat`` (as published) and ``..._raw.dat`` (run again).
+1. Constructing the tiles of the 119 operators of Roller's figure 10: seconds each, and the modeled time
+   beside the bound that no tile passes (each element moved once, every unit busy).
+2. Small operators: every program priced by the same model, what that costs, and how near the constructed ones
+   come. The model knows no penalty for unaligned tiles beyond idle lanes and transactions: the best of all is
+   a bound, not a peer. Top 1 and top 10 are shrunk until every unit has a block, as published; ``priced``: as
+   far as the model likes best.
+3. Our modeled times beside the measured ones of figure 10 on a V100 (TF's libraries, TVM, Ansor, Roller),
+   shipped in its artifact as ``Figure10_op_perf_multi_v100.paper.dat`` (as published) and ``..._raw.dat``
+   (run again).
 
-Operators are in our format ``operators`` with the figure's names (C conv, D depthwise, E element-wise, M matmul, P pool,
-R reduce). Ends with exit code 1 where constructing one operator takes longer than the limit.
+Operators are in our format ``operators`` with the figure's names (C conv, D depthwise, E element-wise, M
+matmul, P pool, R reduce). Ends with exit code 1 where constructing one operator takes longer than the limit.
 
     python benchmarks/roller_tiles.py [OPERATORS] [--measured FIGURE10.dat] [--each]
 """
@@ -65,7 +68,9 @@ SMALL: tuple[Expression, ...] = (
 
 @dataclass(frozen=True)
 class Row:
-    """One operator: seconds to construct, modeled seconds of the first program and of the best of ten, and the bound."""
+    """One operator: seconds to construct, modeled seconds of the first program and of the best of ten, and
+    the bound.
+    """
 
     name: str
     construction: float
@@ -115,9 +120,12 @@ def print_construction(rows: list[Row], limit: float) -> bool:
 
 
 def print_enumeration(on: Architecture) -> None:
-    """All programs of small operators beside the constructed ones: how many, processor seconds, modeled times."""
+    """All programs of small operators beside the constructed ones: how many, processor seconds, modeled
+    times.
+    """
     print(
-        f"{'small operator':<24}{'all':>8}{'s':>7}{'looked at':>11}{'ms':>7}{'top 1':>8}{'top 10':>8}{'priced':>8}  over the best"
+        f"{'small operator':<24}{'all':>8}{'s':>7}{'looked at':>11}{'ms':>7}{'top 1':>8}{'top 10':>8}"
+        f"{'priced':>8}  over the best"
     )
     ratios = []
     for made in SMALL:
@@ -139,11 +147,14 @@ def print_enumeration(on: Architecture) -> None:
 
 
 def print_model(rows: list[Row], published: Mapping[str, Mapping[str, float]]) -> None:
-    """How well the model tells Roller's own measured times: ratio, spread, correlation of logarithms and of ranks."""
+    """How well the model tells Roller's own measured times: ratio, spread, correlation of logarithms and of
+    ranks.
+    """
     known = [row for row in rows if row.name in published]
     print("modeled / measured time of Roller's own kernels (top 10 beside the best of ten)")
     print(
-        f"{'class':<6}{'n':>4}{'geomean':>9}{'within 25 %':>13}{'log corr.':>11}{'rank corr.':>12}{'over the fastest':>18}"
+        f"{'class':<6}{'n':>4}{'geomean':>9}{'within 25 %':>13}{'log corr.':>11}{'rank corr.':>12}"
+        f"{'over the fastest':>18}"
     )
     for letter in [*sorted({row.name[0] for row in known}), ""]:
         own = [row for row in known if row.name.startswith(letter)]
@@ -155,7 +166,8 @@ def print_model(rows: list[Row], published: Mapping[str, Mapping[str, float]]) -
         ranks = float(spearmanr(ours, theirs).statistic)
         fastest = geomean(row.best / min(published[row.name].values()) for row in own)
         print(
-            f"{letter or 'all':<6}{len(own):>4}{geomean(ratio):>9.3f}{close:>13.2f}{logs:>11.3f}{ranks:>12.3f}{fastest:>18.3f}"
+            f"{letter or 'all':<6}{len(own):>4}{geomean(ratio):>9.3f}{close:>13.2f}{logs:>11.3f}"
+            f"{ranks:>12.3f}{fastest:>18.3f}"
         )
     print("\nspeed: measured time of others over ours (modeled) and over Roller's (measured)")
     print(f"{'against':<14}{'modeled':>9}{'published':>10}{'faster':>8}{'published':>10}")
@@ -185,7 +197,8 @@ def main() -> int:
             for row in rows:
                 theirs = published.get(row.name, {}).get("Roller-Top10", math.nan)
                 print(
-                    f"{row.name:<6}{row.best * 1e3:>10.4f} ms modeled{theirs * 1e3:>10.4f} ms measured{row.best / theirs:>8.2f}"
+                    f"{row.name:<6}{row.best * 1e3:>10.4f} ms modeled{theirs * 1e3:>10.4f} ms "
+                    f"measured{row.best / theirs:>8.2f}"
                 )
         print_model(rows, published)
     return 0 if within else 1

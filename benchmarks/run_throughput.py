@@ -1,8 +1,10 @@
-"""Forty simulated memory runs on one captured GPT-2, through the real queue and real workers; and idle workers.
+"""Forty simulated memory runs on one captured GPT-2, through the real queue and real workers; and idle
+workers.
 
     python benchmarks/run_throughput.py [--runs 40] [--slots 2]
 
-Starts its own PostgreSQL, Valkey and worker in a temporary folder. Bounds: first finished within 3 s, all within 30 s.
+Starts its own PostgreSQL, Valkey and worker in a temporary folder. Bounds: first finished within 3 s, all
+within 30 s.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """How searching policies bound themselves, report progress and answer a cancel, on inputs of real size.
 
-Each policy plans for a model that takes it long: parallel ones for a transformer of 7 billion parameters on 64 A100s,
-memory ones for GPT-2 on a device with six tenths of what the step needs, compilation ones for GPT-2's forward pass. The
-longest gap is that between two reports of progress once the model has been read; a cancel is asked for in the middle of
-a second run, and answered when the run has ended. Times are of this process's own processor time unless ``--wall``.
+Each policy plans for a model that takes it long: parallel ones for a transformer of 7 billion parameters on
+64 A100s, memory ones for GPT-2 on a device with six tenths of what the step needs, compilation ones for
+GPT-2's forward pass. The longest gap is that between two reports of progress once the model has been read; a
+cancel is asked for in the middle of a second run, and answered when the run has ended. Times are of this
+process's own processor time unless ``--wall``.
 
     python benchmarks/search_progress.py [--policy flexflow ...] [--family parallel] [--most 600] [--wall]
 """
@@ -121,7 +122,9 @@ class TooLong(Exception):
 
 @dataclass
 class Watch:
-    """The longest gap between reports, from the first report of planning on; ``stop_at`` and ``most`` are seconds."""
+    """The longest gap between reports, from the first report of planning on; ``stop_at`` and ``most`` are
+    seconds.
+    """
 
     clock: Callable[[], float]
     most: float

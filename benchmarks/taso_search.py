@@ -1,5 +1,5 @@
-"""TASO's search on BERT-base, priced by roofline: wall time of a number of expansions, with the rules that come with the
-lab and with a file of rules. Goal: 1,000 expansions in under 60 s.
+"""TASO's search on BERT-base, priced by roofline: wall time of a number of expansions, with the rules that
+come with the lab and with a file of rules. Goal: 1,000 expansions in under 60 s.
 
 ``python benchmarks/taso_search.py [RULES ...] [--model NAME] [--budget N] [--alpha A]``
 """

@@ -1,10 +1,11 @@
 """How fast the tuners find good schedules, each beside a random search of the same space in the same run.
 
-Two tables. The first replays a recorded log of TVM's (its times are looked up, so seeds are cheap): trials to shares of
-the best recorded throughput, medians over seeds, and what a proposal costs in thinking. The second tunes a model's
-heaviest operators on this host for real: every search gets the same trials; at the end the best schedules of all of them
-and torch's own operators are timed in turns. Ends with exit code 1 where a tuner needs more trials than the random
-search to the best of the log (a replay is the same on every host, so noise has no part in it).
+Two tables. The first replays a recorded log of TVM's (its times are looked up, so seeds are cheap): trials to
+shares of the best recorded throughput, medians over seeds, and what a proposal costs in thinking. The second
+tunes a model's heaviest operators on this host for real: every search gets the same trials; at the end the
+best schedules of all of them and torch's own operators are timed in turns. Ends with exit code 1 where a
+tuner needs more trials than the random search to the best of the log (a replay is the same on every host, so
+noise has no part in it).
 
     python benchmarks/tuner_search.py [--log LOG] [--seeds 5] [--model zoo:resnet18 --tasks 2 --trials 64]
 """
@@ -64,14 +65,20 @@ class Search:
 
 
 def replayed(path: Path, seeds: int) -> bool:
-    """The table of a log; whether each tuner reaches the best of it in no more trials than a random search."""
+    """The table of a log; whether each tuner reaches the best of it in no more trials than a
+    random search.
+    """
     log: Any = open_file(path, "auto", WorkloadOptions()).reading.value
     replay = replay_of(log)
     print(
-        f"{path.name}: {len(log)} records, {log.valid} valid, best {replay.best:.6g} s; medians of {seeds} seeds"
+        f"{path.name}: {len(log)} records, {log.valid} valid, best {replay.best:.6g} s; medians of {seeds} "
+        "seeds"
     )
-    print(f"{'search':<26}" + "".join(f"{'to ' + name + (' %' if name != 'best' else ''):>9}" for name in SHARES)
-          + f"{'us/proposal':>13}")  # fmt: skip
+    print(
+        f"{'search':<26}"
+        + "".join(f"{'to ' + name + (' %' if name != 'best' else ''):>9}" for name in SHARES)
+        + f"{'us/proposal':>13}"
+    )
     to_best = {}
     searches = (
         Search(AutoTvm(trials=len(log))),
@@ -97,7 +104,9 @@ def _median(counts: Iterable[int | None]) -> float:
 
 
 def tuned(model: str, operators: int, trials: int, threads: int, seed: int) -> None:
-    """The table of a model: searches one after another, their best schedules and torch's operators in turns."""
+    """The table of a model: searches one after another, their best schedules and torch's
+    operators in turns.
+    """
     from experiments.compilation.live.timing import in_turns
     from experiments.compilation.live.tuning import Bench
     from experiments.compilation.live.tuning.bench import TURNS
@@ -139,16 +148,19 @@ def _print_tuned(
 ) -> None:
     calls = ", ".join(f"{task.name} ({task.weight:g} calls)" for task in tasks)
     print(
-        f"{model}: {calls}; {len(histories[0].trials)} trials each; best schedules in turns with torch's operators; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+        f"{model}: {calls}; {len(histories[0].trials)} trials each; best schedules in turns with torch's "
+        f"operators; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
     print(
-        f"{'search':<26}{'ms':>9}{'over torch':>12}{'trials to random':>18}{'failed':>8}{'s/trial':>9}{'thinking':>10}"
+        f"{'search':<26}{'ms':>9}{'over torch':>12}{'trials to random':>18}{'failed':>8}{'s/trial':>9}"
+        f"{'thinking':>10}"
     )
     for place, (search, history) in enumerate(zip(searches, histories, strict=True)):
         rival = histories[place if search.at_random else place + 1].curve()[-1]
         reached = trials_to(history.curve(), float(rival), 1.0)
         print(
-            f"{search.name:<26}{totals[search.name] * 1e3:>9.3f}{totals['torch'] / totals[search.name]:>12.2f}"
+            f"{search.name:<26}{totals[search.name] * 1e3:>9.3f}"
+            f"{totals['torch'] / totals[search.name]:>12.2f}"
             f"{reached or '-':>18}{sum(history.failures.values()):>8}"
             f"{history.seconds / len(history.trials):>9.2f}{history.thinking / history.seconds:>10.1%}"
         )

@@ -1,9 +1,11 @@
-"""Welder's greedy connection beside every partition of small graphs, and the best tiles beside all tiles of a group.
+"""Welder's greedy connection beside every partition of small graphs, and the best tiles beside all tiles of a
+group.
 
-For each graph: modeled microseconds of operators by themselves, as connected greedily, and of the best partition (all are
-tried, with the same search for tiles); traffic before and after; tiles looked at. Then, for single operators, the
-priority of the tile that the search of 2,000 finds over that of the best of all tiles. Ends with exit code 1 where the
-greedy kernels are slower than the best partition by more than the limit.
+For each graph: modeled microseconds of operators by themselves, as connected greedily, and of the best
+partition (all are tried, with the same search for tiles); traffic before and after; tiles looked at. Then,
+for single operators, the priority of the tile that the search of 2,000 finds over that of the best of all
+tiles. Ends with exit code 1 where the greedy kernels are slower than the best partition by more than the
+limit.
 
     python benchmarks/welder_tiles.py [--hardware v100] [--limit 1.1]
 """
@@ -63,7 +65,8 @@ def print_graph(name: str, graph: TileGraph, on: Architecture) -> float:
     print(
         f"{name:<20}{len(graph.nodes):>4}{len(kernels):>8}"
         + "".join(f"{value * 1e6:>10.2f}" for value in seconds)
-        + f"{moved[0] / 1e6:>10.2f}{moved[1] / 1e6:>10.2f}{looked:>9}{spent:>8.2f}{best.partitions:>6}{best.valid:>6}{exhaustive:>8.2f}"
+        + f"{moved[0] / 1e6:>10.2f}{moved[1] / 1e6:>10.2f}{looked:>9}{spent:>8.2f}{best.partitions:>6}"
+        f"{best.valid:>6}{exhaustive:>8.2f}"
     )
     return seconds[1] / seconds[2]
 
@@ -83,7 +86,8 @@ def print_search(name: str, expression: Expression, on: Architecture) -> None:
     assert chosen is not None, "it was a candidate"
     ratio = chosen.priority / min(priorities)
     print(
-        f"{name:<32}{found.examined:>8}{spent * 1e3:>9.1f}{len(priorities):>9}{exhaustive * 1e3:>9.1f}{ratio:>8.3f}"
+        f"{name:<32}{found.examined:>8}{spent * 1e3:>9.1f}{len(priorities):>9}{exhaustive * 1e3:>9.1f}"
+        f"{ratio:>8.3f}"
     )
 
 
@@ -95,7 +99,8 @@ def main() -> int:
     on = Architecture(resolve(chosen.hardware).device)
     print(f"modeled microseconds and megabytes on {on.name}; seconds of this processor")
     print(
-        f"{'graph':<20}{'ops':>4}{'kernels':>8}{'apart us':>10}{'greedy':>10}{'best':>10}{'apart MB':>10}{'greedy':>10}{'tiles':>9}{'s':>8}{'all':>6}{'valid':>6}{'s':>8}"
+        f"{'graph':<20}{'ops':>4}{'kernels':>8}{'apart us':>10}{'greedy':>10}{'best':>10}{'apart MB':>10}"
+        f"{'greedy':>10}{'tiles':>9}{'s':>8}{'all':>6}{'valid':>6}{'s':>8}"
     )
     worst = max(print_graph(name, make(), on) for name, make in EXAMPLES.items())
     print(f"greedy over best, worst: {worst:.3f}\n")

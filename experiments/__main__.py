@@ -1,5 +1,6 @@
-"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture, calibrate,
-communication, rules."""
+"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture,
+calibrate, communication, rules.
+"""
 
 from __future__ import annotations
 

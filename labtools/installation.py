@@ -87,7 +87,8 @@ def require_disk_space(layout: Layout) -> None:
     free = shutil.disk_usage(layout.root).free
     if free < NEEDED_BYTES:
         raise Problem(
-            f"{free / GIB:.1f} GiB free where the checkout is, the packages need {NEEDED_BYTES / GIB:.0f} GiB",
+            f"{free / GIB:.1f} GiB free where the checkout is, the packages need {NEEDED_BYTES / GIB:.0f} "
+            "GiB",
             "free some space, or move the checkout to a larger disk",
         )
 

@@ -1,7 +1,7 @@
 """`./lab run` and `./lab import`: hand a spec or an outcome to a server over its REST API.
 
-The team's token comes from the environment variable LAB_TOKEN, so that it stands in no shell history; LAB_PROJECT
-names the project where the team has several.
+The team's token comes from the environment variable LAB_TOKEN, so that it stands in no shell history;
+LAB_PROJECT names the project where the team has several.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class Server:
 
 
 def run(spec_file: Path, url: str) -> int:
-    """Submit the spec, follow the run, print its outcome; exit code 0 where it succeeded, 3 where it does not fit."""
+    """Submit the spec, follow the run, print its outcome; exit code 0 where it succeeded, 3 where it does not
+    fit.
+    """
     server = Server.at(url)
     submitted = server.post("/api/v1/runs", read_json(spec_file))
     line = ProgressLine()

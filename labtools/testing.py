@@ -90,7 +90,9 @@ def _tests(layout: Layout, fast: bool, extra: Sequence[str]) -> Result:
 
 
 def in_processes(cores: int) -> list[str]:
-    """Options of pytest: a process for each of so many cores. A file's tests stay together, for what they share."""
+    """Options of pytest: a process for each of so many cores. A file's tests stay together, for what they
+    share.
+    """
     return ["-n", str(min(cores, MOST_PROCESSES)), "--dist", "loadfile"] if cores > 1 else []
 
 

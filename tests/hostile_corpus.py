@@ -45,7 +45,9 @@ from tests.hostile_traces import BAD_TRACES, ODD_TRACES
 
 @dataclass(frozen=True)
 class BadFile:
-    """``make`` gives the content; the refusal must contain ``fragment``. ``format``: named by the user, or auto."""
+    """``make`` gives the content; the refusal must contain ``fragment``. ``format``: named by the user, or
+    auto.
+    """
 
     name: str
     make: Bytes
@@ -55,7 +57,9 @@ class BadFile:
 
 @dataclass(frozen=True)
 class OddFile:
-    """An unusual file that is valid: read as ``format`` with ``rows`` jobs or requests (``None``: not counted)."""
+    """An unusual file that is valid: read as ``format`` with ``rows`` jobs or requests (``None``: not
+    counted).
+    """
 
     name: str
     make: Bytes

@@ -1,4 +1,6 @@
-"""Bad and odd files of the trace formats (``kineto``, ``memory-snapshot``, ``chakra``) and of layer profiles and model sheets. Part of the corpus."""
+"""Bad and odd files of the trace formats (``kineto``, ``memory-snapshot``, ``chakra``) and of layer profiles
+and model sheets. Part of the corpus.
+"""
 
 from __future__ import annotations
 

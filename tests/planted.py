@@ -1,4 +1,6 @@
-"""A system that a test puts among the policies of a family, and takes away again with all that the registry knew."""
+"""A system that a test puts among the policies of a family, and takes away again with all that the registry
+knew.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from experiments.core import registry
 def planted(
     family: str, folder: Path, text: str, name: str = "planted", sheet: str | None = ""
 ) -> Iterator[None]:
-    """Put ``text`` into ``experiments/<family>/policies/<name>.py`` with its sheet; both lie in ``folder``."""
+    """Put ``text`` into ``experiments/<family>/policies/<name>.py`` with its sheet; both lie in
+    ``folder``.
+    """
     package = registry.load_module(family, "policies")
     paths = list(package.__path__)
     (folder / f"{name}.py").write_text(text)

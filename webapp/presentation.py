@@ -1,4 +1,6 @@
-"""Template filters and tags, built into every template: figures, badges, times and links inside the project."""
+"""Template filters and tags, built into every template: figures, badges, times and links inside
+the project.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ STATE_MARKS: Mapping[str, str] = {
 
 @register.filter
 def figure(value: Any, unit: str = "") -> Any:
-    """``{{ 2**30|figure:"bytes" }}``: as people read it, with the exact value on hover; a dash for nothing."""
+    """``{{ 2**30|figure:"bytes" }}``: as people read it, with the exact value on hover; a dash
+    for nothing.
+    """
     if value is None or value == "":
         return mark_safe('<span class="none">–</span>')
     if isinstance(value, bool | str):

@@ -1,4 +1,6 @@
-"""Serves Plotly's browser bundle from the installed wheel: five megabytes that need not be in the repository."""
+"""Serves Plotly's browser bundle from the installed wheel: five megabytes that need not be in the
+repository.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The Celery application: ``celery -A workers.app worker`` carries out runs, ``... beat`` sends what is periodic."""
+"""The Celery application: ``celery -A workers.app worker`` carries out runs, ``... beat`` sends what is
+periodic.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ class Waits:
 
 @dataclass(frozen=True)
 class Assignment:
-    """``collect`` turns the folder of a trial that ended by itself with 0 or an outcome into the run's ending."""
+    """``collect`` turns the folder of a trial that ended by itself with 0 or an outcome into the run's
+    ending.
+    """
 
     words: tuple[str, ...]
     inputs: tuple[Path, ...]

@@ -1,7 +1,9 @@
-"""Files that say something about one another: one whose reader looks at its siblings is read again beside them.
+"""Files that say something about one another: one whose reader looks at its siblings is read again beside
+them.
 
 A file is read alone when it arrives. Where its reader could say more beside other files (``looks_beside`` of
-``inspect``), it and the project's files of the same family are then read once more, all of them in one folder.
+``inspect``), it and the project's files of the same family are then read once more, all of them in one
+folder.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ MOST = 64
 
 
 def siblings(artifact: Artifact) -> list[Artifact]:
-    """Files of its project and format whose names begin alike, up to the last ``_``: ``ViT_512``, ``ViT_768`` ..."""
+    """Files of its project and format whose names begin alike, up to the last ``_``: ``ViT_512``, ``ViT_768``
+    ...
+    """
     family = artifact.name.rpartition("_")[0]
     if not family:
         return []
@@ -41,7 +45,8 @@ def place_with_siblings(artifact: Artifact, work: Path) -> tuple[str, tuple[Path
 
 
 def readings_again(artifact: Artifact) -> tuple[Run, ...]:
-    """Runs, not stored yet, that read ``artifact`` and its siblings beside each other; none where it has none.
+    """Runs, not stored yet, that read ``artifact`` and its siblings beside each other; none where it has
+    none.
 
     A sibling whose reading is queued already is not read twice.
     """

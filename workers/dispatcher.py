@@ -95,9 +95,11 @@ class Dispatcher:
 
 
 def compile_domain() -> None:
-    """Byte code of the domain beside its sources: trials cannot write it, and each would compile what it imports anew.
+    """Byte code of the domain beside its sources: trials cannot write it, and each would compile what it
+    imports anew.
 
-    That was a third of a short trial's time. Where the checkout cannot be written, trials only start more slowly.
+    That was a third of a short trial's time. Where the checkout cannot be written, trials only start more
+    slowly.
     """
     compileall.compile_dir(ROOT / "experiments", quiet=2)
 

@@ -18,7 +18,8 @@ from webapp.artifacts.models import Blob
 from webapp.artifacts.services import open_blob
 
 CHUNK = 2**20
-#: What was used so lately may be about to be opened by a trial, and half a file may still be growing (seconds).
+#: What was used so lately may be about to be opened by a trial, and half a file may still be growing
+#: (seconds).
 SPARED_SECONDS = 3600.0
 
 
@@ -27,7 +28,9 @@ class Damaged(Exception):
 
 
 def local(blob: Blob) -> Path:
-    """The path of a verified copy; fetched on first use. Raises ``Damaged``, or ``OSError`` from the storage."""
+    """The path of a verified copy; fetched on first use. Raises ``Damaged``, or ``OSError`` from
+    the storage.
+    """
     cache = Path(settings.BLOB_CACHE)
     path = cache / blob.sha256[:2] / blob.sha256
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +44,9 @@ def local(blob: Blob) -> Path:
 
 
 def trim(cache: Path, most: int) -> None:
-    """Remove the least recently used until ``most`` bytes are left; what was used a while ago at most stays anyway."""
+    """Remove the least recently used until ``most`` bytes are left; what was used a while ago at most stays
+    anyway.
+    """
     used = sorted((entry.stat().st_mtime, entry) for entry in cache.glob("??/*"))
     held = sum(entry.stat().st_size for _, entry in used)
     for last_use, entry in used:

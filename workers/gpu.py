@@ -66,7 +66,9 @@ def parse(told: str) -> list[Device]:
 
 
 def visible(found: Sequence[Device], chosen: str | None) -> list[Device]:
-    """Those that ``CUDA_VISIBLE_DEVICES`` names, as CUDA reads it: by number or the start of a UUID, up to a wrong one."""
+    """Those that ``CUDA_VISIBLE_DEVICES`` names, as CUDA reads it: by number or the start of a UUID, up to a
+    wrong one.
+    """
     if chosen is None:
         return list(found)
     seen: list[Device] = []

@@ -46,7 +46,9 @@ def resident_bytes(pids: list[int]) -> int:
 
 
 def shared_memory_bytes(pid: int) -> int:
-    """Resident shared memory (tmpfs, shared anonymous pages), which ``statm`` counts with the mapped files."""
+    """Resident shared memory (tmpfs, shared anonymous pages), which ``statm`` counts with the
+    mapped files.
+    """
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,9 +1,10 @@
-"""The walls around a trial: which can be had on this host (its tier), and the command that starts a trial in them.
+"""The walls around a trial: which can be had on this host (its tier), and the command that starts a trial in
+them.
 
-Tiers, best first (docs/security.md says what each holds back):
-``bubblewrap`` own process, network, mount and user namespaces: only named files exist, loopback is the only network;
-``landlock+seccomp`` only named files can be opened, no network sockets, the tree is held by a subreaper;
-``limits`` resource limits and the subreaper alone.
+Tiers, best first (docs/security.md says what each holds back): ``bubblewrap`` own process, network, mount and
+user namespaces: only named files exist, loopback is the only network; ``landlock+seccomp`` only named files
+can be opened, no network sockets, the tree is held by a subreaper; ``limits`` resource limits and the
+subreaper alone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from workers.guard import landlock, seccomp
 ROOT = Path(__file__).resolve().parents[1]
 BUBBLEWRAP, LANDLOCK, LIMITS = TIERS = ("bubblewrap", "landlock+seccomp", "limits")
 
-#: What programs need of a system to start: libraries, compilers, time zone; no accounts, no keys, no settings.
+#: What programs need of a system to start: libraries, compilers, time zone; no accounts, no keys, no
+#: settings.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt")
 CONFIGURATION = (
     "/etc/alternatives",
@@ -56,7 +58,9 @@ class Cell:
     gpu: int | None = None
 
     def command(self, command: Sequence[str], limits: Limits) -> list[str]:
-        """``command`` inside the walls. Its parent must be the calling thread, and live as long as the trial."""
+        """``command`` inside the walls. Its parent must be the calling thread, and live as long
+        as the trial.
+        """
         readable, writable = self._reachable()
         plan = {
             "parent": os.getpid(),
@@ -72,8 +76,8 @@ class Cell:
     def python_path(self) -> str:
         """Where the guard and the trial find their packages.
 
-        Landlock cannot show a folder without all that lies below it, so in its tier the checkout cannot be listed
-        and the one package that a trial needs is linked from the trial's own folder.
+        Landlock cannot show a folder without all that lies below it, so in its tier the checkout cannot be
+        listed and the one package that a trial needs is linked from the trial's own folder.
         """
         if self.tier != LANDLOCK:
             return str(ROOT)
@@ -114,8 +118,9 @@ class Cell:
 def resource_limits(limits: Limits, cuda: bool) -> dict[str, int]:
     """Kernel limits per process, a backstop below the supervisor's watch over the whole tree.
 
-    The address space cannot be limited: torch and CUDA reserve far more than they use. Private data can, but not
-    with CUDA, which maps device memory as such; twice the limit leaves room for what is reserved and not touched.
+    The address space cannot be limited: torch and CUDA reserve far more than they use. Private data can, but
+    not with CUDA, which maps device memory as such; twice the limit leaves room for what is reserved and not
+    touched.
     """
     found = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": FILE_BYTES, "RLIMIT_NOFILE": OPEN_FILES}
     if not cuda:
@@ -134,7 +139,9 @@ def gpu_devices(index: int) -> list[str]:
 
 
 def _system_mounts() -> list[str]:
-    """Read-only mounts of the system; ``/lib`` and the like stay the links that they are on a merged system."""
+    """Read-only mounts of the system; ``/lib`` and the like stay the links that they are on a
+    merged system.
+    """
     words = []
     for path in SYSTEM:
         if Path(path).is_symlink():

@@ -1,4 +1,6 @@
-"""The private folders of trials: gone with the trial, or, where its worker was killed, when the next worker starts."""
+"""The private folders of trials: gone with the trial, or, where its worker was killed, when the next worker
+starts.
+"""
 
 from __future__ import annotations
 

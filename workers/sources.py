@@ -1,4 +1,6 @@
-"""What a trial is given for an artifact, and how an outcome calls it: files by the host's path, results by hash."""
+"""What a trial is given for an artifact, and how an outcome calls it: files by the host's path, results by
+hash.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def portable_source(artifact: Artifact) -> str:
 
 
 def named_files(run: Run, options: Mapping[str, Any]) -> dict[str, Artifact]:
-    """The artifacts that options of the workload name. Checked again here: a path in the database opens nothing."""
+    """The artifacts that options of the workload name. Checked again here: a path in the database opens
+    nothing.
+    """
     found = {}
     for name in references.NAMING:
         value = options.get(name)
@@ -47,7 +51,9 @@ def named_files(run: Run, options: Mapping[str, Any]) -> dict[str, Artifact]:
 
 
 def placed_file(artifact: Artifact, work: Path, option: str) -> str:
-    """What the trial is given as an option's value. A model's file is told by its ending, and called by its name."""
+    """What the trial is given as an option's value. A model's file is told by its ending, and called by its
+    name.
+    """
     source, inputs = source_of(artifact)
     if option != "model" or not inputs:
         return source

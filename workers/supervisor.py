@@ -1,4 +1,6 @@
-"""Claims runs and carries each out in a trial: lease renewed, progress told, cancel obeyed, the end written once."""
+"""Claims runs and carries each out in a trial: lease renewed, progress told, cancel obeyed, the end written
+once.
+"""
 
 from __future__ import annotations
 

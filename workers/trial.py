@@ -35,7 +35,9 @@ class Ended:
 
 @dataclass
 class Watch:
-    """What the supervisor is told and asked while a trial runs. ``asked_to_stop`` gives a cause, or nothing."""
+    """What the supervisor is told and asked while a trial runs. ``asked_to_stop`` gives a cause,
+    or nothing.
+    """
 
     progress: Callable[[float, str], None]
     asked_to_stop: Callable[[], str]
@@ -168,7 +170,9 @@ _SIGNALS = {entry.value for entry in signal.Signals}
 
 
 def parse_progress(line: bytes | bytearray) -> tuple[float, str] | None:
-    """A report of ``experiments.core.progress.JsonLines``; ``None`` for anything else (the trial is not trusted)."""
+    """A report of ``experiments.core.progress.JsonLines``; ``None`` for anything else (the trial is not
+    trusted).
+    """
     try:
         report = json.loads(line)
         fraction, step = float(report["progress"]), str(report["step"])

@@ -26,7 +26,8 @@ class Enumerated:
 
 
 def programs(expression: Expression, architecture: Architecture) -> Iterator[TileProgram]:
-    """All programs of a thread's tile of powers of two, a block's of any multiple of it, and a step as constructed ones have.
+    """All programs of a thread's tile of powers of two, a block's of any multiple of it, and a step as
+    constructed ones have.
 
     Neither alignment nor padding is asked for. ``ValueError`` where there are more than ``MOST_PROGRAMS``.
     """

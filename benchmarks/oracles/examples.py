@@ -1,4 +1,6 @@
-"""Small tile graphs in which operators are worth connecting: what searches over connections are checked on."""
+"""Small tile graphs in which operators are worth connecting: what searches over connections are
+checked on.
+"""
 
 from __future__ import annotations
 

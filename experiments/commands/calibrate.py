@@ -1,4 +1,6 @@
-"""``calibrate FILE --ranks N``: the link that explains measured collectives, ready to be put into a cluster."""
+"""``calibrate FILE --ranks N``: the link that explains measured collectives, ready to be put into
+a cluster.
+"""
 
 from __future__ import annotations
 

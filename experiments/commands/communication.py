@@ -1,7 +1,7 @@
 """``communication SPEC.json``: what ranks of a plan hand over, by kind of collective, simulated and counted.
 
-Counted by the runners themselves on fake tensors under torch's fake process group: plans for thousands of ranks need one
-core and no memory.
+Counted by the runners themselves on fake tensors under torch's fake process group: plans for thousands of
+ranks need one core and no memory.
 """
 
 from __future__ import annotations

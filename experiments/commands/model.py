@@ -64,7 +64,8 @@ def _deliver(step: Step, arguments: argparse.Namespace) -> None:
         facts = {"name": step.name, "timing": step.timing, "timed_on": step.timed_on, **step.facts}
         return write_json({**facts, "summary": summary(step)})
     print(
-        f"{step.name}: {len(step.ops)} ops, {len(step.tensors)} tensors, live peak {human(step.live_peak, 'bytes')}"
+        f"{step.name}: {len(step.ops)} ops, {len(step.tensors)} tensors, live peak "
+        f"{human(step.live_peak, 'bytes')}"
     )
     if step.timing != "none":
         print(f"op times sum to {human(step.seconds, 's')} on {step.timed_on} ({step.timing})")

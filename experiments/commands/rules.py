@@ -1,4 +1,6 @@
-"""``rules``: generate graph substitutions as TASO does, prove and test each, and write those that may be used."""
+"""``rules``: generate graph substitutions as TASO does, prove and test each, and write those that may be
+used.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How much a search may look at: counted in evaluations, so that the same spec gives the same answer on every host."""
+"""How much a search may look at: counted in evaluations, so that the same spec gives the same answer on every
+host.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ ENDED_AT = "ended_at"
 class Budget:
     """Evaluations that a search may make.
 
-    A search either takes each one before it makes it and stops where ``take`` refuses, or spends what a piece of work
-    took and stops where ``take(0)`` refuses; ``caveat`` then says so. All are reported to ``progress``, which may raise
-    to cancel.
+    A search either takes each one before it makes it and stops where ``take`` refuses, or spends what a piece
+    of work took and stops where ``take(0)`` refuses; ``caveat`` then says so. All are reported to
+    ``progress``, which may raise to cancel.
     """
 
     def __init__(self, most: int, progress: Progress = silent, unit: str = "evaluations") -> None:

@@ -1,4 +1,6 @@
-"""Knobs: the typed, bounded, documented fields of a policy. They give the web form, the JSON and the identity."""
+"""Knobs: the typed, bounded, documented fields of a policy. They give the web form, the JSON and the
+identity.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def _plain_type(annotation: Any) -> tuple[type, bool]:
 
 
 def describe(cls: type) -> tuple[Knob, ...]:
-    """The knobs of a frozen dataclass, in the order declared, without ``fixed`` ones; any other field is an error."""
+    """The knobs of a frozen dataclass, in the order declared, without ``fixed`` ones; any other field is an
+    error.
+    """
     annotations = typing.get_type_hints(cls)
     found = []
     for field in dataclasses.fields(cls):

@@ -39,7 +39,9 @@ VERDICTS = ("reproduced", "direction only", "not reproduced", "not run")
 
 @dataclass(frozen=True)
 class Paper:
-    """A citation. ``key`` is the BibTeX key; ``decides`` says in up to three lines what the system decides."""
+    """A citation. ``key`` is the BibTeX key; ``decides`` says in up to three lines what the
+    system decides.
+    """
 
     key: str
     title: str
@@ -162,7 +164,9 @@ def names_in(figure: str, where: str = "figure") -> list[tuple[str, str]]:
 
 
 def evaluate(figure: str, metrics: Mapping[str, Mapping[str, float]]) -> float:
-    """The figure's value: numbers, ``run.metric``, + - * / ** and parentheses. ``KeyError`` names a missing metric."""
+    """The figure's value: numbers, ``run.metric``, + - * / ** and parentheses. ``KeyError`` names a missing
+    metric.
+    """
 
     def value(node: ast.AST) -> float:
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float):

@@ -1,8 +1,10 @@
-"""A parallel step for Perfetto: a process for each node, a thread for each worker's devices, arrows from slot to slot.
+"""A parallel step for Perfetto: a process for each node, a thread for each worker's devices, arrows from slot
+to slot.
 
-Reads the JSON of an Outcome whose plan says what each worker does when (``timeline``). A worker of several devices is one
-thread, since its devices do the same. Messages overlap, so they are asynchronous slices of their sender's process; one that
-goes from a stage to the next is also an arrow from the slot that made it to the slot that waits for it.
+Reads the JSON of an Outcome whose plan says what each worker does when (``timeline``). A worker of several
+devices is one thread, since its devices do the same. Messages overlap, so they are asynchronous slices of
+their sender's process; one that goes from a stage to the next is also an arrow from the slot that made it to
+the slot that waits for it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ INSIDE = 0.01
 
 
 def plan_events(outcome: Mapping[str, Any]) -> list[Event]:
-    """Every event of the plan's timeline, and the memory of its devices as counters; empty for a plan without one."""
+    """Every event of the plan's timeline, and the memory of its devices as counters; empty for a plan without
+    one.
+    """
     plan: Mapping[str, Any] = outcome.get("plan") or {}
     timeline = plan.get("timeline")
     if not isinstance(timeline, Mapping) or not timeline.get("lanes"):

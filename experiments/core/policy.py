@@ -11,14 +11,15 @@ from experiments.core import knobs
 
 FAMILIES = ("memory", "parallel", "compilation", "cluster", "serving")
 MODES = ("simulated", "measured")
-#: What a simulated run on a model reads: its captured step, the model itself, or the model where its sizes are enough to
-#: know its operators and else the step.
+#: What a simulated run on a model reads: its captured step, the model itself, or the model where its sizes
+#: are enough to know its operators and else the step.
 STEP, MODEL, SIZES = "step", "model", "sizes"
-#: How long deciding takes on a model of some hundred operators: less than a second, or a search of seconds or minutes.
+#: How long deciding takes on a model of some hundred operators: less than a second, or a search of seconds or
+#: minutes.
 AT_ONCE, SECONDS, MINUTES = "at once", "seconds", "minutes"
 EFFORTS = (AT_ONCE, SECONDS, MINUTES)
-#: What contract tests ask of every policy of every family: its plan is legal, the same each time and survives JSON, the
-#: smallest case costs what its closed form says, and nothing is better than its bound.
+#: What contract tests ask of every policy of every family: its plan is legal, the same each time and survives
+#: JSON, the smallest case costs what its closed form says, and nothing is better than its bound.
 LAWS = ("legal", "repeatable", "survives_json", "closed_form", "bound")
 
 
@@ -26,9 +27,9 @@ LAWS = ("legal", "repeatable", "survives_json", "closed_form", "bound")
 class Policy:
     """Base of the families' interfaces. A policy decides and returns a plan; it never executes one.
 
-    A class without a ``name`` of its own is an interface or a shared base and is not registered. Paper and claims stand
-    in the ``.toml`` of the same file name. What others have to know of a policy is said here, by the policy: no page, test
-    or queue has a list of names.
+    A class without a ``name`` of its own is an interface or a shared base and is not registered. Paper and
+    claims stand in the ``.toml`` of the same file name. What others have to know of a policy is said here, by
+    the policy: no page, test or queue has a list of names.
 
     ``name``         what specs and pages call it (``vdnn-conv``).
     ``family``       one of ``FAMILIES``.

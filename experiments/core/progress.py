@@ -52,8 +52,8 @@ SOLVER_ERRORS = (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeEr
 def run_reporting(work: Callable[[], Answer], report: Callable[[], None]) -> Answer:
     """Return ``work()``, done by another thread, while this one calls ``report`` a few times a second.
 
-    For solvers in C that release the interpreter. Where ``report`` raises to cancel, the solver is left behind: it ends
-    at its own bound or with the process.
+    For solvers in C that release the interpreter. Where ``report`` raises to cancel, the solver is left
+    behind: it ends at its own bound or with the process.
     """
     answers: list[Answer] = []
     errors: list[Exception] = []

@@ -1,7 +1,8 @@
-"""What a run of a policy reads of a workload, and how one that it cannot read is refused: asked by forms, workers and runs.
+"""What a run of a policy reads of a workload, and how one that it cannot read is refused: asked by forms,
+workers and runs.
 
-A workload has a kind, which its reader gives it. A policy says for each mode of which kinds its runs are (``workloads``),
-and what a simulated run on a model is given (``reads``).
+A workload has a kind, which its reader gives it. A policy says for each mode of which kinds its runs are
+(``workloads``), and what a simulated run on a model is given (``reads``).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ KINDS = tuple(NOUNS)
 
 
 def what_is_read(policy: type[Policy], mode: str, kind: str, *, tells_sizes: bool) -> str:
-    """Return what a run is given of a workload of ``kind``: itself, or ``step`` where a model is captured first.
+    """Return what a run is given of a workload of ``kind``: itself, or ``step`` where a model is captured
+    first.
 
     ``tells_sizes`` says whether the model's sizes are enough to know all its operators.
     """
@@ -36,7 +38,9 @@ def what_is_read(policy: type[Policy], mode: str, kind: str, *, tells_sizes: boo
 
 
 def refuse_unreadable(policy: type[Policy], mode: str, kind: str, where: str) -> None:
-    """Raise ``BadInput``, naming the workload, where runs of the policy in this mode read none of its ``kind``."""
+    """Raise ``BadInput``, naming the workload, where runs of the policy in this mode read none of its
+    ``kind``.
+    """
     wanted = policy.workloads.get(mode, ())
     if kind not in wanted:
         raise refusal(kind, wanted, where)

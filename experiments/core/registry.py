@@ -1,7 +1,8 @@
-"""Finds the policies: every system in ``experiments/<family>/policies/`` is looked at, nothing is listed by hand.
+"""Finds the policies: every system in ``experiments/<family>/policies/`` is looked at, nothing is listed by
+hand.
 
-A system is a file, ``<system>.py`` beside ``<system>.toml``, or a folder of its own, ``<system>/__init__.py`` with
-``<system>/<system>.toml`` and the algorithm beside them.
+A system is a file, ``<system>.py`` beside ``<system>.toml``, or a folder of its own, ``<system>/__init__.py``
+with ``<system>/<system>.toml`` and the algorithm beside them.
 """
 
 from __future__ import annotations
@@ -49,17 +50,21 @@ class BrokenModule:
 
 
 def load_module(family: str, part: str) -> ModuleType:
-    """Return the module ``experiments.<family>.<part>``, for parts that must not be imported before they are needed.
+    """Return the module ``experiments.<family>.<part>``, for parts that must not be imported before they are
+    needed.
 
-    What is imported by string no import contract sees: each call stands in ``test_imports_by_string`` with its reason,
-    and goes down the layers. What a lower layer needs of a higher one is passed in as an argument.
+    What is imported by string no import contract sees: each call stands in ``test_imports_by_string`` with
+    its reason, and goes down the layers. What a lower layer needs of a higher one is passed in as an
+    argument.
     """
     return importlib.import_module(f"experiments.{family}.{part}")
 
 
 @functools.cache
 def _modules(family: str) -> tuple[tuple[ModuleType, ...], tuple[BrokenModule, ...]]:
-    """The family's modules, and those that one bad policy keeps from being used: the others must go on working."""
+    """The family's modules, and those that one bad policy keeps from being used: the others must go on
+    working.
+    """
     package = load_module(family, "policies")
     found: list[ModuleType] = []
     broken: list[BrokenModule] = []
@@ -85,7 +90,9 @@ def _usable(name: str) -> ModuleType:
 
 
 def _explain(error: BaseException, system: str) -> str:
-    """Return ``NameError: name 'knbo' is not defined (line 12)``, the line where the system's own code was."""
+    """Return ``NameError: name 'knbo' is not defined (line 12)``, the line where the system's own
+    code was.
+    """
     if isinstance(error, LabError):
         return str(error)
     if isinstance(error, SyntaxError):
@@ -106,7 +113,9 @@ def broken_modules(family: str | None = None) -> list[BrokenModule]:
 
 
 def refuse_broken(family: str | None, name: str) -> None:
-    """Raise ``BadInput`` with the reason where the policy called ``name`` would be in a module that cannot be used."""
+    """Raise ``BadInput`` with the reason where the policy called ``name`` would be in a module that cannot be
+    used.
+    """
     for module in broken_modules(family):
         if name.replace("-", "_").startswith(module.name):
             raise BadInput(f"{module.file} cannot be used: {module.why}", "policy", "a module that imports")
@@ -161,7 +170,9 @@ def policy_class(family: str, name: str) -> type[Policy]:
 
 @functools.cache
 def _in_its_file(family: str, name: str) -> type[Policy] | None:
-    """The policy from the file that is named like it, as every policy's is: a run need not import all the others."""
+    """The policy from the file that is named like it, as every policy's is: a run need not import all the
+    others.
+    """
     package = load_module(family, "policies")
     files = [info.name for info in pkgutil.iter_modules(package.__path__) if name.startswith(info.name)]
     for file in sorted(files, key=len, reverse=True):

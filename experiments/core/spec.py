@@ -40,7 +40,8 @@ class WorkloadOptions:
     )
     kernels: str = knob(
         "auto",
-        "element-wise kernels of a transformer that is not captured: fused by hand, one for each operation, compiled, compiled with products in float8",
+        "element-wise kernels of a transformer that is not captured: fused by hand, one for each operation, "
+        "compiled, compiled with products in float8",
         choices=("auto", "fused", "eager", "compiled", "float8"),
     )
     extra: str | None = knob(
@@ -54,7 +55,9 @@ NOT_OF_THE_STEP = ("steps", "limit", "rate", "model", "vocabulary", "kernels", "
 
 @dataclass(frozen=True)
 class Workload:
-    """``source`` is a file or ``zoo:name``; ``format`` one of the readers or ``auto`` (decided by content)."""
+    """``source`` is a file or ``zoo:name``; ``format`` one of the readers or ``auto`` (decided by
+    content).
+    """
 
     source: str
     format: str = "auto"
@@ -63,7 +66,9 @@ class Workload:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run. ``hardware`` is a sheet name, a device with overrides, a cluster, a list of node groups or local."""
+    """One run. ``hardware`` is a sheet name, a device with overrides, a cluster, a list of node groups or
+    local.
+    """
 
     family: str
     policy: str
@@ -78,7 +83,9 @@ class RunSpec:
 
     @property
     def spec_id(self) -> str:
-        """SHA-256 of the canonical JSON. Complete the knobs first (``run.complete``) for a stable identity."""
+        """SHA-256 of the canonical JSON. Complete the knobs first (``run.complete``) for a stable
+        identity.
+        """
         return jsonio.digest(self.to_json())
 
 
@@ -149,7 +156,9 @@ def _hardware(value: Any) -> str | dict[str, Any] | list[Any]:
 
 @dataclass(frozen=True)
 class Series:
-    """A curve of an outcome: ``y`` over ``x``; ``unit`` is of ``y``, ``x`` is in seconds unless ``x_unit`` says."""
+    """A curve of an outcome: ``y`` over ``x``; ``unit`` is of ``y``, ``x`` is in seconds unless ``x_unit``
+    says.
+    """
 
     unit: str
     x: Sequence[float]
@@ -160,7 +169,8 @@ class Series:
         return {"unit": self.unit, "x_unit": self.x_unit, "x": list(self.x), "y": list(self.y)}
 
 
-#: What a simulated run's notes call the seconds that its planning took on this host, by names of ``core.metrics``.
+#: What a simulated run's notes call the seconds that its planning took on this host, by names of
+#: ``core.metrics``.
 CLOCKS = "clocks"
 
 
@@ -184,7 +194,9 @@ class Result:
         plan: Mapping[str, Any] = MappingProxyType({}),
         workload_sha256: str = "",
     ) -> Result:
-        """Return the end of a run whose plan is impossible: the first violation is the reason, and there are no figures."""
+        """Return the end of a run whose plan is impossible: the first violation is the reason, and there are
+        no figures.
+        """
         return cls(
             status="rejected",
             reason=violations[0],
@@ -206,7 +218,9 @@ def metrics_json(values: Mapping[str, float]) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The answer to a RunSpec. Everything but ``provenance`` is a function of the spec and the workload's bytes."""
+    """The answer to a RunSpec. Everything but ``provenance`` is a function of the spec and the workload's
+    bytes.
+    """
 
     spec: dict[str, Any]
     spec_id: str
@@ -223,7 +237,9 @@ class Outcome:
 
 
 def load_outcome(data: Any) -> Outcome:
-    """An Outcome from parsed JSON (an import from another host): checked field by field, spec and id included."""
+    """An Outcome from parsed JSON (an import from another host): checked field by field, spec and id
+    included.
+    """
     names = set(Outcome.__dataclass_fields__)
     row = _fields(data, "outcome", names, set())
     spec = load_spec(row["spec"])

@@ -10,15 +10,16 @@
     title = "vDNN, everything"
     policy = "vdnn-all"
     [run.workload]
-    source = "zoo:gpt2"        # or a file below experiments/suites, or "data/x.json" in a folder that the user names
+    source = "zoo:gpt2"        # or a file below experiments/suites, or "data/x.json" in a named folder
     [grid]                     # every one of its policies on every one of its workloads
     policies = ["baseline", "vdnn-all"]
     [[grid.on]]                # title, and what else its runs have
     title = "GPT-2"
     workload = {source = "zoo:gpt2"}
 
-``value`` names the metric of the table that such a grid makes. Where runs say what was published (``published = 0.2727``
-in a run, and on top ``published = "closed form"`` what that is), the table has it beside ours with the error.
+``value`` names the metric of the table that such a grid makes. Where runs say what was published (``published
+= 0.2727`` in a run, and on top ``published = "closed form"`` what that is), the table has it beside ours with
+the error.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ DATA = "data/"
 class Suite:
     """A title, what it is for, and the runs as ``(title, RunSpec JSON)``.
 
-    ``value``, ``rows`` and ``columns`` (titles) are the table that the runs of a grid make: ``cell_title`` of a row and a
-    column is the title of its run. ``published`` has such figures by title, and ``published_as`` says what they are.
+    ``value``, ``rows`` and ``columns`` (titles) are the table that the runs of a grid make: ``cell_title`` of
+    a row and a column is the title of its run. ``published`` has such figures by title, and ``published_as``
+    says what they are.
     """
 
     name: str
@@ -62,7 +64,9 @@ class Suite:
         return any(is_users(row["workload"]["source"]) for _, row in self.runs)
 
     def with_data(self, folder: Path) -> Suite:
-        """The suite with the user's workloads taken from ``folder``; ``BadInput`` names one that is not there."""
+        """The suite with the user's workloads taken from ``folder``; ``BadInput`` names one that is not
+        there.
+        """
         return replace(self, runs=tuple((title, _from(folder, row)) for title, row in self.runs))
 
     def specs(self) -> list[tuple[str, RunSpec]]:
@@ -160,7 +164,9 @@ MEAN = "geometric mean"
 
 
 def value_grid(suite: Suite, values: Mapping[str, float]) -> list[tuple[str, list[float | None]]]:
-    """``values`` by the titles of runs as rows of the suite's table, and their means where every cell of a column is known."""
+    """``values`` by the titles of runs as rows of the suite's table, and their means where every cell of a
+    column is known.
+    """
     rows: list[tuple[str, list[float | None]]] = [
         (row, [values.get(cell_title(row, column)) for column in suite.columns]) for row in suite.rows
     ]

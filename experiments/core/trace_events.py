@@ -1,7 +1,8 @@
 """An outcome as a trace that Perfetto opens (https://ui.perfetto.dev).
 
-The format is Chrome's trace events in JSON ("Trace Event Format", Google): ``X`` is a slice, ``C`` a counter, ``b`` and
-``e`` begin and end something that overlaps others, ``M`` names a lane. Times are microseconds, in ascending order.
+The format is Chrome's trace events in JSON ("Trace Event Format", Google): ``X`` is a slice, ``C`` a counter,
+``b`` and ``e`` begin and end something that overlaps others, ``M`` names a lane. Times are microseconds, in
+ascending order.
 """
 
 from __future__ import annotations
@@ -142,7 +143,9 @@ def _away(plan: Mapping[str, Any], timeline: Mapping[str, Any]) -> Iterator[Even
 
 
 def trips(plan: Mapping[str, Any], timeline: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every offload with the prefetch that follows it; what never comes back is away to the end of the step."""
+    """Every offload with the prefetch that follows it; what never comes back is away to the end
+    of the step.
+    """
     begins = Begins(timeline)
     if not begins:
         return []

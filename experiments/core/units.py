@@ -66,7 +66,9 @@ def common_scale(values: Iterable[float], unit: str) -> tuple[float, str]:
 
 
 def human(value: float, unit: str) -> str:
-    """A figure as people read it: ``human(2**30, "bytes") == "1 GiB"``, ``human(0.0021, "s") == "2.1 ms"``."""
+    """A figure as people read it: ``human(2**30, "bytes") == "1 GiB"``, ``human(0.0021, "s") ==
+    "2.1 ms"``.
+    """
     if unit == "bytes":
         return _scaled(value, _BYTE_STEPS, "") if abs(value) >= KIB else f"{significant(value)} B"
     if unit == "s":

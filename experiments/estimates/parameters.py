@@ -14,7 +14,8 @@ def mlp_parameters(hidden: int) -> int:
 
 
 def llm_parameters(hidden: int, layers: int, vocab: int, sequence: int) -> int:
-    """A GPT with learned positions, a tied output layer and a layer norm (2h) before each block and at the end.
+    """A GPT with learned positions, a tied output layer and a layer norm (2h) before each block and at the
+    end.
 
     L(12h^2 + 13h) + (V + s)h + 2h; without the last term equation 2 of Narayanan et al., SC 2021.
     """

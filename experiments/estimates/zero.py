@@ -1,4 +1,5 @@
-"""Closed forms of ZeRO-Infinity's bandwidth model and of DeepSpeed's published memory estimators. Bytes and shares.
+"""Closed forms of ZeRO-Infinity's bandwidth model and of DeepSpeed's published memory estimators. Bytes and
+shares.
 
 DeepSpeed's estimators count model states only, in GB of 2^30 bytes on its documentation pages.
 """
@@ -16,9 +17,9 @@ def deepspeed_device_bytes(
 ) -> float:
     """Model states on each device by DeepSpeed's estimators (documentation, "Memory Requirements").
 
-    Stage 2 keeps 2 bytes of weights and 2 of gradients a parameter and a share of 16; with the optimizer on the host,
-    2 bytes. Stage 3 keeps the ``largest_layer`` (parameters) in 4 bytes and a share of 18, of 2 with the optimizer on
-    the host, and of nothing with all of it there.
+    Stage 2 keeps 2 bytes of weights and 2 of gradients a parameter and a share of 16; with the optimizer on
+    the host, 2 bytes. Stage 3 keeps the ``largest_layer`` (parameters) in 4 bytes and a share of 18, of 2
+    with the optimizer on the host, and of nothing with all of it there.
     """
     if stage not in (2, 3) or offload not in OFFLOADS or (stage == 2 and offload == "all"):
         raise BadInput(
@@ -55,6 +56,8 @@ def infinity_efficiency(
     hidden: int = 0,
     interval: int = 1,
 ) -> float:
-    """Share of the time that computes when compute and movement take turns: ait bw / (ait bw + peak) (equation 6)."""
+    """Share of the time that computes when compute and movement take turns: ait bw / (ait bw + peak)
+    (equation 6).
+    """
     rate = infinity_intensity(moved, batch, sequence, hidden, interval) * bandwidth
     return rate / (rate + peak_flops)

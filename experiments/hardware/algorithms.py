@@ -64,7 +64,8 @@ class Algorithms:
 
 
 def least_size(holds: Callable[[float], bool], most: float, steps: int = 200) -> float | None:
-    """The least size from 0 to ``most`` bytes at which ``holds``, which then holds for all larger ones; by bisection.
+    """The least size from 0 to ``most`` bytes at which ``holds``, which then holds for all larger ones; by
+    bisection.
 
     Nothing where it does not hold at ``most``.
     """

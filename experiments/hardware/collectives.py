@@ -1,16 +1,17 @@
 """Costs of collective operations in the alpha-beta model.
 
 A transfer of x bytes costs alpha + x beta: alpha is the link's latency, beta the inverse of its bandwidth per
-direction. Each algorithm is described once, by its ``Traffic`` on the critical path; its time on a link follows.
-The arithmetic of reductions (gamma) is not counted: on accelerators it is far below the transfer.
+direction. Each algorithm is described once, by its ``Traffic`` on the critical path; its time on a link
+follows. The arithmetic of reductions (gamma) is not counted: on accelerators it is far below the transfer.
 
-``size`` is the bytes of the whole vector (what one rank holds before an all-reduce or after an all-gather, and
-what one rank sends in total, its own share included, in an all-to-all); ``ranks`` is the number of participants.
+``size`` is the bytes of the whole vector (what one rank holds before an all-reduce or after an all-gather,
+and what one rank sends in total, its own share included, in an all-to-all); ``ranks`` is the number of
+participants.
 
-Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and experience", CCPE
-19(13), 2007 (tree and bucket algorithms). These are the formulas that planners and fits ask for one link; what a collective
-costs on a topology, by any algorithm, follows from its rounds (``hardware.patterns``), which take steps, bytes and depths
-from here.
+Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and
+experience", CCPE 19(13), 2007 (tree and bucket algorithms). These are the formulas that planners and fits ask
+for one link; what a collective costs on a topology, by any algorithm, follows from its rounds
+(``hardware.patterns``), which take steps, bytes and depths from here.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from experiments.hardware.parts import Link
 class Traffic:
     """What the busiest rank does one after another: ``messages`` transfers of ``sent`` bytes together.
 
-    ``both_ways`` says that it receives as much while it sends: free on a duplex link, twice the time otherwise.
+    ``both_ways`` says that it receives as much while it sends: free on a duplex link, twice the time
+    otherwise.
     """
 
     messages: int
@@ -53,7 +55,9 @@ def tree_depth(ranks: int) -> int:
 
 
 def one_way_traffic(ranks: int, size: float) -> Traffic:
-    """Reduce-scatter and all-gather over a ring, all-to-all pair by pair: n-1 steps, each of 1/n of the vector."""
+    """Reduce-scatter and all-gather over a ring, all-to-all pair by pair: n-1 steps, each of 1/n of the
+    vector.
+    """
     _check(ranks, size)
     return Traffic(ranks - 1, (ranks - 1) / ranks * size, True)
 

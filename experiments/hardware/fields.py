@@ -1,4 +1,6 @@
-"""Fields of a spec's objects: known, present, and numbers in their bounds; ``BadInput`` names place and value."""
+"""Fields of a spec's objects: known, present, and numbers in their bounds; ``BadInput`` names place and
+value.
+"""
 
 from __future__ import annotations
 

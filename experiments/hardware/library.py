@@ -1,8 +1,8 @@
 """Reads the spec sheets (``sheets/*.toml``): strict, merged, every name and alias unique.
 
-A sheet file holds tables ``[link.NAME]``, ``[host.NAME]``, ``[storage.NAME]``, ``[kernels.NAME]``, ``[units.NAME]``
-and ``[device.NAME]``; a new sheet is a new table in any file of that folder. ``aliases`` are other names for the same
-sheet: short forms and the product names that drivers report.
+A sheet file holds tables ``[link.NAME]``, ``[host.NAME]``, ``[storage.NAME]``, ``[kernels.NAME]``,
+``[units.NAME]`` and ``[device.NAME]``; a new sheet is a new table in any file of that folder. ``aliases`` are
+other names for the same sheet: short forms and the product names that drivers report.
 """
 
 from __future__ import annotations

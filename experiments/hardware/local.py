@@ -22,7 +22,10 @@ def this_host() -> Hardware:
     sheet = library.device("cpu-generic", "local")
     cores, memory = core_count(), memory_bytes()
     bandwidth = sheet.device.memory_bandwidth / sheet.host.cores * cores
-    source = f"{platform.node()}: {cores} cores, {memory} bytes read from the system; rates estimated, not measured"
+    source = (
+        f"{platform.node()}: {cores} cores, {memory} bytes read from the system; rates estimated, not "
+        "measured"
+    )
     host = Host("local", memory, bandwidth, cores, source, peak_float32(cores))
     copy = Link("local-copy", bandwidth / 2, sheet.device.host_link.latency, False, source)
     peak = peak_float32(cores)

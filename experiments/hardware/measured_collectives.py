@@ -1,8 +1,8 @@
 """Measured times of collectives on a machine, and the link (latency, bandwidth) that explains them best.
 
-Two forms are read: a JSON object ``{"all reduce": [[megabytes, ...], [seconds, ...]], ...}``, and what NVIDIA's nccl-tests
-(and RCCL's) print, rows of ``size count type ... time`` in bytes and microseconds. Sizes are the whole vector's, as
-``hardware.collectives`` counts them; in the JSON form a megabyte is 2**20 bytes.
+Two forms are read: a JSON object ``{"all reduce": [[megabytes, ...], [seconds, ...]], ...}``, and what
+NVIDIA's nccl-tests (and RCCL's) print, rows of ``size count type ... time`` in bytes and microseconds. Sizes
+are the whole vector's, as ``hardware.collectives`` counts them; in the JSON form a megabyte is 2**20 bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TRAFFIC = {
     "reduce_scatter": collectives.one_way_traffic,
     "all_to_all": collectives.one_way_traffic,
 }
-#: How nccl-tests' output names what it ran, and which of its columns is the time out of place, from the size on.
+#: How nccl-tests' output names what it ran, and which of its columns is the time out of place, from the size
+#: on.
 _PROGRAMS = {
     "AllGather": "all_gather",
     "AllReduce": "all_reduce",

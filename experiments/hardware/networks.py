@@ -1,11 +1,11 @@
 """What a cluster spec says of the way its nodes are joined.
 
-``network`` names the link of an adapter. A node has ``nics_per_node`` of them, used as one, or ``rails``: adapters that
-each serve an equal share of the node's devices (8 devices on 4 rails: 2 share one). ``switch`` puts ``nodes`` nodes under
-each leaf switch (with rails: one leaf for each rail); leaves meet at a spine, over uplinks that carry what the leaf's nodes
-can send divided by ``oversubscription``; crossing the spine takes ``latency`` seconds more. Without it the network has no
-bottleneck but the adapters. ``stragglers`` are devices of the group (from 0) that compute by a factor slower than they
-should.
+``network`` names the link of an adapter. A node has ``nics_per_node`` of them, used as one, or ``rails``:
+adapters that each serve an equal share of the node's devices (8 devices on 4 rails: 2 share one). ``switch``
+puts ``nodes`` nodes under each leaf switch (with rails: one leaf for each rail); leaves meet at a spine, over
+uplinks that carry what the leaf's nodes can send divided by ``oversubscription``; crossing the spine takes
+``latency`` seconds more. Without it the network has no bottleneck but the adapters. ``stragglers`` are
+devices of the group (from 0) that compute by a factor slower than they should.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ WIDER = {
 
 
 class Peaks(Mapping[str, float]):
-    """Peak FLOP/s by dtype name: an immutable, hashable mapping, so that devices can be cached and compared."""
+    """Peak FLOP/s by dtype name: an immutable, hashable mapping, so that devices can be cached
+    and compared.
+    """
 
     def __init__(self, peaks: Mapping[str, float]) -> None:
         self._peaks = dict(sorted(peaks.items()))
@@ -91,8 +93,8 @@ class Host:
 class Storage:
     """A tier beyond DRAM (SSD, persistent memory, CXL): bytes/s each way, seconds per access, bytes.
 
-    What lies there is whole pages of ``page_bytes``. A processor or device can use ``byte_addressable`` memory where
-    it lies.
+    What lies there is whole pages of ``page_bytes``. A processor or device can use ``byte_addressable``
+    memory where it lies.
     """
 
     name: str
@@ -110,15 +112,17 @@ class Storage:
 
 @dataclass(frozen=True)
 class KernelRates:
-    """How kernels of a device fall short of its peaks, by size and shape (``hardware.products`` has the formulas).
+    """How kernels of a device fall short of its peaks, by size and shape (``hardware.products`` has the
+    formulas).
 
-    ``product_efficiency`` is the share of the peak inside a large tile, ``fill`` the terms of the inner loop that a
-    tile's start and end cost, ``stream_efficiency`` the share of the memory bandwidth of element-wise kernels, ``attention_efficiency`` the share
-    of the peak of a fused attention kernel, ``launch`` the seconds between kernels. ``collective_efficiency`` is the
-    share of the peer link's bandwidth that collectives reach, ``network_efficiency`` that of a network adapter.
-    ``occupied`` is the share of the multiprocessors that a collective of weights takes from the computation beside it.
-    ``reserved_bytes`` is what context, libraries and communicators hold of the memory, ``fragmentation`` the share of
-    activations that allocators lose: both assumptions. ``fitted_on`` names the published figures behind them.
+    ``product_efficiency`` is the share of the peak inside a large tile, ``fill`` the terms of the inner loop
+    that a tile's start and end cost, ``stream_efficiency`` the share of the memory bandwidth of element-wise
+    kernels, ``attention_efficiency`` the share of the peak of a fused attention kernel, ``launch`` the
+    seconds between kernels. ``collective_efficiency`` is the share of the peer link's bandwidth that
+    collectives reach, ``network_efficiency`` that of a network adapter. ``occupied`` is the share of the
+    multiprocessors that a collective of weights takes from the computation beside it. ``reserved_bytes`` is
+    what context, libraries and communicators hold of the memory, ``fragmentation`` the share of activations
+    that allocators lose: both assumptions. ``fitted_on`` names the published figures behind them.
     """
 
     name: str
@@ -140,7 +144,8 @@ class KernelRates:
         return dataclasses.asdict(self)
 
 
-#: For devices without figures of their own: what well-tuned kernels of many devices reach. Nothing was fitted.
+#: For devices without figures of their own: what well-tuned kernels of many devices reach. Nothing was
+#: fitted.
 USUAL_KERNELS = KernelRates(
     name="usual",
     multiprocessors=80,
@@ -161,13 +166,15 @@ USUAL_KERNELS = KernelRates(
 
 @dataclass(frozen=True)
 class ComputeUnits:
-    """The units of a device that run thread blocks (streaming multiprocessors), and what limits the blocks on them.
+    """The units of a device that run thread blocks (streaming multiprocessors), and what limits the blocks on
+    them.
 
-    ``count`` units of ``partitions`` schedulers run warps of ``warp`` threads. Of each unit: ``shared_bytes``,
-    ``registers`` (32 bits each), ``threads`` and ``blocks`` that can be resident; of a block the caps with its name.
-    Memory is read and written in whole transactions, shared memory through ``banks`` of ``bank_bytes``.
-    ``shared_bandwidth`` is in bytes/s over all units. ``compute_share`` and ``memory_share`` are the shares of the
-    device's peaks that plain kernels reach; ``bandwidth_warps`` warps in flight on every unit reach 63 % of the second.
+    ``count`` units of ``partitions`` schedulers run warps of ``warp`` threads. Of each unit:
+    ``shared_bytes``, ``registers`` (32 bits each), ``threads`` and ``blocks`` that can be resident; of a
+    block the caps with its name. Memory is read and written in whole transactions, shared memory through
+    ``banks`` of ``bank_bytes``. ``shared_bandwidth`` is in bytes/s over all units. ``compute_share`` and
+    ``memory_share`` are the shares of the device's peaks that plain kernels reach; ``bandwidth_warps`` warps
+    in flight on every unit reach 63 % of the second.
     """
 
     name: str
@@ -202,7 +209,8 @@ class Device:
 
     ``peak_flops`` are dense matrix rates in FLOP/s by dtype name. The efficiencies scale the peaks to what a
     well-tuned large op reaches; 1.0 means that no such figure is assumed and times are lower bounds.
-    ``host_link`` leads to the host, ``peer_link`` to a device of the same node. ``units`` is known of some GPUs.
+    ``host_link`` leads to the host, ``peer_link`` to a device of the same node. ``units`` is known of some
+    GPUs.
     """
 
     name: str
@@ -275,8 +283,8 @@ class NodeGroup:
 class Switch:
     """Leaf switches of ``nodes`` nodes, joined by a spine.
 
-    A leaf's uplinks carry what its nodes can send divided by ``oversubscription``; crossing the spine takes ``latency``
-    seconds more than staying under one leaf.
+    A leaf's uplinks carry what its nodes can send divided by ``oversubscription``; crossing the spine takes
+    ``latency`` seconds more than staying under one leaf.
     """
 
     nodes: int
@@ -291,10 +299,10 @@ class Switch:
 class Hardware:
     """What a run is carried out on: groups of equal nodes joined by one ``network`` (bytes/s per node).
 
-    A node's network bandwidth is that of ``rails`` separate adapters, each for an equal share of its devices. Without a
-    ``switch`` nodes are joined all to all. ``stragglers`` are (device, factor): they compute so many times longer than
-    their sheet says, which no planner is told. ``collectives`` are (kind, link): what a node's links are like to that kind
-    of collective, where it was timed by itself.
+    A node's network bandwidth is that of ``rails`` separate adapters, each for an equal share of its devices.
+    Without a ``switch`` nodes are joined all to all. ``stragglers`` are (device, factor): they compute so
+    many times longer than their sheet says, which no planner is told. ``collectives`` are (kind, link): what
+    a node's links are like to that kind of collective, where it was timed by itself.
     """
 
     name: str

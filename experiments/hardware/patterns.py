@@ -1,10 +1,12 @@
 """Who sends what to whom: collective algorithms as rounds of transfers between ranks, for any topology.
 
-``groups`` has shape (groups, ranks): devices, each row a collective of its own; all rows communicate at once. Ranks of a row
-should be in the order of the devices, so that neighbors share nodes. Parts are shares of the vector, whose meaning is
-that of ``hardware.collectives``, as are the sources: Chan et al. 2007 (tree), Thakur et al. 2005 (doubling, halving, Bruck),
-Hwang et al. 2023 (two-level all-to-all), Sanders, Speck and Traeff 2009 (two trees, as NCCL has between nodes). Rings: one for each rail that the ranks can use, each with an equal part.
-Two trees pass segments on that are small against the vector. Not modeled otherwise: segmentation, reduction arithmetic.
+``groups`` has shape (groups, ranks): devices, each row a collective of its own; all rows communicate at once.
+Ranks of a row should be in the order of the devices, so that neighbors share nodes. Parts are shares of the
+vector, whose meaning is that of ``hardware.collectives``, as are the sources: Chan et al. 2007 (tree), Thakur
+et al. 2005 (doubling, halving, Bruck), Hwang et al. 2023 (two-level all-to-all), Sanders, Speck and Traeff
+2009 (two trees, as NCCL has between nodes). Rings: one for each rail that the ranks can use, each with an
+equal part. Two trees pass segments on that are small against the vector. Not modeled otherwise: segmentation,
+reduction arithmetic.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ def _flows(groups: Ints, senders: Ints, receivers: Ints, part: float) -> Flows:
     return Flows(sources, groups[:, receivers], np.full(sources.shape, part))
 
 
-# --- rings ----------------------------------------------------------------------------------------------------
+# --- rings
+# ----------------------------------------------------------------------------------------------------
 
 
 def _ring(groups: Ints, topology: Topology, traffic: Traffic) -> Round:
@@ -62,7 +65,9 @@ def _orders(groups: Ints, topology: Topology) -> list[Ints]:
 
 
 def _by_node(groups: Ints, topology: Topology) -> Ints | None:
-    """The groups as (groups, nodes, ranks of a node), or nothing where nodes have unequal numbers of their ranks."""
+    """The groups as (groups, nodes, ranks of a node), or nothing where nodes have unequal numbers of their
+    ranks.
+    """
     nodes = topology.node[groups]
     each = int((nodes[0] == nodes[0, 0]).sum())
     if groups.shape[1] % each:
@@ -86,11 +91,14 @@ def permute(groups: Ints, topology: Topology) -> list[Round]:
     return [Round(len(flows), flows)]
 
 
-# --- trees ----------------------------------------------------------------------------------------------------
+# --- trees
+# ----------------------------------------------------------------------------------------------------
 
 
 def _halves(begin: int, end: int, depth: int) -> Iterator[tuple[int, int, int, int]]:
-    """(round, sender, receiver, ranks behind the receiver) of a minimum spanning tree over ranks begin to end."""
+    """(round, sender, receiver, ranks behind the receiver) of a minimum spanning tree over ranks begin to
+    end.
+    """
     if end - begin < 2:
         return
     middle = end - (end - begin) // 2
@@ -100,7 +108,9 @@ def _halves(begin: int, end: int, depth: int) -> Iterator[tuple[int, int, int, i
 
 
 def _tree(groups: Ints, scatter: bool) -> list[Round]:
-    """From rank 0: the whole vector to the other half in each round, or only the parts that the half needs."""
+    """From rank 0: the whole vector to the other half in each round, or only the parts that the
+    half needs.
+    """
     ranks = groups.shape[1]
     edges = np.array(sorted(_halves(0, ranks, 0)), np.int64)
     rounds = []
@@ -130,7 +140,9 @@ def scatter_gather_broadcast(groups: Ints, topology: Topology) -> list[Round]:
 
 
 def _parents(begin: int, end: int, above: int) -> Iterator[tuple[int, int]]:
-    """(rank, its parent) in a balanced tree in order over ranks begin to end, whose middle hangs on ``above``."""
+    """(rank, its parent) in a balanced tree in order over ranks begin to end, whose middle hangs on
+    ``above``.
+    """
     if begin < end:
         middle = (begin + end) // 2
         if above >= 0:
@@ -150,7 +162,8 @@ def double_tree_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
     return [*up, *mirror(up)]
 
 
-# --- exchanges with a partner whose distance doubles ------------------------------------------------------------
+# --- exchanges with a partner whose distance doubles
+# ------------------------------------------------------------
 
 
 def _exchange(groups: Ints, distance: int, power: int, part: float) -> Round:
@@ -191,7 +204,8 @@ def doubling_all_gather(groups: Ints, topology: Topology) -> list[Round]:
     return mirror(halving_reduce_scatter(groups, topology))
 
 
-# --- two levels ---------------------------------------------------------------------------------------------------
+# --- two levels
+# ---------------------------------------------------------------------------------------------------
 
 
 def _levels(groups: Ints, topology: Topology) -> tuple[Ints, Ints]:
@@ -241,7 +255,8 @@ def hierarchical_all_to_all(groups: Ints, topology: Topology) -> list[Round]:
     return [*pairwise_all_to_all(inside, topology), *pairwise_all_to_all(across, topology)]
 
 
-# --- all to all -----------------------------------------------------------------------------------------------------
+# --- all to all
+# -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

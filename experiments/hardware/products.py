@@ -1,10 +1,11 @@
-"""Seconds of one kernel on a device, from its shape: matrix products by tiles and waves, the rest by bandwidth.
+"""Seconds of one kernel on a device, from its shape: matrix products by tiles and waves, the rest by
+bandwidth.
 
-A product runs as tiles of its result, one for each multiprocessor at a time, so the last wave is paid in full; each
-tile has a fixed cost, counted as ``fill`` further terms of its inner loop; small tiles reuse less of what they read. The
-library tries several tiles and keeps the fastest, so do we. Source of the mechanism: NVIDIA, "Matrix Multiplication
-Background User's Guide" (tile and wave quantization). The figures of a device stand in its sheet and say on which
-published measurements they were fitted.
+A product runs as tiles of its result, one for each multiprocessor at a time, so the last wave is paid in
+full; each tile has a fixed cost, counted as ``fill`` further terms of its inner loop; small tiles reuse less
+of what they read. The library tries several tiles and keeps the fastest, so do we. Source of the mechanism:
+NVIDIA, "Matrix Multiplication Background User's Guide" (tile and wave quantization). The figures of a device
+stand in its sheet and say on which published measurements they were fitted.
 """
 
 from __future__ import annotations

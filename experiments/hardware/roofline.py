@@ -1,8 +1,8 @@
 """Roofline: an op takes as long as its arithmetic or its memory traffic, whichever is longer.
 
-Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 52(4), 2009.
-The rates are the device's peaks times its efficiencies (1.0 where none is assumed: then times are lower bounds).
-FLOPs and bytes are those of the whole op; seconds come out.
+Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", CACM 52(4),
+2009. The rates are the device's peaks times its efficiencies (1.0 where none is assumed: then times are lower
+bounds). FLOPs and bytes are those of the whole op; seconds come out.
 """
 
 from __future__ import annotations

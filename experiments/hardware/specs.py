@@ -20,11 +20,11 @@ CLUSTER_FIELDS = DEVICE_FIELDS | {"nodes", "devices_per_node", "node_link"} | ne
 def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
     """The hardware that ``spec`` names.
 
-    ``spec`` is a sheet name or alias; ``"local"`` for this host; ``{"device", "overrides"}``, also with ``local``;
-    ``{"cluster": {"nodes", "devices_per_node", "device", "node_link", "network"}}``; or a list of such cluster
-    objects for a mixed cluster. A device and a cluster may also name ``host`` and ``storage`` sheets, and as ``remote``
-    the storage sheet of byte-addressable memory beyond the host's; a cluster how its nodes are joined (see ``networks``).
-    What a spec leaves out comes from the device's sheet.
+    ``spec`` is a sheet name or alias; ``"local"`` for this host; ``{"device", "overrides"}``, also with
+    ``local``; ``{"cluster": {"nodes", "devices_per_node", "device", "node_link", "network"}}``; or a list of
+    such cluster objects for a mixed cluster. A device and a cluster may also name ``host`` and ``storage``
+    sheets, and as ``remote`` the storage sheet of byte-addressable memory beyond the host's; a cluster how
+    its nodes are joined (see ``networks``). What a spec leaves out comes from the device's sheet.
     ``BadInput`` names the value and the nearest names.
     """
     if spec == "local":

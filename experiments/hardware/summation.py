@@ -1,9 +1,9 @@
 """Who sends what when a server sums a vector of all machines: in to it, and the sum back out.
 
-``devices`` of a node first divide the vector among themselves (a ring reduce-scatter on the node link), then each sends its
-part to the server's machine; the way back is the mirror image. What stays in the server's machine does not use the network.
-Source: Jiang et al., BytePS, OSDI'20, sections 4.1 (summation service) and 5 (inside a machine). Not modeled: copies
-between device and host memory, and the sum itself.
+``devices`` of a node first divide the vector among themselves (a ring reduce-scatter on the node link), then
+each sends its part to the server's machine; the way back is the mirror image. What stays in the server's
+machine does not use the network. Source: Jiang et al., BytePS, OSDI'20, sections 4.1 (summation service) and
+5 (inside a machine). Not modeled: copies between device and host memory, and the sum itself.
 """
 
 from __future__ import annotations

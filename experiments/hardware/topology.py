@@ -1,11 +1,12 @@
 """The channels of a cluster: what a transfer from device to device crosses, and how fast each channel is.
 
-Each device has a way out of it and a way into it on its node's link; each rail of a node the same on the network; each leaf
-switch a way up to the spine and a way down. Devices of a node are joined all to all. A transfer to another node leaves and
-arrives by the rail of its target; where that is not the sender's own, it first crosses the sender's node link to the
-rail's first device. With one rail a node's devices share its adapter, and their node link is not used.
-A link that is not duplex has one channel for both ways. Where a device's sheet says what share of their bandwidth its links
-reach (``KernelRates``), channels are that much slower.
+Each device has a way out of it and a way into it on its node's link; each rail of a node the same on the
+network; each leaf switch a way up to the spine and a way down. Devices of a node are joined all to all. A
+transfer to another node leaves and arrives by the rail of its target; where that is not the sender's own, it
+first crosses the sender's node link to the rail's first device. With one rail a node's devices share its
+adapter, and their node link is not used. A link that is not duplex has one channel for both ways. Where a
+device's sheet says what share of their bandwidth its links reach (``KernelRates``), channels are that much
+slower.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Flows:
-    """Transfers that happen at once: ``parts`` (of a vector) from ``sources`` to ``targets``, all of one shape."""
+    """Transfers that happen at once: ``parts`` (of a vector) from ``sources`` to ``targets``, all of one
+    shape.
+    """
 
     sources: Ints
     targets: Ints
@@ -35,7 +38,9 @@ class Flows:
 
 @dataclass(frozen=True)
 class Round:
-    """``steps`` transfers one after another along each of the flows, whose parts are for all steps together."""
+    """``steps`` transfers one after another along each of the flows, whose parts are for all
+    steps together.
+    """
 
     steps: int
     flows: Iterable[Flows]
@@ -43,8 +48,8 @@ class Round:
 
 @dataclass(frozen=True)
 class Cost:
-    """Rounds on a topology: ``latency`` + ``slope`` x size seconds. ``loads`` has for each channel used the share of the
-    vector that crosses it, ``sent`` the largest share that a device sends.
+    """Rounds on a topology: ``latency`` + ``slope`` x size seconds. ``loads`` has for each channel used the
+    share of the vector that crosses it, ``sent`` the largest share that a device sends.
     """
 
     latency: float
@@ -57,9 +62,9 @@ class Cost:
 
 
 class Topology:
-    """Channels are numbered: devices, then the rails of each node, then the rails of each leaf; even numbers lead out
-    (up), odd ones in (down). ``rate`` is bytes/s of each; those below ``adapters`` are devices', those from ``uplinks``
-    on are leaves'.
+    """Channels are numbered: devices, then the rails of each node, then the rails of each leaf; even numbers
+    lead out (up), odd ones in (down). ``rate`` is bytes/s of each; those below ``adapters`` are devices',
+    those from ``uplinks`` on are leaves'.
     """
 
     def __init__(self, cluster: Hardware) -> None:

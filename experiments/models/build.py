@@ -1,7 +1,7 @@
 """``build(source)``: a model source as a torch module with its batch.
 
-Every model is built without dropout: a step is then a function of its tensors alone, and a captured graph, an eager
-run and a run with recomputed ops agree bit for bit (``docs/decisions``).
+Every model is built without dropout: a step is then a function of its tensors alone, and a captured graph, an
+eager run and a run with recomputed ops agree bit for bit (``docs/decisions``).
 """
 
 from __future__ import annotations

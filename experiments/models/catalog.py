@@ -16,9 +16,9 @@ class ZooModel:
     """One model of the zoo.
 
     ``builder`` is ``module:function`` in ``experiments.models``, called with ``arguments`` and the geometry.
-    ``batch``, ``sequence`` (tokens) and ``image`` (pixels per side) are the defaults of its step, ``None`` where the
-    model has no such size; ``optimizer`` is what the model's paper trains with, or its closest kin that we have.
-    ``evaluation_only`` says why the model has no training step, where it has none.
+    ``batch``, ``sequence`` (tokens) and ``image`` (pixels per side) are the defaults of its step, ``None``
+    where the model has no such size; ``optimizer`` is what the model's paper trains with, or its closest kin
+    that we have. ``evaluation_only`` says why the model has no training step, where it has none.
     """
 
     name: str

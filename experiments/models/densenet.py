@@ -1,4 +1,6 @@
-"""DenseNet-BC (Huang et al. 2017, table 1): each layer reads the concatenation of all before it in its block."""
+"""DenseNet-BC (Huang et al. 2017, table 1): each layer reads the concatenation of all before it
+in its block.
+"""
 
 from __future__ import annotations
 

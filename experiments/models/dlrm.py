@@ -1,4 +1,6 @@
-"""DLRM (Naumov et al. 2019): embedding tables, a bottom and a top perceptron, pairwise dot products between."""
+"""DLRM (Naumov et al. 2019): embedding tables, a bottom and a top perceptron, pairwise dot
+products between.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Transformer encoders: BERT (Devlin et al. 2019) with its pre-training heads, and ViT (Dosovitskiy et al. 2021)."""
+"""Transformer encoders: BERT (Devlin et al. 2019) with its pre-training heads, and ViT (Dosovitskiy et al.
+2021).
+"""
 
 from __future__ import annotations
 
@@ -74,9 +76,11 @@ class BertEncoder(nn.Module):
 
 
 class BertPretraining(nn.Module):
-    """Masked-token logits with the tied embedding, and next-sentence logits; the loss is their sum (section 3.1).
+    """Masked-token logits with the tied embedding, and next-sentence logits; the loss is their sum (section
+    3.1).
 
-    Every position is predicted, as the usual implementations compute it; the 15 % that are masked only pick targets.
+    Every position is predicted, as the usual implementations compute it; the 15 % that are masked only pick
+    targets.
     """
 
     def __init__(self, layers: int, width: int, heads: int, vocabulary: int, positions: int) -> None:

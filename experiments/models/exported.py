@@ -42,8 +42,8 @@ class Now:
 class Call:
     """One node to carry out: ``function(*arguments, **keywords)`` inside the module of path ``scope``.
 
-    ``op`` and ``attributes`` are the file's. Arguments are plain values, ``Value``, ``Stored``, ``DType`` and ``Now``, also inside lists. An output that nobody
-    reads has an empty name.
+    ``op`` and ``attributes`` are the file's. Arguments are plain values, ``Value``, ``Stored``, ``DType`` and
+    ``Now``, also inside lists. An output that nobody reads has an empty name.
     """
 
     function: Callable[..., Any]
@@ -66,7 +66,9 @@ class Planned:
 
 
 class Scope(nn.Module):
-    """A module of the original model, of which only the path and the tensors are left; it does what it is told."""
+    """A module of the original model, of which only the path and the tensors are left; it does what it is
+    told.
+    """
 
     def forward(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         return function(*arguments, **keywords)
@@ -75,7 +77,8 @@ class Scope(nn.Module):
 class Exported(Scope):
     """A graph as a module tree: tensors at their paths, each node run inside the module that it came from.
 
-    ``weights=False`` leaves the tensors uninitialized (for fake ones). ``forward(*batch)`` is the graph's output.
+    ``weights=False`` leaves the tensors uninitialized (for fake ones). ``forward(*batch)`` is the graph's
+    output.
     """
 
     def __init__(

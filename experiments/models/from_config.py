@@ -65,7 +65,9 @@ class Logits(nn.Module):
 
 
 def from_config(config: Mapping[str, Any], geometry: Geometry, weights: bool = True) -> Model:
-    """The model of ``config``; ``weights=False`` skips initialization, which fake tensors cannot all follow."""
+    """The model of ``config``; ``weights=False`` skips initialization, which fake tensors cannot
+    all follow.
+    """
     kind = _kind(config)
     fields, _ = check_config(config, "config")
     inner = _built(kind, fields, weights)

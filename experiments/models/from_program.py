@@ -1,4 +1,6 @@
-"""Models from exported graphs: the graph as a module, a loss on its output, and a batch that fits its inputs."""
+"""Models from exported graphs: the graph as a module, a loss on its output, and a batch that fits
+its inputs.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,8 @@ def from_program(program: GraphProgram, geometry: Geometry, weights: bool = True
 def _model(
     program: GraphProgram, body: Exported, inputs: tuple[InputSpec, ...], out: tuple[int, ...]
 ) -> Model:
-    """Cross entropy where the output has classes: in its last dimension, or for pictures [batch, classes, h, w] in its
-    second; the mean square where it has none; an output that is one number is the loss itself.
+    """Cross entropy where the output has classes: in its last dimension, or for pictures [batch, classes, h,
+    w] in its second; the mean square where it has none; an output that is one number is the loss itself.
     """
     facts = {"format": program.format, "output": program.output[:80]}
     if not out:

@@ -1,4 +1,6 @@
-"""GoogLeNet (Szegedy et al. 2015, table 1) without the two auxiliary classifiers and with their 5x5 branch."""
+"""GoogLeNet (Szegedy et al. 2015, table 1) without the two auxiliary classifiers and with their
+5x5 branch.
+"""
 
 from __future__ import annotations
 

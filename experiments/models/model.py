@@ -22,7 +22,8 @@ class Geometry:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One tensor of the batch: real numbers from N(0, 1), or indices from ``low`` to ``high - 1`` where ``high`` > 0.
+    """One tensor of the batch: real numbers from N(0, 1), or indices from ``low`` to ``high - 1`` where
+    ``high`` > 0.
 
     Samples lie along the dimension ``samples``.
     """
@@ -62,7 +63,8 @@ class Model:
 class Objective(nn.Module):
     """A body and its loss: ``loss(body(*inputs), target)`` in training, ``body(*inputs)`` otherwise.
 
-    Where ``outputs`` is a list, what the body returns in training is put there, for a caller that holds on to it.
+    Where ``outputs`` is a list, what the body returns in training is put there, for a caller that holds on to
+    it.
     """
 
     def __init__(self, body: nn.Module, loss: Callable[[Any, Tensor], Tensor]) -> None:

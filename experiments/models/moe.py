@@ -1,8 +1,10 @@
-"""A GPT whose feed-forward layers are mixtures of experts (GShard, Lepikhin et al. 2021; Switch, Fedus et al. 2022).
+"""A GPT whose feed-forward layers are mixtures of experts (GShard, Lepikhin et al. 2021; Switch, Fedus et al.
+2022).
 
-Each expert takes its ``capacity`` best-scored tokens of a batch (Expert Choice, Zhou et al. 2022), so that every shape
-is known before the step runs: 2 tokens' worth of work per token, as with top-2 gating at capacity factor 1. Expert
-choice sees later tokens of the batch; that changes no cost, but a model trained so would need its paper's care.
+Each expert takes its ``capacity`` best-scored tokens of a batch (Expert Choice, Zhou et al. 2022), so that
+every shape is known before the step runs: 2 tokens' worth of work per token, as with top-2 gating at capacity
+factor 1. Expert choice sees later tokens of the batch; that changes no cost, but a model trained so would
+need its paper's care.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ EXPERTS_PER_TOKEN = 2
 
 
 class Experts(nn.Module):
-    """[batch, tokens, width] to the same: gate, gather, two batched products over experts, weighted scatter."""
+    """[batch, tokens, width] to the same: gate, gather, two batched products over experts,
+    weighted scatter.
+    """
 
     def __init__(self, width: int, experts: int) -> None:
         super().__init__()

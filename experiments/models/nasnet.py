@@ -1,8 +1,9 @@
-"""NASNet-A (6 @ 768) for 32 x 32 pictures (Zoph et al., CVPR 2018): 18 normal and 2 reduction cells of 32 filters.
+"""NASNet-A (6 @ 768) for 32 x 32 pictures (Zoph et al., CVPR 2018): 18 normal and 2 reduction cells of 32
+filters.
 
-The cells of figure 4 as the authors' code builds them: separable convolutions are applied twice, ReLU comes first, the
-older of the two inputs is brought to the newer one's shape, and what no block of a cell reads is its output. Without
-the auxiliary head, which only training uses, and without drop path.
+The cells of figure 4 as the authors' code builds them: separable convolutions are applied twice, ReLU comes
+first, the older of the two inputs is brought to the newer one's shape, and what no block of a cell reads is
+its output. Without the auxiliary head, which only training uses, and without drop path.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from experiments.models.model import Geometry, InputSpec, Model, Objective, clas
 CLASSES = 10
 STEM = 3  # times the filters of a cell
 
-#: A block adds two values: (operation, index of the value read) twice. Values 0 and 1 are the new and the old input.
+#: A block adds two values: (operation, index of the value read) twice. Values 0 and 1 are the new and the old
+#: input.
 NORMAL = (
     (("separable5", 0), ("separable3", 1)),
     (("separable5", 1), ("separable3", 1)),

@@ -1,9 +1,10 @@
-"""Operators that an exporter wrote out in pieces, put together again: GELU, SiLU and scaled dot-product attention.
+"""Operators that an exporter wrote out in pieces, put together again: GELU, SiLU and scaled dot-product
+attention.
 
-Before operator set 20 ONNX had no GELU, before 23 no attention, so exported transformers hold their formulas. Run piece
-by piece these keep many more activations for the backward pass than the model did. An activation is recognized by what
-it computes, not by how it is spelled: a chain of elementwise operations of one tensor that has the function's values is
-the function. Attention is a softmax between two products.
+Before operator set 20 ONNX had no GELU, before 23 no attention, so exported transformers hold their formulas.
+Run piece by piece these keep many more activations for the backward pass than the model did. An activation is
+recognized by what it computes, not by how it is spelled: a chain of elementwise operations of one tensor that
+has the function's values is the function. Attention is a softmax between two products.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class _Graph:
         return self.calls[index] if index >= 0 and self.calls[index].op in operators else None
 
     def only_reader(self, name: str) -> int | None:
-        """The one call that reads the value once; ``None`` where there are others or it is the model's output."""
+        """The one call that reads the value once; ``None`` where there are others or it is the model's
+        output.
+        """
         found = self.readers.get(name, [])
         return found[0] if len(found) == 1 and name != self.output else None
 
@@ -199,7 +202,9 @@ def _attention(graph: _Graph, softmax: int) -> tuple[int, Call] | None:
 
 
 def _without_nan(graph: _Graph, weights: str) -> str:
-    """Rows that a mask hides altogether are put to 0 by some exporters: ``Where(IsNaN(weights), 0, weights)``."""
+    """Rows that a mask hides altogether are put to 0 by some exporters: ``Where(IsNaN(weights), 0,
+    weights)``.
+    """
     readers = [graph.calls[index] for index in graph.readers.get(weights, ())]
     if sorted(call.op for call in readers) != ["IsNaN", "Where"]:
         return weights
@@ -220,7 +225,9 @@ def _axis(graph: _Graph, softmax: int) -> int:
 
 
 def _unmasked(graph: _Graph, scores: Any) -> tuple[Any, Any, bool]:
-    """Scores before a mask was added, the mask unless it only hides later tokens, and whether it does that."""
+    """Scores before a mask was added, the mask unless it only hides later tokens, and whether it
+    does that.
+    """
     call = graph.made_by(scores, "Add")
     if call is None:
         return scores, None, False
@@ -261,8 +268,8 @@ def _unscaled(graph: _Graph, value: Any) -> tuple[Any, float]:
 
 
 def _turned(graph: _Graph, key: Any) -> Value | None:
-    """What ``key`` [b, h, size, tokens] is the transpose of, where it was made with the leading dimensions folded:
-    reshaped to [b h, tokens, size], transposed, and reshaped back.
+    """What ``key`` [b, h, size, tokens] is the transpose of, where it was made with the leading dimensions
+    folded: reshaped to [b h, tokens, size], transposed, and reshaped back.
     """
     back = graph.made_by(key, "Reshape")
     turn = graph.made_by(_operands(back)[0], "Transpose") if back else None

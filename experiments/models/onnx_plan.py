@@ -1,7 +1,8 @@
-"""How an ONNX graph runs at given shapes: what follows from the shapes alone is worked out now, the rest are calls.
+"""How an ONNX graph runs at given shapes: what follows from the shapes alone is worked out now, the rest are
+calls.
 
-Exported graphs compute their shapes in the graph (``Shape``, ``Gather``, ``Concat``, ``Reshape``). Those values are
-numbers here, not tensors, so that the calls that remain are the model's own operations.
+Exported graphs compute their shapes in the graph (``Shape``, ``Gather``, ``Concat``, ``Reshape``). Those
+values are numbers here, not tensors, so that the calls that remain are the model's own operations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""How an exported ATen graph runs: each target found in torch by its name, modes and devices those of the moment."""
+"""How an exported ATen graph runs: each target found in torch by its name, modes and devices those of the
+moment.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ DROPPING = {
 
 
 def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned:
-    """The plan for inputs of ``shapes``, tried once on tensors without memory; ``BadInput`` names the failing node."""
+    """The plan for inputs of ``shapes``, tried once on tensors without memory; ``BadInput`` names the failing
+    node.
+    """
     calls = tuple(_call(node) for node in program.nodes)
     with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
         out = _tried(program, calls, shapes)
@@ -91,7 +95,9 @@ def _as_trained(node: Node, name: str, function: Any) -> Node:
 
 
 def _makes_tensors(function: Any) -> bool:
-    """A factory such as ``arange``: without a tensor among its arguments it would choose a device by itself."""
+    """A factory such as ``arange``: without a tensor among its arguments it would choose a device
+    by itself.
+    """
     entries = function._schema.arguments
     keyword = any(entry.name == "device" and entry.kwarg_only for entry in entries)
     return keyword and not any(str(entry.type) == "Tensor" for entry in entries)
@@ -100,8 +106,9 @@ def _makes_tensors(function: Any) -> bool:
 def _normalized(
     mode: Mode, x: Tensor, scale: Any, bias: Any, mean: Tensor, variance: Tensor, *rest: Any
 ) -> tuple[Any, ...]:
-    """Batch normalization of a program without in-place operations, and what else it would give: the saved statistics,
-    which only its own backward pass would read, and the running ones, which are updated in place here.
+    """Batch normalization of a program without in-place operations, and what else it would give: the saved
+    statistics, which only its own backward pass would read, and the running ones, which are updated in place
+    here.
     """
     rate, eps = rest[-2:]
     out = F.batch_norm(x, mean, variance, scale, bias, mode.training, rate, eps)

@@ -1,9 +1,9 @@
 """ResNeXt-29 (16 x 64d) for 32 x 32 pictures (Xie et al., CVPR 2017, table 7), as Rammer measures it.
 
-The form of the OSDI 2020 artifact: the sixteen paths are convolutions of their own, joined by concatenation (figure 3
-b of the ResNeXt paper), each 64 wide in every stage; a stage's outputs are 64, 128 and 256 wide, and the shortcut that
-changes shape is an average pool with zeros for the new channels. Sixteen small convolutions side by side are what a
-scheduler of blocks has to fill a device with.
+The form of the OSDI 2020 artifact: the sixteen paths are convolutions of their own, joined by concatenation
+(figure 3 b of the ResNeXt paper), each 64 wide in every stage; a stage's outputs are 64, 128 and 256 wide,
+and the shortcut that changes shape is an average pool with zeros for the new channels. Sixteen small
+convolutions side by side are what a scheduler of blocks has to fill a device with.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ BLOCKS = 3
 
 
 class Paths(nn.Module):
-    """``count`` paths of a 1x1 and a 3x3 convolution, concatenated, and a 1x1 convolution over all of them."""
+    """``count`` paths of a 1x1 and a 3x3 convolution, concatenated, and a 1x1 convolution over
+    all of them.
+    """
 
     def __init__(self, inputs: int, outputs: int, count: int, width: int, stride: int) -> None:
         super().__init__()

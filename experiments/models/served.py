@@ -1,4 +1,6 @@
-"""What a serving simulator must know of a language model: its sizes. From a table, the zoo or an HF configuration."""
+"""What a serving simulator must know of a language model: its sizes. From a table, the zoo or an HF
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from experiments.models.catalog import zoo_model
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A decoder-only transformer. ``kv_heads`` < ``heads`` for grouped queries; ``parameters`` embeddings included."""
+    """A decoder-only transformer. ``kv_heads`` < ``heads`` for grouped queries; ``parameters`` embeddings
+    included.
+    """
 
     name: str
     parameters: float
@@ -109,5 +113,7 @@ def _from_config(source: str, config: Mapping[str, Any]) -> ServedModel:
 
 
 def _parameters(layers: int, hidden: int, inner: int, rows: int, *, gated: bool) -> float:
-    """Attention 4 h^2, two or three (gated) h x inner matrices, embeddings; biases and norms left out (below 1 %)."""
+    """Attention 4 h^2, two or three (gated) h x inner matrices, embeddings; biases and norms left out (below
+    1 %).
+    """
     return layers * (4 * hidden**2 + (3 if gated else 2) * hidden * inner) + rows * hidden

@@ -1,4 +1,5 @@
-"""Capture of a whole training step: parameters, optimizer state, buffers and batch in, loss out, as one graph.
+"""Capture of a whole training step: parameters, optimizer state, buffers and batch in, loss out, as one
+graph.
 
 How a caller uses it::
 
@@ -9,13 +10,14 @@ How a caller uses it::
         loss = traced.graph_module(*inputs)                     # one step; updates the inputs in place
     expected = traced.eager(*traced.make_inputs(seed=0))        # the same step by autograd: bitwise equal
 
-``graph_module`` takes one positional tensor for each of ``leaves`` (parameters, optimizer state, buffers, batch) and
-returns the loss (training) or the output. Parameters, optimizer state and running statistics are updated in place by
-mutating ops, so the memory a run needs is an eager step's. Op ``i`` of ``step`` is the node named
-``step.ops.name[i]``; ``tensor_of[node name]`` gives the tensor ids that the node's value lies in, one for each tensor
-of a multi-output op, so that a view's id is its base's. ``getitem`` nodes are no ops; they have a ``tensor_of`` too.
-``detach`` is taken out of the graph: without autograd it does nothing. To change the graph, copy it first
-(``copy.deepcopy(traced.graph_module)``); nodes keep ``meta["val"]``, their fake value.
+``graph_module`` takes one positional tensor for each of ``leaves`` (parameters, optimizer state, buffers,
+batch) and returns the loss (training) or the output. Parameters, optimizer state and running statistics are
+updated in place by mutating ops, so the memory a run needs is an eager step's. Op ``i`` of ``step`` is the
+node named ``step.ops.name[i]``; ``tensor_of[node name]`` gives the tensor ids that the node's value lies in,
+one for each tensor of a multi-output op, so that a view's id is its base's. ``getitem`` nodes are no ops;
+they have a ``tensor_of`` too. ``detach`` is taken out of the graph: without autograd it does nothing. To
+change the graph, copy it first (``copy.deepcopy(traced.graph_module)``); nodes keep ``meta["val"]``, their
+fake value.
 """
 
 from __future__ import annotations
@@ -128,7 +130,9 @@ def _facts(source: ModelSource, program: Program, lowering: Lowering) -> dict[st
 
 
 def attention_backend(targets: list[str]) -> str:
-    """``flash``, ``efficient`` or ``cudnn`` by the fused op that was traced, ``math`` for a softmax, else ``none``."""
+    """``flash``, ``efficient`` or ``cudnn`` by the fused op that was traced, ``math`` for a softmax, else
+    ``none``.
+    """
     fused = [target for target in targets if "_scaled_dot_product_" in target]
     for name in ("flash", "efficient", "cudnn"):
         if any(name in target for target in fused):

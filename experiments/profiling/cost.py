@@ -1,8 +1,8 @@
 """FLOPs and bytes of one ATen op, from the shapes of its arguments.
 
-FLOPs are those of matrix products, convolutions and attention (two for a multiply-add), by torch's own registry;
-everything elementwise counts 0, as is usual for MFU. Attention counts all pairs of tokens, causal or not, again as
-torch's registry does.
+FLOPs are those of matrix products, convolutions and attention (two for a multiply-add), by torch's own
+registry; everything elementwise counts 0, as is usual for MFU. Attention counts all pairs of tokens, causal
+or not, again as torch's registry does.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _addmv(_: Tensor, matrix: Tensor, vector: Tensor, **__: Any) -> int:
 
 
 def _grouped(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
-    """Rows sorted by group: each row of ``left`` meets one matrix of ``right`` [groups, k, n], or, for the gradient
-    of those matrices, ``left`` [k, rows] meets ``right`` [rows, n].
+    """Rows sorted by group: each row of ``left`` meets one matrix of ``right`` [groups, k, n], or, for the
+    gradient of those matrices, ``left`` [k, rows] meets ``right`` [rows, n].
     """
     return 2 * left.shape[-2] * left.shape[-1] * right.shape[-1]
 
@@ -92,7 +92,9 @@ def flops(target: Any, args: Any, kwargs: Any, out: Any) -> int:
 
 
 def recomputed_flops(target: Any, args: Any) -> int:
-    """FLOPs that a fused attention's backward spends on recomputing the scores: no part of the model's own FLOPs."""
+    """FLOPs that a fused attention's backward spends on recomputing the scores: no part of the model's own
+    FLOPs.
+    """
     name = str(target)
     if "_scaled_dot_product" not in name or "backward" not in name:
         return 0

@@ -1,8 +1,9 @@
 """Optimizers as in-place functions of tensors, so that a whole step can be traced.
 
-``torch.optim`` reads its step count with ``.item()``, which a trace would freeze; here the count is a tensor of the
-optimizer state, as in torch's own ``capturable`` variants, and the same operations follow parameter by parameter
-(torch's single-tensor form, its default on a CPU). Two temporaries of a parameter's size live at once in Adam.
+``torch.optim`` reads its step count with ``.item()``, which a trace would freeze; here the count is a tensor
+of the optimizer state, as in torch's own ``capturable`` variants, and the same operations follow parameter by
+parameter (torch's single-tensor form, its default on a CPU). Two temporaries of a parameter's size live at
+once in Adam.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ State = Mapping[str, Tensor]
 class Optimizer:
     """``slots`` are state tensors shaped like each parameter; ``shared`` scalars are float32 of shape [].
 
-    ``prepare(shared)`` runs once a step and ``update(parameter, gradient, slots, prepared)`` for each parameter.
+    ``prepare(shared)`` runs once a step and ``update(parameter, gradient, slots, prepared)`` for each
+    parameter.
     """
 
     name: str
@@ -55,7 +57,8 @@ def _momentum(rate: float, momentum: float) -> Optimizer:
 def _adam(name: str, rate: float, decay: float, beta1: float, beta2: float, eps: float) -> Optimizer:
     """Kingma & Ba 2015, algorithm 1; ``decay`` as in Loshchilov & Hutter 2019, algorithm 2.
 
-    ``scale`` and ``shift`` fold the bias corrections and the rate into the denominator, so that both stay tensors.
+    ``scale`` and ``shift`` fold the bias corrections and the rate into the denominator, so that both stay
+    tensors.
     """
 
     def prepare(shared: State) -> State:
@@ -86,7 +89,9 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 
 def initial_state(optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Zeroed state by name: ``parameter.slot``, then the shared scalars; on the parameters' device and dtype."""
+    """Zeroed state by name: ``parameter.slot``, then the shared scalars; on the parameters'
+    device and dtype.
+    """
     state = {
         f"{name}.{slot}": torch.zeros_like(value)
         for name, value in parameters.items()

@@ -1,4 +1,6 @@
-"""A whole training (or inference) step as one function of tensors: the thing that is traced, replayed and timed."""
+"""A whole training (or inference) step as one function of tensors: the thing that is traced, replayed and
+timed.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,9 @@ class Leaf:
 class Program:
     """``program(*tensors)`` runs the step on tensors in the order of ``leaves`` and returns loss or output.
 
-    Parameters, optimizer state and buffers are updated in place, as an eager step does. With ``micro_batches`` the
-    batch is cut along its samples; the loss is the mean over the parts, and their gradients are added up.
+    Parameters, optimizer state and buffers are updated in place, as an eager step does. With
+    ``micro_batches`` the batch is cut along its samples; the loss is the mean over the parts, and their
+    gradients are added up.
     """
 
     model: Model
@@ -197,7 +200,9 @@ def program(source: ModelSource, device: str = "cpu", weights: bool = True) -> P
 
 
 def _moved(value: Tensor, device: str, dtype: torch.dtype) -> Tensor:
-    """On ``device``, and in ``dtype`` where it holds real numbers. ``Module.to`` cannot do this to fake tensors."""
+    """On ``device``, and in ``dtype`` where it holds real numbers. ``Module.to`` cannot do this to fake
+    tensors.
+    """
     return value.detach().to(device, dtype if value.is_floating_point() else None)
 
 
@@ -217,7 +222,9 @@ def _touch(held: Any) -> None:
 
 
 def _added(sums: Sequence[Tensor | None], more: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Gradients of two micro-batches, the later into the earlier where that has memory of its own, as ``.grad``."""
+    """Gradients of two micro-batches, the later into the earlier where that has memory of its own, as
+    ``.grad``.
+    """
     found: list[Tensor | None] = []
     for total, gradient in zip(sums, more, strict=True):
         if total is None or gradient is None:
@@ -240,8 +247,8 @@ def fake_program(source: ModelSource, device: str = "cpu") -> tuple[Program, lis
 
 
 def real_inputs(source: ModelSource, seed: int, device: str = "cpu") -> list[Tensor]:
-    """Arguments of the step with real values: weights as the model initializes them, zeroed optimizer state and a
-    random batch, all a function of ``seed`` and the same on every device.
+    """Arguments of the step with real values: weights as the model initializes them, zeroed optimizer state
+    and a random batch, all a function of ``seed`` and the same on every device.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

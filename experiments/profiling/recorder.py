@@ -1,8 +1,9 @@
 """Labels every node of a traced step with its phase and the module that it belongs to.
 
-Forward nodes belong to the module whose ``forward`` runs. A backward node belongs to the module whose forward made
-the autograd node that is being evaluated: autograd numbers its nodes in the order of the forward pass, so the range
-of numbers that each module made is remembered. Optimizer nodes belong to the module of the parameter they update.
+Forward nodes belong to the module whose ``forward`` runs. A backward node belongs to the module whose forward
+made the autograd node that is being evaluated: autograd numbers its nodes in the order of the forward pass,
+so the range of numbers that each module made is remembered. Optimizer nodes belong to the module of the
+parameter they update.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ class Recorder:
 
 
 def _shown(path: str) -> str:
-    """Module paths without the wrappers around a model (``body`` adds the loss, ``inner`` holds a library's module);
-    what the outermost computes itself is "loss".
+    """Module paths without the wrappers around a model (``body`` adds the loss, ``inner`` holds a library's
+    module); what the outermost computes itself is "loss".
     """
     if not path:
         return "loss"

@@ -1,4 +1,6 @@
-"""How sparse activations really are on this host: the share of zeros in what each forward op writes, seen once."""
+"""How sparse activations really are on this host: the share of zeros in what each forward op writes, seen
+once.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ class _Seen(fx.Interpreter):
 
 
 def measure(traced: Traced, inputs: Sequence[Tensor]) -> Floats:
-    """The sparsity of each tensor of ``traced.step`` in [0, 1]; NaN for what is no activation of the forward pass.
+    """The sparsity of each tensor of ``traced.step`` in [0, 1]; NaN for what is no activation of the forward
+    pass.
 
     Runs one step on copies of ``inputs``.
     """

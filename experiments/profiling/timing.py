@@ -1,9 +1,10 @@
 """Op times on this host: the traced step is run for real with a clock tick after each op.
 
-On a CPU the ticks are wall-clock readings, on CUDA events of the stream, so an op's time includes the wait for its
-launch when the device is ahead of Python; the times of one pass sum to that pass. Each op gets its median over
-several passes. Every pass starts from the same parameters: training on would drive gradients into denormal numbers,
-which a CPU multiplies slowly. The facts say how the sum compares with plain eager steps timed on the same tensors.
+On a CPU the ticks are wall-clock readings, on CUDA events of the stream, so an op's time includes the wait
+for its launch when the device is ahead of Python; the times of one pass sum to that pass. Each op gets its
+median over several passes. Every pass starts from the same parameters: training on would drive gradients into
+denormal numbers, which a CPU multiplies slowly. The facts say how the sum compares with plain eager steps
+timed on the same tensors.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def device_name(device: str) -> str:
 
 
 def profile(source: ModelSource, device: str | None = None, progress: Progress = silent) -> Step:
-    """The Step of ``source``, its ops timed and its activations' zeros counted on ``device`` (default: CUDA if any)."""
+    """The Step of ``source``, its ops timed and its activations' zeros counted on ``device`` (default: CUDA
+    if any).
+    """
     flush_denormals()
     device = device or default_device()
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
@@ -108,7 +111,9 @@ def profile(source: ModelSource, device: str | None = None, progress: Progress =
 
 
 def profile_cached(source: ModelSource, device: str, progress: Progress = silent) -> Step:
-    """The step timed on this host, from the cache or timed now; kept by host, device and number of threads."""
+    """The step timed on this host, from the cache or timed now; kept by host, device and number
+    of threads.
+    """
     place = [platform.node(), device_name(device), torch.get_num_threads()]
     path = cache.folder() / "profiles" / f"{jsonio.digest([cache.key(source), *place])}.npz"
     if path.is_file():
@@ -119,9 +124,11 @@ def profile_cached(source: ModelSource, device: str, progress: Progress = silent
 
 
 def flush_denormals() -> None:
-    """Make this process round denormal numbers to zero, as GPUs do: a CPU multiplies them a hundred times slower.
+    """Make this process round denormal numbers to zero, as GPUs do: a CPU multiplies them a hundred times
+    slower.
 
-    Gradients of deep networks end there after a few steps, and a step's time would tell of that instead of its ops.
+    Gradients of deep networks end there after a few steps, and a step's time would tell of that instead of
+    its ops.
     """
     torch.set_flush_denormal(True)
 
@@ -136,7 +143,9 @@ class Times:
 
 
 def measure(traced: Traced, inputs: Sequence[Tensor], progress: Progress = silent) -> Times:
-    """Time ops and eager steps in turn, so that a busy host slows both alike. Leaves ``inputs`` as they were."""
+    """Time ops and eager steps in turn, so that a busy host slows both alike. Leaves ``inputs``
+    as they were.
+    """
     pristine = [value.clone() for value in inputs]
     clocks: list[Clock] = []
     ticking = with_ticks(traced, lambda: clocks[-1].tick())

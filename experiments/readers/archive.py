@@ -1,7 +1,8 @@
-"""Compressed files and archives: gzip, tar, tar.gz and zip, unpacked in memory within caps on bytes, ratio, depth, count.
+"""Compressed files and archives: gzip, tar, tar.gz and zip, unpacked in memory within caps on bytes, ratio,
+depth, count.
 
-Nothing is ever written to disk, so names inside an archive are labels only. Zip files that are a format of their own
-(``.npz`` steps, ``.pt2`` programs, torch checkpoints) pass through unopened.
+Nothing is ever written to disk, so names inside an archive are labels only. Zip files that are a format of
+their own (``.npz`` steps, ``.pt2`` programs, torch checkpoints) pass through unopened.
 """
 
 from __future__ import annotations
@@ -156,7 +157,9 @@ def _without(name: str, endings: tuple[str, ...]) -> str:
 
 
 def _check_promises(member: Member, budget: _Budget) -> None:
-    """A zip that passes through unopened is held to what its directory says; its reader gets no more than that."""
+    """A zip that passes through unopened is held to what its directory says; its reader gets no more than
+    that.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(member.data)) as archive:
             promised = sum(info.file_size for info in archive.infolist())

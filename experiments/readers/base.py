@@ -17,8 +17,8 @@ from experiments.core.spec import WorkloadOptions
 from experiments.readers import archive
 from experiments.readers.archive import Member
 
-#: What a file can be: a model to capture, a step, a layer graph, a job trace, a request trace, substitution rules, a
-#: list of operators or a tuning log.
+#: What a file can be: a model to capture, a step, a layer graph, a job trace, a request trace, substitution
+#: rules, a list of operators or a tuning log.
 
 #: Files that accompany data in an archive and are not data.
 DOCUMENTS = ("LICENSE", "LICENCE", "README", "NOTICE", "COPYING", "CHANGELOG")
@@ -38,11 +38,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class Reader:
-    """``recognizes(head, name)`` decides by content, given the first ``HEAD`` bytes (after any decompression) and the
-    file's name; ``read(data, name, options)`` parses the whole. ``describe`` is one line for the formats page.
-    ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``: one file at a time.
-    ``side_file`` finds the file that belongs to one at a path, where ``options.extra`` names none. ``doubts`` gives
-    warnings that need other files beside it; only ``inspect`` asks, since reading those takes time.
+    """``recognizes(head, name)`` decides by content, given the first ``HEAD`` bytes (after any decompression)
+    and the file's name; ``read(data, name, options)`` parses the whole. ``describe`` is one line for the
+    formats page. ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``:
+    one file at a time. ``side_file`` finds the file that belongs to one at a path, where ``options.extra``
+    names none. ``doubts`` gives warnings that need other files beside it; only ``inspect`` asks, since
+    reading those takes time.
     """
 
     format: str
@@ -125,7 +126,9 @@ def looks_beside(format: str) -> bool:
 def _read_members(
     members: Sequence[Member], name: str, format: str, options: WorkloadOptions
 ) -> tuple[Reader, Reading]:
-    """One file as it is; several of one format merged by their reader, licenses and read-me files left out."""
+    """One file as it is; several of one format merged by their reader, licenses and read-me files
+    left out.
+    """
     if len(members) > 1:
         members = [member for member in members if member.stem.upper() not in DOCUMENTS] or list(members)
     found = [reader_for(member.data[:HEAD], member.name, format) for member in members]

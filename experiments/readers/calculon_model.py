@@ -1,13 +1,14 @@
 """``calculon-model``: the sheet of a GPT-like transformer as the analytic model Calculon (SC'23) reads it.
 
-``{"hidden", "feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks"}``: every block is attention of
-``attn_heads`` heads of ``attn_size`` each (their product need not be ``hidden``) and a two-matrix MLP. The sheet has no
-vocabulary, so embedding and logits are not counted, as in Calculon itself, unless the option ``vocabulary`` gives one.
+``{"hidden", "feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks"}``: every block is attention
+of ``attn_heads`` heads of ``attn_size`` each (their product need not be ``hidden``) and a two-matrix MLP. The
+sheet has no vocabulary, so embedding and logits are not counted, as in Calculon itself, unless the option
+``vocabulary`` gives one.
 
-FLOPs count the matrix products: a multiply and an add for each of their terms, twice that in the backward pass
-(Korthikanti et al., MLSys'23, section 5, appendix A). Activations kept are those of section 4.1 there, with dropout:
-for 16-bit values and ``feedforward = 4 hidden`` they are s b h (34 + 5 a s / h) bytes. Times are left to the
-device's kernels.
+FLOPs count the matrix products: a multiply and an add for each of their terms, twice that in the backward
+pass (Korthikanti et al., MLSys'23, section 5, appendix A). Activations kept are those of section 4.1 there,
+with dropout: for 16-bit values and ``feedforward = 4 hidden`` they are s b h (34 + 5 a s / h) bytes. Times
+are left to the device's kernels.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""``chakra``: a Chakra execution trace (protobuf or JSON) as a step: compute nodes with their times and tensors, and
-communication nodes, which are ops too and stand in ``facts["communication"]`` with collective, bytes and seconds.
+"""``chakra``: a Chakra execution trace (protobuf or JSON) as a step: compute nodes with their times and
+tensors, and communication nodes, which are ops too and stand in ``facts["communication"]`` with collective,
+bytes and seconds.
 
-The order is that of start times or of the file, dependencies first. Where there are nodes of a device, host nodes count
-no time: they launched them. Traces that PyTorch writes itself have nested calls and no times: of these the same calls
-are ops as in a profiler trace, and their FLOPs follow from shapes.
+The order is that of start times or of the file, dependencies first. Where there are nodes of a device, host
+nodes count no time: they launched them. Traces that PyTorch writes itself have nested calls and no times: of
+these the same calls are ops as in a profiler trace, and their FLOPs follow from shapes.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ def _ops(rows: Sequence[Node], phases: Sequence[str], times: Floats) -> Ops:
 
 
 def _flops(node: Node) -> float:
-    """From shapes, for calls that PyTorch names; NaN for kernels, whose names say nothing that could be counted on."""
+    """From shapes, for calls that PyTorch names; NaN for kernels, whose names say nothing that could be
+    counted on.
+    """
     if node.parent is None:
         return math.nan
     values = [
@@ -133,7 +136,9 @@ def _flops(node: Node) -> float:
 
 @dataclass
 class _Storage:
-    """``first`` use and op, whether that op read it (so that it was there before), bytes, and who touches it later."""
+    """``first`` use and op, whether that op read it (so that it was there before), bytes, and who touches it
+    later.
+    """
 
     first: TensorUse
     op: int
@@ -144,8 +149,8 @@ class _Storage:
 
 
 def _storages(rows: Sequence[Node], phases: Sequence[str]) -> dict[int, tuple[TensorUse, str, int]]:
-    """By storage: its first use, its kind and its bytes. What a node makes is as large as it is made (later uses may be
-    expanded); what was there before, as large as the furthest that any use reaches.
+    """By storage: its first use, its kind and its bytes. What a node makes is as large as it is made (later
+    uses may be expanded); what was there before, as large as the furthest that any use reaches.
     """
     found: dict[int, _Storage] = {}
     for index, node in enumerate(rows):

@@ -1,4 +1,6 @@
-"""PyTorch's own execution traces: which of the nested calls are ops, their phases, and which storages are the same."""
+"""PyTorch's own execution traces: which of the nested calls are ops, their phases, and which storages are the
+same.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,8 @@ def _with_update(phases: list[str]) -> list[str]:
 
 
 def _told_apart(rows: Sequence[Node]) -> list[Node]:
-    """The same nodes with a number of its own for each storage. PyTorch numbers storages by their place in memory, which
-    is given out again: an op that writes a storage and does not read it made a new one.
+    """The same nodes with a number of its own for each storage. PyTorch numbers storages by their place in
+    memory, which is given out again: an op that writes a storage and does not read it made a new one.
     """
     current: dict[int, int] = {}
     count = 0

@@ -1,9 +1,9 @@
 """Chakra's JSON forms, of which there are three.
 
-- ``{"workload_graph": [...]}``: nodes with ``Id``, ``Name``, ``NodeType``, ``data_deps``, ``runtime`` (microseconds) and, for
-  communication, ``comm_type`` and ``comm_size``; no tensors.
-- ``{"schema": "...chakra...", "nodes": [...]}``: what PyTorch's ``ExecutionTraceObserver`` writes: nested calls with tensors,
-  without times; ``ctrl_deps`` is the enclosing call.
+- ``{"workload_graph": [...]}``: nodes with ``Id``, ``Name``, ``NodeType``, ``data_deps``, ``runtime``
+  (microseconds) and, for communication, ``comm_type`` and ``comm_size``; no tensors.
+- ``{"schema": "...chakra...", "nodes": [...]}``: what PyTorch's ``ExecutionTraceObserver`` writes: nested
+  calls with tensors, without times; ``ctrl_deps`` is the enclosing call.
 - what ``chakra_jsonizer`` makes of the protobuf form: one JSON message after the other.
 """
 
@@ -107,8 +107,9 @@ def _torch_node(row: dict[str, Any], where: str) -> Node:
 
 
 def _texts(row: dict[str, Any], side: str, where: str) -> list[str]:
-    """Values, shapes and types of the ``input`` or ``output`` side, as texts. Before schema 1.0.2 they were lists of
-    their own."""
+    """Values, shapes and types of the ``input`` or ``output`` side, as texts. Before schema 1.0.2 they were
+    lists of their own.
+    """
     held = row.get(f"{side}s", {})
     if isinstance(held, list):
         return [json.dumps(row.get(name, [])) for name in (f"{side}s", f"{side}_shapes", f"{side}_types")]

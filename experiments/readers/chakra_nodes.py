@@ -1,7 +1,8 @@
 """Nodes of a Chakra execution trace, whatever it was written as, and the tensors that their arguments name.
 
-An argument that is a tensor is written ``[tensor, storage, offset, elements, bytes of an element, device]`` (schema of
-``Tensor`` in Chakra's ``et_def.proto``; the offset is in elements). Storages, not tensors, are what memory is made of.
+An argument that is a tensor is written ``[tensor, storage, offset, elements, bytes of an element, device]``
+(schema of ``Tensor`` in Chakra's ``et_def.proto``; the offset is in elements). Storages, not tensors, are
+what memory is made of.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class TensorUse:
 
 @dataclass(frozen=True)
 class Node:
-    """``seconds`` NaN where not told; ``parent`` is the enclosing call in traces that PyTorch writes itself."""
+    """``seconds`` NaN where not told; ``parent`` is the enclosing call in traces that PyTorch
+    writes itself.
+    """
 
     id: int
     name: str
@@ -79,8 +82,8 @@ class Node:
 
 
 def tensors(values: str, shapes: str, types: str) -> tuple[TensorUse, ...]:
-    """The tensors among the arguments, read from the written lists. Shapes and types are matched in order; a shape is
-    the next one that has as many elements.
+    """The tensors among the arguments, read from the written lists. Shapes and types are matched in order; a
+    shape is the next one that has as many elements.
     """
     kinds = _TYPE.findall(types)
     dims = (tuple(int(size) for size in text.split(",") if size.strip()) for text in _SHAPE.findall(shapes))
@@ -107,7 +110,8 @@ def seconds(value: Any, where: str) -> float:
 def in_order(nodes: Sequence[Node], name: str) -> list[Node]:
     """By start time where told, else as written, but never before what a node's data depend on.
 
-    Control dependencies are left out: in traces that come from PyTorch they name the enclosing call, and make cycles.
+    Control dependencies are left out: in traces that come from PyTorch they name the enclosing call, and make
+    cycles.
     """
     by_id = {node.id: index for index, node in enumerate(nodes)}
     if len(by_id) != len(nodes):

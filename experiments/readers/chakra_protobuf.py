@@ -1,8 +1,9 @@
 """Chakra's protobuf form: a ``GlobalMetadata`` and then ``Node`` messages, each after its length as a varint.
 
-The message types are declared here from the fields of ``et_def.proto`` that are read (the numbers are the format); what
-is not declared is skipped by protobuf itself. Only this module needs ``google.protobuf``, and only when such a file is
-read: the package ``mlc-chakra`` has the whole schema, but brings graph drawing and trace analysis with it.
+The message types are declared here from the fields of ``et_def.proto`` that are read (the numbers are the
+format); what is not declared is skipped by protobuf itself. Only this module needs ``google.protobuf``, and
+only when such a file is read: the package ``mlc-chakra`` has the whole schema, but brings graph drawing and
+trace analysis with it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from experiments.core.errors import BadInput
 from experiments.readers.chakra_nodes import MOST_EDGES, MOST_NODES, Node, seconds, tensors
 
 MOST_MESSAGE = 64 * 2**20
-#: Fields by message: name -> (number, type). Types: ``google.protobuf.FieldDescriptorProto.Type``, or a message's name.
+#: Fields by message: name -> (number, type). Types: ``google.protobuf.FieldDescriptorProto.Type``, or a
+#: message's name.
 _DOUBLE, _FLOAT, _INT64, _UINT64, _INT32, _BOOL, _STRING, _MESSAGE, _UINT32 = 1, 2, 3, 4, 5, 8, 9, 11, 13
 _Fields = dict[str, tuple[int, int | str]]
 _ATTRIBUTE: _Fields = {

@@ -1,4 +1,6 @@
-"""A CSV file as columns of text, and columns of text as numbers: strict, every complaint with its line and column."""
+"""A CSV file as columns of text, and columns of text as numbers: strict, every complaint with its line and
+column.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``elasticflow-raw``: the ten clusters' job logs of the ElasticFlow traces (job, submission, duration, GPUs)."""
+"""``elasticflow-raw``: the ten clusters' job logs of the ElasticFlow traces (job, submission, duration,
+GPUs).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
 READER = Reader(
     "elasticflow-raw",
     "jobs",
-    "job logs of the ElasticFlow traces: job_id, submission_time, duration, num_gpu (CSV, or all clusters in a tar)",
+    "job logs of the ElasticFlow traces: job_id, submission_time, duration, num_gpu (CSV, or all clusters "
+    "in a tar)",
     _recognizes,
     _read,
     merge_jobs,

@@ -1,8 +1,9 @@
-"""``flexflow-rules``: FlexFlow's JSON of joint algebraic and parallel substitutions (Unity, OSDI'22, released code).
+"""``flexflow-rules``: FlexFlow's JSON of joint algebraic and parallel substitutions (Unity, OSDI'22, released
+code).
 
-``{"_t": "RuleCollection", "rule": [{"name", "srcOp", "dstOp", "mappedOutput"}]}``; an operator is ``{"type": "OP_...",
-"input": [{"opId", "tsId"}], "para": [{"key": "PM_...", "value"}]}``. Ids are as in TASO's file, keyed by the pair
-(opId, tsId); axes count from the outermost, of three: replica, sample, feature.
+``{"_t": "RuleCollection", "rule": [{"name", "srcOp", "dstOp", "mappedOutput"}]}``; an operator is ``{"type":
+"OP_...", "input": [{"opId", "tsId"}], "para": [{"key": "PM_...", "value"}]}``. Ids are as in TASO's file,
+keyed by the pair (opId, tsId); axes count from the outermost, of three: replica, sample, feature.
 """
 
 from __future__ import annotations

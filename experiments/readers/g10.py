@@ -1,18 +1,21 @@
-"""``g10``: kernel-level training steps in the JSON form of the G10 artifact (MICRO'23): ops in order with microseconds.
+"""``g10``: kernel-level training steps in the JSON form of the G10 artifact (MICRO'23): ops in order with
+microseconds.
 
 ``{"model", "batch", "ops_cols": ["name", "us", "inputs", "outputs"], "ops": [...], "tensors_cols": ["bytes",
-"is_global"], "tensors": {"0": [bytes, 0 or 1], ...}}``. Sizes stay as written: G10 rounds to pages of 4,096 bytes,
-of which every published size is a multiple already.
+"is_global"], "tensors": {"0": [bytes, 0 or 1], ...}}``. Sizes stay as written: G10 rounds to pages of 4,096
+bytes, of which every published size is a multiple already.
 
 The file has no layer types and no kinds of tensors; both follow from op names and uses:
-- up to and including ``makeLoss`` is forward, later ops are backward, those named ``*Apply_Grad*`` the optimizer;
-- a global tensor is a parameter; a local one that ``*Apply_Grad*`` reads is a gradient; one that is used up to the
-  loss and after it is an activation; all others are temporaries. A local that is read before anything writes it
-  (token ids, the batch) is allocated at its first use.
+- up to and including ``makeLoss`` is forward, later ops are backward, those named ``*Apply_Grad*`` the
+  optimizer;
+- a global tensor is a parameter; a local one that ``*Apply_Grad*`` reads is a gradient; one that is used up
+  to the loss and after it is an activation; all others are temporaries. A local that is read before anything
+  writes it (token ids, the batch) is allocated at its first use.
 
-``options.extra`` names the artifact's side file, else one of the same name in a folder ``g10_extra`` beside the file or
-beside its folder is taken: exact cycles at 1.2 GHz replace the rounded microseconds, page-fault times and the order of
-touches go into ``facts["g10"]`` for the artifact's own rules. Without one, a time is the nearest whole cycle.
+``options.extra`` names the artifact's side file, else one of the same name in a folder ``g10_extra`` beside
+the file or beside its folder is taken: exact cycles at 1.2 GHz replace the rounded microseconds, page-fault
+times and the order of touches go into ``facts["g10"]`` for the artifact's own rules. Without one, a time is
+the nearest whole cycle.
 """
 
 from __future__ import annotations

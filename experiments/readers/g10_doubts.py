@@ -1,7 +1,9 @@
-"""What is hard to believe in a G10 trace: its utilization, and times that were interpolated from other batch sizes.
+"""What is hard to believe in a G10 trace: its utilization, and times that were interpolated from other batch
+sizes.
 
-The artifact's times are not all measured: several batch sizes lie, op for op, on the line between two others of the same
-model. That shows only beside those others, so it is looked for among the traces in the same folder.
+The artifact's times are not all measured: several batch sizes lie, op for op, on the line between two others
+of the same model. That shows only beside those others, so it is looked for among the traces in the same
+folder.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from experiments.workloads.step import Floats, Step
 #: What the artifact profiled on.
 DEVICE = "a100-40g"
 CYCLE = 1 / 1.2e9
-#: Multiply-adds of one image forward. ResNet-152 and Inception v3: torchvision's model pages; SENet-154: Cadene's
-#: pretrained-models.pytorch. Those of attention models follow from their products.
+#: Multiply-adds of one image forward. ResNet-152 and Inception v3: torchvision's model pages; SENet-154:
+#: Cadene's pretrained-models.pytorch. Those of attention models follow from their products.
 FORWARD_PRODUCTS = {"ResNet152": 11.51e9, "Inceptionv3": 5.71e9, "SENet154": 20.74e9}
 #: Two FLOPs for a multiply-add; the backward pass does every product twice.
 FLOPS_PER_PRODUCT = 2 * 3
@@ -47,7 +49,9 @@ def step_flops(step: Step) -> float:
 
 
 def _products(step: Step) -> Iterator[float]:
-    """Multiply-adds of each linear layer: with [m, k] x [k, n] = [m, n] they are the root of the three sizes' product."""
+    """Multiply-adds of each linear layer: with [m, k] x [k, n] = [m, n] they are the root of the three sizes'
+    product.
+    """
     for op, name in enumerate(step.ops.name):
         used = [*step.inputs[op], *step.outputs[op]]
         if name.startswith("Linear_Forward") and len(used) == 3:
@@ -55,7 +59,9 @@ def _products(step: Step) -> Iterator[float]:
 
 
 def interpolation_doubts(step: Step, others: Mapping[int, Floats]) -> tuple[str, ...]:
-    """Whether the times of ``step`` lie on the line between those of two of ``others`` (seconds of each op, by batch)."""
+    """Whether the times of ``step`` lie on the line between those of two of ``others`` (seconds of each op,
+    by batch).
+    """
     batch = int(step.facts["batch"])
     smaller = sorted((b for b in others if b < batch), reverse=True)
     larger = sorted(b for b in others if b > batch)
@@ -85,7 +91,9 @@ def beside(path: Path, step: Step, reader: Reader) -> tuple[str, ...]:
 
 
 def _family(path: Path, step: Step, reader: Reader) -> Iterator[Step]:
-    """Other readable traces in the folder of ``path`` whose names begin alike and that are of the same model."""
+    """Other readable traces in the folder of ``path`` whose names begin alike and that are of the
+    same model.
+    """
     stem = path.name.rpartition("_")[0]
     names = sorted(o for o in path.parent.glob("*.json*") if o != path and o.name.rpartition("_")[0] == stem)
     for other in names[:MOST_BESIDE]:

@@ -1,4 +1,6 @@
-"""``jobs-csv``: this lab's own plain job trace: ``submit,gpus,service`` and, optionally, ``job,deadline,model,tenant``."""
+"""``jobs-csv``: this lab's own plain job trace: ``submit,gpus,service`` and, optionally,
+``job,deadline,model,tenant``.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """``kineto``: a trace of ``torch.profiler`` (Chrome trace JSON, packed or not) as a measured step.
 
-Ops with their times, phases and modules: ``kineto_ops``. Allocations with their lifetimes: ``kineto_memory``. The
-tensors that were there before the step: ``kineto_update``; which op reads what: ``kineto_uses``. What a trace cannot
-say and is assumed here is listed in the reading, and what it lacks (shapes, memory events) in its warnings.
+Ops with their times, phases and modules: ``kineto_ops``. Allocations with their lifetimes: ``kineto_memory``.
+The tensors that were there before the step: ``kineto_update``; which op reads what: ``kineto_uses``. What a
+trace cannot say and is assumed here is listed in the reading, and what it lacks (shapes, memory events) in
+its warnings.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ class _Tensors:
         return self.ops[op].phase
 
     def _renew(self, total: Storage, index: int) -> None:
-        """A sum of gradients is a tensor of its own, as in a captured step. Autograd adds in place where nobody else
-        holds the tensor, which is no property of the model.
+        """A sum of gradients is a tensor of its own, as in a captured step. Autograd adds in place where
+        nobody else holds the tensor, which is no property of the model.
         """
         before = Storage(total.bytes, total.born, index, "temporary", "", total.shape, total.dtype)
         before.uses = [use for use in total.uses if use <= index]
@@ -108,8 +109,8 @@ class _Tensors:
         self.local.append(before)
 
     def _hold(self) -> None:
-        """Births are writes. A death keeps a tensor alive until then, unless the program merely held it: a gradient
-        after its update, or what is freed with the program's variables while parameters are updated.
+        """Births are writes. A death keeps a tensor alive until then, unless the program merely held it: a
+        gradient after its update, or what is freed with the program's variables while parameters are updated.
         """
         for storage in self.local:
             if storage.born >= 0:
@@ -126,7 +127,9 @@ class _Tensors:
                 self.inputs[end].append(storage)
 
     def _explain(self, memory: Memory) -> None:
-        """On an accelerator the allocator's count says how much there was before; what is left over is one tensor."""
+        """On an accelerator the allocator's count says how much there was before; what is left over is one
+        tensor.
+        """
         if memory.device[0] == CPU:
             return
         known = sum(s.bytes for s in self.all if s.born < 0)
@@ -263,7 +266,8 @@ def _assumed(trace: Trace, part: Window, reckoned: Reckoned, memory: Memory | No
     told += [
         f"parameters are as many and as large as the {source}; their optimizer state follows from the "
         f"optimizer{f' {reckoned.optimizer}' if reckoned.optimizer else '’s operators'}",
-        "gradients of a tensor used twice are summed into a tensor of their own, though autograd may add in place",
+        "gradients of a tensor used twice are summed into a tensor of their own, though autograd may add in "
+        "place",
         "tensors are told apart by size, shape and order, because the trace names shapes and not tensors",
         "an optimizer's op touches its parameter, gradient and state; gradients are free after their update",
     ]

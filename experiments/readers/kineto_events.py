@@ -1,8 +1,9 @@
 """The events of a PyTorch profiler trace (Chrome trace format) that say something about a step.
 
 Times are microseconds in the file and seconds here. Of the many categories only these matter: ``cpu_op`` and
-``user_annotation`` (calls, nested by time within a thread), ``python_function`` (of modules only), the device's
-``kernel``, ``gpu_memcpy`` and ``gpu_memset``, the ``cuda_runtime`` calls that launched them, and ``[memory]`` instants.
+``user_annotation`` (calls, nested by time within a thread), ``python_function`` (of modules only), the
+device's ``kernel``, ``gpu_memcpy`` and ``gpu_memset``, the ``cuda_runtime`` calls that launched them, and
+``[memory]`` instants.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class MemoryEvent:
 
 @dataclass(frozen=True)
 class Trace:
-    """``roots`` are the outermost calls of each thread; ``modules`` the module calls (name, thread, start, end)."""
+    """``roots`` are the outermost calls of each thread; ``modules`` the module calls (name, thread, start,
+    end).
+    """
 
     roots: Mapping[str, Sequence[Call]]
     kernels: Sequence[Kernel]
@@ -167,7 +170,9 @@ def _microseconds(event: Mapping[str, Any], field_name: str, where: str) -> floa
 
 
 def _origin(events: Sequence[Any]) -> float:
-    """The earliest moment told, in microseconds. Times count from it: a clock's own are too large to tell nanoseconds."""
+    """The earliest moment told, in microseconds. Times count from it: a clock's own are too large to tell
+    nanoseconds.
+    """
     told = (event.get("ts") for event in events if isinstance(event, dict))
     return min((ts for ts in told if isinstance(ts, int | float) and 0 <= ts <= MOST_MICROSECONDS), default=0)
 

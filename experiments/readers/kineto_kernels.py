@@ -1,7 +1,8 @@
 """Times of the device: each op takes the sum of the kernels, copies and fills that it launched.
 
-A kernel leads to its op by ``External id``, else by the correlation of the runtime call that launched it. What the
-host did meanwhile counts nothing: a step's time is the device's, without the gaps in which it had nothing to do.
+A kernel leads to its op by ``External id``, else by the correlation of the runtime call that launched it.
+What the host did meanwhile counts nothing: a step's time is the device's, without the gaps in which it had
+nothing to do.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from experiments.readers.kineto_ops import Op, Reckoned, Window, walk
 
 
 def timed_by_kernels(host: Reckoned, trace: Trace, part: Window) -> Reckoned:
-    """``host`` with device times, where there are any. Kernels that no op launched become ops of their own: replayed
-    graphs, and what extensions launch inside annotations or autograd's nodes.
+    """``host`` with device times, where there are any. Kernels that no op launched become ops of their own:
+    replayed graphs, and what extensions launch inside annotations or autograd's nodes.
     """
     if not trace.kernels:
         return host

@@ -1,7 +1,9 @@
-"""From ``[memory]`` events to allocations with lifetimes in ops, and the scratch that each op used inside itself.
+"""From ``[memory]`` events to allocations with lifetimes in ops, and the scratch that each op used inside
+itself.
 
-An allocation is born at the op that was running (between ops: at the next one) and dies after the last op that had
-started when it was freed. What is born and dies at the same op is that op's workspace: the most of it at once counts.
+An allocation is born at the op that was running (between ops: at the next one) and dies after the last op
+that had started when it was freed. What is born and dies at the same op is that op's workspace: the most of
+it at once counts.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ CPU = 0
 
 @dataclass(eq=False)
 class Storage:
-    """One allocation. ``born`` -1: before the step; ``died`` ``None``: never freed in it. ``uses``: ops known to touch
-    it; ``shape`` is empty until an op shows it.
+    """One allocation. ``born`` -1: before the step; ``died`` ``None``: never freed in it. ``uses``: ops known
+    to touch it; ``shape`` is empty until an op shows it.
     """
 
     bytes: int
@@ -52,8 +54,8 @@ class Storage:
 
 @dataclass(frozen=True)
 class Memory:
-    """``before`` and ``peak`` are the allocator's own count at the start of the step and at its highest; ``frees`` how
-    many frees had no allocation in the trace. ``granule``: sizes are rounded up to it.
+    """``before`` and ``peak`` are the allocator's own count at the start of the step and at its highest;
+    ``frees`` how many frees had no allocation in the trace. ``granule``: sizes are rounded up to it.
     """
 
     storages: tuple[Storage, ...]
@@ -70,7 +72,9 @@ class Memory:
 
 
 def device_of(trace: Trace) -> tuple[int, int] | None:
-    """Where the step's tensors lie: the accelerator with the most bytes allocated, if there are kernels; else the CPU."""
+    """Where the step's tensors lie: the accelerator with the most bytes allocated, if there are kernels; else
+    the CPU.
+    """
     totals: dict[tuple[int, int], int] = {}
     for event in trace.memory:
         totals[event.device] = totals.get(event.device, 0) + max(event.bytes, 0)
@@ -113,7 +117,9 @@ def remember(trace: Trace, ops: Sequence[Op], part: Window) -> Memory | None:
 
 
 def _split(storages: Iterable[Storage]) -> tuple[list[Storage], list[Storage]]:
-    """Those that are there for more than one op, and those of one; what was freed before the first op is left out."""
+    """Those that are there for more than one op, and those of one; what was freed before the first op is left
+    out.
+    """
     kept = [storage for storage in storages if storage.died is None or storage.died >= 0]
     return [s for s in kept if s.born != s.died], [s for s in kept if s.born == s.died]
 

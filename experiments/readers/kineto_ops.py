@@ -1,10 +1,13 @@
-"""From the calls of a trace to the ops of one step: which calls are ops, their times, phases, shapes and modules.
+"""From the calls of a trace to the ops of one step: which calls are ops, their times, phases, shapes and
+modules.
 
-A call is an *op* when it is the outermost one that does work of its own: autograd's wrappers, annotations and torch's
-composite operators (``aten::linear`` is a transposition and a product) are looked into, kernels are not.
+A call is an *op* when it is the outermost one that does work of its own: autograd's wrappers, annotations and
+torch's composite operators (``aten::linear`` is a transposition and a product) are looked into, kernels are
+not.
 
-An op takes its own inclusive time, plus what the wrappers around it spent since the op before it; so the times of a
-thread's ops add up to the profiler's total of self times. Device events replace these: ``kineto_kernels``.
+An op takes its own inclusive time, plus what the wrappers around it spent since the op before it; so the
+times of a thread's ops add up to the profiler's total of self times. Device events replace these:
+``kineto_kernels``.
 """
 
 from __future__ import annotations
@@ -26,17 +29,18 @@ OPTIMIZER_STEP = re.compile(r"Optimizer\.step#")
 
 _COMPOSITE = """
 linear matmul einsum tensordot inner conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
-convolution _convolution batch_norm _batch_norm_impl_index layer_norm group_norm instance_norm cross_entropy_loss
-nll_loss_nd nll_loss nll_loss2d log_softmax softmax embedding_bag scaled_dot_product_attention
-_scaled_dot_product_attention_math multi_head_attention_forward max_pool1d max_pool2d adaptive_avg_pool1d
-adaptive_avg_pool2d reshape flatten contiguous to type_as expand_as reshape_as view_as split chunk tensor_split
-unflatten dropout feature_dropout gru lstm rnn_tanh square pad upsample_bilinear2d where item ones zeros
-binary_cross_entropy_with_logits mse_loss_nd smooth_l1_loss_nd embedding_backward one_hot hstack vstack
+convolution _convolution batch_norm _batch_norm_impl_index layer_norm group_norm instance_norm
+cross_entropy_loss nll_loss_nd nll_loss nll_loss2d log_softmax softmax embedding_bag
+scaled_dot_product_attention _scaled_dot_product_attention_math multi_head_attention_forward max_pool1d
+max_pool2d adaptive_avg_pool1d adaptive_avg_pool2d reshape flatten contiguous to type_as expand_as reshape_as
+view_as split chunk tensor_split unflatten dropout feature_dropout gru lstm rnn_tanh square pad
+upsample_bilinear2d where item ones zeros binary_cross_entropy_with_logits mse_loss_nd smooth_l1_loss_nd
+embedding_backward one_hot hstack vstack
 """
 _VIEWS = """
 view _unsafe_view t transpose permute expand as_strided select slice narrow split_with_sizes unsqueeze squeeze
-detach alias diagonal unbind movedim swapaxes real imag lift_fresh _reshape_alias resolve_conj resolve_neg unfold
-view_as_real view_as_complex chunk split
+detach alias diagonal unbind movedim swapaxes real imag lift_fresh _reshape_alias resolve_conj resolve_neg
+unfold view_as_real view_as_complex chunk split
 """
 #: Operators that are written in terms of others; the others are the ops.
 COMPOSITE = frozenset(f"aten::{name}" for name in _COMPOSITE.split())
@@ -46,8 +50,8 @@ RANDOM = ("dropout", "rand", "normal_", "uniform_", "bernoulli", "multinomial")
 
 @dataclass(eq=False)
 class Op:
-    """One op while the step is built. ``sequence`` is autograd's number (-1: none); ``node`` the numbers of the
-    wrapper around a backward op; ``end`` the end of the call on the host.
+    """One op while the step is built. ``sequence`` is autograd's number (-1: none); ``node`` the numbers of
+    the wrapper around a backward op; ``end`` the end of the call on the host.
     """
 
     name: str
@@ -74,7 +78,9 @@ class Op:
 
     @property
     def sums_fan_in(self) -> bool:
-        """Autograd adds the gradients of a tensor that was used twice: beside, not inside, the node's own call."""
+        """Autograd adds the gradients of a tensor that was used twice: beside, not inside, the node's own
+        call.
+        """
         return self.name == "aten::add_" and self.node is not None and self.call in self.node.children
 
     @property
@@ -97,8 +103,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Reckoned:
-    """The ops of a step in order. ``between`` seconds were spent in wrappers; ``accumulated`` are the gradients that
-    autograd gave to parameters, in backward order; ``optimizer`` is the class in the optimizer's annotation.
+    """The ops of a step in order. ``between`` seconds were spent in wrappers; ``accumulated`` are the
+    gradients that autograd gave to parameters, in backward order; ``optimizer`` is the class in the
+    optimizer's annotation.
     """
 
     ops: tuple[Op, ...]
@@ -118,7 +125,9 @@ def walk(calls: Sequence[Call]) -> Iterator[Call]:
 
 
 def is_op(call: Call) -> bool:
-    """Whether a call does work of its own; composite operators only where nothing was recorded inside them."""
+    """Whether a call does work of its own; composite operators only where nothing was recorded
+    inside them.
+    """
     if call.category != "cpu_op" or call.name.startswith((BACKWARD, "torch::autograd::", "[pytorch|")):
         return False
     if call.name in COMPOSITE:
@@ -127,7 +136,9 @@ def is_op(call: Call) -> bool:
 
 
 def window(trace: Trace) -> Window:
-    """The last ``ProfilerStep``; else what lies between the ends of the last two optimizer steps; else everything."""
+    """The last ``ProfilerStep``; else what lies between the ends of the last two optimizer steps; else
+    everything.
+    """
     everything = [call for roots in trace.roots.values() for call in walk(roots)]
     if not any(call.category == "cpu_op" for call in everything):
         raise BadInput("no operators", "the trace", "a trace with activity CPU")
@@ -215,14 +226,18 @@ class _Collector:
 
 
 def _after_backward_comes_the_update(ops: Sequence[Op]) -> None:
-    """What follows the last backward op belongs to the update: clipping, say, or an optimizer without annotation."""
+    """What follows the last backward op belongs to the update: clipping, say, or an optimizer without
+    annotation.
+    """
     last = max((index for index, op in enumerate(ops) if op.phase == "backward"), default=len(ops))
     for op in ops[last + 1 :]:
         op.phase = "optimizer"
 
 
 def _name_modules(ops: Sequence[Op], modules: Sequence[Call]) -> None:
-    """Module paths from the Python calls of modules (``with_stack``); a backward op belongs to its forward op's."""
+    """Module paths from the Python calls of modules (``with_stack``); a backward op belongs to its forward
+    op's.
+    """
     spans = _paths(modules)
     by_sequence: dict[int, str] = {}
     for op in ops:

@@ -1,8 +1,8 @@
 """The optimizer's part of a step: parameters, their gradients and state, and which update op touches which.
 
-The trace says little about tensors that were there before. What it does say: the gradients that autograd accumulated
-are as many and as large as the parameters (without those events: what the backward pass leaves allocated), and the
-optimizer's class or its operators tell how many tensors of state each parameter has.
+The trace says little about tensors that were there before. What it does say: the gradients that autograd
+accumulated are as many and as large as the parameters (without those events: what the backward pass leaves
+allocated), and the optimizer's class or its operators tell how many tensors of state each parameter has.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SLOTS = {
 }
 FACTORIES = ("aten::empty", "aten::rand", "aten::zeros", "aten::ones", "aten::full", "aten::empty_strided")
 
-#: What an operator of an Adam-like update reads, by name and whether it has several arguments of the parameter's
-#: size: the parameter, its gradient, its state; and how many temporaries.
+#: What an operator of an Adam-like update reads, by name and whether it has several arguments of the
+#: parameter's size: the parameter, its gradient, its state; and how many temporaries.
 ADAPTIVE = {
     ("lerp_", True): ("gs", 0),
     ("addcmul_", True): ("gs", 0),
@@ -101,7 +101,9 @@ def groups(reckoned: Reckoned, memory: Memory) -> tuple[Group, ...]:
 
 
 def _accumulates_in_place(op: Op) -> bool:
-    """A gradient that was there before gets another added: gradients are zeroed, not dropped, between steps."""
+    """A gradient that was there before gets another added: gradients are zeroed, not dropped,
+    between steps.
+    """
     return op.name == "aten::add_" and op.node is not None and op.node.name.endswith(ACCUMULATE)
 
 
@@ -126,7 +128,9 @@ def _dtype(op: Op) -> str:
 
 
 def _was_there(storage: Storage, ops: Sequence[Op]) -> bool:
-    """Allocated before the step, or made from nothing in it (a model built while profiling), and never freed."""
+    """Allocated before the step, or made from nothing in it (a model built while profiling), and
+    never freed.
+    """
     return storage.died is None and (storage.born < 0 or ops[storage.born].name.startswith(FACTORIES))
 
 
@@ -163,8 +167,9 @@ def updates(ops: Sequence[Op]) -> list[Op]:
 
 
 def storages_by_update(ops: Sequence[Op], found: Sequence[Group], memory: Memory) -> dict[int, list[Storage]]:
-    """For each update op (by index) what it reads: of the groups of its size, which are updated one after the other
-    by equally many ops, members of the one whose turn it is (of a list of tensors: of all), and its scratch.
+    """For each update op (by index) what it reads: of the groups of its size, which are updated one after the
+    other by equally many ops, members of the one whose turn it is (of a list of tensors: of all), and its
+    scratch.
     """
     by_size: dict[int, list[Group]] = {}
     for group in found:
@@ -196,7 +201,9 @@ def _turns(ops: Sequence[Op], sizes: Collection[int], memory: Memory) -> dict[in
 def _read(
     index: int, op: Op, size: int, mine: Sequence[Group], scratch: Sequence[Storage], memory: Memory
 ) -> list[Storage]:
-    """Members of the groups by what the operator is known to do; then as many of the latest scratch tensors."""
+    """Members of the groups by what the operator is known to do; then as many of the latest
+    scratch tensors.
+    """
     same = [argument for argument in op.arguments if memory.size_of(argument.bytes) == size]
     name = op.name.removeprefix("aten::").removeprefix("_foreach_")
     adaptive = all(len(group.state) > 1 for group in mine)

@@ -1,7 +1,8 @@
-"""Which tensors an op reads. The trace names shapes, not tensors, so this is inference, in the order of certainty:
+"""Which tensors an op reads. The trace names shapes, not tensors, so this is inference, in the order of
+certainty:
 
-- a forward op that is known to take weights at some positions reads the next parameter of that size (where none got a
-  gradient and nothing else fits: a frozen one);
+- a forward op that is known to take weights at some positions reads the next parameter of that size (where
+  none got a gradient and nothing else fits: a frozen one);
 - a backward op reads what the forward op of its sequence number touched, and the gradient made last;
 - any other argument is the living tensor of its size and shape that was touched last;
 - what no living tensor fits was there before the step: a parameter of that size, else an input.
@@ -46,7 +47,9 @@ LOOK_AHEAD = 4
 
 
 class Resolver:
-    """Walk the forward and backward ops in order with ``visit``; ``inputs`` collects what was there before."""
+    """Walk the forward and backward ops in order with ``visit``; ``inputs`` collects what was
+    there before.
+    """
 
     def __init__(self, storages: Sequence[Storage], parameters: Sequence[Storage], granule: int) -> None:
         self.granule = granule
@@ -131,7 +134,9 @@ class Resolver:
         return related, shaped, int(dies), storage.last
 
     def _relation(self, storage: Storage, op: Op, argument: Argument) -> int:
-        """The first argument of a backward op is the gradient that came in, the others were saved by its forward op."""
+        """The first argument of a backward op is the gradient that came in, the others were saved by its
+        forward op.
+        """
         incoming = self.incoming.get(id(op.node))
         if op.sums_fan_in:
             return int(storage.kind != "activation" and storage is not incoming)

@@ -1,13 +1,15 @@
 """``memory-snapshot``: what ``torch.cuda.memory._dump_snapshot`` writes (a pickle), or the same as JSON.
 
-A snapshot has no ops: it has the allocator's events, each with a stack, and the segments as they were at the end. So the
-step has one op for each event that allocates or frees, named by the innermost frame that is not the allocator's own,
-and one op at the end, where what is still allocated is last used. Between its two events nothing is known of a tensor's
-use. Where events carry the time of day (``time_us``), an op lasts until the next event; otherwise times are unknown.
+A snapshot has no ops: it has the allocator's events, each with a stack, and the segments as they were at the
+end. So the step has one op for each event that allocates or frees, named by the innermost frame that is not
+the allocator's own, and one op at the end, where what is still allocated is last used. Between its two events
+nothing is known of a tensor's use. Where events carry the time of day (``time_us``), an op lasts until the
+next event; otherwise times are unknown.
 
-A tensor lives from ``alloc`` to ``free_completed`` (its memory is not to be had earlier). What was there before the
-first event follows from the end: blocks in use whose allocation was not seen, and frees without an allocation.
-Pickles are read as plain data alone (``plain_pickle``). Shape of the dict: ``torch/cuda/memory.py``, ``_snapshot``.
+A tensor lives from ``alloc`` to ``free_completed`` (its memory is not to be had earlier). What was there
+before the first event follows from the end: blocks in use whose allocation was not seen, and frees without an
+allocation. Pickles are read as plain data alone (``plain_pickle``). Shape of the dict:
+``torch/cuda/memory.py``, ``_snapshot``.
 """
 
 from __future__ import annotations

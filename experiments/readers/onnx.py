@@ -1,7 +1,8 @@
-"""``onnx``: a model exported to ONNX, one file with its weights inside. Parsed, checked and read as data; nothing runs.
+"""``onnx``: a model exported to ONNX, one file with its weights inside. Parsed, checked and read as data;
+nothing runs.
 
-The graph becomes a ``GraphProgram``, which ``experiments.models`` builds as a torch module, so that an ONNX file is a
-model like one of the zoo: its whole step is captured, simulated and measured.
+The graph becomes a ``GraphProgram``, which ``experiments.models`` builds as a torch module, so that an ONNX
+file is a model like one of the zoo: its whole step is captured, simulated and measured.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from experiments.readers.onnx_check import check, check_inferred_shapes, refuse_
 from experiments.readers.onnx_graph import program_of
 from experiments.workloads.model import ModelSource
 
-#: Fields of a serialized ModelProto that stand before its graph (onnx.proto), by number, with their wire type.
+#: Fields of a serialized ModelProto that stand before its graph (onnx.proto), by number, with their wire
+#: type.
 VERSION, GRAPH = 1, 7
 _BEFORE_GRAPH = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2}
 LARGEST_VERSION = 64
 
 
 def _recognizes(head: bytes, name: str) -> bool:
-    """A protobuf message that begins as a ModelProto does: the version first, then only its fields up to the graph."""
+    """A protobuf message that begins as a ModelProto does: the version first, then only its fields up to the
+    graph.
+    """
     place, first = 0, True
     while place < len(head):
         tag, place = _varint(head, place)
@@ -83,7 +87,9 @@ def _parsed(data: bytes, name: str) -> Any:
 
 
 def _inlined(model: Any) -> Any:
-    """Functions of the file's own put in the place of their calls; ``refuse_large`` has counted what that gives."""
+    """Functions of the file's own put in the place of their calls; ``refuse_large`` has counted what that
+    gives.
+    """
     if not model.functions:
         return model
     from onnx import inliner

@@ -1,4 +1,6 @@
-"""What an ONNX file must be before anything is made of it: small enough, self-contained, well-formed, of known shapes."""
+"""What an ONNX file must be before anything is made of it: small enough, self-contained, well-formed, of
+known shapes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ DOMAINS = ("", "ai.onnx")
 
 
 def refuse_large(model: Any, name: str) -> None:
-    """Counts and sizes, before any library walks the graph; ``BadInput`` names what is too large or outside."""
+    """Counts and sizes, before any library walks the graph; ``BadInput`` names what is too large
+    or outside.
+    """
     if not model.HasField("graph") or not model.graph.node:
         raise BadInput("holds no graph", name, "an ONNX model with nodes")
     nodes = _expanded(model, name)
@@ -36,7 +40,9 @@ def refuse_large(model: Any, name: str) -> None:
 
 
 def _expanded(model: Any, name: str) -> int:
-    """Nodes once every call of a function of the file is replaced; a function that calls itself is refused."""
+    """Nodes once every call of a function of the file is replaced; a function that calls itself
+    is refused.
+    """
     bodies = {(item.domain, item.name): item for item in model.functions}
     known: dict[tuple[str, str], int] = {}
 
@@ -103,7 +109,9 @@ def check(model: Any, name: str) -> None:
 
 
 def check_inferred_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]], name: str) -> None:
-    """Every value's shape with inputs of ``shapes``, by the library's inference; none may be absurdly large."""
+    """Every value's shape with inputs of ``shapes``, by the library's inference; none may be
+    absurdly large.
+    """
     from onnx import shape_inference
 
     skeleton = _skeleton(model, shapes)

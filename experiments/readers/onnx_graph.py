@@ -1,4 +1,6 @@
-"""From a checked ONNX graph to a GraphProgram: which stored tensors are trained, what each input is, whose node it is."""
+"""From a checked ONNX graph to a GraphProgram: which stored tensors are trained, what each input is, whose
+node it is.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +75,9 @@ class _Graph:
 
     @functools.cached_property
     def named(self) -> frozenset[str]:
-        """Stored tensors that an exporter did not work out itself, such as a table of sines: torch's calls those after
-        the operation (``mul_3``, ``val_7``). Rows that it looked up in a table of positions are weights all the same.
+        """Stored tensors that an exporter did not work out itself, such as a table of sines: torch's calls
+        those after the operation (``mul_3``, ``val_7``). Rows that it looked up in a table of positions are
+        weights all the same.
         """
         own = ATEN_OPERATORS - {"embedding"} | {"val"}
         names = (tensor.name for tensor in self.model.graph.initializer)
@@ -112,10 +115,14 @@ def program_of(model: Any, sha256: str, name: str) -> tuple[GraphProgram, tuple[
 
 def _assumed(graph: _Graph, program: GraphProgram) -> Iterator[str]:
     yield (
-        f"the loss is the mean cross entropy over the classes of output {program.output!r:.60}, or the mean square "
+        f"the loss is the mean cross entropy over the classes of output {program.output!r:.60}, or the mean "
+        "square "
         "where it has no classes; an output that is one number is the loss"
     )
-    yield f"{len(program.parameters)} stored tensors are trained: those that products, normalizations and sums read"
+    yield (
+        f"{len(program.parameters)} stored tensors are trained: those that products, normalizations and sums "
+        "read"
+    )
     operators = {node.op for node in program.nodes}
     if "BatchNormalization" in operators:
         yield "batch normalizations use the batch's own statistics in training, whatever mode was exported"
@@ -211,7 +218,9 @@ def _may_train(weight: Weight) -> bool:
 
 
 def _twins(parameters: Mapping[str, Weight]) -> dict[str, tuple[str, bool]]:
-    """Matrices equal to an earlier one, as they are or transposed (``True``): tied weights that export copied."""
+    """Matrices equal to an earlier one, as they are or transposed (``True``): tied weights that export
+    copied.
+    """
     seen: dict[tuple[str, tuple[int, ...], int], str] = {}
     found: dict[str, tuple[str, bool]] = {}
     for key, weight in parameters.items():
@@ -261,7 +270,9 @@ def _size(size: Any, name: str, place: int) -> int | str:
 
 
 def _bound(graph: _Graph, name: str) -> tuple[int, bool]:
-    """How many indices the smallest table has that ``name`` looks up; a mask, of ones, where it looks up nothing."""
+    """How many indices the smallest table has that ``name`` looks up; a mask, of ones, where it looks up
+    nothing.
+    """
     rows = [
         graph.stored[node.input[0]].shape[0]
         for node, position in _readers(graph, name)
@@ -279,7 +290,9 @@ def _output(graph: _Graph) -> str:
 
 
 def _nodes(graph: _Graph, same: Mapping[str, tuple[str, bool]]) -> Iterator[Node]:
-    """Nodes in the file's order, which the checker found to be topological; twins are their originals, turned."""
+    """Nodes in the file's order, which the checker found to be topological; twins are their originals,
+    turned.
+    """
     for key, (twin, turned) in same.items():
         if turned:
             yield Node("Transpose", f"{key}.T", "", (Stored(twin),), {"perm": (1, 0)}, (key,))
@@ -324,7 +337,9 @@ def _attribute(graph: _Graph, node: Any, item: Any) -> Any:
 
 
 def _scope(graph: _Graph, node: Any) -> str:
-    """The module that the node came from: as torch's exporters say, else the owner of its weight, else nothing."""
+    """The module that the node came from: as torch's exporters say, else the owner of its weight, else
+    nothing.
+    """
     for item in node.metadata_props:
         if item.key == "pkg.torch.onnx.name_scopes":
             scopes = re.findall(r"'([^']*)'", item.value[:4000])

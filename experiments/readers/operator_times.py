@@ -1,8 +1,9 @@
-"""The side file of a list of operators: how long other systems took for each, as figures of papers are shipped.
+"""The side file of a list of operators: how long other systems took for each, as figures of papers are
+shipped.
 
-The first line names the columns: the operator's, then one for each system. Cells are separated by tabs (by spaces where
-there are none) and hold milliseconds; a table may stand in several parts side by side, each headed as the first. What
-was not measured is empty, ``0`` or ``N/A``.
+The first line names the columns: the operator's, then one for each system. Cells are separated by tabs (by
+spaces where there are none) and hold milliseconds; a table may stand in several parts side by side, each
+headed as the first. What was not measured is empty, ``0`` or ``N/A``.
 """
 
 from __future__ import annotations

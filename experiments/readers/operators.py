@@ -1,7 +1,7 @@
 """``operators``: a list of tensor operators by their sizes, a line for each.
 
-``NAME KIND SIZE=VALUE ...`` with sizes as integers joined by ``x``; empty lines and lines that start with ``#`` say
-nothing. Kinds and their sizes (those in brackets may be left out)::
+``NAME KIND SIZE=VALUE ...`` with sizes as integers joined by ``x``; empty lines and lines that start with
+``#`` say nothing. Kinds and their sizes (those in brackets may be left out)::
 
     M4 matmul m=65536 n=1024 k=1024 [batch=16x12]
     C0 conv x=128x128x28x28 filters=128 kernel=3x3 [stride=1x1 padding=1x1 dilation=1x1 groups=1]
@@ -10,9 +10,9 @@ nothing. Kinds and their sizes (those in brackets may be left out)::
     R0 reduce shape=65536x1024 over=1
     S0 softmax shape=128x1000 over=1
 
-``x`` and ``shape`` are whole tensors (batch and channels first), ``over`` the dimensions reduced, ``operands`` how many
-tensors as large are read. Every kind takes ``dtype=`` (float32 where it is left out). ``options.extra`` names a table of
-times that other systems took for them (``readers.operator_times``).
+``x`` and ``shape`` are whole tensors (batch and channels first), ``over`` the dimensions reduced,
+``operands`` how many tensors as large are read. Every kind takes ``dtype=`` (float32 where it is left out).
+``options.extra`` names a table of times that other systems took for them (``readers.operator_times``).
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""``pipedream``: a measured layer profile in the graph text of PipeDream's profiler (SOSP'19, section 3.1; released code).
+"""``pipedream``: a measured layer profile in the graph text of PipeDream's profiler (SOSP'19, section 3.1;
+released code).
 
-A line for each layer, ``ID -- description -- forward_compute_time=MS, backward_compute_time=MS, activation_size=BYTES,
-parameter_size=BYTES`` with an optional fourth part ``stage_id=N``, then a line for each edge: a tab, ``ID -- ID``. A
-size may be a list, ``[1.0; 2.0]``: the layer has several outputs, which are added up.
+A line for each layer, ``ID -- description -- forward_compute_time=MS, backward_compute_time=MS,
+activation_size=BYTES, parameter_size=BYTES`` with an optional fourth part ``stage_id=N``, then a line for
+each edge: a tab, ``ID -- ID``. A size may be a list, ``[1.0; 2.0]``: the layer has several outputs, which are
+added up.
 
-Inputs and sinks that only pick an entry of a result (``__getitem__``) are no layers and are left out, as the released
-planner does. Times, output and stash are those of one profiled mini-batch. Its samples are not in the file: they are
-the rows of the classifier that ends an image model, otherwise the whole mini-batch counts as one sample.
+Inputs and sinks that only pick an entry of a result (``__getitem__``) are no layers and are left out, as the
+released planner does. Times, output and stash are those of one profiled mini-batch. Its samples are not in
+the file: they are the rows of the classifier that ends an image model, otherwise the whole mini-batch counts
+as one sample.
 """
 
 from __future__ import annotations
@@ -197,7 +200,9 @@ def _graph(profile: _Profile, name: str) -> tuple[LayerGraph, int]:
 
 
 def _rows(nodes: list[_Node]) -> int:
-    """Of an image model (it has convolutions) that ends in a linear layer: the rows of its output; otherwise 0."""
+    """Of an image model (it has convolutions) that ends in a linear layer: the rows of its output; otherwise
+    0.
+    """
     found = re.match(r"Linear\(.*out_features=(\d{1,9})\b", nodes[-1].description)
     if not found or int(found[1]) == 0 or not any(node.description.startswith("Conv") for node in nodes):
         return 0

@@ -1,9 +1,9 @@
 """Pickles of plain data: dicts, lists, tuples, texts and numbers, and nothing else.
 
-This is no unpickler with names forbidden: it is a stack machine of its own that knows only the opcodes that build
-plain data (``pickletools.genops`` does the decoding), so that there is nothing to import, call or restore. Any other
-opcode is refused with its byte position, as are nesting, memo and counts beyond the caps. Keys of dicts are texts or
-integers: hashing a deeply nested tuple would exhaust the stack of the interpreter.
+This is no unpickler with names forbidden: it is a stack machine of its own that knows only the opcodes that
+build plain data (``pickletools.genops`` does the decoding), so that there is nothing to import, call or
+restore. Any other opcode is refused with its byte position, as are nesting, memo and counts beyond the caps.
+Keys of dicts are texts or integers: hashing a deeply nested tuple would exhaust the stack of the interpreter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 def loads(data: bytes, name: str) -> Any:
-    """The value that ``data`` pickles; ``BadInput`` names the opcode and its byte where it is more than plain data."""
+    """The value that ``data`` pickles; ``BadInput`` names the opcode and its byte where it is more than plain
+    data.
+    """
     machine = _Machine(name)
     end = 0
     for opcode, argument, position in _opcodes(data, name):

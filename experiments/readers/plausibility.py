@@ -11,15 +11,16 @@ from experiments.core.errors import BadInput
 from experiments.hardware import resolve
 from experiments.workloads.step import Step
 
-#: A whole training step that reaches less of the peak than this was not timed on that device, or not as it is.
+#: A whole training step that reaches less of the peak than this was not timed on that device, or not as it
+#: is.
 LEAST_MFU = 0.02
 
 
 def low_utilization(step: Step, device_name: str, flops: float | None = None) -> tuple[str, ...]:
     """A warning where the step's FLOPs (or ``flops``) over its time are under 2 % of the device's peak.
 
-    The peak is that of the type that most FLOPs are of. Nothing is said of a device without a sheet, or of a step of
-    unknown FLOPs or times.
+    The peak is that of the type that most FLOPs are of. Nothing is said of a device without a sheet, or of a
+    step of unknown FLOPs or times.
     """
     total = float(np.nansum(step.ops.flops)) if flops is None else flops
     if not total > 0 or not math.isfinite(step.seconds) or step.seconds <= 0:

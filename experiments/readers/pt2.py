@@ -1,9 +1,10 @@
-"""``pt2``: a program saved by ``torch.export.save`` of torch 2.9 or newer. Read as a zip of JSON and raw numbers.
+"""``pt2``: a program saved by ``torch.export.save`` of torch 2.9 or newer. Read as a zip of JSON and raw
+numbers.
 
-``torch.export.load`` runs code from a crafted file (pickled weights, constants and sample inputs; expressions of
-symbols and guards that it evaluates), so it is never called. What is read here: ``models/NAME.json``, the two
-configurations of weights and constants, and the raw bytes they name. Sample inputs are pickles: left unopened, a batch
-is made from the graph's own description instead.
+``torch.export.load`` runs code from a crafted file (pickled weights, constants and sample inputs; expressions
+of symbols and guards that it evaluates), so it is never called. What is read here: ``models/NAME.json``, the
+two configurations of weights and constants, and the raw bytes they name. Sample inputs are pickles: left
+unopened, a batch is made from the graph's own description instead.
 """
 
 from __future__ import annotations

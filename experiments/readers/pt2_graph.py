@@ -1,4 +1,6 @@
-"""From the JSON of an exported program to a GraphProgram. Field names are those of torch's ``schema.py``, version 8."""
+"""From the JSON of an exported program to a GraphProgram. Field names are those of torch's ``schema.py``,
+version 8.
+"""
 
 from __future__ import annotations
 
@@ -95,9 +97,13 @@ def program_of(
 
 
 def _assumed(program: GraphProgram, version: str) -> Iterator[str]:
-    yield f"exported by torch {version}; a batch is made from the shapes of the inputs, sample inputs stay unopened"
     yield (
-        f"the loss is the mean cross entropy over the classes of output {program.output!r:.60}, or the mean square "
+        f"exported by torch {version}; a batch is made from the shapes of the inputs, sample inputs stay "
+        "unopened"
+    )
+    yield (
+        f"the loss is the mean cross entropy over the classes of output {program.output!r:.60}, or the mean "
+        "square "
         "where it has no classes; an output that is one number is the loss"
     )
     operators = {node.op for node in program.nodes}
@@ -161,7 +167,9 @@ def _nodes(graph: _Graph) -> Iterator[Node]:
 
 
 def _operator(target: str, where: str) -> str:
-    """``aten.NAME.OVERLOAD`` or arithmetic on sizes, from the lists of what may be called; anything else is refused."""
+    """``aten.NAME.OVERLOAD`` or arithmetic on sizes, from the lists of what may be called; anything else is
+    refused.
+    """
     found = re.fullmatch(r"torch\.ops\.(aten\.(\w+)\.\w+)", target)
     if found and found[2] in ATEN_OPERATORS:
         return found[1]
@@ -324,7 +332,9 @@ _ARGUMENTS: Mapping[str, Callable[[_Graph, Any, str], Any]] = {
 
 
 def _updates(graph: _Graph, signature: Mapping[str, Any]) -> Iterator[Node]:
-    """Buffers that a program without in-place operations gives back as results: written where they came from."""
+    """Buffers that a program without in-place operations gives back as results: written where
+    they came from.
+    """
     for spec in _list(signature, "output_specs", graph.where):
         kind, body = _one(spec, graph.where)
         if kind == "buffer_mutation":

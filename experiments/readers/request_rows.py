@@ -50,7 +50,9 @@ def _picked(cells: Sequence[Any], order: Ints) -> tuple[Any, ...]:
 
 
 def apply_options(trace: RequestTrace, options: WorkloadOptions) -> RequestTrace:
-    """The first ``limit`` requests, arriving at ``rate`` per second on average with the trace's own burstiness."""
+    """The first ``limit`` requests, arriving at ``rate`` per second on average with the trace's own
+    burstiness.
+    """
     if options.limit is not None:
         trace = first(trace, options.limit)
     span = float(trace.arrival[-1] - trace.arrival[0])

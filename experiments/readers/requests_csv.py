@@ -1,4 +1,6 @@
-"""``requests-csv``: this lab's own plain request trace: ``arrival,prompt,output`` and, optionally, ``model``."""
+"""``requests-csv``: this lab's own plain request trace: ``arrival,prompt,output`` and,
+optionally, ``model``.
+"""
 
 from __future__ import annotations
 

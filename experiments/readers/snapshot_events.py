@@ -1,4 +1,6 @@
-"""The parts of a CUDA memory snapshot, checked: allocator events with their stacks, segments and their blocks."""
+"""The parts of a CUDA memory snapshot, checked: allocator events with their stacks, segments and their
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _NO_FRAMES: list[Any] = []
 
 @dataclass(frozen=True)
 class Event:
-    """``microseconds`` of the day's clock, ``None`` where not told; ``free`` bytes of the device at an ``oom``."""
+    """``microseconds`` of the day's clock, ``None`` where not told; ``free`` bytes of the device at an
+    ``oom``.
+    """
 
     action: str
     address: int

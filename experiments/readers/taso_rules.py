@@ -1,9 +1,11 @@
-"""``taso-rules``: TASO's ``graph_subst.pb``, one protobuf message of graph substitutions (SOSP'19, released code).
+"""``taso-rules``: TASO's ``graph_subst.pb``, one protobuf message of graph substitutions (SOSP'19, released
+code).
 
-``RuleCollection{1: Rule*}``, ``Rule{1: source Operator*, 2: target Operator*, 3: MapOutput*}``, ``Operator{1: type,
-2: Tensor*, 3: Parameter*}``, ``Tensor{1: operator, 2: output}``, ``Parameter{1: key, 2: value}``, ``MapOutput{1: source
-operator, 2: target operator, 3: source output, 4: target output}``. The message types are declared here by those
-numbers; decoding is protobuf's. The names of types and parameters are those of TASO's enumerations.
+``RuleCollection{1: Rule*}``, ``Rule{1: source Operator*, 2: target Operator*, 3: MapOutput*}``, ``Operator{1:
+type, 2: Tensor*, 3: Parameter*}``, ``Tensor{1: operator, 2: output}``, ``Parameter{1: key, 2: value}``,
+``MapOutput{1: source operator, 2: target operator, 3: source output, 4: target output}``. The message types
+are declared here by those numbers; decoding is protobuf's. The names of types and parameters are those of
+TASO's enumerations.
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ from experiments.workloads.substitutions import (
 )
 
 MOST_BYTES = 64 * 2**20
-_TYPES = """input weight any conv2d dropout linear pool2d_max pool2d_avg relu sigmoid tanh batchnorm concat split reshape
-transpose ew_add ew_mul matmul mul enlarge merge_gconv constant_imm constant_iconv constant_one constant_pool squeeze
-unsqueeze ew_sub ew_div ew_equal ew_greater ew_less ew_max ew_min reduce_argmax reduce_argmin reduce_max reduce_mean
-reduce_min reduce_prod reduce_sum pad shape size topk where ceil cast exp round log logical_not sqrt leakyrelu slice
+_TYPES = """input weight any conv2d dropout linear pool2d_max pool2d_avg relu sigmoid tanh batchnorm concat
+split reshape transpose ew_add ew_mul matmul mul enlarge merge_gconv constant_imm constant_iconv constant_one
+constant_pool squeeze unsqueeze ew_sub ew_div ew_equal ew_greater ew_less ew_max ew_min reduce_argmax
+reduce_argmin reduce_max reduce_mean reduce_min reduce_prod reduce_sum pad shape size topk where ceil cast exp
+round log logical_not sqrt leakyrelu slice
 resize prelu fuse_conv_batchnorm fuse_conv_batchnorm_alpha_var fuse_conv_batchnorm_bias broadcast_add"""
-_PARAMETERS = """op_type num_inputs num_outputs group kernel_h kernel_w stride_h stride_w pad acti numdim axis perm
+_PARAMETERS = """op_type num_inputs num_outputs group kernel_h kernel_w stride_h stride_w pad acti numdim axis
+perm
 outshuffle merge_gconv_count axes keep_dims epsilon"""
 #: Names by code.
 TYPES, PARAMETERS = tuple(_TYPES.split()), tuple(_PARAMETERS.split())
@@ -48,7 +52,9 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
 
 
 def _recognizes(head: bytes, name: str) -> bool:
-    """A first field ``rule`` (tag 0x0a) whose body begins with a source operator (0x0a) that begins with its type."""
+    """A first field ``rule`` (tag 0x0a) whose body begins with a source operator (0x0a) that begins with its
+    type.
+    """
     _, body = _varint(head, 1)
     if head[:1] != b"\x0a" or body < 0 or head[body : body + 1] != b"\x0a":
         return False

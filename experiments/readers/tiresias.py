@@ -25,7 +25,8 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
 READER = Reader(
     "tiresias",
     "jobs",
-    "job files of the Tiresias simulator: job_id, num_gpu, submit_time, iterations, model_name, duration (CSV)",
+    "job files of the Tiresias simulator: job_id, num_gpu, submit_time, iterations, model_name, duration "
+    "(CSV)",
     _recognizes,
     _read,
     merge_jobs,

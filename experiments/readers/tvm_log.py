@@ -1,8 +1,9 @@
-"""``tvm-log``: what TVM's tuners measured, one JSON record a line: AutoTVM's (0.1, 0.2) and Ansor's (v0.1 to v0.6).
+"""``tvm-log``: what TVM's tuners measured, one JSON record a line: AutoTVM's (0.1, 0.2) and Ansor's (v0.1 to
+v0.6).
 
-AutoTVM names its knobs (``[["tile_x", "sp", [-1, 64, 2]], ...]``). Ansor writes the steps that made the schedule; a
-knob here is what can differ between two schedules of a task: the sketch (kinds and places of the steps), the lengths
-of each split, the unroll limit, and the numbers of every other step.
+AutoTVM names its knobs (``[["tile_x", "sp", [-1, 64, 2]], ...]``). Ansor writes the steps that made the
+schedule; a knob here is what can differ between two schedules of a task: the sketch (kinds and places of the
+steps), the lengths of each split, the unroll limit, and the numbers of every other step.
 
 A failed record holds a placeholder for a time (1e9 or 1e10): only error number 0 has one.
 """
@@ -112,7 +113,8 @@ def _warnings(log: TuningLog) -> tuple[str, ...]:
 READER = Reader(
     "tvm-log",
     "tuning",
-    "measurements of TVM's tuners AutoTVM and Ansor: configuration and time or error (JSON, one record a line)",
+    "measurements of TVM's tuners AutoTVM and Ansor: configuration and time or error (JSON, one record a "
+    "line)",
     _recognizes,
     _read,
 )

@@ -1,4 +1,6 @@
-"""One line of a TVM tuning log as a record: whose it is, the task, the configuration, and the time or error."""
+"""One line of a TVM tuning log as a record: whose it is, the task, the configuration, and the
+time or error.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ ANSOR_STEPS = {
 
 @dataclass(frozen=True)
 class Record:
-    """``task`` tells tasks apart, ``shown`` is what people read; ``seconds`` is NaN where ``error`` is not 0."""
+    """``task`` tells tasks apart, ``shown`` is what people read; ``seconds`` is NaN where
+    ``error`` is not 0.
+    """
 
     tuner: str
     task: str
@@ -205,7 +209,9 @@ def _tensors(arguments: list[Any]) -> list[list[int]]:
 
 
 def flops_of(operator: str, arguments: list[Any]) -> float | None:
-    """FLOPs of one call of a dense or batched product or a plain convolution (NCHW); ``None`` of anything else."""
+    """FLOPs of one call of a dense or batched product or a plain convolution (NCHW); ``None`` of anything
+    else.
+    """
     shapes = _tensors(arguments)
     if len(shapes) < 2:
         return None

@@ -1,4 +1,6 @@
-"""Carries out one serving run: trace, model, hardware and policy in; figures, curves and what became of requests out."""
+"""Carries out one serving run: trace, model, hardware and policy in; figures, curves and what became of
+requests out.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ USABLE_MEMORY = 0.9
 
 
 def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
-    """Simulate ``policy`` on the request trace of ``spec``: nodes are pipeline stages, devices of a node share a layer."""
+    """Simulate ``policy`` on the request trace of ``spec``: nodes are pipeline stages, devices of a node
+    share a layer.
+    """
     if not isinstance(policy, ServingPolicy):
         raise BadInput(f"{policy.name} is not a serving policy", "spec.policy", "a serving policy")
     trace, loaded = requests_of(spec.workload)

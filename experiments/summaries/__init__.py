@@ -1,8 +1,8 @@
 """What is in a workload, as cards (figures) and plots (points), for ``inspect`` and the artifact page.
 
-JSON only: ``{"cards": [{"label", "value", "unit"}], "estimates": [...], "plots": [{"title", "kind", "x_label",
-"x_unit", "y_label", "y_unit", "log", "series": [{"name", "x", "y", "text"}], "sampled"}]}``. A plot never has more
-than ``MOST_POINTS`` points; ``sampled`` says from how many they were taken.
+JSON only: ``{"cards": [{"label", "value", "unit"}], "estimates": [...], "plots": [{"title", "kind",
+"x_label", "x_unit", "y_label", "y_unit", "log", "series": [{"name", "x", "y", "text"}], "sampled"}]}``. A
+plot never has more than ``MOST_POINTS`` points; ``sampled`` says from how many they were taken.
 """
 
 from __future__ import annotations

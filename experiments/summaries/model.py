@@ -44,7 +44,9 @@ def _model(value: ModelSource) -> dict[str, Any]:
 
 
 def _program(value: GraphProgram) -> dict[str, Any]:
-    """An exported graph: its parameters, its inputs with open sizes by name, and its operators, most frequent first."""
+    """An exported graph: its parameters, its inputs with open sizes by name, and its operators, most frequent
+    first.
+    """
     weights = value.parameters.values()
     cards = [
         card("parameters", sum(math.prod(weight.shape) for weight in weights)),

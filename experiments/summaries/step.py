@@ -64,8 +64,8 @@ def _memory_curve(value: Step) -> dict[str, Any]:
 def _roofline(value: Step) -> list[dict[str, Any]]:
     """Rate against intensity under the roof of a device, one point for equal ops of a phase.
 
-    The device is the one that the step was timed on where it has a spec sheet, else ``USUAL_DEVICE``. A timed op stands
-    at the rate it reached; an untimed one at what the roof allows.
+    The device is the one that the step was timed on where it has a spec sheet, else ``USUAL_DEVICE``. A timed
+    op stands at the rate it reached; an untimed one at what the roof allows.
     """
     real = np.flatnonzero((value.ops.flops > 0) & (value.ops.bytes_moved > 0))
     if not len(real):

@@ -1,4 +1,6 @@
-"""``python -m experiments.validate --device cpu|cuda --out FILE [--family parallel]``: predicted against measured."""
+"""``python -m experiments.validate --device cpu|cuda --out FILE [--family parallel]``: predicted against
+measured.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(table(("model", "policy", "status", "metric", "predicted", "measured", "error"), rows(evidence)))
     for name, summary in evidence["errors"].items():
         print(
-            f"{name}: median error {summary['median']:.1%}, largest {summary['largest']:.1%} over {summary['cells']} cells"
+            f"{name}: median error {summary['median']:.1%}, largest {summary['largest']:.1%} over "
+            f"{summary['cells']} cells"
         )
     print(f"{evidence['device']}, {evidence['seconds']:.0f} s, written to {chosen.out}")
     return 1 if any(cell["status"] == "failed" for cell in evidence["cells"]) else 0

@@ -1,9 +1,9 @@
 """Compilation policies: models as each policy compiles them, beside what prices and rates of this host say.
 
-Every policy of the registry that can be carried out here has a cell on every model. Predicted are eager and what a
-policy rewrote: by the prices of their ops, each timed alone, and by a roofline whose rates were measured. Both are of
-calls that nothing disturbed, so the least disturbed call is what they are compared with. What no simulator speaks of
-(another compiler's kernels) is measured only.
+Every policy of the registry that can be carried out here has a cell on every model. Predicted are eager and
+what a policy rewrote: by the prices of their ops, each timed alone, and by a roofline whose rates were
+measured. Both are of calls that nothing disturbed, so the least disturbed call is what they are compared
+with. What no simulator speaks of (another compiler's kernels) is measured only.
 """
 
 from __future__ import annotations

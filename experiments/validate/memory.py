@@ -1,4 +1,6 @@
-"""Memory policies: a model's step is profiled on this host once, and every policy's plan is carried out on it."""
+"""Memory policies: a model's step is profiled on this host once, and every policy's plan is carried out on
+it.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from experiments.workloads.step import Step
 #: Policies that move things whatever the capacity, and those that move only what does not fit.
 EAGER = ("baseline", "swap_all", "checkpoint", "vdnn-all")
 PLANNED = ("capuchin", "superneurons", "flashneuron", "zero_offload")
-#: The latter plan for the persistent tensors and this share of the most that lives beside them: the first that they
-#: can do with. The file says in every cell which capacity it was.
+#: The latter plan for the persistent tensors and this share of the most that lives beside them: the first
+#: that they can do with. The file says in every cell which capacity it was.
 SHARES = (0.6, 0.75, 0.9, 1.0)
 
 

@@ -1,4 +1,6 @@
-"""Numbers in fewer bits beside a policy's own, and our matmul beside cuBLAS: what this host supports, and how fast."""
+"""Numbers in fewer bits beside a policy's own, and our matmul beside cuBLAS: what this host supports, and how
+fast.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,20 @@ class Row(NamedTuple):
 
 ROWS = (
     Row("8-bit weights and activations", "quantize", {"activations": "dynamic"}),
-    Row("8-bit weights and activations by torchao", "quantize", {"activations": "dynamic", "engine": "torchao"}),
+    Row(
+        "8-bit weights and activations by torchao",
+        "quantize",
+        {"activations": "dynamic", "engine": "torchao"},
+    ),
     Row("4-bit weights by torchao", "quantize", {**GROUPS, "group": 32}, "bfloat16"),
-    Row("8-bit floats by torchao", "quantize", {"number": "float", "activations": "dynamic", "engine": "torchao"}, "bfloat16"),
+    Row(
+        "8-bit floats by torchao",
+        "quantize",
+        {"number": "float", "activations": "dynamic", "engine": "torchao"},
+        "bfloat16",
+    ),
     Row("bfloat16, training", "mixed_precision", {"training": True}),
-)  # fmt: skip
+)
 MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "cpu": ("zoo:gpt2-tiny", {"batch": 1, "sequence": 64}),
     "cuda": ("zoo:gpt2", {"batch": 8, "sequence": 1024}),
@@ -39,7 +50,9 @@ MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def plans(device: str) -> list[tuple[str, dict[str, Any], dict[str, Any], str]]:
-    """The rows as a room's plans: policy, knobs, further options of the workload, what tells the cell apart."""
+    """The rows as a room's plans: policy, knobs, further options of the workload, what tells the
+    cell apart.
+    """
     return [
         (row.policy, row.knobs, {"dtype": row.dtype} if device == "cuda" else {}, f": {row.title}")
         for row in ROWS

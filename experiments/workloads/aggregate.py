@@ -1,9 +1,11 @@
-"""From a Step to a LayerGraph: ops grouped by the module that they belong to, in the order of the forward pass.
+"""From a Step to a LayerGraph: ops grouped by the module that they belong to, in the order of the forward
+pass.
 
-A layer is a module path cut behind its first numbered part (``blocks.3``, ``features.0``), so that a transformer's
-blocks and a network's convolutions are layers, and modules outside any list are layers of their own. Ops that a
-container computes itself between its parts belong to the layer before them. A module that runs twice is two layers
-(``name`` and ``name@2``), which keeps layers in topological order; its backward pass counts with the first.
+A layer is a module path cut behind its first numbered part (``blocks.3``, ``features.0``), so that a
+transformer's blocks and a network's convolutions are layers, and modules outside any list are layers of their
+own. Ops that a container computes itself between its parts belong to the layer before them. A module that
+runs twice is two layers (``name`` and ``name@2``), which keeps layers in topological order; its backward pass
+counts with the first.
 """
 
 from __future__ import annotations
@@ -104,7 +106,9 @@ def _containers(paths: list[str]) -> set[str]:
 
 @dataclass
 class _Flow:
-    """Who makes and who reads each tensor, by layer; ``stashed`` has the layers whose backward passes read it, ``tied`` are the bytes that one layer reads of another's weights."""
+    """Who makes and who reads each tensor, by layer; ``stashed`` has the layers whose backward passes read
+    it, ``tied`` are the bytes that one layer reads of another's weights.
+    """
 
     producer: dict[int, int] = field(default_factory=dict)
     parameter_layer: dict[int, int] = field(default_factory=dict)

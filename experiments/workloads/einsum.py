@@ -1,11 +1,12 @@
 """Operators of a model as loops over named dimensions: what planners divide among devices.
 
-An operator walks ``sizes`` (its loop dimensions); ``output`` names those that its result has. The others are summed over:
-a device that has a part of one holds a partial sum (``contracted``), unless they are ``statistics`` (a softmax or a norm
-needs a small result of the whole dimension, then goes on with its own part) or ``whole`` (cannot be divided at all).
-Names are local: an operand lists, for each dimension of the tensor as its producer made it, the loop dimension that
-walks it here, or ``""`` where it is needed whole. So ``qkv`` may make a dimension of 2304 that attention walks as 12
-heads. Bytes and FLOPs are those of the whole batch, forward pass.
+An operator walks ``sizes`` (its loop dimensions); ``output`` names those that its result has. The others are
+summed over: a device that has a part of one holds a partial sum (``contracted``), unless they are
+``statistics`` (a softmax or a norm needs a small result of the whole dimension, then goes on with its own
+part) or ``whole`` (cannot be divided at all). Names are local: an operand lists, for each dimension of the
+tensor as its producer made it, the loop dimension that walks it here, or ``""`` where it is needed whole. So
+``qkv`` may make a dimension of 2304 that attention walks as 12 heads. Bytes and FLOPs are those of the whole
+batch, forward pass.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ HEAVY_KINDS = ("einsum", "convolution", "attention", "embedding", "layer")
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that an operator reads: the result of operator ``source``, parameter number ``parameter`` (shared by tied
-    ones), or, where both are -1, an input of the model.
+    """A tensor that an operator reads: the result of operator ``source``, parameter number ``parameter``
+    (shared by tied ones), or, where both are -1, an input of the model.
     """
 
     dims: tuple[str, ...]
@@ -35,8 +36,9 @@ class Operand:
 class Operator:
     """One operator of layer ``layer`` of a LayerGraph.
 
-    ``halo`` are elements needed beyond the own part of a dimension on each inner border. ``share`` is the part of its
-    layer's time that it takes; ``stash_bytes`` is what of its output is kept for the backward pass.
+    ``halo`` are elements needed beyond the own part of a dimension on each inner border. ``share`` is the
+    part of its layer's time that it takes; ``stash_bytes`` is what of its output is kept for the backward
+    pass.
     """
 
     name: str

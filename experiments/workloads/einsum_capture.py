@@ -1,7 +1,8 @@
-"""Named dimensions for the operators of a captured step, from what a capture keeps: op names and tensor shapes.
+"""Named dimensions for the operators of a captured step, from what a capture keeps: op names and tensor
+shapes.
 
-Views are not ops, so the dimensions of tensors are followed instead: each tensor keeps a list of axes; the rules of
-``einsum_rules`` say which axes an op walks and which its result has.
+Views are not ops, so the dimensions of tensors are followed instead: each tensor keeps a list of axes; the
+rules of ``einsum_rules`` say which axes an op walks and which its result has.
 """
 
 from __future__ import annotations
@@ -52,14 +53,18 @@ def captured_operators(step: Step, layer_of: npt.NDArray[np.int64]) -> tuple[Ope
 
 
 def _as_made(walk: Walk, output: Axes) -> Walk:
-    """A reader may have taken the axes of a result for others than its maker did: it needs those that it lacks whole."""
+    """A reader may have taken the axes of a result for others than its maker did: it needs those that it
+    lacks whole.
+    """
     if not output or len(walk.loops) == len(output):
         return walk
     return replace(walk, loops=tuple(axis if axis in walk.loops else None for axis in output))
 
 
 def _stash(step: Step) -> Floats:
-    """Bytes of each op's results that the backward pass reads; a tensor counts with the op that changed it last."""
+    """Bytes of each op's results that the backward pass reads; a tensor counts with the op that changed it
+    last.
+    """
     read = {
         tensor
         for op in np.flatnonzero((step.ops.phase == BACKWARD) & ~step.ops.view).tolist()
@@ -129,7 +134,9 @@ def _operator(
 
 
 def _names(loops: Loops) -> dict[Axis, str]:
-    """A name for each axis that the op walks, those of its output first; a second one of a label is ``label.in``."""
+    """A name for each axis that the op walks, those of its output first; a second one of a label is
+    ``label.in``.
+    """
     found: dict[Axis, str] = {}
     for axis in (*loops.output, *(axis for walk in loops.walks for axis in walk.loops if axis is not None)):
         if axis not in found:

@@ -1,7 +1,7 @@
 """Axes of the ops that combine tensors: products, convolutions, attention, look-ups and mixtures of experts.
 
-Left out: strides and paddings (a capture does not keep them; a window's halo is its width less the ratio of sizes), and
-products of two activations other than experts and attention.
+Left out: strides and paddings (a capture does not keep them; a window's halo is its width less the ratio of
+sizes), and products of two activations other than experts and attention.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def looked_up(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | N
 
 
 def chosen(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
-    """The best-scored rows of each expert. Where devices divide the batch, each chooses among its own rows for a part of
-    an expert's capacity, as in GShard's groups.
+    """The best-scored rows of each expert. Where devices divide the batch, each chooses among its own rows
+    for a part of an expert's capacity, as in GShard's groups.
     """
     own, shape = tensors.of(inputs[0]), tensors.shape(result)
     experts = next((axis for axis in own if axis.size == shape[0] and axis is not tensors.batch), None)
@@ -173,7 +173,9 @@ def gather(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None
 
 
 def scatter(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
-    """Rows added where an index says (combination of what experts made): each device has a part of every sum."""
+    """Rows added where an index says (combination of what experts made): each device has a part
+    of every sum.
+    """
     data = inputs[-1]  # what is added stands last: index_add(into, index, rows)
     own, output = tensors.of(data), tensors.fresh(tensors.shape(result))
     if len(own) < 2 or not output or own[-1].size != output[-1].size:

@@ -1,6 +1,7 @@
 """Which axes an ATen op walks: one rule for each way to compute, found by the op's name.
 
-An op without a rule keeps the axes of an operand of its size (element-wise), or is only known to have a batch.
+An op without a rule keeps the axes of an operand of its size (element-wise), or is only known to have a
+batch.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def _reduced(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | No
 
 
 def _normalized(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
-    """Norms over the last axis, softmax: each device goes on with its own part once it knows the whole's statistics."""
+    """Norms over the last axis, softmax: each device goes on with its own part once it knows the whole's
+    statistics.
+    """
     found = _element_wise(tensors, inputs, result)
     if found is None or not found.output:
         return found

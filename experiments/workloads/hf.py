@@ -1,6 +1,7 @@
 """Hugging Face model configurations: which model types we build, and what their sizes may be. Plain data.
 
-``check_config`` makes a config safe to build from: only allow-listed types, remote code dropped, every size within limits.
+``check_config`` makes a config safe to build from: only allow-listed types, remote code dropped, every size
+within limits.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from experiments.core.errors import BadInput
 
 @dataclass(frozen=True)
 class ModelType:
-    """One allow-listed ``model_type``: the ``transformers`` class it is built by and what its batch looks like.
+    """One allow-listed ``model_type``: the ``transformers`` class it is built by and what its batch looks
+    like.
 
-    ``positions`` is the config's own name of the longest sequence, of which ``reserved`` cannot be used; ``sequence``
-    and ``dtype`` are what a step has unless the config or the options say otherwise; ``two_sided`` means an encoder
-    with a decoder.
+    ``positions`` is the config's own name of the longest sequence, of which ``reserved`` cannot be used;
+    ``sequence`` and ``dtype`` are what a step has unless the config or the options say otherwise;
+    ``two_sided`` means an encoder with a decoder.
     """
 
     name: str
@@ -78,7 +80,9 @@ SIZES = frozenset(name for _, names in LIMITS.values() for name in names) | {
 
 
 def check_config(config: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A config to build from, and warnings about what was left out; ``BadInput`` names the field and its value."""
+    """A config to build from, and warnings about what was left out; ``BadInput`` names the field and its
+    value.
+    """
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
         raise BadInput(f"model_type {kind!r:.80} cannot be built", where, "one of " + ", ".join(MODEL_TYPES))
@@ -110,7 +114,9 @@ def _check_list(name: str, value: list[Any], where: str) -> None:
 
 
 def longest_sequence(config: Mapping[str, Any], kind: ModelType) -> int:
-    """Tokens of a step unless its options say otherwise: what the positions allow, up to the type's usual length."""
+    """Tokens of a step unless its options say otherwise: what the positions allow, up to the type's usual
+    length.
+    """
     positions = config.get(kind.positions)
     longest = positions - kind.reserved if isinstance(positions, int) else kind.sequence
     return min(longest, kind.sequence)

@@ -17,9 +17,9 @@ from experiments.workloads.step import Floats
 class JobTrace:
     """Columns over jobs, sorted by ``(submit, job id)``: the order of rows in a file means nothing.
 
-    ``submit`` seconds, ``gpus`` wanted, ``service`` seconds on those GPUs without waiting, ``deadline`` absolute
-    seconds (NaN: none), ``model`` and ``tenant`` names ("" when the file has none). ``original`` keeps the file's
-    own columns in the same order.
+    ``submit`` seconds, ``gpus`` wanted, ``service`` seconds on those GPUs without waiting, ``deadline``
+    absolute seconds (NaN: none), ``model`` and ``tenant`` names ("" when the file has none). ``original``
+    keeps the file's own columns in the same order.
     """
 
     name: str
@@ -47,7 +47,9 @@ class JobTrace:
 
     @classmethod
     def ordered(cls, *, job: tuple[str, ...], submit: Floats, **columns: Any) -> JobTrace:
-        """A trace from columns in any order: sorted by submit time, equal times by id (numbers as numbers)."""
+        """A trace from columns in any order: sorted by submit time, equal times by id (numbers as
+        numbers).
+        """
         order = np.lexsort((_rank(job), submit))
         sorted_ = {name: _picked(value, order) for name, value in columns.items() if name not in _WHOLE}
         kept = {name: value for name, value in columns.items() if name in _WHOLE}

@@ -1,7 +1,7 @@
 """What a row of a layer graph runs on a device: matrix products by shape and element-wise traffic by bytes.
 
-Shapes, not FLOPs, because a product cut eight ways is not eight times as fast. Sizes are for one sample of the whole
-layer; how a sharding changes them is said once, in ``Cut``.
+Shapes, not FLOPs, because a product cut eight ways is not eight times as fast. Sizes are for one sample of
+the whole layer; how a sharding changes them is said once, in ``Cut``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ FORWARD, BACKWARD, WEIGHT = "forward", "backward", "weight"
 
 @dataclass(frozen=True)
 class Cut:
-    """How a row is divided: ``outputs`` (columns), ``inputs`` (rows of a weight) and the whole row ``parts`` ways.
+    """How a row is divided: ``outputs`` (columns), ``inputs`` (rows of a weight) and the whole row ``parts``
+    ways.
 
-    What is not explained by columns and rows divides tokens or, for a product without a weight, the repetitions.
+    What is not explained by columns and rows divides tokens or, for a product without a weight, the
+    repetitions.
     """
 
     parts: float = 1
@@ -30,7 +32,8 @@ WHOLE = Cut()
 class Product:
     """A matrix product of (tokens x inputs) by (inputs x outputs), ``count`` times a sample.
 
-    With a ``weight`` more samples are more tokens of one product; without (queries by keys) they are more products.
+    With a ``weight`` more samples are more tokens of one product; without (queries by keys) they are more
+    products.
     """
 
     tokens: int
@@ -68,10 +71,11 @@ class Shape:
 class Work:
     """One operator: its products, and what its element-wise kernels read and write (bytes a sample).
 
-    ``fused`` means that products and element-wise work are one kernel (flash attention), which runs its forward products
-    once more in the backward pass. ``launches`` are the kernels of a forward pass beside the products. ``causal``
-    products compute the lower triangle only. ``gradient_traffic`` are bytes moved for each micro-batch, whatever its
-    size, to add weight gradients to those of earlier ones. ``dtype`` is that of the products where it is not the model's.
+    ``fused`` means that products and element-wise work are one kernel (flash attention), which runs its
+    forward products once more in the backward pass. ``launches`` are the kernels of a forward pass beside the
+    products. ``causal`` products compute the lower triangle only. ``gradient_traffic`` are bytes moved for
+    each micro-batch, whatever its size, to add weight gradients to those of earlier ones. ``dtype`` is that
+    of the products where it is not the model's.
     """
 
     products: tuple[Product, ...] = ()
@@ -89,7 +93,9 @@ class Work:
 
 
 def shapes(product: Product, samples: float, cut: Cut, what: str) -> Shape:
-    """The product that ``what`` pass runs: forward, the inputs' gradient (backward) or the weights' (weight)."""
+    """The product that ``what`` pass runs: forward, the inputs' gradient (backward) or the
+    weights' (weight).
+    """
     outputs, inputs = product.outputs / cut.outputs, product.inputs / cut.inputs
     others = cut.parts / (cut.outputs * cut.inputs)
     tokens, count = float(product.tokens), float(product.count)

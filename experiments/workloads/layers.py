@@ -15,7 +15,9 @@ from experiments.workloads.transformer import Transformer
 
 
 class Handed(NamedTuple):
-    """``bytes`` of what layer ``producer`` makes that the backward passes of ``keepers`` read: of others, its own or both."""
+    """``bytes`` of what layer ``producer`` makes that the backward passes of ``keepers`` read: of others, its
+    own or both.
+    """
 
     producer: int
     bytes: float
@@ -26,14 +28,15 @@ class Handed(NamedTuple):
 class LayerGraph:
     """Columns over layers in topological order.
 
-    Times are seconds and FLOPs are for the whole ``batch`` of samples; ``parameter_bytes`` and ``output_bytes`` (what
-    the next layer reads) and ``stash_bytes`` (kept for the backward pass) are bytes, the latter two for ``batch``
-    samples too, and count with the layer that makes them; ``handed`` says where the source tells what other layers'
-    backward passes read of it. ``predecessors[i]`` are the layers whose output layer ``i`` reads. ``einsums`` are the operators that
-    the layers are made of, as loops over named dimensions, in execution order, where the source tells (see ``workloads.einsum``).
+    Times are seconds and FLOPs are for the whole ``batch`` of samples; ``parameter_bytes`` and
+    ``output_bytes`` (what the next layer reads) and ``stash_bytes`` (kept for the backward pass) are bytes,
+    the latter two for ``batch`` samples too, and count with the layer that makes them; ``handed`` says where
+    the source tells what other layers' backward passes read of it. ``predecessors[i]`` are the layers whose
+    output layer ``i`` reads. ``einsums`` are the operators that the layers are made of, as loops over named
+    dimensions, in execution order, where the source tells (see ``workloads.einsum``).
 
-    Where the model is a transformer known by its sizes, that is ``transformer``, and ``work[i]`` is what layer ``i`` runs,
-    by shape; else layers are known by their times alone.
+    Where the model is a transformer known by its sizes, that is ``transformer``, and ``work[i]`` is what
+    layer ``i`` runs, by shape; else layers are known by their times alone.
     """
 
     name: str

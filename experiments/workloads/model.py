@@ -12,8 +12,9 @@ from experiments.workloads.program import GraphProgram
 
 @dataclass(frozen=True)
 class ModelSource:
-    """``zoo`` names a builder of ``experiments.models``; else ``program`` is an exported graph; else ``config`` is a
-    parsed HF ``config.json``. Its step runs the batch in ``micro_batches`` equal parts, one after another.
+    """``zoo`` names a builder of ``experiments.models``; else ``program`` is an exported graph; else
+    ``config`` is a parsed HF ``config.json``. Its step runs the batch in ``micro_batches`` equal parts, one
+    after another.
     """
 
     name: str
@@ -24,7 +25,9 @@ class ModelSource:
     micro_batches: int = 1
 
     def identity(self) -> dict[str, Any]:
-        """What decides which model this is and what its step looks like, as JSON; a graph stands as its file's hash."""
+        """What decides which model this is and what its step looks like, as JSON; a graph stands as its
+        file's hash.
+        """
         found: dict[str, Any] = {
             "name": self.name,
             "zoo": self.zoo,

@@ -1,4 +1,6 @@
-"""A list of tensor operators known by their sizes alone: what a kernel constructor or tuner is given without a model."""
+"""A list of tensor operators known by their sizes alone: what a kernel constructor or tuner is given without
+a model.
+"""
 
 from __future__ import annotations
 

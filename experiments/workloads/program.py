@@ -1,7 +1,8 @@
 """GraphProgram: a model read from an exported graph (ONNX, ``torch.export``), as plain data without torch.
 
-Nodes stand in the order of execution. Their arguments are constants or refer to what the graph is given (``Value``:
-an input or another node's output) and what the file stores (``Stored``: a parameter, buffer or constant).
+Nodes stand in the order of execution. Their arguments are constants or refer to what the graph is given
+(``Value``: an input or another node's output) and what the file stores (``Stored``: a parameter, buffer or
+constant).
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Device:
 
 @dataclass(frozen=True)
 class Weight:
-    """A dense tensor as a file stores it: little-endian, last dimension fastest. Without data it is all zeros."""
+    """A dense tensor as a file stores it: little-endian, last dimension fastest. Without data it is all
+    zeros.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -84,8 +87,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Input:
-    """One tensor of the batch. A size that the exporter left open is the name of a symbol; ``high`` > 0 bounds
-    indices, and ``ones`` marks an input that says which tokens count.
+    """One tensor of the batch. A size that the exporter left open is the name of a symbol; ``high`` > 0
+    bounds indices, and ``ones`` marks an input that says which tokens count.
     """
 
     name: str
@@ -97,8 +100,9 @@ class Input:
 
 @dataclass(frozen=True)
 class GraphProgram:
-    """``sha256`` is the file's. ``output`` is what the loss is made of. ``usual`` gives open sizes their values at
-    export, ``operators`` the versions of the operator sets. Parameters that share their values are one.
+    """``sha256`` is the file's. ``output`` is what the loss is made of. ``usual`` gives open sizes their
+    values at export, ``operators`` the versions of the operator sets. Parameters that share their values are
+    one.
     """
 
     format: str
@@ -122,7 +126,9 @@ class GraphProgram:
 
     @property
     def roles(self) -> dict[str, str]:
-        """What each open size stands for: ``batch``, ``sequence`` or ``image``; ``BadInput`` where that is unclear."""
+        """What each open size stands for: ``batch``, ``sequence`` or ``image``; ``BadInput`` where that is
+        unclear.
+        """
         found: dict[str, str] = {}
         for entry in self.inputs:
             for position, size in enumerate(entry.shape):
@@ -156,7 +162,9 @@ class GraphProgram:
         return None
 
     def shapes(self, batch: int, sequence: int, image: int) -> tuple[tuple[int, ...], ...]:
-        """The inputs' shapes at these sizes. The batch may differ from a fixed one of the file, nothing else may."""
+        """The inputs' shapes at these sizes. The batch may differ from a fixed one of the file, nothing else
+        may.
+        """
         asked = {"batch": batch, "sequence": sequence, "image": image}
         roles, fixed = self.roles, self.batch
         for role in ("sequence", "image"):
@@ -179,7 +187,9 @@ class GraphProgram:
 
 
 def _place(entry: Input, role: str) -> int | None:
-    """Which dimension of ``entry`` plays ``role``: [batch, ...], indices [batch, sequence], pictures [batch, c, h, w]."""
+    """Which dimension of ``entry`` plays ``role``: [batch, ...], indices [batch, sequence], pictures [batch,
+    c, h, w].
+    """
     rank, real = len(entry.shape), entry.dtype in FLOATS
     if role == "batch":
         return 0 if rank else None

@@ -1,8 +1,8 @@
 """Models whose training was published with its speed, as configurations: ``zoo:NAME`` without a file.
 
-Sizes: Narayanan et al., SC'21, table 1 (1.7B to 1T; 175B: section 5.2) and Korthikanti et al., MLSys'23, table 3 (22B;
-its 175B, 530B and 1T are those of SC'21); Llama 3.1 8B from its model card. The GPTs train with dropout, 51,200 words
-and sequences of 2,048.
+Sizes: Narayanan et al., SC'21, table 1 (1.7B to 1T; 175B: section 5.2) and Korthikanti et al., MLSys'23,
+table 3 (22B; its 175B, 530B and 1T are those of SC'21); Llama 3.1 8B from its model card. The GPTs train with
+dropout, 51,200 words and sequences of 2,048.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from experiments.workloads.step import Floats
 class RequestTrace:
     """Columns over requests, sorted by arrival (ties in file order).
 
-    ``arrival`` seconds from the first request, ``prompt`` and ``output`` tokens (at least one each), ``model`` name
-    ("" when the file has none). ``original`` keeps the file's own columns in the same order.
+    ``arrival`` seconds from the first request, ``prompt`` and ``output`` tokens (at least one each),
+    ``model`` name ("" when the file has none). ``original`` keeps the file's own columns in the same order.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Step: one training (or inference) step at op level, in execution order.
 
-A *tensor* here is an allocation: views share their base's tensor, so bytes are never counted twice. An op reads
-``inputs[i]`` and writes ``outputs[i]`` (both tensor ids); an in-place op lists its tensor in both.
+A *tensor* here is an allocation: views share their base's tensor, so bytes are never counted twice. An op
+reads ``inputs[i]`` and writes ``outputs[i]`` (both tensor ids); an in-place op lists its tensor in both.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TIMINGS = ("none", "measured", "roofline", "trace")
 class Ops:
     """Columns over the ops of a step, all of one length.
 
-    ``seconds`` is the duration (NaN before the step is timed), ``flops`` what the op computes, ``bytes_moved`` what
-    it reads plus writes, ``workspace`` scratch bytes while it runs. ``view`` ops move no data. ``random`` ops draw
-    from a generator, so a recompute must restore its state.
+    ``seconds`` is the duration (NaN before the step is timed), ``flops`` what the op computes,
+    ``bytes_moved`` what it reads plus writes, ``workspace`` scratch bytes while it runs. ``view`` ops move no
+    data. ``random`` ops draw from a generator, so a recompute must restore its state.
     """
 
     name: tuple[str, ...]
@@ -54,7 +54,9 @@ class Ops:
 
 @dataclass(frozen=True)
 class Tensors:
-    """Columns over the allocations of a step. ``kind`` indexes ``KINDS``; ``sparsity`` is NaN when unknown."""
+    """Columns over the allocations of a step. ``kind`` indexes ``KINDS``; ``sparsity`` is NaN
+    when unknown.
+    """
 
     name: tuple[str, ...]
     bytes: Ints
@@ -71,8 +73,8 @@ class Tensors:
 class Step:
     """Ops and tensors of one step, who reads and writes what, and where the times come from.
 
-    ``timing`` is one of ``TIMINGS``; ``timed_on`` names the device the times belong to. ``facts`` carries what the
-    source knows about the whole (parameters, batch, sequence, attention backend, ...), JSON only.
+    ``timing`` is one of ``TIMINGS``; ``timed_on`` names the device the times belong to. ``facts`` carries
+    what the source knows about the whole (parameters, batch, sequence, attention backend, ...), JSON only.
     """
 
     name: str
@@ -132,7 +134,9 @@ class Step:
 
     @functools.cached_property
     def live_bytes(self) -> Ints:
-        """Bytes live while each op runs: persistent tensors, every other one from first to last use, workspace."""
+        """Bytes live while each op runs: persistent tensors, every other one from first to last use,
+        workspace.
+        """
         change = np.zeros(len(self.ops) + 1, np.int64)
         local = ~self.persistent & (self.last_use >= 0)
         np.add.at(change, self.first_use[local], self.tensors.bytes[local])

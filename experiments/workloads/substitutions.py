@@ -1,8 +1,9 @@
-"""Graph substitutions as data: what a file of rewrite rules holds (TASO, SOSP'19; Unity, OSDI'22), not yet judged.
+"""Graph substitutions as data: what a file of rewrite rules holds (TASO, SOSP'19; Unity, OSDI'22), not yet
+judged.
 
-A rule has two small operator graphs over shared variables. An operand with ``op >= 0`` is an output of an earlier
-operator of the same side; ``op < 0`` is a variable, and the same pair (op, output) on both sides is the same tensor.
-``outputs`` says which tensor of the target stands for which of the source.
+A rule has two small operator graphs over shared variables. An operand with ``op >= 0`` is an output of an
+earlier operator of the same side; ``op < 0`` is a variable, and the same pair (op, output) on both sides is
+the same tensor. ``outputs`` says which tensor of the target stands for which of the source.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Operator:
-    """``kind`` is the published name in lower case (``conv2d``); ``parameters`` its integers by name, in file order."""
+    """``kind`` is the published name in lower case (``conv2d``); ``parameters`` its integers by name, in file
+    order.
+    """
 
     kind: str
     inputs: tuple[Operand, ...]
@@ -91,7 +94,9 @@ class Substitutions:
     rules: tuple[Substitution, ...]
 
     def census(self) -> dict[str, Counter[str]]:
-        """How many rules have how many operators, outputs, parallel operators, and variables without a binding."""
+        """How many rules have how many operators, outputs, parallel operators, and variables without a
+        binding.
+        """
         return {
             "operators": Counter(f"{len(rule.source)}->{len(rule.target)}" for rule in self.rules),
             "mapped outputs": Counter(str(len(rule.outputs)) for rule in self.rules),

@@ -1,7 +1,8 @@
 """A decoder-only transformer by its sizes: what its operators compute, move, keep and hold, in closed form.
 
-Sources: Narayanan et al., SC'21, section 5.1 (FLOPs); Korthikanti et al., MLSys'23, section 4 (what each operator keeps
-for the backward pass). Products are counted whole, without the saving of a causal mask, as both papers do.
+Sources: Narayanan et al., SC'21, section 5.1 (FLOPs); Korthikanti et al., MLSys'23, section 4 (what each
+operator keeps for the backward pass). Products are counted whole, without the saving of a causal mask, as
+both papers do.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ FAMILIES = ("gpt2", "gpt_neox", "opt", "llama", "mistral", "qwen2")
 class Transformer:
     """Sizes. ``kv_heads`` below ``heads`` is grouped-query attention; a ``gated`` MLP has three matrices.
 
-    ``bias`` are the biases of the linear layers: all, only those of query, key and value, or none. ``positions`` are
-    learned (0: rotary or none). A model without ``vocabulary`` ends behind its last block and has no embedding. ``rms``
-    norms have a scale only. ``fused_qkv`` computes query, key and value in one product. ``dropout`` keeps masks.
+    ``bias`` are the biases of the linear layers: all, only those of query, key and value, or none.
+    ``positions`` are learned (0: rotary or none). A model without ``vocabulary`` ends behind its last block
+    and has no embedding. ``rms`` norms have a scale only. ``fused_qkv`` computes query, key and value in one
+    product. ``dropout`` keeps masks.
     """
 
     name: str
@@ -81,7 +83,9 @@ class Transformer:
 
     @property
     def block_flops(self) -> float:
-        """Of one block's forward pass over a sample: 2 for each weight and token, 4 s^2 a d for scores and context."""
+        """Of one block's forward pass over a sample: 2 for each weight and token, 4 s^2 a d for scores and
+        context.
+        """
         width, s = self.attention_width, self.sequence
         weights = self.hidden * (2 * width + 2 * self.kv_width)
         weights += (3 if self.gated else 2) * self.hidden * self.feedforward
@@ -94,7 +98,9 @@ class Transformer:
 
 
 def from_config(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
-    """The model of a checked Hugging Face configuration; ``BadInput`` when a size is missing or does not divide."""
+    """The model of a checked Hugging Face configuration; ``BadInput`` when a size is missing or does not
+    divide.
+    """
     family = config["model_type"]
     build = {"gpt2": _gpt2, "gpt_neox": _neox, "opt": _opt}.get(family, _llama)
     try:
@@ -148,7 +154,9 @@ def _gpt2(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
 def _sized(
     name: str, config: Mapping[str, Any], sequence: int, *, feedforward: str, tied: bool
 ) -> Transformer:
-    """With the names of sizes that most families share; ``feedforward`` is that of the inner width, ``tied`` the default."""
+    """With the names of sizes that most families share; ``feedforward`` is that of the inner width, ``tied``
+    the default.
+    """
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     return Transformer(
         name,

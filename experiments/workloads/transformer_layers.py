@@ -14,9 +14,11 @@ from experiments.workloads.ragged import Ragged
 from experiments.workloads.transformer import Transformer
 from experiments.workloads.transformer_rows import TRAFFIC, Row, Rows
 
-#: How a policy wants the layers of a model: of the captured step, or of the closed form by operators or by blocks.
+#: How a policy wants the layers of a model: of the captured step, or of the closed form by operators or by
+#: blocks.
 CAPTURED, OPERATORS, BLOCKS = "captured", "operators", "blocks"
-#: Of a block, the operators that selective recomputation runs again (Korthikanti et al., MLSys'23, section 5).
+#: Of a block, the operators that selective recomputation runs again (Korthikanti et al., MLSys'23, section
+#: 5).
 ATTENTION_CORE = "attention"
 
 

@@ -1,8 +1,9 @@
-"""The operators of a transformer, one after another: products, traffic, parameters, and what backward needs of them.
+"""The operators of a transformer, one after another: products, traffic, parameters, and what backward needs
+of them.
 
-What an operator *keeps* are the inputs that its backward pass reads (Korthikanti et al., MLSys'23, section 4.1); an
-input that two operators read is kept by the first. With 16-bit values, dropout and an attention matrix in memory the
-operators of a block keep s b h (34 + 5 a s / h) bytes.
+What an operator *keeps* are the inputs that its backward pass reads (Korthikanti et al., MLSys'23, section
+4.1); an input that two operators read is kept by the first. With 16-bit values, dropout and an attention
+matrix in memory the operators of a block keep s b h (34 + 5 a s / h) bytes.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from experiments.workloads.transformer import Transformer
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that element-wise kernels read and write for each 2-byte value, (forward, backward), by what they do.
+    """Bytes that element-wise kernels read and write for each 2-byte value, (forward, backward), by what they
+    do.
 
     ``softmax`` is for each entry of the attention matrix with its mask and dropout, ``loss`` for each logit,
-    ``gradient`` for each parameter and micro-batch; ``gate_kept`` are values kept for each value of a gated MLP,
-    ``loss_kept`` bytes for each logit. Products of blocks are of type ``product``, whose operands are brought to it by
-    ``quantize`` bytes for each value of an input.
+    ``gradient`` for each parameter and micro-batch; ``gate_kept`` are values kept for each value of a gated
+    MLP, ``loss_kept`` bytes for each logit. Products of blocks are of type ``product``, whose operands are
+    brought to it by ``quantize`` bytes for each value of an input.
     """
 
     norm: tuple[float, float]
@@ -40,10 +42,11 @@ class Traffic:
     quantize: tuple[float, float] = (0.0, 0.0)
 
 
-#: How a model's element-wise work is divided into kernels. Counts of reads and writes, not measurements. ``fused`` are
-#: Megatron-LM's hand-fused kernels (bias with GeLU, bias with dropout and residual, scale with mask and softmax),
-#: ``eager`` one kernel for each operation of PyTorch, ``compiled`` what torch.compile makes of the chains of a block; as in
-#: torchtitan the loss stays eager: float32 probabilities, and at the turn two gradients of their size beside them.
+#: How a model's element-wise work is divided into kernels. Counts of reads and writes, not measurements.
+#: ``fused`` are Megatron-LM's hand-fused kernels (bias with GeLU, bias with dropout and residual, scale with
+#: mask and softmax), ``eager`` one kernel for each operation of PyTorch, ``compiled`` what torch.compile
+#: makes of the chains of a block; as in torchtitan the loss stays eager: float32 probabilities, and at the
+#: turn two gradients of their size beside them.
 TRAFFIC = {
     "fused": Traffic(
         norm=(4, 10),
@@ -84,15 +87,19 @@ TRAFFIC = {
         loss_kept=12.0,
     ),
 }
-#: The compiled kernels, with products of blocks in float8 (scaled by tensor; operands are read and cast before each).
+#: The compiled kernels, with products of blocks in float8 (scaled by tensor; operands are read and cast
+#: before each).
 TRAFFIC["float8"] = replace(TRAFFIC["compiled"], product="float8", quantize=(5.0, 8.0))
-#: Reading and writing context and gradients once more to bring heads together and apart, for each value of them.
+#: Reading and writing context and gradients once more to bring heads together and apart, for each value of
+#: them.
 RELAYOUT = (4.0, 4.0)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One operator; sizes in bytes for one sample, ``parameters`` a count, ``reads`` the names of the rows before."""
+    """One operator; sizes in bytes for one sample, ``parameters`` a count, ``reads`` the names of the rows
+    before.
+    """
 
     name: str
     kind: str
@@ -104,7 +111,9 @@ class Row:
 
 
 class Rows:
-    """Rows of ``model`` with values of ``size`` bytes; ``fused_attention`` never stores the attention matrix."""
+    """Rows of ``model`` with values of ``size`` bytes; ``fused_attention`` never stores the
+    attention matrix.
+    """
 
     def __init__(self, model: Transformer, size: int, kernels: str, fused_attention: bool) -> None:
         self.model, self.size, self.fused_attention = model, size, fused_attention
@@ -202,7 +211,9 @@ class Rows:
         yield self._core(f"{name}.attention", reads)
 
     def _core(self, name: str, reads: tuple[str, ...]) -> Row:
-        """Queries by keys, softmax, dropout, by values. It keeps query, key and value, and the matrix if it stores it."""
+        """Queries by keys, softmax, dropout, by values. It keeps query, key and value, and the matrix if it
+        stores it.
+        """
         model, s, d = self.model, self.model.sequence, self.model.head_size
         scores = Product(s, d, s, model.heads, weight=False)
         context = Product(s, s, d, model.heads, weight=False)

@@ -1,4 +1,6 @@
-"""TuningLog: what a kernel tuner measured and wrote down: for every task, configurations with their time or error."""
+"""TuningLog: what a kernel tuner measured and wrote down: for every task, configurations with their time or
+error.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Value = int | float | str | None | tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class LoggedKnob:
-    """One decision of the recorded schedules; ``values`` are those that occur, in order of first appearance."""
+    """One decision of the recorded schedules; ``values`` are those that occur, in order of first
+    appearance.
+    """
 
     name: str
     values: tuple[Value, ...]
@@ -28,9 +32,10 @@ class LoggedKnob:
 class LoggedTask:
     """One operator on one shape with its records in file order.
 
-    ``digits`` (records, knobs) are positions in the knobs' values; ``seconds`` (records) the mean of the repeats, NaN
-    where the trial failed; ``error`` TVM's error numbers (0: none); ``spent`` what the whole trial took in seconds;
-    ``line`` where the record stands in the file. ``flops`` of one call, where the operator's arguments tell.
+    ``digits`` (records, knobs) are positions in the knobs' values; ``seconds`` (records) the mean of the
+    repeats, NaN where the trial failed; ``error`` TVM's error numbers (0: none); ``spent`` what the whole
+    trial took in seconds; ``line`` where the record stands in the file. ``flops`` of one call, where the
+    operator's arguments tell.
     """
 
     name: str
@@ -55,7 +60,9 @@ class LoggedTask:
 
 @dataclass(frozen=True)
 class TuningLog:
-    """All tasks of a log in order of first appearance; ``tuner`` is who wrote it (``autotvm`` or ``ansor``)."""
+    """All tasks of a log in order of first appearance; ``tuner`` is who wrote it (``autotvm`` or
+    ``ansor``).
+    """
 
     name: str
     tuner: str

@@ -1,4 +1,6 @@
-"""Validation: one model, a policy that moves nothing and one that plans for less memory than the step needs."""
+"""Validation: one model, a policy that moves nothing and one that plans for less memory than the
+step needs.
+"""
 
 from __future__ import annotations
 

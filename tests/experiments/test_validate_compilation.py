@@ -1,4 +1,6 @@
-"""The room of compilation policies: every measured policy has a cell, and every cell says what it could not do."""
+"""The room of compilation policies: every measured policy has a cell, and every cell says what it could not
+do.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,14 @@ def test_a_replayed_graph_is_predicted_by_its_kernels_launched_once() -> None:
     room = compilation.Room("cpu", this_host().device)
     rate = room.rates.memory_bandwidth * room.rates.memory_efficiency
     rows = [
-        {"seconds": 1.0, "flops": 0, "traffic": rate * us * 1e-6, "dtype": "float32", "state": "kept", "view": us == 0}
+        {
+            "seconds": 1.0,
+            "flops": 0,
+            "traffic": rate * us * 1e-6,
+            "dtype": "float32",
+            "state": "kept",
+            "view": us == 0,
+        }
         for us in (10, 0, 20)
-    ]  # fmt: skip
+    ]
     assert room._replayed(CudaGraph(replay=10e-6), rows) == pytest.approx(40e-6)

@@ -109,7 +109,9 @@ except (ServiceError, OSError) as error:
 
 
 def on_a_small_disk(size: str, checkout: Path, body: str) -> subprocess.CompletedProcess[str]:
-    """Run ``body`` (``$1`` the checkout, ``$2`` a folder with ``size`` bytes) where nobody else sees the disk."""
+    """Run ``body`` (``$1`` the checkout, ``$2`` a folder with ``size`` bytes) where nobody else sees the
+    disk.
+    """
     small = checkout.parent / "small"
     small.mkdir()
     alone = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]

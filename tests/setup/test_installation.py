@@ -160,7 +160,8 @@ def test_a_python_without_the_venv_module_names_the_package_to_install(
             "free some space",
         ),
         (
-            "WARNING: Retrying after connection broken by 'NewConnectionError'\nERROR: No matching distribution found for numpy",
+            "WARNING: Retrying after connection broken by 'NewConnectionError'\n"
+            "ERROR: No matching distribution found for numpy",
             "No matching distribution found for numpy",
             "check the network",
         ),

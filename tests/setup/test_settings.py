@@ -1,4 +1,6 @@
-"""The deployment's settings: nothing starts without its secrets, and Django's own check finds nothing to say."""
+"""The deployment's settings: nothing starts without its secrets, and Django's own check finds
+nothing to say.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from labtools import processes
 ROOT = Path(__file__).resolve().parents[2]
 
 # The supervisor sets the signal handlers of its process and adopts orphans, so it gets a process of its own.
-#: A lab that has nothing left to do ends at once; so long (seconds) it may take on a machine with much else to do.
+#: A lab that has nothing left to do ends at once; so long (seconds) it may take on a machine with much else
+#: to do.
 PATIENCE = 120
 PRELUDE = """
 import os, signal, sys, time
@@ -73,7 +74,10 @@ def test_a_signal_ends_obedient_deaf_and_runaway_processes(tmp_path: Path, numbe
         deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
         # A double fork into a session of its own: no process group and no parent leads to it any more.
         away = f"open({str(folder)!r} + '/escaped-' + str(os.getpid()), 'w')"
-        runaway = f"os.fork() or (os.setsid(), os.fork() or ({away}, time.sleep(600)), os._exit(0)); time.sleep(600)"
+        runaway = (
+            f"os.fork() or (os.setsid(), os.fork() or ({away}, time.sleep(600)), os._exit(0)); "
+            "time.sleep(600)"
+        )
         with Supervisor(remember) as supervisor:
             try:
                 supervisor.start(program("server", "time.sleep(600)", is_server=True))

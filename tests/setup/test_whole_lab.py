@@ -1,4 +1,6 @@
-"""`./lab up` for real: servers, web, worker and beat start, end on SIGTERM with nothing left, and resume with their data."""
+"""`./lab up` for real: servers, web, worker and beat start, end on SIGTERM with nothing left, and resume with
+their data.
+"""
 
 from __future__ import annotations
 

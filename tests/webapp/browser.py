@@ -39,7 +39,9 @@ def serving() -> Iterator[str]:
 
 
 def _end_other_sessions() -> None:
-    """The server's threads are gone but not their connections, which would keep the test database from being dropped."""
+    """The server's threads are gone but not their connections, which would keep the test database from being
+    dropped.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

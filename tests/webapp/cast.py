@@ -1,4 +1,6 @@
-"""The cast of the page tests: teams that know nothing of each other, and artifacts, experiments and runs they have."""
+"""The cast of the page tests: teams that know nothing of each other, and artifacts, experiments and runs they
+have.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from webapp.runs.models import Experiment, Run, RunDocument, RunMetric
 
 @dataclass(frozen=True)
 class Cast:
-    """Ada is admin, Max member and Vera viewer of the red team; Sly is admin of the blue team and of nothing else."""
+    """Ada is admin, Max member and Vera viewer of the red team; Sly is admin of the blue team and of nothing
+    else.
+    """
 
     ada: User
     max: User
@@ -97,7 +101,9 @@ def run(
     state: str = Run.State.SUCCEEDED,
     **more: Any,
 ) -> Run:
-    """A run as a worker would have left it in ``state``; what the spec says (knobs, mode ...) and columns in ``more``."""
+    """A run as a worker would have left it in ``state``; what the spec says (knobs, mode ...) and columns in
+    ``more``.
+    """
     spec = {
         "family": more.pop("family", "memory"),
         "policy": policy,

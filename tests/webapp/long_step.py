@@ -40,6 +40,12 @@ def compute() -> dict[str, Any]:
     """Op ``n`` from ``n`` to ``n + 1``, each with its own name."""
     texts = ["", *(f"op_{op}" for op in range(OPS))]
     return {
-        "of": OPS, "what": ["op"] * OPS, "index": list(range(OPS)), "start": [float(op) for op in range(OPS)],
-        "end": [op + 1.0 for op in range(OPS)], "texts": texts, "name": list(range(1, OPS + 1)), "module": [0] * OPS,
-    }  # fmt: skip
+        "of": OPS,
+        "what": ["op"] * OPS,
+        "index": list(range(OPS)),
+        "start": [float(op) for op in range(OPS)],
+        "end": [op + 1.0 for op in range(OPS)],
+        "texts": texts,
+        "name": list(range(1, OPS + 1)),
+        "module": [0] * OPS,
+    }

@@ -1,4 +1,6 @@
-"""What only a browser shows: uploads with bars, pages that move by themselves, and what a screen reader meets."""
+"""What only a browser shows: uploads with bars, pages that move by themselves, and what a screen reader
+meets.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 @pytest.fixture
 def red(settings, monkeypatch) -> Cast:  # type: ignore[no-untyped-def]
-    """The cast, with static files served from where they stand and the ORM allowed beside Playwright's loop."""
+    """The cast, with static files served from where they stand and the ORM allowed beside
+    Playwright's loop.
+    """
     settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
     monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")
     return make_cast()
@@ -129,7 +133,8 @@ def serious(page) -> list[str]:  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("percent", [100, 115])
 def test_no_page_is_wider_than_a_phone(red: Cast, address: str, percent: int) -> None:
-    """Every page that the resolver knows of, with long names in what it shows; tables scroll in their own frames.
+    """Every page that the resolver knows of, with long names in what it shows; tables scroll in their own
+    frames.
 
     No layout depends on a font's width: letters 15 % wider than ours change nothing.
     """

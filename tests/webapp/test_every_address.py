@@ -20,7 +20,8 @@ from webapp.artifacts import uploads
 from webapp.nightly.services import create_schedule
 
 METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
-#: Not ours: the sign-in pages are for strangers, and the invitation and health pages have no team in their address.
+#: Not ours: the sign-in pages are for strangers, and the invitation and health pages have no team in their
+#: address.
 OUTSIDE = ("accounts/", "healthz", "admin/")
 
 
@@ -92,7 +93,9 @@ def test_there_are_addresses_to_walk() -> None:
 def test_a_stranger_to_the_team_gets_404_from_every_address(
     cast: Cast, things: dict[str, Any], method: str
 ) -> None:
-    """405 says only that the method is not known anywhere: it is the same for an address that does not exist."""
+    """405 says only that the method is not known anywhere: it is the same for an address that
+    does not exist.
+    """
     sly = signed_in(cast.sly)
     for route, converters in team_routes():
         url = address(route, converters, things)

@@ -1,4 +1,6 @@
-"""The whole corpus of bad and odd files through the pages and a worker: refused with a place, or read; nothing dies."""
+"""The whole corpus of bad and odd files through the pages and a worker: refused with a place, or read;
+nothing dies.
+"""
 
 from __future__ import annotations
 

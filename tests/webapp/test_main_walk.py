@@ -1,4 +1,6 @@
-"""The main job from end to end, with nothing stood in for: a browser, the pages, Postgres, Valkey, a worker, trials."""
+"""The main job from end to end, with nothing stood in for: a browser, the pages, Postgres, Valkey, a worker,
+trials.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Real workers for the tests: processes of their own on the test database, with the trials of ``trials.py``."""
+"""Real workers for the tests: processes of their own on the test database, with the trials of
+``trials.py``.
+"""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ class Crew:
     def left_behind(self) -> dict[int, list[str]]:
         """All of the machine's processes that bear the crew's mark, whoever their parent is by now.
 
-        The mark is the folder in which the crew makes the trials' folders: the guard, bubblewrap and the trial
-        itself have it in their command lines, whatever they start inherits it as its HOME.
+        The mark is the folder in which the crew makes the trials' folders: the guard, bubblewrap and the
+        trial itself have it in their command lines, whatever they start inherits it as its HOME.
         """
         mark = self.environment["TMPDIR"]
         return {pid: command_line(pid) for pid in psutil.pids() if mark in told_of(pid)}

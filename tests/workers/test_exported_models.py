@@ -1,4 +1,6 @@
-"""An uploaded ONNX file or program of torch.export goes the whole way: read, captured, simulated and measured, confined."""
+"""An uploaded ONNX file or program of torch.export goes the whole way: read, captured, simulated and
+measured, confined.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def asked(cast: Cast, model: Artifact, policy: str, mode: str, batch: int) -> Ru
 def test_an_exported_model_is_simulated_and_measured(
     cast: Cast, name: str, make: Callable[[], bytes], batch: int
 ) -> None:
-    """A product with six weights: 24 bytes of them and the batch are always there; both modes agree on the peak."""
+    """A product with six weights: 24 bytes of them and the batch are always there; both modes agree on the
+    peak.
+    """
     model = store_upload(cast.project, cast.max, name, ContentFile(make()))
     runs = [
         asked(cast, model, "baseline", "simulated", batch),

@@ -1,4 +1,6 @@
-"""Faults, aimed: workers and trials are killed while their run is in state running. Nothing is lost, nothing doubled."""
+"""Faults, aimed: workers and trials are killed while their run is in state running. Nothing is lost, nothing
+doubled.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def processes_with(mark: str) -> list[int]:
 
 
 def nothing_is_left(crew: Crew) -> None:
-    """No trial, no guard, no bubblewrap: first below the workers, then, the workers gone too, on the whole machine."""
+    """No trial, no guard, no bubblewrap: first below the workers, then, the workers gone too, on the whole
+    machine.
+    """
     until(lambda: not crew.at_work(), 60, "the workers have nothing below them")
     crew.dismiss()
     until(lambda: not crew.left_behind(), 60, "nothing of the crew is left")
@@ -138,7 +142,9 @@ def test_a_killed_worker_takes_its_trial_along(crew: Crew) -> None:
 
 
 def test_redis_flushed_and_killed_while_twenty_wait_loses_none(crew: Crew, tmp_path: Path) -> None:
-    """Postgres alone remembers: with the messages flushed and their server killed, the idle look finds all."""
+    """Postgres alone remembers: with the messages flushed and their server killed, the idle look
+    finds all.
+    """
     home = tmp_path / "valkey"
     server = Valkey(home, free_port())
     with running_server(server, tmp_path / "valkey.log") as process, messages_go_to(server.url):

@@ -1,4 +1,6 @@
-"""Stored files on a worker's host: fetched once, verified, whole whenever something dies, trimmed by last use."""
+"""Stored files on a worker's host: fetched once, verified, whole whenever something dies, trimmed by last
+use.
+"""
 
 from __future__ import annotations
 

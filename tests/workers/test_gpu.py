@@ -127,7 +127,10 @@ def locked_elsewhere(path: Path) -> bool:
 
 
 def test_a_lock_goes_with_the_worker_that_was_killed(tmp_path: Path) -> None:
-    hold = "import fcntl, os, signal, sys; fcntl.flock(open(sys.argv[1], 'w'), fcntl.LOCK_EX); os.kill(os.getpid(), 9)"
+    hold = (
+        "import fcntl, os, signal, sys; fcntl.flock(open(sys.argv[1], 'w'), fcntl.LOCK_EX); "
+        "os.kill(os.getpid(), 9)"
+    )
     assert subprocess.run([sys.executable, "-c", hold, str(tmp_path / "cuda-0.lock")]).returncode == -9
     with free_devices(parse(ONE_BIG), tmp_path) as free:
         assert free["cuda"].index == 0

@@ -1,4 +1,6 @@
-"""Files that a spec's options name reach the trial as the project's own, and leave in the outcome by name and hash."""
+"""Files that a spec's options name reach the trial as the project's own, and leave in the outcome by name and
+hash.
+"""
 
 from __future__ import annotations
 

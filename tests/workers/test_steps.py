@@ -1,4 +1,6 @@
-"""The dear part on its own: a model's step captured, and profiled, by the real program inside the best sandbox here."""
+"""The dear part on its own: a model's step captured, and profiled, by the real program inside the best
+sandbox here.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,9 @@ def project_of(member: Membership, slug: str) -> Project:
 
 
 def _door(entered: View) -> View:
-    """Lets in who is signed in, and a team's token that asks for a table as a file; all others sign in first."""
+    """Lets in who is signed in, and a team's token that asks for a table as a file; all others
+    sign in first.
+    """
     guarded = login_required(entered)
 
     @functools.wraps(entered)

@@ -1,6 +1,8 @@
-"""The trash of a team: what was put there, taking it back, and what becomes of it after the days of retention.
+"""The trash of a team: what was put there, taking it back, and what becomes of it after the days of
+retention.
 
-A run outlives the artifact that it used: its outcome names the workload and the hash. Bytes go when nothing names them.
+A run outlives the artifact that it used: its outcome names the workload and the hash. Bytes go when nothing
+names them.
 """
 
 from __future__ import annotations
@@ -111,7 +113,9 @@ def apply_retention(team: Team, now: datetime) -> int:
 
 
 def apply_retention_everywhere(now: datetime) -> int:
-    """For every team, each in a transaction of its own: one that fails later takes nothing back from the others."""
+    """For every team, each in a transaction of its own: one that fails later takes nothing back from the
+    others.
+    """
     return sum(apply_retention(team, now) for team in Team.objects.order_by("pk"))
 
 
@@ -133,7 +137,8 @@ DELETE: Mapping[str, Callable[[Any], None]] = {
 
 
 def _drop_unnamed_bytes() -> None:
-    """Removes blobs that no artifact names. Row and file go under one lock: who stores the same bytes meanwhile waits.
+    """Removes blobs that no artifact names. Row and file go under one lock: who stores the same bytes
+    meanwhile waits.
 
     A fresh blob may belong to a step whose artifact a worker is about to write.
     """

@@ -35,7 +35,9 @@ REFUSALS = dict.fromkeys((400, 401, 403, 404, 413, 422), Problem)
 api = NinjaAPI(
     title="MLSys Policy Lab",
     version="1",
-    description="Send `Authorization: Bearer lab_...` with a token of your team (made on the team's tokens page).",
+    description=(
+        "Send `Authorization: Bearer lab_...` with a token of your team (made on the team's tokens page)."
+    ),
     urls_namespace="api-v1",
     auth=TeamToken(),
     docs_decorator=login_required,
@@ -95,8 +97,9 @@ def read_artifact(request: HttpRequest, artifact: int) -> Any:
 
 @api.post("/runs", response={201: RunAnswer, **REFUSALS}, openapi_extra=_body("a RunSpec"), tags=["runs"])
 def submit_run(request: HttpRequest, project: str | None = None, needs: str = "cpu") -> Any:
-    """Submits one RunSpec. Its `workload.source` is `artifact:<id>`, `sha256:<hash>` or `zoo:<name>`, and so are the
-    options `model` and `extra`; a path is not taken."""
+    """Submits one RunSpec. Its `workload.source` is `artifact:<id>`, `sha256:<hash>` or `zoo:<name>`, and so
+    are the options `model` and `extra`; a path is not taken.
+    """
     submission = _submission(request, project, needs)
     trial = submission.trial(read_json(request))
     user: Any = submission.user
@@ -112,7 +115,9 @@ def list_runs(
     state: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MOST_PER_PAGE)] = 50,
 ) -> Any:
-    """Newest first. For the next page pass the answer's `next` as `after`; runs that come meanwhile move nothing."""
+    """Newest first. For the next page pass the answer's `next` as `after`; runs that come meanwhile move
+    nothing.
+    """
     found = _runs(request)
     if project is not None:
         found = found.filter(project=project_of(_token(request).team, project))
@@ -191,7 +196,9 @@ def read_experiment(request: HttpRequest, experiment: UUID) -> Any:
     tags=["runs"],
 )
 def import_outcome(request: HttpRequest, project: str | None = None) -> Any:
-    """Stores an Outcome of `python -m experiments run` as a run; the same one again answers 200 and the same id."""
+    """Stores an Outcome of `python -m experiments run` as a run; the same one again answers 200 and the same
+    id.
+    """
     token = _writer(request)
     outcome = load_outcome(read_json(request))
     check_spec(load_spec(outcome.spec))

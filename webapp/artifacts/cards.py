@@ -65,7 +65,9 @@ def card_of(artifact: Artifact) -> Card:
 
 
 def _estimates_of_captured(truth: Mapping[str, Any], captured: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rules of a transformer at the batch and sequence that were captured, so that like stands beside like."""
+    """The rules of a transformer at the batch and sequence that were captured, so that like stands beside
+    like.
+    """
     sizes = {
         name: next((truth[label] for label in labels if label in truth), None)
         for name, labels in SHAPE.items()

@@ -88,7 +88,9 @@ class ProfileForm(forms.Form):
 
 
 class TryAllForm(forms.Form):
-    """What the preset "all memory policies" is asked for; the fields are those of the form of a new experiment."""
+    """What the preset "all memory policies" is asked for; the fields are those of the form of a new
+    experiment.
+    """
 
     devices = forms.ChoiceField(label="On", initial="a100-40g")
 

@@ -1,4 +1,6 @@
-"""Artifacts: an uploaded file (or zoo model) and what it turned out to be; blobs are stored under their hash."""
+"""Artifacts: an uploaded file (or zoo model) and what it turned out to be; blobs are stored under
+their hash.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,8 @@ class Artifact(models.Model):
 class Upload(models.Model):
     """A large file on its way here, chunk by chunk: the first ``received`` bytes of ``size`` are kept.
 
-    ``fingerprint`` is how the sender's browser knows the file again after a reload; ``artifact`` is what it became.
+    ``fingerprint`` is how the sender's browser knows the file again after a reload; ``artifact`` is what it
+    became.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

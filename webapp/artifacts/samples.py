@@ -1,4 +1,6 @@
-"""Samples to try: made here from fixed seeds, so that nothing is downloaded and every installation has the same bytes."""
+"""Samples to try: made here from fixed seeds, so that nothing is downloaded and every installation has the
+same bytes.
+"""
 
 from __future__ import annotations
 

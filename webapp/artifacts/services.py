@@ -60,7 +60,9 @@ def store_upload(
 
 
 def _store_again(blob: Blob | None, file: Any) -> None:
-    """The emptying of the trash may have taken equal bytes away meanwhile; from here on the artifact holds them."""
+    """The emptying of the trash may have taken equal bytes away meanwhile; from here on the artifact holds
+    them.
+    """
     if blob is not None and not default_storage.exists(blob.path):
         file.seek(0)
         default_storage.save(blob.path, file)

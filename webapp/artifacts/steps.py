@@ -1,4 +1,6 @@
-"""The captured and profiled steps of a model, as its page lists them: with which options, and for which runs each is used."""
+"""The captured and profiled steps of a model, as its page lists them: with which options, and for which runs
+each is used.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ ABANDONED_SECONDS = 24 * 3600.0
 
 
 class WholeFiles(FileSystemStorage):
-    """Writes aside in the same folder and renames; a name holds the last whole content that was saved under it."""
+    """Writes aside in the same folder and renames; a name holds the last whole content that was saved under
+    it.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_overwrite": True, **options})
@@ -35,7 +37,9 @@ class WholeFiles(FileSystemStorage):
 
 
 def _settle(path: Path) -> None:
-    """On the disk before the name says that it is: a power cut may otherwise keep the name and lose the bytes."""
+    """On the disk before the name says that it is: a power cut may otherwise keep the name and lose the
+    bytes.
+    """
     with path.open("rb") as file:
         os.fsync(file.fileno())
 

@@ -1,7 +1,8 @@
-"""Large files in chunks: a connection that breaks or a page that is reloaded goes on at the byte where it was.
+"""Large files in chunks: a connection that breaks or a page that is reloaded goes on at the byte where it
+was.
 
-The parts lie in the local folder ``MEDIA_ROOT/unfinished`` under the upload's id; the row says how many bytes of the
-part count, so that a chunk cut off in the middle of writing is overwritten by the next.
+The parts lie in the local folder ``MEDIA_ROOT/unfinished`` under the upload's id; the row says how many bytes
+of the part count, so that a chunk cut off in the middle of writing is overwritten by the next.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def part(upload: Upload | UUID) -> Path:
 
 
 def begin(project: Project, user: User, name: str, size: int, fingerprint: str) -> Upload:
-    """A new upload, or the unfinished one of the same file. ``Refused`` where it is too large or they are too many."""
+    """A new upload, or the unfinished one of the same file. ``Refused`` where it is too large or they are too
+    many.
+    """
     if not 0 < size <= settings.UPLOAD_MAX_BYTES:
         raise Refused(f"{size} bytes; 1 to {settings.UPLOAD_MAX_BYTES} are taken")
     forget_abandoned()
@@ -66,7 +69,9 @@ def unfinished_uploads(project: Project, user: User) -> QuerySet[Upload]:
 
 
 def standing(upload: Upload) -> int:
-    """The byte at which the next chunk begins: what the row says, unless the part has got lost on the disk."""
+    """The byte at which the next chunk begins: what the row says, unless the part has got lost on
+    the disk.
+    """
     if upload.artifact_id is not None:
         return upload.size
     path = part(upload)
@@ -75,7 +80,9 @@ def standing(upload: Upload) -> int:
 
 @transaction.atomic
 def append(upload: Upload, offset: int, chunk: bytes) -> Upload:
-    """Adds ``chunk`` at ``offset``; the last one makes the artifact. ``WrongOffset``, ``Refused`` or ``OSError``."""
+    """Adds ``chunk`` at ``offset``; the last one makes the artifact. ``WrongOffset``, ``Refused`` or
+    ``OSError``.
+    """
     found = Upload.objects.select_for_update().get(pk=upload.pk)
     found.received = standing(found)
     if offset != found.received:

@@ -71,7 +71,9 @@ def upload(request: ProjectRequest) -> HttpResponse:
 @require_POST
 @in_project()
 def begin_upload(request: ProjectRequest) -> HttpResponse:
-    """A place for a large file, or the one where its first part already lies; the header says at which byte to go on."""
+    """A place for a large file, or the one where its first part already lies; the header says at which byte
+    to go on.
+    """
     form = BeginUploadForm(request.POST)
     if not form.is_valid():
         return HttpResponse("name, size and fingerprint are needed", status=422)
@@ -94,7 +96,9 @@ def _offset(received: int, status: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "PATCH", "DELETE"])
 @in_project()
 def upload_part(request: ProjectRequest, upload: UUID) -> HttpResponse:
-    """HEAD tells at which byte to go on, PATCH sends a chunk from there, DELETE gives up; GET shows what it became."""
+    """HEAD tells at which byte to go on, PATCH sends a chunk from there, DELETE gives up; GET shows what it
+    became.
+    """
     own = Upload.objects.filter(project=request.project, user=request.user)
     found = get_object_or_404(own.select_related("artifact__blob"), pk=upload)
     if request.method == "PATCH":
@@ -108,7 +112,9 @@ def upload_part(request: ProjectRequest, upload: UUID) -> HttpResponse:
 
 
 def _append(request: ProjectRequest, upload: Upload) -> HttpResponse:
-    """409 with the right offset where the chunk begins elsewhere; 201 and its row when the file is complete."""
+    """409 with the right offset where the chunk begins elsewhere; 201 and its row when the file
+    is complete.
+    """
     offset = request.headers.get("Upload-Offset", "")
     if not offset.isdecimal() or len(offset) > 18:
         return HttpResponse("the header Upload-Offset is needed", status=422)

@@ -1,4 +1,5 @@
-"""What a comparison of memory policies says in words: what the baseline needs, which policies fit, and which win.
+"""What a comparison of memory policies says in words: what the baseline needs, which policies fit, and which
+win.
 
 Only where every run is a simulation of one workload on one device, and the baseline is among them.
 """
@@ -31,7 +32,9 @@ class Winner:
 
 @dataclass(frozen=True)
 class Answer:
-    """``needs`` bytes with nothing moved on a device of ``capacity``; ``wrong`` are runs that gave no answer."""
+    """``needs`` bytes with nothing moved on a device of ``capacity``; ``wrong`` are runs that
+    gave no answer.
+    """
 
     device: str
     capacity: float
@@ -135,7 +138,9 @@ def _best(entries: Sequence[Entry], cost: Callable[[Entry], tuple[float, float]]
 
 
 def _told(entry: Entry, baseline: Entry) -> str:
-    """``9.4 GiB and 2.1 s per step, 1.04 times the step without a limit; 38 % less memory than the baseline``."""
+    """``9.4 GiB and 2.1 s per step, 1.04 times the step without a limit; 38 % less memory than the
+    baseline``.
+    """
     text = f"{human(_memory(entry), 'bytes')} and {human(_time(entry), 's')} per step"
     if IDEAL in entry.estimates and entry.estimates[IDEAL].mean > 0:
         text += f", {_slower(_time(entry) / entry.estimates[IDEAL].mean)}"

@@ -1,4 +1,5 @@
-"""What the address of a comparison asks for. The whole state of the page is in it, so that a link can be shared.
+"""What the address of a comparison asks for. The whole state of the page is in it, so that a link can be
+shared.
 
 ``?column=policy&column=metric.step_time&sort=-metric.step_time&baseline=<run>&unfold=1&x=step_time&y=peak_memory``
 """
@@ -14,7 +15,9 @@ METRIC = "metric."
 
 @dataclass(frozen=True)
 class Choice:
-    """Empty where the page decides. What does not exist in the compared runs is passed over by the comparison."""
+    """Empty where the page decides. What does not exist in the compared runs is passed over by the
+    comparison.
+    """
 
     columns: tuple[str, ...] = ()
     sort: str = ""

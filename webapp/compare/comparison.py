@@ -79,7 +79,9 @@ def status_of(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of a line. ``change`` is relative to the baseline, ``better`` by the metric's own direction."""
+    """A figure of a line. ``change`` is relative to the baseline, ``better`` by the metric's own
+    direction.
+    """
 
     metric: str
     estimate: Estimate | None
@@ -217,8 +219,8 @@ def _entry(group: Sequence[tuple[Run, dict[str, Any]]], unfold: bool) -> Entry:
 def _split(entries: Sequence[Entry]) -> tuple[dict[str, Any], list[str]]:
     """Parameters equal wherever they exist, and those that differ.
 
-    A knob that only some policies have is no difference between policies; an option that only some runs set is one.
-    A folded line has no seed of its own.
+    A knob that only some policies have is no difference between policies; an option that only some runs set
+    is one. A folded line has no seed of its own.
     """
     keys = list(dict.fromkeys(key for entry in entries for key in entry.parameters))
     constants: dict[str, Any] = {}
@@ -271,7 +273,9 @@ def _line(entry: Entry, shown: Sequence[Column], differing: Sequence[str], basel
 
 
 def _parameter(entry: Entry, key: str, differing: Sequence[str], baseline: Entry | None) -> Parameter:
-    """Highlighted where it differs from the baseline's or, without one, wherever it is not the same in all."""
+    """Highlighted where it differs from the baseline's or, without one, wherever it is not the
+    same in all.
+    """
     value = entry.parameters.get(key)
     differs = key in differing if baseline is None else value != baseline.parameters.get(key)
     return Parameter(key, value, differs)

@@ -1,6 +1,7 @@
 """Any table as CSV, Markdown or LaTeX (booktabs): one exporter, safe against what users put into names.
 
-CSV keeps every digit in SI units; Markdown and LaTeX round to three significant digits in one unit per column.
+CSV keeps every digit in SI units; Markdown and LaTeX round to three significant digits in one unit per
+column.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ _FORMULA = re.compile(r"[\s\u0000-\u0020\ufeff]*[=+\-@＝＋－＠]|[\t\r\n]")
 
 
 def guard(text: str) -> str:
-    """``text`` with an apostrophe in front where a spreadsheet could take it for a formula (or for guarded)."""
+    """``text`` with an apostrophe in front where a spreadsheet could take it for a formula (or
+    for guarded).
+    """
     return f"'{text}" if text.startswith("'") or _FORMULA.match(text) else text
 
 

@@ -38,7 +38,9 @@ def _uuid(text: str) -> UUID | None:
 
 
 class RunFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """``?q=vdnn&policy=vdnn-all&hardware=a100-40g&mode=simulated&status=infeasible``; choices are what is there."""
+    """``?q=vdnn&policy=vdnn-all&hardware=a100-40g&mode=simulated&status=infeasible``; choices are what is
+    there.
+    """
 
     q = django_filters.CharFilter(method="filter_text", label="Policy or workload contains")
     policy = django_filters.ChoiceFilter(empty_label="any policy")

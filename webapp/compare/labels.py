@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-#: A letter's width and a line's height as parts of a plot of usual size, and how far a name stands from its point.
+#: A letter's width and a line's height as parts of a plot of usual size, and how far a name stands from its
+#: point.
 LETTER, LINE, GAP = 0.0125, 0.055, 0.012
 #: Tried in this order: right of the point, then left, then centered; plotly's words for them.
 SIDES = ("top right", "bottom right", "top left", "bottom left", "top center", "bottom center")
@@ -26,7 +27,8 @@ class Box:
 
 
 def place_labels(points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[tuple[str, str]]:
-    """For each point its name and the side where it covers no other name and, if there is such a side, no point.
+    """For each point its name and the side where it covers no other name and, if there is such a side, no
+    point.
 
     No name where every side would cover another name: hover tells it.
     """

@@ -1,7 +1,8 @@
 """Lists as tables: one base that searches, sorts, chooses columns, pages, counts and leaves as a file.
 
-The whole state is in the address, every name after the table's prefix, so that a page may have several tables:
-``?nights-q=failed&nights-sort=-night&nights-column=state&nights-page=2``. ``?export=csv&table=nights-`` is the file.
+The whole state is in the address, every name after the table's prefix, so that a page may have several
+tables: ``?nights-q=failed&nights-sort=-night&nights-column=state&nights-page=2``.
+``?export=csv&table=nights-`` is the file.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class FigureColumn(tables.Column):  # type: ignore[misc]
 
 
 class MetricColumn(FigureColumn):
-    """A figure of the metric that the row names under ``metric``; a file has SI units, so give it a column of them."""
+    """A figure of the metric that the row names under ``metric``; a file has SI units, so give it a column of
+    them.
+    """
 
     def __init__(self, *args: Any, metric: str = "metric", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

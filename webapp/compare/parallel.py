@@ -1,4 +1,6 @@
-"""Parallel coordinates of a comparison: one line for each run over the shown figures, each between its extremes."""
+"""Parallel coordinates of a comparison: one line for each run over the shown figures, each between its
+extremes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ LINES_AT_LEAST, FIGURES_AT_LEAST = 3, 3
 
 
 def parallel(comparison: Comparison, project: Project) -> dict[str, Any] | None:
-    """Only lines that have every shown figure: one with a gap would have to be drawn through a made-up value."""
+    """Only lines that have every shown figure: one with a gap would have to be drawn through a
+    made-up value.
+    """
     metrics = [column.metric for column in comparison.metrics]
     entries = [entry for entry in comparison.entries if set(metrics) <= set(entry.estimates)]
     if len(entries) < LINES_AT_LEAST or len(metrics) < FIGURES_AT_LEAST:

@@ -214,7 +214,9 @@ def _plot(title: str, kind: str, series: list[dict[str, Any]], y: str) -> dict[s
 
 
 def _names(comparison: Comparison) -> dict[int, str]:
-    """A name for each line, each used once: the policy, with as little of what differs as tells its lines apart."""
+    """A name for each line, each used once: the policy, with as little of what differs as tells its lines
+    apart.
+    """
     policies = Counter(line.entry.name for line in comparison.lines)
     telling = _telling([line for line in comparison.lines if policies[line.entry.name] > 1])
     used: Counter[str] = Counter()

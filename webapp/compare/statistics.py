@@ -1,4 +1,6 @@
-"""The statistics of a comparison: repeats folded into an interval, differences from a baseline, the Pareto front."""
+"""The statistics of a comparison: repeats folded into an interval, differences from a baseline, the Pareto
+front.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """Repeats of one figure. ``half_width`` is half the 95 % interval of the mean, ``None`` for a single value."""
+    """Repeats of one figure. ``half_width`` is half the 95 % interval of the mean, ``None`` for a single
+    value.
+    """
 
     n: int
     mean: float
@@ -33,7 +37,9 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def difference(value: float, baseline: float) -> float | None:
-    """``value`` relative to the baseline as a fraction; ``None`` where the baseline is zero and ``value`` is not."""
+    """``value`` relative to the baseline as a fraction; ``None`` where the baseline is zero and ``value`` is
+    not.
+    """
     if value == baseline:
         return 0.0
     return (value - baseline) / abs(baseline) if baseline else None
@@ -49,7 +55,8 @@ def is_better(change: float, lower_is_better: bool | None) -> bool | None:
 def pareto_front(points: Sequence[tuple[float, float]], lower_is_better: tuple[bool, bool]) -> list[int]:
     """Indices of the points that no other point beats, in the order of the first figure.
 
-    One point beats another where it is at least as good in both figures and better in one; equal points both stay.
+    One point beats another where it is at least as good in both figures and better in one; equal points both
+    stay.
     """
     signs = np.where(lower_is_better, 1.0, -1.0)
     costs = np.asarray(points, dtype=np.float64).reshape(-1, 2) * signs

@@ -89,7 +89,9 @@ def shown_error(error: float) -> str:
 
 @dataclass(frozen=True)
 class SimulatorError:
-    """How far a family's simulator was off on a device: medians of the cells' relative errors without their sign."""
+    """How far a family's simulator was off on a device: medians of the cells' relative errors without their
+    sign.
+    """
 
     device: str
     medians: Mapping[str, float]
@@ -109,12 +111,15 @@ class SimulatorError:
 
 @dataclass(frozen=True)
 class SimulatorErrors:
-    """The newest evidence of every device, by family, newest first; ``sheets`` names the devices' spec sheets."""
+    """The newest evidence of every device, by family, newest first; ``sheets`` names the devices' spec
+    sheets.
+    """
 
     by_family: Mapping[str, tuple[tuple[str, SimulatorError], ...]]
 
     def of(self, family: str, hardware: str = "") -> SimulatorError | None:
-        """That of the device that is simulated where it was validated, else the newest; ``None`` without evidence.
+        """That of the device that is simulated where it was validated, else the newest; ``None`` without
+        evidence.
 
         ``hardware`` is a run's: a sheet's name, possibly with overrides behind it.
         """

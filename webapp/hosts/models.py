@@ -42,7 +42,9 @@ class Host(models.Model):
 
 
 class Validation(models.Model):
-    """One evidence file of ``experiments.validate``: predicted against measured, cell by cell, on one device."""
+    """One evidence file of ``experiments.validate``: predicted against measured, cell by cell, on
+    one device.
+    """
 
     device = models.CharField(max_length=120, db_index=True)
     measured_at = models.DateTimeField()

@@ -97,7 +97,9 @@ def validation_rows(found: Iterable[Evidence]) -> Iterator[ValidationRow]:
 
 @dataclass(frozen=True)
 class CellRow:
-    """One model under one policy: its memory and its time (of a step, or a latency), each ``None`` where not compared."""
+    """One model under one policy: its memory and its time (of a step, or a latency), each ``None`` where not
+    compared.
+    """
 
     device: str
     family: str
@@ -127,7 +129,9 @@ def _cell(rows: list[ValidationRow]) -> CellRow:
 
 
 class ErrorColumn(FigureColumn):
-    """A relative error; where there is a ``goal``, with its sign and a mark that says whether it is within."""
+    """A relative error; where there is a ``goal``, with its sign and a mark that says whether it
+    is within.
+    """
 
     def __init__(self, goal: float | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

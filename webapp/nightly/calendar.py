@@ -17,7 +17,9 @@ BAD = (Run.State.FAILED, Run.State.REJECTED, Run.State.CANCELLED)
 
 @dataclass(frozen=True)
 class Cell:
-    """A night with its state: ``running``, ``succeeded``, ``failed`` (``bad`` of ``total`` runs) or ``skipped``."""
+    """A night with its state: ``running``, ``succeeded``, ``failed`` (``bad`` of ``total`` runs) or
+    ``skipped``.
+    """
 
     night: Night
     state: str
@@ -61,7 +63,9 @@ def _cell(night: Night) -> Cell:
 
 
 def weeks(schedule: Schedule, nights: Iterable[Night], now: datetime) -> list[list[Day]]:
-    """The last weeks since the schedule was made, Monday to Sunday, newest last. Days are those of UTC, as the schedule's time is."""
+    """The last weeks since the schedule was made, Monday to Sunday, newest last. Days are those of UTC, as
+    the schedule's time is.
+    """
     by_day: dict[date, list[Cell]] = {}
     for cell in cells(nights):
         by_day.setdefault(cell.night.slot.astimezone(UTC).date(), []).append(cell)

@@ -18,7 +18,9 @@ MARKED = ("skipped", "failed")
 
 
 def chart(found: History, metric: str, schedule: Schedule, nights: Iterable[Cell]) -> dict[str, Any]:
-    """One line for each run of the suite over the nights, with its levels; skipped and failed nights are marked."""
+    """One line for each run of the suite over the nights, with its levels; skipped and failed nights are
+    marked.
+    """
     series, levels = [], []
     for index, (title, points) in enumerate(found.of(metric).items()):
         series.append(_line(title, points, schedule))

@@ -1,7 +1,9 @@
-"""Where a figure stepped to another level in the course of the nights: change points, found by asv's ``step_detect``.
+"""Where a figure stepped to another level in the course of the nights: change points, found by asv's
+``step_detect``.
 
-It fits a piecewise constant function with a penalty on each piece (Potts functional, absolute deviations), so that noise
-is no step and one odd night among many is none, however large the fraction; no threshold is chosen by us.
+It fits a piecewise constant function with a penalty on each piece (Potts functional, absolute deviations), so
+that noise is no step and one odd night among many is none, however large the fraction; no threshold is chosen
+by us.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from experiments.core.metrics import METRICS
 from webapp.compare.statistics import difference, is_better
 from webapp.nightly.history import History, Point
 
-#: A measured series that is shorter cannot tell a step from noise: of five nights with 2 % of noise every fourth series
-#: would seem to have a step, of eight one in a hundred. Simulated figures have no noise.
+#: A measured series that is shorter cannot tell a step from noise: of five nights with 2 % of noise every
+#: fourth series would seem to have a step, of eight one in a hundred. Simulated figures have no noise.
 FEWEST_MEASURED = 8
 
 
@@ -33,8 +35,8 @@ class Segment:
 class Alert:
     """A step of one figure: its levels before and after, and the last night before and the first after it.
 
-    ``silent`` nights between the two brought no figure (skipped, failed), so the change may be of any of them.
-    ``lasted`` is how many nights the new level has held.
+    ``silent`` nights between the two brought no figure (skipped, failed), so the change may be of any of
+    them. ``lasted`` is how many nights the new level has held.
     """
 
     title: str
@@ -57,7 +59,9 @@ class Alert:
 
     @property
     def suspects(self) -> str:
-        """The revisions between which the change is, as git spells a range; the code is cleared where they are one."""
+        """The revisions between which the change is, as git spells a range; the code is cleared where they
+        are one.
+        """
         before, after = self.last_before, self.first_after
         same = before.revision == after.revision != ""
         code = f"{before.revision or 'unknown'}..{after.revision or 'unknown'}"

@@ -18,7 +18,9 @@ from webapp.runs.specs import Submission, identity, spec_of
 
 
 def submit(suite: Suite, project: Project, user: User | None, name: str) -> Experiment:
-    """The suite's runs as an experiment that remembers the title of each. ``BadInput`` says which run is wrong."""
+    """The suite's runs as an experiment that remembers the title of each. ``BadInput`` says which run is
+    wrong.
+    """
     titled = trials_of(suite, project, user)
     titles = {identity(spec_of(trial)): title for title, trial in titled}
     return submit_experiment(
@@ -46,7 +48,9 @@ def trials_of(suite: Suite, project: Project, user: User | None) -> list[tuple[s
 
 
 def _placed(row: dict[str, Any], project: Project, user: User | None) -> dict[str, Any]:
-    """The run with a file of the suites' folder replaced by the project's artifact of it, added when missing."""
+    """The run with a file of the suites' folder replaced by the project's artifact of it, added
+    when missing.
+    """
     if is_users(row["workload"]["source"]):
         return {**row, "workload": references.by_file_names(project, row["workload"])}
     source = Path(row["workload"]["source"])

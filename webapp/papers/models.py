@@ -8,7 +8,9 @@ from webapp.runs.models import Experiment
 
 
 class ClaimCheck(models.Model):
-    """One computed verdict. Never typed in: made by ``experiments.core.paper.judge`` from an experiment's runs."""
+    """One computed verdict. Never typed in: made by ``experiments.core.paper.judge`` from an experiment's
+    runs.
+    """
 
     family = models.CharField(max_length=20)
     policy = models.CharField(max_length=80)

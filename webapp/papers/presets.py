@@ -1,4 +1,6 @@
-"""Systems whose published artifact does not keep the paper's own limits: both ways of running them, beside the claims."""
+"""Systems whose published artifact does not keep the paper's own limits: both ways of running them, beside
+the claims.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from dataclasses import dataclass
 
 from webapp.papers.catalog import ClaimRow, System
 
-#: What such a policy's knob is called, and how the id of a claim ends that is checked by the artifact's rules.
+#: What such a policy's knob is called, and how the id of a claim ends that is checked by the artifact's
+#: rules.
 KNOB, SUFFIX = "preset", "-artifact"
 #: The knob of the variants whose allocator, in the artifact, spans more than the device.
 SPAN = "space_factor"
@@ -44,5 +47,7 @@ def _preset(row: ClaimRow) -> str:
 
 
 def span_of(system: System) -> float | None:
-    """How many times the device's memory the artifact's allocator spans; ``None`` where it keeps to the device."""
+    """How many times the device's memory the artifact's allocator spans; ``None`` where it keeps to the
+    device.
+    """
     return next((float(knob.default) for knob in system.knobs if knob.name == SPAN), None)

@@ -64,7 +64,9 @@ def _trials(submission: Submission, family: str, policy: str, claim: Claim) -> d
 
 
 def _placed(project: Project, spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec with a file named by the paper's sheet replaced by the project's artifact of that file name."""
+    """The spec with a file named by the paper's sheet replaced by the project's artifact of that
+    file name.
+    """
     options = {name: value for name, value in spec["workload"]["options"].items() if value is not None}
     workload = {**spec["workload"], "options": options}
     if not workload["source"].startswith("zoo:"):

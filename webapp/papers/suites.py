@@ -1,4 +1,6 @@
-"""Suites as a paper prints them: the last finished runs of each in a project, under the titles that the suite gives."""
+"""Suites as a paper prints them: the last finished runs of each in a project, under the titles that the suite
+gives.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What fills the form of a new experiment: a preset on artifacts, or one run's spec turned back into fields."""
+"""What fills the form of a new experiment: a preset on artifacts, or one run's spec turned back
+into fields.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ def preset(artifacts: Sequence[int], family: str, policies: Sequence[str] = ()) 
 
 
 def everything(family: str, asked: QueryDict) -> QueryDict:
-    """The form ``asked`` with every policy of the family that can be simulated: what the others are compared with first,
-    then those that decide at once, so that they do not wait for the searches.
+    """The form ``asked`` with every policy of the family that can be simulated: what the others are compared
+    with first, then those that decide at once, so that they do not wait for the searches.
     """
     filled = preset([], family)
     changed = asked.copy()

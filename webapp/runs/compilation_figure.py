@@ -1,7 +1,8 @@
-"""What a compilation run did, as its page shows it: both graphs side by side, costs by op, when compiling pays back.
+"""What a compilation run did, as its page shows it: both graphs side by side, costs by op, when compiling
+pays back.
 
-Graphs are compared like two versions of a text: ops that stayed line up, long runs of them are folded. Ops on weights
-alone, which are computed once, are counted.
+Graphs are compared like two versions of a text: ops that stayed line up, long runs of them are folded. Ops on
+weights alone, which are computed once, are counted.
 """
 
 from __future__ import annotations
@@ -24,14 +25,19 @@ IN_SECONDS = ("seconds", "cost_before", "cost_after")
 MOST_KINDS = 12
 SIGNS = {"kept": "", "rewired": "~", "new": "+", "once": "●", "gone": "−"}
 WORDS = {
-    "kept": "as before", "rewired": "reads something else", "new": "new", "once": "computed once, before the first call",
+    "kept": "as before",
+    "rewired": "reads something else",
+    "new": "new",
+    "once": "computed once, before the first call",
     "gone": "gone",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
 class OpCell:
-    """One op in one of the two columns; ``state`` is one of ``SIGNS``, ``reads`` its inputs with weights cut short."""
+    """One op in one of the two columns; ``state`` is one of ``SIGNS``, ``reads`` its inputs with weights cut
+    short.
+    """
 
     name: str
     target: str
@@ -227,11 +233,17 @@ def _spread(timing: Mapping[str, Any]) -> dict[str, Any]:
     rows = [("eager", timing["eager"]), ("ours", timing["ours"])]
     series = [
         {
-            "name": name, "x": [row["lower"], row["median"]], "to": [row["median"], row["upper"]], "y": [name, name],
-            "text": [f"{name}: lower quartile to median of {row['calls']} calls", f"{name}: median to upper quartile"],
+            "name": name,
+            "x": [row["lower"], row["median"]],
+            "to": [row["median"], row["upper"]],
+            "y": [name, name],
+            "text": [
+                f"{name}: lower quartile to median of {row['calls']} calls",
+                f"{name}: median to upper quartile",
+            ],
         }
         for name, row in rows
-    ]  # fmt: skip
+    ]
     plot = plot_of("Latency: quartiles around the median", "lanes", ("latency", "s"), ("", ""), series)
     return plot | {"lanes": [name for name, _ in rows]}
 

@@ -1,4 +1,6 @@
-"""What is dear is done once: a model's Step is captured in a run of its own and shared by all runs on the model."""
+"""What is dear is done once: a model's Step is captured in a run of its own and shared by all runs on the
+model.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def ready_step(model: Artifact, key: str) -> Artifact | None:
 
 
 def measured_step(model: Artifact, options: dict[str, Any], hardware: Any) -> Artifact | None:
-    """The newest Step of ``model`` with these options whose ops were timed on the very device that is simulated."""
+    """The newest Step of ``model`` with these options whose ops were timed on the very device that is
+    simulated.
+    """
     device = device_name(hardware)
     profiled = model.derived.filter(
         state=Artifact.State.READY,
@@ -51,10 +55,11 @@ def measured_step(model: Artifact, options: dict[str, Any], hardware: Any) -> Ar
 
 
 def device_name(hardware: Any) -> str:
-    """The spec sheet of the one device in a RunSpec's ``hardware``, or of what a step was timed on; "" where none.
+    """The spec sheet of the one device in a RunSpec's ``hardware``, or of what a step was timed on; "" where
+    none.
 
-    A GPU is known by the product name that its driver reports. A processor has no sheet of its own: ``cpu:<name>``
-    is on the sheet that stands for any CPU.
+    A GPU is known by the product name that its driver reports. A processor has no sheet of its own:
+    ``cpu:<name>`` is on the sheet that stands for any CPU.
     """
     if isinstance(hardware, Mapping):
         hardware = hardware.get("cluster", hardware).get("device")

@@ -28,16 +28,27 @@ from webapp.runs.planner_notes import Notes, notes_of
 TOLD_APART = ("hardware", "timing", "timed_on", "timeline")
 #: Units of figures in the provenance, by the name or by how it begins.
 UNITS = {
-    "seconds": "s", "first_step_time": "s", "codec_time": "s", "stall_by_cause.": "s", "live_peak": "bytes",
-    "largest_op_need": "bytes", "peak_by_tier.": "bytes", "bytes_by_channel.": "bytes",
-}  # fmt: skip
+    "seconds": "s",
+    "first_step_time": "s",
+    "codec_time": "s",
+    "stall_by_cause.": "s",
+    "live_peak": "bytes",
+    "largest_op_need": "bytes",
+    "peak_by_tier.": "bytes",
+    "bytes_by_channel.": "bytes",
+}
 #: Drawn as a plot or shown as a table, not written out as a line.
 DRAWN = ("timeline", "columns", "rows")
 #: What the plan of a parallel step says by worker, and what its search says: tables of their own.
 TOLD_BY_WORKER = (
-    "live_micro_batches", "live_by_stage", "peak_memory_by_worker", "capacity_by_worker", "communication_by_worker",
-    "notes", "mesh",
-)  # fmt: skip
+    "live_micro_batches",
+    "live_by_stage",
+    "peak_memory_by_worker",
+    "capacity_by_worker",
+    "communication_by_worker",
+    "notes",
+    "mesh",
+)
 #: What a plan's notes and its drawing on the cluster say already.
 TOLD_ABOVE = ("notes", "mesh", ENDED_AT)
 #: A compiled graph's plan: both graphs op by op, and what its own sections show.
@@ -144,7 +155,9 @@ def _words(name: str) -> str:
 
 
 def _line(value: Any) -> Any:
-    """Structure as one line to be read, without what is empty: ``updates 32, learning (rate 0.1, optimizer sgd)``."""
+    """Structure as one line to be read, without what is empty: ``updates 32, learning (rate 0.1, optimizer
+    sgd)``.
+    """
     if not isinstance(value, dict):
         return value
     said = (
@@ -172,7 +185,9 @@ def _is_table(value: Any) -> bool:
 
 
 def _tables(plan: Mapping[str, Any], elsewhere: tuple[str, ...]) -> tuple[PlanTable, ...]:
-    """The lists of a plan; many equal records are stored as ``columns`` (their names) and ``rows`` of values."""
+    """The lists of a plan; many equal records are stored as ``columns`` (their names) and
+    ``rows`` of values.
+    """
     names = [name for name, rows in plan.items() if _is_table(rows) and name not in elsewhere]
     if {"columns", "rows"} <= set(plan):
         columns = tuple(plan["columns"])

@@ -1,4 +1,6 @@
-"""The curves of an outcome gathered into figures: parts of a whole are stacked, numbered devices share one plot."""
+"""The curves of an outcome gathered into figures: parts of a whole are stacked, numbered devices share one
+plot.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from typing import Any
 
 #: Points of one curve that are sent to a browser; ``thinning.js`` draws what of them can be seen.
 MOST_POINTS = 50_000
-#: What goes on while a run lasts: a curve over it is a line, however few its points (losses, staleness). Over anything
-#: else (devices, stages, how many updates late) it is bars, unless they are too many.
+#: What goes on while a run lasts: a curve over it is a line, however few its points (losses, staleness). Over
+#: anything else (devices, stages, how many updates late) it is bars, unless they are too many.
 PROGRESS = ("s", "", "step", "update", "mini-batch", "iteration", "sample", "epoch", "trial")
 MOST_BARS = 200
 #: The unit of plain numbers, which is not written.
@@ -78,7 +80,9 @@ def _figure(stem: str, names: list[str], series: Mapping[str, Mapping[str, Any]]
 
 
 def _with_total(stem: str, curves: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The total of stacked parts is a line over them; beside what it is compared with a curve is this run's."""
+    """The total of stacked parts is a line over them; beside what it is compared with a curve is
+    this run's.
+    """
     if any("stack" in curve for curve in curves):
         return [curve | {"color": "ink"} if curve["name"] == "total" else curve for curve in curves]
     return [curve | {"name": "this run"} if curve["name"] == "total" else curve for curve in curves]

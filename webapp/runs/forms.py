@@ -1,4 +1,6 @@
-"""The form of a new experiment, made from the registry: policies by family, knobs with their meaning and bounds."""
+"""The form of a new experiment, made from the registry: policies by family, knobs with their meaning and
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ class ExperimentForm(forms.Form):
     described = DescribedField(
         required=False,
         label="Hardware as JSON",
-        help_text="instead of devices and cluster: rails, switches, stragglers, links of your own, mixed nodes",
+        help_text=(
+            "instead of devices and cluster: rails, switches, stragglers, links of your own, mixed nodes"
+        ),
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "mono"}),
     )
 

@@ -1,4 +1,6 @@
-"""From what the form asks for to the list of runs: artifacts x hardware x policies x knobs x modes x seeds."""
+"""From what the form asks for to the list of runs: artifacts x hardware x policies x knobs x
+modes x seeds.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class Grid:
-    """The axes. ``knobs`` gives the chosen values by policy (``family/name``) and knob; empty axes mean defaults.
+    """The axes. ``knobs`` gives the chosen values by policy (``family/name``) and knob; empty axes mean
+    defaults.
 
-    ``devices`` are sheet names, ``overrides`` values by override name, ``cluster`` the cluster object or ``None``.
-    ``described`` is the hardware field of a spec as it is: simulated runs take it instead of all of these.
+    ``devices`` are sheet names, ``overrides`` values by override name, ``cluster`` the cluster object or
+    ``None``. ``described`` is the hardware field of a spec as it is: simulated runs take it instead of all of
+    these.
     """
 
     artifacts: Sequence[Artifact]
@@ -43,7 +47,9 @@ class Grid:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run to be: its artifact, its spec (workload source left to the submission) and the device kind it needs."""
+    """One run to be: its artifact, its spec (workload source left to the submission) and the device kind it
+    needs.
+    """
 
     artifact: Artifact
     spec: Mapping[str, Any]
@@ -113,7 +119,9 @@ def _trials(grid: Grid, artifact: Artifact, family: str, name: str, mode: str) -
 
 
 def _hardware(grid: Grid, family: str, mode: str) -> Iterator[Any]:
-    """The hardware field of each run: this host when measured, a cluster or devices when simulated; with overrides."""
+    """The hardware field of each run: this host when measured, a cluster or devices when simulated; with
+    overrides.
+    """
     if mode == "measured":
         for overrides in combinations(grid.overrides):
             yield {"device": LOCAL, "overrides": overrides} if overrides else LOCAL

@@ -47,7 +47,9 @@ def quantity(text: str) -> float:
 
 
 def _typed(knob: Knob, word: str) -> Any:
-    """The word in the knob's type; what cannot be converted stays text, and ``check`` says what was expected."""
+    """The word in the knob's type; what cannot be converted stays text, and ``check`` says what
+    was expected.
+    """
     if knob.optional and word.lower() in ("none", "null"):
         return None
     if knob.type == "bool":
@@ -61,7 +63,9 @@ def _typed(knob: Knob, word: str) -> Any:
 
 
 class GridField(forms.CharField):
-    """Values of one knob, comma-separated; empty means the default. Cleans to a list, empty when nothing was said."""
+    """Values of one knob, comma-separated; empty means the default. Cleans to a list, empty when nothing was
+    said.
+    """
 
     def __init__(self, knob: Knob, **kwargs: Any) -> None:
         self.knob = knob

@@ -134,7 +134,9 @@ def _bars(
 
 
 def _spreads(tasks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Of each task a lane for everyone who computes it: from the lower quartile to the median, and to the upper one."""
+    """Of each task a lane for everyone who computes it: from the lower quartile to the median, and to the
+    upper one.
+    """
     series, lanes = [], []
     for number, task in enumerate(tasks, 1):
         lanes += [f"{number} {WHO[who]}" for who in task["spread"]]

@@ -1,6 +1,8 @@
-"""A run's life as workers write it: claimed, renewed, ended or given back. Every write says which attempt it is.
+"""A run's life as workers write it: claimed, renewed, ended or given back. Every write says which attempt it
+is.
 
-A write of an attempt that is no longer the run's changes nothing and says so (``False``): the run was taken over.
+A write of an attempt that is no longer the run's changes nothing and says so (``False``): the run was taken
+over.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Ending:
-    """What a finished attempt has to say. ``artifact`` are columns of the artifact that the run was about, ``next`` runs
-    that are queued with it.
+    """What a finished attempt has to say. ``artifact`` are columns of the artifact that the run was about,
+    ``next`` runs that are queued with it.
     """
 
     state: str

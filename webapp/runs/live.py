@@ -1,4 +1,6 @@
-"""What moves while an experiment runs: its grid with times left and places in the queue, and the stream of changes."""
+"""What moves while an experiment runs: its grid with times left and places in the queue, and the stream of
+changes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ FINAL = [str(state) for state in Run.FINAL]
 
 @dataclass(frozen=True)
 class Row:
-    """A run of the grid. ``left`` is the time left in seconds from measured progress, ``None`` when not known."""
+    """A run of the grid. ``left`` is the time left in seconds from measured progress, ``None`` when not
+    known.
+    """
 
     run: Run
     left: float | None
@@ -137,7 +141,9 @@ def columns_of(run: Run) -> dict[str, Any]:
 
 
 def _differences(runs: Sequence[Run]) -> tuple[tuple[tuple[str, Any], ...], tuple[str, ...]]:
-    """Columns equal in every run with their value, and the names of those that differ (put on ``run.cells``)."""
+    """Columns equal in every run with their value, and the names of those that differ (put on
+    ``run.cells``).
+    """
     tables = [columns_of(run) for run in runs]
     names = list(dict.fromkeys(name for row in tables for name in row))
     same = [n for n in names if len({repr(row[n]) if n in row else "" for row in tables}) == 1]
@@ -170,7 +176,9 @@ async def _pulse(experiment: UUID) -> tuple[Any, ...]:
 
 
 async def changes(experiment: UUID) -> AsyncIterator[str]:
-    """One ``changed`` at once (so that a page that was away catches up), then one for each change, then ``ended``."""
+    """One ``changed`` at once (so that a page that was away catches up), then one for each change, then
+    ``ended``.
+    """
     seen: tuple[Any, ...] = ()
     quiet = 0.0
     while True:

@@ -1,4 +1,5 @@
-"""The figure of a simulated memory step: bytes by kind, what is away when, and what every lane did, on one time axis.
+"""The figure of a simulated memory step: bytes by kind, what is away when, and what every lane did, on one
+time axis.
 
 The JSON is what ``memory.js`` draws; ``thinning.js`` leaves out what cannot be seen, and what is not sent is
 counted.

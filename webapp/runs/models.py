@@ -61,10 +61,11 @@ class RunQuerySet(models.QuerySet["Run"]):
 
 
 class Run(models.Model):
-    """One trial and its life. ``attempt`` is the fencing number: every write of a worker says which attempt it is.
+    """One trial and its life. ``attempt`` is the fencing number: every write of a worker says which attempt
+    it is.
 
-    ``kind`` is ``policy`` for a RunSpec; reading an upload, capturing and profiling a Step live the same life.
-    A run with ``after`` is claimed only once that run has succeeded.
+    ``kind`` is ``policy`` for a RunSpec; reading an upload, capturing and profiling a Step live the same
+    life. A run with ``after`` is claimed only once that run has succeeded.
     """
 
     class Kind(models.TextChoices):
@@ -94,7 +95,8 @@ class Run(models.Model):
     owner = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True, related_name="runs")
     kind = models.CharField(max_length=10, choices=Kind, default=Kind.POLICY)
 
-    # What is asked for. ``spec`` has the artifact's id as its workload source; the worker puts the file's place in.
+    # What is asked for. ``spec`` has the artifact's id as its workload source; the worker puts the file's
+    # place in.
     spec = models.JSONField(default=dict)
     spec_id = models.CharField(max_length=64, blank=True, db_index=True)
     family = models.CharField(max_length=20, blank=True)
@@ -126,7 +128,8 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 
-    # How it ended. ``outcome_status`` is the Outcome's: an infeasible plan is an answer, so such a run succeeded.
+    # How it ended. ``outcome_status`` is the Outcome's: an infeasible plan is an answer, so such a run
+    # succeeded.
     outcome_status = models.CharField(max_length=12, blank=True)
     reason = models.TextField(blank=True)
     exit_code = models.IntegerField(null=True, blank=True)

@@ -1,4 +1,5 @@
-"""The figure of a simulated parallel step: what every device does when, its messages, its memory, what links carry.
+"""The figure of a simulated parallel step: what every device does when, its messages, its memory, what links
+carry.
 
 The JSON is what ``parallel.js`` draws. What is more than can be seen is left out by whole lanes, and counted.
 """
@@ -11,7 +12,8 @@ from typing import Any
 
 from experiments.core.units import human
 
-#: Lanes, slots and messages that are drawn; so many lanes where the rest are replicas of what is drawn already.
+#: Lanes, slots and messages that are drawn; so many lanes where the rest are replicas of what is drawn
+#: already.
 MOST_LANES, MOST_SLOTS, MOST_MESSAGES, ENOUGH_LANES = 32, 4000, 2500, 12
 #: Of the highest memory; a capacity above that would press the curves flat.
 CLEAR = 3.0
@@ -19,7 +21,10 @@ CLEAR = 3.0
 MOST_WORKERS = 64
 SLOTS = {"F": "forward", "B": "backward", "W": "weight gradient", "U": "update of weights"}
 MEMORY = "memory_device_"
-OVERLAPPED = "Each device begins its next step when its own part is done: a step takes as long as the device that is longest at it"
+OVERLAPPED = (
+    "Each device begins its next step when its own part is done: a step takes as long as the device that is "
+    "longest at it"
+)
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,9 @@ def device_names(devices: Sequence[int]) -> str:
 
 
 def _lanes(plan: Mapping[str, Any], kept: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One replica of every stage before the others, as many as are read at once; evenly spaced where stages are more."""
+    """One replica of every stage before the others, as many as are read at once; evenly spaced where stages
+    are more.
+    """
     lanes = [{"worker": place, **lane} for place, lane in enumerate(kept)]
     stages: Sequence[Mapping[str, Any]] = plan.get("stages") or ()
     first = dict.fromkeys(stage["workers"][0] for stage in stages if stage.get("workers"))
@@ -156,7 +163,9 @@ def _bars(columns: Mapping[str, Any], places: Mapping[int, int]) -> Iterator[tup
 
 
 def _memory(plan: Mapping[str, Any], series: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Bytes on one device of each worker over time, with the smallest capacity as a line, or in words where it is far."""
+    """Bytes on one device of each worker over time, with the smallest capacity as a line, or in words where
+    it is far.
+    """
     curves = {name.removeprefix(MEMORY): curve for name, curve in series.items() if name.startswith(MEMORY)}
     if not curves:
         return None
@@ -213,4 +222,7 @@ def _said(lanes: int, workers: int, slots: tuple[int, int], messages: tuple[int,
     if slots[0] < slots[1]:
         yield f"the first {slots[0]} of {slots[1]} slots are drawn"
     if messages[0] < messages[1]:
-        yield f"{messages[1]} messages in all; drawn are those of these workers, the longest {messages[0]} at most"
+        yield (
+            f"{messages[1]} messages in all; drawn are those of these workers, the longest {messages[0]} at "
+            "most"
+        )

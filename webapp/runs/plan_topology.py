@@ -1,4 +1,6 @@
-"""A parallel plan on its cluster: devices in their nodes, colored by stage, the groups that compute together."""
+"""A parallel plan on its cluster: devices in their nodes, colored by stage, the groups that
+compute together.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ HUES = 8
 
 @dataclass(frozen=True)
 class Spot:
-    """A device: the stages of its worker, and whether the next device of the node belongs to the same worker."""
+    """A device: the stages of its worker, and whether the next device of the node belongs to the
+    same worker.
+    """
 
     device: int
     stages: tuple[int, ...]

@@ -1,4 +1,6 @@
-"""What a planner says of its search: predicted figures and counts as a table, what it tried one by one as curves."""
+"""What a planner says of its search: predicted figures and counts as a table, what it tried one by one as
+curves.
+"""
 
 from __future__ import annotations
 

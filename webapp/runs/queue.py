@@ -1,4 +1,6 @@
-"""The one place that sends messages: wake-ups without arguments, by task name. Postgres alone says what is to be done."""
+"""The one place that sends messages: wake-ups without arguments, by task name. Postgres alone says what is to
+be done.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def client() -> Celery:
 
 
 def wake() -> None:
-    """Wake a worker once what is being written is committed. Harmless when lost: workers also look by themselves."""
+    """Wake a worker once what is being written is committed. Harmless when lost: workers also look by
+    themselves.
+    """
     transaction.on_commit(functools.partial(send, WAKE))
 
 

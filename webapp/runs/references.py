@@ -1,4 +1,6 @@
-"""How a submission names files: as artifacts of its project or by the lab's own names, never as a path of a worker's host."""
+"""How a submission names files: as artifacts of its project or by the lab's own names, never as a path of a
+worker's host.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +67,11 @@ def side_file(project: Project, file: str) -> str | None:
 
 
 def by_file_names(project: Project, workload: Mapping[str, Any]) -> dict[str, Any]:
-    """A workload of a suite or a paper's sheet, whose files are named by path, with the project's uploads instead.
+    """A workload of a suite or a paper's sheet, whose files are named by path, with the project's uploads
+    instead.
 
-    A side file that the workload does not name is taken where it bears the name of the workload, as it is on the
-    command line. ``BadInput`` asks for an upload that is missing.
+    A side file that the workload does not name is taken where it bears the name of the workload, as it is on
+    the command line. ``BadInput`` asks for an upload that is missing.
     """
     source, options = workload["source"], dict(workload.get("options", {}))
     extra = options.get("extra")
@@ -85,7 +88,9 @@ def is_known_model(reference: str) -> bool:
 
 
 def settle_references(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
-    """``options`` with every artifact named by its number; ``BadInput`` for whatever is neither artifact nor name."""
+    """``options`` with every artifact named by its number; ``BadInput`` for whatever is neither artifact nor
+    name.
+    """
     return {name: _settled(project, name, value) for name, value in options.items()}
 
 

@@ -1,4 +1,6 @@
-"""A RunSpec from outside (the API, a suite, a claim) as a trial of a project, checked as far as can be unrun."""
+"""A RunSpec from outside (the API, a suite, a claim) as a trial of a project, checked as far as
+can be unrun.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def check_spec(spec: RunSpec) -> RunSpec:
 class Submission:
     """Where and for whom runs are submitted; ``needs`` is the kind of device of measured runs.
 
-    A trial has its options as they were given; the submission of the experiment puts the artifact in as source.
+    A trial has its options as they were given; the submission of the experiment puts the artifact in as
+    source.
     """
 
     project: Project

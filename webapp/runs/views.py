@@ -44,7 +44,9 @@ def experiments(request: ProjectRequest) -> HttpResponse:
 
 
 def _filled(request: ProjectRequest) -> dict[str, Any]:
-    """What fills a new form: an experiment (``?from=``), a run (``?run=``) artifacts (``?artifact=1&family=memory``) or policies (``?policy=memory/vdnn-all``)."""
+    """What fills a new form: an experiment (``?from=``), a run (``?run=``) artifacts
+    (``?artifact=1&family=memory``) or policies (``?policy=memory/vdnn-all``).
+    """
     chosen: QueryDict = request.GET
     if "from" in chosen:
         asked: dict[str, Any] = _experiment(request, _uuid(chosen.get("from", ""))).request
@@ -117,7 +119,9 @@ def grid(request: ProjectRequest, experiment: UUID) -> HttpResponse:
 @require_safe
 @in_project()
 def events(request: ProjectRequest, experiment: UUID) -> HttpResponseBase:
-    """Server-sent events: ``changed`` whenever a run of the experiment has moved, ``ended`` when all have ended."""
+    """Server-sent events: ``changed`` whenever a run of the experiment has moved, ``ended`` when all have
+    ended.
+    """
     return live.stream(_experiment(request, experiment).pk)
 
 

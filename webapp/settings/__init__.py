@@ -1,1 +1,3 @@
-"""Settings: ``base`` for all, ``local`` for ``./lab up``, ``test`` for the tests, ``deployment`` for a team."""
+"""Settings: ``base`` for all, ``local`` for ``./lab up``, ``test`` for the tests, ``deployment``
+for a team.
+"""

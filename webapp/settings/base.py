@@ -22,7 +22,9 @@ def require(name: str) -> str:
 
 
 def database(url: str) -> dict[str, object]:
-    """Django's database entry of a ``postgresql://user:password@host:port/name`` address (host may be a folder)."""
+    """Django's database entry of a ``postgresql://user:password@host:port/name`` address (host may be a
+    folder).
+    """
     parts = urlsplit(url)
     query = dict(pair.split("=", 1) for pair in parts.query.split("&") if "=" in pair)
     return {
@@ -173,14 +175,16 @@ CELERY_TASK_PUBLISH_RETRY = False
 # Runs (webapp/runs/lifecycle.py, workers/). A lease outlives several heartbeats of its supervisor.
 RUN_LEASE_SECONDS = float(os.environ.get("RUN_LEASE_SECONDS", 30))
 RUN_CRASHES = 3
-#: How often a supervisor renews, tells progress and asks whether to stop; an idle worker looks for runs (seconds).
+#: How often a supervisor renews, tells progress and asks whether to stop; an idle worker looks for runs
+#: (seconds).
 RUN_BEAT_SECONDS = float(os.environ.get("RUN_BEAT_SECONDS", 0.5))
 RUN_IDLE_SECONDS = float(os.environ.get("RUN_IDLE_SECONDS", 3))
 #: Limits of a trial: bytes of its whole tree (0: the host's memory shared among its slots) and seconds.
 TRIAL_MEMORY_BYTES = int(os.environ.get("TRIAL_MEMORY_BYTES", 0))
 TRIAL_SECONDS = float(os.environ.get("TRIAL_SECONDS", 4 * 3600))
 READING_SECONDS = 300.0
-#: The program of a trial (empty: this Python's ``-m experiments``) and files it reads beyond the domain package.
+#: The program of a trial (empty: this Python's ``-m experiments``) and files it reads beyond the domain
+#: package.
 TRIAL_COMMAND = os.environ.get("TRIAL_COMMAND", "")
 TRIAL_READABLE = [path for path in os.environ.get("TRIAL_READABLE", "").split(os.pathsep) if path]
 #: Where a worker keeps fetched files, verified by their hash, and how many bytes of them at most.

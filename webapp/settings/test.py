@@ -12,7 +12,8 @@ ALLOWED_HOSTS = ["testserver", "localhost", "127.0.0.1"]
 DATABASES = {
     "default": database(os.environ.get("DATABASE_URL", "postgresql://postgres@127.0.0.1:5432/postgres"))
 }
-# Each process of a test run in several has a Postgres database (pytest-django sees to it) and a Valkey database of its own.
+# Each process of a test run in several has a Postgres database (pytest-django sees to it) and a Valkey
+# database of its own.
 PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
 BROKER = urlsplit(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"))
 CELERY_BROKER_URL = REDIS_URL = BROKER._replace(path=f"/{PROCESS}").geturl()

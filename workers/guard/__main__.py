@@ -68,7 +68,9 @@ def become(command: list[str], plan: dict[str, Any]) -> None:
 
 
 def wait(child: int) -> int:
-    """The exit code of ``child`` (negative: its signal), reaping orphans meanwhile; SIGTERM ends it at once."""
+    """The exit code of ``child`` (negative: its signal), reaping orphans meanwhile; SIGTERM ends
+    it at once.
+    """
     while True:
         if signal.sigwait({signal.SIGTERM, signal.SIGCHLD}) == signal.SIGTERM:
             return -signal.SIGKILL

@@ -44,7 +44,8 @@ def version() -> int:
 def restrict(readable: list[str], writable: list[str]) -> None:
     """Allow reading (and executing) below ``readable``, everything below ``writable``, nothing else.
 
-    TCP is denied where the kernel can (version 4), signals and abstract sockets to the outside too (version 6).
+    TCP is denied where the kernel can (version 4), signals and abstract sockets to the outside too (version
+    6).
     """
     found = version()
     rights = max(mask for level, mask in RIGHTS.items() if level <= found)

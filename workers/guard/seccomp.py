@@ -1,4 +1,6 @@
-"""A seccomp filter that refuses every socket but local ones (AF_UNIX), for where there is no network namespace."""
+"""A seccomp filter that refuses every socket but local ones (AF_UNIX), for where there is no network
+namespace.
+"""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ class Gang:
 class Allocation:
     """A decision, as changes: a job not named keeps what it has.
 
-    ``preempt`` jobs lose their devices, then ``start`` gangs get theirs (a running job named in ``start`` is moved
-    or resized to that gang), ``reject`` jobs never run. ``wake_at`` asks for another decision at that time (s) if
-    nothing happens before; it replaces the last one asked for.
+    ``preempt`` jobs lose their devices, then ``start`` gangs get theirs (a running job named in ``start`` is
+    moved or resized to that gang), ``reject`` jobs never run. ``wake_at`` asks for another decision at that
+    time (s) if nothing happens before; it replaces the last one asked for.
     """
 
     start: tuple[Gang, ...] = ()
@@ -42,7 +42,9 @@ NOTHING = Allocation()
 
 @dataclass(frozen=True)
 class Stint:
-    """One job on one gang from ``start`` to ``end`` (s), of which ``useful`` seconds were progress of its work."""
+    """One job on one gang from ``start`` to ``end`` (s), of which ``useful`` seconds were progress of its
+    work.
+    """
 
     gang: Gang
     start: float
@@ -53,7 +55,9 @@ class Stint:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """The allocation log of a run: every stint in the order they ended, and jobs that were refused or never ended."""
+    """The allocation log of a run: every stint in the order they ended, and jobs that were refused or never
+    ended.
+    """
 
     stints: tuple[Stint, ...]
     rejected: tuple[int, ...] = ()

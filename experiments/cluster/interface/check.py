@@ -1,4 +1,6 @@
-"""The one checker of cluster plans: the simulator asks it of each gang, contract tests and the run of the whole log."""
+"""The one checker of cluster plans: the simulator asks it of each gang, contract tests and the run of the
+whole log.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ def violations(
 ) -> list[str]:
     """What is impossible about ``plan`` on nodes with ``capacity`` devices each; empty when nothing is.
 
-    Every job completes exactly once or is reported as rejected or unfinished; nothing runs before it is submitted,
-    twice at a time, or on devices that others hold; completed jobs made exactly their service in progress.
+    Every job completes exactly once or is reported as rejected or unfinished; nothing runs before it is
+    submitted, twice at a time, or on devices that others hold; completed jobs made exactly their service in
+    progress.
     """
     by_job: dict[int, list[Stint]] = {}
     for stint in plan.stints:
@@ -86,4 +89,7 @@ def _overloads(plan: ClusterPlan, capacity: Sequence[int]) -> Iterator[str]:
     limit = np.asarray(capacity)[node[order].astype(np.int64)]
     for row in np.flatnonzero(used > limit + TOLERANCE)[:LISTED]:
         which = int(node[order][row])
-        yield f"node {which} gives out {used[row]:g} devices at {time[order][row]:g} s and has {capacity[which]}"
+        yield (
+            f"node {which} gives out {used[row]:g} devices at {time[order][row]:g} s and has "
+            f"{capacity[which]}"
+        )

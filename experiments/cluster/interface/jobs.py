@@ -17,7 +17,8 @@ class HiddenColumn(AttributeError):
 
 class VisibleJobs:
     """Plain lists indexed by job number (the order of the trace): ``submit`` in s, ``gpus`` wanted, and what
-    ``sees`` adds: ``service`` in s on those GPUs, absolute ``deadline`` in s (NaN: none), ``model``, ``tenant``.
+    ``sees`` adds: ``service`` in s on those GPUs, absolute ``deadline`` in s (NaN: none), ``model``,
+    ``tenant``.
     """
 
     def __init__(self, trace: JobTrace, sees: frozenset[str]) -> None:

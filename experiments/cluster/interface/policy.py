@@ -21,10 +21,11 @@ class Decider(Protocol):
 
 @dataclass(frozen=True)
 class ClusterPolicy(Policy):
-    """Who runs where, and until when. ``sees`` names the hidden columns of the trace that the policy may look at.
+    """Who runs where, and until when. ``sees`` names the hidden columns of the trace that the policy may look
+    at.
 
-    A ``rigid`` policy gives each job the GPUs that it asked for, whole and no others. ``beat`` is the round length
-    in s, ``None`` for a policy that decides at events only.
+    A ``rigid`` policy gives each job the GPUs that it asked for, whole and no others. ``beat`` is the round
+    length in s, ``None`` for a policy that decides at events only.
     """
 
     family: ClassVar[str] = "cluster"
@@ -48,7 +49,9 @@ class ClusterPolicy(Policy):
     def fill(
         self, pool: Pool, ranked: Iterable[int], view: ClusterView, *, block: bool = False
     ) -> list[Gang]:
-        """Gangs for waiting jobs in order, taken from ``pool``; jobs that do not fit are skipped, or ``block``."""
+        """Gangs for waiting jobs in order, taken from ``pool``; jobs that do not fit are skipped, or
+        ``block``.
+        """
         started = []
         for job in ranked:
             if pool.total < 1:
@@ -84,7 +87,9 @@ class ClusterPolicy(Policy):
 
 
 def _ousted(losers: Iterable[int], pool: Pool, view: ClusterView) -> list[int]:
-    """The losers whose devices were really taken: a better job may not have found a place that its rule allows."""
+    """The losers whose devices were really taken: a better job may not have found a place that its rule
+    allows.
+    """
     ousted = []
     for job in losers:
         gang = view.running[job]

@@ -1,4 +1,6 @@
-"""Waiting jobs in an order of priority that finds the first one that fits without looking at those that do not."""
+"""Waiting jobs in an order of priority that finds the first one that fits without looking at those that do
+not.
+"""
 
 from __future__ import annotations
 

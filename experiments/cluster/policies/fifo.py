@@ -1,8 +1,9 @@
 """First in, first out: the baseline of every cluster scheduler.
 
-Jobs start in the order of submission and run to their end. Strict order means head-of-line blocking: nothing starts
-before the first waiting job does. Backfilling lets later jobs use what the head leaves idle; EASY (Lifka, JSSPP'95)
-does so only as far as the head's reserved start is not delayed, for which it must know how long jobs run.
+Jobs start in the order of submission and run to their end. Strict order means head-of-line blocking: nothing
+starts before the first waiting job does. Backfilling lets later jobs use what the head leaves idle; EASY
+(Lifka, JSSPP'95) does so only as far as the head's reserved start is not delayed, for which it must know how
+long jobs run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Least attained service: whoever had least comes first (foreground-background scheduling in rounds).
 
-Without a quantum the policy would switch infinitely often between equals, so it decides in rounds; between rounds it
-only fills devices that fall free. Default round: 300 s, as in Synergy (OSDI'22); Gavel (OSDI'20) takes 360 s.
+Without a quantum the policy would switch infinitely often between equals, so it decides in rounds; between
+rounds it only fills devices that fall free. Default round: 300 s, as in Synergy (OSDI'22); Gavel (OSDI'20)
+takes 360 s.
 """
 
 from __future__ import annotations

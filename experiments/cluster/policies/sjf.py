@@ -1,7 +1,7 @@
 """Shortest job first, without preemption.
 
-Published tables mix two keys (run time, or run time x GPUs) and two ways to treat a job that does not fit (wait for
-it, or go on to the next); all four are here.
+Published tables mix two keys (run time, or run time x GPUs) and two ways to treat a job that does not fit
+(wait for it, or go on to the next); all four are here.
 """
 
 from __future__ import annotations

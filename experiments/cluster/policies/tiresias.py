@@ -1,16 +1,17 @@
 """Tiresias, NSDI'19: discretized two-dimensional least attained service (section 3.3).
 
-A job's service is GPUs x executed time. It enters the first queue and is demoted when its service reaches the queue's
-limit; queues are strict, inside a queue jobs keep their order and running ones stay before pending ones. All queues
-are walked at each arrival, completion and demotion; a job that does not fit is skipped, one not reached is preempted.
-PROMOTEKNOB puts a job that has waited ``promote`` times as long as it ran back into the first queue.
+A job's service is GPUs x executed time. It enters the first queue and is demoted when its service reaches the
+queue's limit; queues are strict, inside a queue jobs keep their order and running ones stay before pending
+ones. All queues are walked at each arrival, completion and demotion; a job that does not fit is skipped, one
+not reached is preempted. PROMOTEKNOB puts a job that has waited ``promote`` times as long as it ran back into
+the first queue.
 
-The paper gives no universal limits; the defaults are those of the authors' simulator. Left out: the Gittins index and
-the profile of tensor skew for placement (``placement`` is set by the user instead).
+The paper gives no universal limits; the defaults are those of the authors' simulator. Left out: the Gittins
+index and the profile of tensor skew for placement (``placement`` is set by the user instead).
 
-``tiresias-artifact`` keeps two habits of that simulator that decide its figures: the next demotion is awaited at
-``ceil((limit - executed) / GPUs)`` from now (the whole difference divided, too late for a job that ran before), and a
-job falls by one queue at a time.
+``tiresias-artifact`` keeps two habits of that simulator that decide its figures: the next demotion is awaited
+at ``ceil((limit - executed) / GPUs)`` from now (the whole difference divided, too late for a job that ran
+before), and a job falls by one queue at a time.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class TiresiasArtifact(Tiresias):
 
 @dataclass
 class _Counters:
-    """Of one job: its queue, and attained time, attained service and clock when it last entered the first queue."""
+    """Of one job: its queue, and attained time, attained service and clock when it last entered the first
+    queue.
+    """
 
     queue: int
     seconds: float
@@ -137,7 +140,9 @@ class _Queues:
                 self._enter(job, view)
 
     def _promotion(self, job: int, view: ClusterView) -> float:
-        """When a waiting job has waited ``promote`` times as long as it ran, both since it entered the first queue."""
+        """When a waiting job has waited ``promote`` times as long as it ran, both since it entered the first
+        queue.
+        """
         assert self.policy.promote is not None
         counters = self.counters[job]
         executed = view.attained_time(job) - counters.seconds

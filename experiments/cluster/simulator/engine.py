@@ -1,7 +1,9 @@
-"""Event-driven simulation of a cluster: arrivals, completions, rounds, wake-ups; the policy decides, this carries out.
+"""Event-driven simulation of a cluster: arrivals, completions, rounds, wake-ups; the policy decides, this
+carries out.
 
-At each time all completions are applied first, then all arrivals, then the policy is asked once. Nothing depends on
-the order of rows in the trace: jobs are numbered by (submit, id), and the event queue breaks ties by that number.
+At each time all completions are applied first, then all arrivals, then the policy is asked once. Nothing
+depends on the order of rows in the trace: jobs are numbered by (submit, id), and the event queue breaks ties
+by that number.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from experiments.core.progress import Progress, silent
 from experiments.workloads.jobs import JobTrace
 
 END, ARRIVAL, DECISION = 0, 1, 2
-#: After so many decisions some work must have been done: a policy that preempts faster than its restart cost never ends.
+#: After so many decisions some work must have been done: a policy that preempts faster than its restart cost
+#: never ends.
 DECISIONS_TO_PROGRESS = 10_000
 
 
@@ -54,7 +57,9 @@ class _Stint:
 def simulate(
     trace: JobTrace, capacity: Sequence[int], policy: ClusterPolicy, progress: Progress = silent
 ) -> ClusterPlan:
-    """Run all jobs of ``trace`` on nodes with ``capacity`` devices each, and return the log of what ran where."""
+    """Run all jobs of ``trace`` on nodes with ``capacity`` devices each, and return the log of what ran
+    where.
+    """
     return Simulation(trace, capacity, policy, progress).run()
 
 
@@ -125,7 +130,9 @@ class Simulation:
         self._call_again(decision.wake_at, beat)
 
     def _refuse_thrashing(self) -> None:
-        """Every so often: ``Infeasible`` when no job has done any work since the last look, and none has come or gone."""
+        """Every so often: ``Infeasible`` when no job has done any work since the last look, and none has come
+        or gone.
+        """
         self.decisions += 1
         if self.decisions % DECISIONS_TO_PROGRESS:
             return
@@ -163,7 +170,9 @@ class Simulation:
         return ImpossiblePlan([f"job {name} at t={self.view.now:g} s: {what}"])
 
     def _start(self, gang: Gang) -> None:
-        """Let a waiting job run on free devices; ``ImpossiblePlan`` where it does not wait or they are not free."""
+        """Let a waiting job run on free devices; ``ImpossiblePlan`` where it does not wait or they are not
+        free.
+        """
         job, view = gang.job, self.view
         if job not in view.waiting:
             raise self._illegal(job, "is started but does not wait")

@@ -18,7 +18,9 @@ MAX_POINTS = 1000
 
 @dataclass(frozen=True)
 class _Fates:
-    """By job: first start and completion in s (NaN: never). By stint: start, end, devices held, useful seconds."""
+    """By job: first start and completion in s (NaN: never). By stint: start, end, devices held, useful
+    seconds.
+    """
 
     started: Floats
     ended: Floats
@@ -43,8 +45,8 @@ class _Fates:
 def figures(plan: ClusterPlan, trace: JobTrace, devices: int) -> dict[str, float]:
     """The metrics of ``plan``. Completion times are over completed jobs; percentiles interpolate linearly.
 
-    ``utilization`` counts device time that made progress, ``gpu_allocation_ratio`` all device time held, both over
-    the makespan (first submission to last completion).
+    ``utilization`` counts device time that made progress, ``gpu_allocation_ratio`` all device time held, both
+    over the makespan (first submission to last completion).
     """
     fates = _Fates.of(plan, len(trace))
     completed = ~np.isnan(fates.ended)
@@ -93,8 +95,8 @@ def _deadlines(fates: _Fates, trace: JobTrace, rejected: Iterable[int]) -> dict[
 def finish_time_unfairness(ended: Floats, trace: JobTrace, devices: int) -> Floats:
     """Finish-time fairness of each completed job, rho = JCT / isolated JCT (Themis, NSDI'20, section 3.1).
 
-    Isolated: alone on a 1/n share of the devices, n the mean number of jobs in the system while this one was, and
-    progress in proportion to the devices when the share is smaller than the gang.
+    Isolated: alone on a 1/n share of the devices, n the mean number of jobs in the system while this one was,
+    and progress in proportion to the devices when the share is smaller than the gang.
     """
     rows = np.flatnonzero(~np.isnan(ended) & (trace.service > 0))
     if not len(rows):
@@ -110,7 +112,9 @@ def finish_time_unfairness(ended: Floats, trace: JobTrace, devices: int) -> Floa
 
 
 def curves(plan: ClusterPlan, trace: JobTrace, devices: int) -> Mapping[str, Series]:
-    """Devices held, jobs waiting and GPUs wanted over time (s from the first submission); completion times."""
+    """Devices held, jobs waiting and GPUs wanted over time (s from the first submission);
+    completion times.
+    """
     fates = _Fates.of(plan, len(trace))
     if not len(fates.start):
         return {}
@@ -146,7 +150,9 @@ def _waiting(plan: ClusterPlan, trace: JobTrace) -> tuple[Floats, Floats]:
 
 
 def _steps(start: Floats, end: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """The sum of ``weight`` over intervals, as a step function: level ``y[i]`` from ``x[i]`` on. NaN ends never end."""
+    """The sum of ``weight`` over intervals, as a step function: level ``y[i]`` from ``x[i]`` on. NaN ends
+    never end.
+    """
     closed = ~np.isnan(end)
     return _cumulated(np.concatenate((start, end[closed])), np.concatenate((weight, -weight[closed])))
 

@@ -102,7 +102,10 @@ class Inference:
         try:
             value = self.fake_call(target, arguments, keywords)[2]
         except MISFITS as error:
-            return f"{target}: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
+            return (
+                f"{target}: "
+                f"{str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
+            )
         return Signature(types_of(value), **behavior(op))
 
     def _fake(self, value: Any) -> Any:

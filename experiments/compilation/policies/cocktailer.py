@@ -53,7 +53,7 @@ IN_ONE_GRAPH = {
 
 @dataclass(frozen=True)
 class Cocktailer(ControlPolicy):
-    """Loops, branches and recursion at the level that is fastest here: host, unrolled, or inside one graph."""
+    """Loops, branches and recursion at the fastest level here: host, unrolled, or inside one graph."""
 
     name: ClassVar[str] = "cocktailer"
 

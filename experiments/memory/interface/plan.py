@@ -24,8 +24,8 @@ DEVICE = "device"
 #: Where a tensor's content can be resident off the device: host memory, storage (SSD), or byte-addressable
 #: memory beyond the host's (persistent memory, CXL).
 TIERS = ("host", "storage", "remote")
-#: What contract tests ask of every plan: the laws of every family, that its time is the ops' and that of named
-#: causes, that what leaves is what its moves send, and that faster links never make it slower.
+#: What contract tests ask of every plan: the laws of every family, that its time is the ops' and that of
+#: named causes, that what leaves is what its moves send, and that faster links never make it slower.
 PLAN_LAWS = (*LAWS, "causes", "sent", "links")
 OTHER_TIMES = "it gives an op another time than the step's own"
 
@@ -284,7 +284,9 @@ class MemoryPlan:
 
     @property
     def exceptions(self) -> Mapping[str, str]:
-        """The laws (``PLAN_LAWS``) that do not apply to this plan or to a part of it, each with the reason."""
+        """The laws (``PLAN_LAWS``) that do not apply to this plan or to a part of it, each with
+        the reason.
+        """
         reasons = dict(self.space.exceptions)
         for move in self.moves:
             reasons |= move.exceptions

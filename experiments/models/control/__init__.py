@@ -1,1 +1,3 @@
-"""Models whose control flow is part of the program: loops, branches and recursion as modules that can be found."""
+"""Models whose control flow is part of the program: loops, branches and recursion as modules that can be
+found.
+"""

@@ -1,7 +1,9 @@
-"""Loops, branches and recursion as modules: run as plain Python here, found and put into other forms by compilers.
+"""Loops, branches and recursion as modules: run as plain Python here, found and put into other forms by
+compilers.
 
-Each construct holds its bodies as modules and its control flow in ``forward`` alone, so that what decides is apart
-from what computes. The forms that a compiler may put in their place have the same arguments and results.
+Each construct holds its bodies as modules and its control flow in ``forward`` alone, so that what decides is
+apart from what computes. The forms that a compiler may put in their place have the same arguments and
+results.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ def at_step(series: Tensor, step: int | Tensor) -> Tensor:
 
 
 class Loop(nn.Module):
-    """``state = body(step, *invariants, *state)``, ``trips`` times at most, while ``condition(*state)`` holds.
+    """``state = body(step, *invariants, *state)``, ``trips`` times at most, while ``condition(*state)``
+    holds.
 
-    ``trips`` is the length of the first invariant where it is not given. ``condition``, a module, is asked before each
-    trip; without one the number of trips is known before the loop starts.
+    ``trips`` is the length of the first invariant where it is not given. ``condition``, a module, is asked
+    before each trip; without one the number of trips is known before the loop starts.
     """
 
     def __init__(self, body: nn.Module, trips: int | None = None, condition: nn.Module | None = None) -> None:
@@ -47,7 +50,9 @@ class Loop(nn.Module):
 
 
 class Branch(nn.Module):
-    """``taken(*operands)`` where the predicate, one truth value in a tensor, holds; else ``otherwise(*operands)``."""
+    """``taken(*operands)`` where the predicate, one truth value in a tensor, holds; else
+    ``otherwise(*operands)``.
+    """
 
     def __init__(self, taken: nn.Module, otherwise: nn.Module) -> None:
         super().__init__()
@@ -60,9 +65,11 @@ class Branch(nn.Module):
 
 
 class Recursion(nn.Module):
-    """The value of a binary tree's root: ``leaf(features[node])``, or ``combine`` of the two children's values.
+    """The value of a binary tree's root: ``leaf(features[node])``, or ``combine`` of the two children's
+    values.
 
-    The tree is data: ``left`` and ``right`` hold each node's children, -1 for a leaf. Nodes may stand in any order.
+    The tree is data: ``left`` and ``right`` hold each node's children, -1 for a leaf. Nodes may stand in any
+    order.
     """
 
     left: Tensor

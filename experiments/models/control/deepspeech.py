@@ -1,7 +1,7 @@
 """DeepSpeech 2 (Amodei et al., ICML 2016) as Rammer measures it (OSDI 2020 artifact).
 
-Two convolutions of 32 filters (41 x 11, stride 2 x 2; 21 x 11, stride 2 x 1) over 300 frames of 171 frequencies, seven
-LSTM layers of 256 over the 75 steps that are left, and 29 characters for each.
+Two convolutions of 32 filters (41 x 11, stride 2 x 2; 21 x 11, stride 2 x 1) over 300 frames of 171
+frequencies, seven LSTM layers of 256 over the 75 steps that are left, and 29 characters for each.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Recurrent networks as loops over time: LSTM (Hochreiter and Schmidhuber 1997), NASRNN (Zoph and Le, ICLR 2017).
+"""Recurrent networks as loops over time: LSTM (Hochreiter and Schmidhuber 1997), NASRNN (Zoph and Le, ICLR
+2017).
 
-Sizes of the LSTM are those that Rammer measures (10 layers of 256, 100 steps, batch 1; OSDI 2020 artifact), those of
-the NASRNN Cocktailer's (256, 1000 steps; OSDI 2023 artifact). The steps are the option ``sequence``, few by default.
-Every gate has its own two products, as in both artifacts: that is what a compiler may merge or run side by side.
-Rammer's other recurrent models use the cell with one product.
+Sizes of the LSTM are those that Rammer measures (10 layers of 256, 100 steps, batch 1; OSDI 2020 artifact),
+those of the NASRNN Cocktailer's (256, 1000 steps; OSDI 2023 artifact). The steps are the option ``sequence``,
+few by default. Every gate has its own two products, as in both artifacts: that is what a compiler may merge
+or run side by side. Rammer's other recurrent models use the cell with one product.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class MergedLstmCell(nn.Module):
 
 
 class NasCell(nn.Module):
-    """The cell that architecture search found: eight gates, joined in pairs, the old cell added in one place."""
+    """The cell that architecture search found: eight gates, joined in pairs, the old cell added
+    in one place.
+    """
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()

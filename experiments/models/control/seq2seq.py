@@ -1,8 +1,9 @@
-"""Sequence to sequence: Rammer's encoder and decoder of fixed lengths, Cocktailer's decoder that stops by itself.
+"""Sequence to sequence: Rammer's encoder and decoder of fixed lengths, Cocktailer's decoder that stops by
+itself.
 
-Rammer's (OSDI 2020 artifact): 8 LSTM layers read 100 steps, 4 layers write 30, all 128 wide; the last hidden state of
-the encoder is the decoder's first input. Cocktailer's decoder (OSDI 2023 artifact): 256 wide, 3,797 words, 50 steps at
-most; it ends when every sentence of the batch has ended, which only the data decide.
+Rammer's (OSDI 2020 artifact): 8 LSTM layers read 100 steps, 4 layers write 30, all 128 wide; the last hidden
+state of the encoder is the decoder's first input. Cocktailer's decoder (OSDI 2023 artifact): 256 wide, 3,797
+words, 50 steps at most; it ends when every sentence of the batch has ended, which only the data decide.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class NotEnded(nn.Module):
 
 
 class GreedyDecoder(nn.Module):
-    """``hidden`` [batch, width] and ``noise`` [steps, batch, vocabulary] to words [steps, batch], END after the end."""
+    """``hidden`` [batch, width] and ``noise`` [steps, batch, vocabulary] to words [steps, batch], END after
+    the end.
+    """
 
     def __init__(self, hidden: int, vocabulary: int) -> None:
         super().__init__()

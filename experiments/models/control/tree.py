@@ -1,7 +1,9 @@
-"""Recursive autoencoder (Socher et al., EMNLP 2011): a phrase is the encoding of its two parts, down to the words.
+"""Recursive autoencoder (Socher et al., EMNLP 2011): a phrase is the encoding of its two parts, down to the
+words.
 
-Width 512 as in Cocktailer's artifact (OSDI 2023). The tree is data that the module holds: balanced, or a chain to the
-left, the two shapes between which parse trees lie. ``batch`` trees of the same shape are computed at once.
+Width 512 as in Cocktailer's artifact (OSDI 2023). The tree is data that the module holds: balanced, or a
+chain to the left, the two shapes between which parse trees lie. ``batch`` trees of the same shape are
+computed at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """ONNX operators as functions of torch tensors, so that autograd gives an ONNX graph its true backward pass.
 
-``OPERATORS[name]`` holds each. Older forms of an operator (an attribute that became an argument) are read too.
+``OPERATORS[name]`` holds each. Older forms of an operator (an attribute that became an argument) are read
+too.
 """
 
 from __future__ import annotations

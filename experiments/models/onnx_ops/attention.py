@@ -59,7 +59,9 @@ def _heads(x: Tensor, heads: int) -> Tensor:
 
 @operator("RotaryEmbedding")
 def _rotary(how: How, x: Tensor, cosine: Tensor, sine: Tensor, places: Tensor | None = None) -> Tensor:
-    """Pairs of elements turned by the angle of their token; halves are paired, or neighbors (``interleaved``)."""
+    """Pairs of elements turned by the angle of their token; halves are paired, or neighbors
+    (``interleaved``).
+    """
     flat = x.ndim == 3
     x = _heads(x, how.attributes["num_heads"]) if flat else x
     if places is not None:

@@ -95,7 +95,9 @@ def _slice(
 
 
 def _end(end: int, size: int, step: int) -> int | None:
-    """Counting down, an end before the first element means: to the very first, which Python writes as ``None``."""
+    """Counting down, an end before the first element means: to the very first, which Python writes as
+    ``None``.
+    """
     return None if step < 0 and end < -size else end
 
 
@@ -194,7 +196,9 @@ def _refuse_forms(how: How) -> None:
 
 
 def _check_nearest(how: How, factors: Sequence[float]) -> None:
-    """torch takes the pixel at or before; by a whole factor the nearest of pixels placed at halves is the same one."""
+    """torch takes the pixel at or before; by a whole factor the nearest of pixels placed at halves is the
+    same one.
+    """
     rounding = how.get("nearest_mode", "round_prefer_floor" if how.version > 10 else "floor")
     whole = all(factor >= 1 and factor % 1 == 0 for factor in factors)
     if (_placing(how), rounding) == ("asymmetric", "floor"):

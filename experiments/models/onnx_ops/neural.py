@@ -71,7 +71,9 @@ def _conv(how: How, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
 
 @operator("ConvTranspose")
 def _conv_transpose(how: How, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``output_shape`` and ``SAME`` say how much of the ends is cut; torch cuts both ends alike, so the rest is cut here."""
+    """``output_shape`` and ``SAME`` say how much of the ends is cut; torch cuts both ends alike, so the rest
+    is cut here.
+    """
     rank = weight.ndim - 2
     strides, spread = how.get("strides") or (1,) * rank, how.get("dilations") or (1,) * rank
     extra = how.get("output_padding") or (0,) * rank

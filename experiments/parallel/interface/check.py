@@ -48,7 +48,9 @@ def violations(plan: ParallelPlan, model: LayerGraph, cluster: Hardware) -> list
 
 def _overlap(plan: ParallelPlan) -> Iterator[str]:
     if plan.overlapped and (plan.steps > 1 or plan.zero or plan.training is not None):
-        yield "steps overlap, but weights are gathered, or updated by a rule of their own, at the end of a step"
+        yield (
+            "steps overlap, but weights are gathered, or updated by a rule of their own, at the end of a step"
+        )
 
 
 def _layers(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
@@ -177,7 +179,9 @@ def _of_collective(collective: Collective, hosts: list[Worker]) -> Iterator[str]
     if not 0 <= collective.bytes < math.inf:
         yield f"{name} has no finite size"
     if collective.parts < 1 or (collective.parts > 1 and not collective.overlap):
-        yield f"{name} is in {collective.parts} parts: a loop has at least one, beside its layer's computation"
+        yield (
+            f"{name} is in {collective.parts} parts: a loop has at least one, beside its layer's computation"
+        )
     if not 0 < collective.slowdown < math.inf:
         yield f"{name} lasts {collective.slowdown:g} times as long"
     if collective.ranks < 0 or collective.stride < 1:

@@ -64,7 +64,10 @@ class Holders(NamedTuple):
             return cls(tuple(distinct), ())
         apart = len({worker for row in rows for worker in row}) == sum(map(len, rows))
         if not apart or len({len(row) for row in rows}) > 1:
-            what = f"{name} is read by stages that share some of their workers, or have different numbers of them"
+            what = (
+                f"{name} is read by stages that share some of their workers, or have different numbers of "
+                "them"
+            )
             raise BadInput(what, "plan.stages", "the same workers, or as many others")
         return cls(tuple(distinct), tuple(zip(*rows, strict=True)))
 

@@ -108,10 +108,15 @@ def totals(found: Iterable[NetworkTransfer]) -> list[dict[str, Any]]:
         row[2] += one.times * (one.end - one.start)
     ordered = sorted(sums.items(), key=lambda item: (-item[1][2], item[0]))
     return [
-        {"kind": kind, "way": "between nodes" if far else "inside nodes", "messages": int(count), "bytes": size,
-         "seconds": seconds}
+        {
+            "kind": kind,
+            "way": "between nodes" if far else "inside nodes",
+            "messages": int(count),
+            "bytes": size,
+            "seconds": seconds,
+        }
         for (kind, far), (count, size, seconds) in ordered
-    ]  # fmt: skip
+    ]
 
 
 def columns(found: Sequence[NetworkTransfer], lanes: Iterable[int], most: int) -> dict[str, Any]:

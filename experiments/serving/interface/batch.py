@@ -17,12 +17,13 @@ class Admission(NamedTuple):
 class Batch:
     """One pass through the model, or ``steps`` passes in a row without asking again.
 
-    For each of ``requests`` the ``tokens`` that are computed and the ``contexts`` (tokens whose KV is there before);
-    padding counts, so a finished request may still be charged. With ``steps`` > 1 every context grows by its tokens
-    each step. ``repeat`` says that the choice stays the same until a request arrives or one of these ends: the
-    simulator may then make the passes up to that moment without asking. The engine splits the batch into chunks of ``micro_batch`` requests (0: none) for its stages.
-    ``admit`` comes before the pass; ``reject`` never runs; ``answer`` goes out now to finished requests that a
-    policy which ``holds_answers`` kept.
+    For each of ``requests`` the ``tokens`` that are computed and the ``contexts`` (tokens whose KV is there
+    before); padding counts, so a finished request may still be charged. With ``steps`` > 1 every context
+    grows by its tokens each step. ``repeat`` says that the choice stays the same until a request arrives or
+    one of these ends: the simulator may then make the passes up to that moment without asking. The engine
+    splits the batch into chunks of ``micro_batch`` requests (0: none) for its stages. ``admit`` comes before
+    the pass; ``reject`` never runs; ``answer`` goes out now to finished requests that a policy which
+    ``holds_answers`` kept.
     """
 
     requests: tuple[int, ...] = ()
@@ -38,7 +39,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to run now; ask again at ``until`` (s), or at the next arrival or completion where that is ``None``."""
+    """Nothing to run now; ask again at ``until`` (s), or at the next arrival or completion where that is
+    ``None``.
+    """
 
     until: float | None = None
     reject: tuple[int, ...] = ()

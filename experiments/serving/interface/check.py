@@ -1,4 +1,6 @@
-"""The one checker of serving plans: the simulator asks it of each batch, contract tests and the run of all requests."""
+"""The one checker of serving plans: the simulator asks it of each batch, contract tests and the run of all
+requests.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def batch_fault(batch: Batch) -> str:
     if len(set(batch.requests)) < len(batch.requests):
         return "has a request twice"
     if not len(batch.requests) == len(batch.tokens) == len(batch.contexts):
-        return f"has {len(batch.requests)} requests, {len(batch.tokens)} tokens and {len(batch.contexts)} contexts"
+        return (
+            f"has {len(batch.requests)} requests, {len(batch.tokens)} tokens and {len(batch.contexts)} "
+            "contexts"
+        )
     if batch.steps < 1 or batch.micro_batch < 0:
         return f"is to run {batch.steps} times in chunks of {batch.micro_batch}"
     return ""
@@ -51,7 +56,10 @@ def _fates(plan: ServingPlan, trace: RequestTrace) -> Iterator[str]:
             yield f"request {served.request} goes back in time: {', '.join(f'{t:g}' for t in happened)} s"
         yield from _token_count(served, trace)
         if served.computed > served.slots:
-            yield f"request {served.request} has keys and values of {served.computed} tokens in {served.slots} slots"
+            yield (
+                f"request {served.request} has keys and values of {served.computed} tokens in {served.slots} "
+                "slots"
+            )
 
 
 def _token_count(served: Served, trace: RequestTrace) -> Iterator[str]:

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 
 class Iteration(NamedTuple):
-    """``steps`` passes from ``start`` to ``end`` (s) over ``requests`` with ``tokens`` computed in each pass."""
+    """``steps`` passes from ``start`` to ``end`` (s) over ``requests`` with ``tokens`` computed
+    in each pass.
+    """
 
     start: float
     end: float
@@ -19,7 +21,9 @@ class Iteration(NamedTuple):
 
 @dataclass(frozen=True)
 class Served:
-    """One request's times in s (NaN: never happened), its KV slots and the tokens computed for it, padding apart."""
+    """One request's times in s (NaN: never happened), its KV slots and the tokens computed for it, padding
+    apart.
+    """
 
     request: int
     admitted: float

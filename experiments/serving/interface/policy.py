@@ -21,7 +21,9 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True)
 class ServingPolicy(Policy):
-    """Which requests run in the next pass. ``sees`` may name ``output``: the true output lengths (an oracle)."""
+    """Which requests run in the next pass. ``sees`` may name ``output``: the true output lengths
+    (an oracle).
+    """
 
     family: ClassVar[str] = "serving"
     workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("requests",)}
@@ -44,7 +46,9 @@ class ServingPolicy(Policy):
 
     @property
     def holds_answers(self) -> bool:
-        """A finished request keeps its memory until the policy lets it go; else it leaves at its last token."""
+        """A finished request keeps its memory until the policy lets it go; else it leaves at its
+        last token.
+        """
         return False
 
     @property

@@ -16,9 +16,10 @@ class HiddenColumn(AttributeError):
 class ServingView:
     """Read only. Requests are numbered in the order of arrival.
 
-    ``waiting`` requests were not admitted yet, ``running`` ones were and are not answered; both in the order of
-    arrival or admission. ``in_flight`` requests are inside a batch now. ``computed`` tokens have their KV in memory,
-    ``generated`` tokens were put out, ``finished`` says that the last one was. ``arrived`` since the last question.
+    ``waiting`` requests were not admitted yet, ``running`` ones were and are not answered; both in the order
+    of arrival or admission. ``in_flight`` requests are inside a batch now. ``computed`` tokens have their KV
+    in memory, ``generated`` tokens were put out, ``finished`` says that the last one was. ``arrived`` since
+    the last question.
     """
 
     arrival: list[float]

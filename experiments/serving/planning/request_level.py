@@ -1,8 +1,8 @@
 """Request-level batching: a batch of requests runs until its longest answer is done.
 
-Prompts are padded to the longest; every slot costs a token in every step, finished or not; all answers go out together
-(``early_return``: each at its own end). KV memory is reserved for the longest prompt and the longest answer allowed.
-Over a pipeline, a batch is split into micro-batches of ``micro_batch`` requests.
+Prompts are padded to the longest; every slot costs a token in every step, finished or not; all answers go out
+together (``early_return``: each at its own end). KV memory is reserved for the longest prompt and the longest
+answer allowed. Over a pipeline, a batch is split into micro-batches of ``micro_batch`` requests.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class RequestLevelBatching(ServingPolicy):
 class _RequestLevel:
     """``batch`` are the requests that run now, ``padded`` their padded context after the last pass.
 
-    True output lengths are looked at only to know when the last answer of a batch is done: the engine would see that
-    step by step, and no choice depends on it.
+    True output lengths are looked at only to know when the last answer of a batch is done: the engine would
+    see that step by step, and no choice depends on it.
     """
 
     policy: RequestLevelBatching

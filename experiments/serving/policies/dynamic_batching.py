@@ -1,6 +1,6 @@
-"""Request-level batching with a time limit: as soon as the engine is idle, run what is queued, up to ``max_batch``, but
-wait for more until the oldest request has waited ``timeout``. The batch itself runs as in static batching
-(``planning.request_level``).
+"""Request-level batching with a time limit: as soon as the engine is idle, run what is queued, up to
+``max_batch``, but wait for more until the oldest request has waited ``timeout``. The batch itself runs as in
+static batching (``planning.request_level``).
 
 Source: Triton's dynamic batcher as described in Orca, OSDI'22, section 2.
 """
@@ -17,7 +17,7 @@ from experiments.serving.planning.request_level import RequestLevelBatching
 
 @dataclass(frozen=True)
 class DynamicBatching(RequestLevelBatching):
-    """Runs what is queued once the oldest request has waited long enough, until its longest answer is done."""
+    """Runs what is queued once the oldest request has waited long enough, until all answers end."""
 
     name: ClassVar[str] = "dynamic_batching"
 

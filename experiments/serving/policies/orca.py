@@ -1,10 +1,11 @@
 """Orca, OSDI'22: iteration-level scheduling with selective batching (section 3, Algorithm 1).
 
-At every iteration the pool is walked in the order of arrival, past requests that are inside a batch in flight, until
-``max_batch`` are selected. A request in its first iteration must reserve KV slots for the longest answer it may get
-(``max_tokens`` in the paper: prompt + ``max_output``); if they are not free the walk stops, so that nobody overtakes.
-Finished requests leave at once. Batches are put into the pipeline until each of its stages (workers) has one.
-Prompts run whole, and mix with single tokens; attention runs for each request apart, at ``split_cost``.
+At every iteration the pool is walked in the order of arrival, past requests that are inside a batch in
+flight, until ``max_batch`` are selected. A request in its first iteration must reserve KV slots for the
+longest answer it may get (``max_tokens`` in the paper: prompt + ``max_output``); if they are not free the
+walk stops, so that nobody overtakes. Finished requests leave at once. Batches are put into the pipeline until
+each of its stages (workers) has one. Prompts run whole, and mix with single tokens; attention runs for each
+request apart, at ``split_cost``.
 
 The paper gives no figure for ``split_cost``; the default of 5 us is ours.
 """
@@ -28,7 +29,7 @@ from experiments.serving.interface import (
 
 @dataclass(frozen=True)
 class Orca(ServingPolicy):
-    """Chooses the batch anew at every iteration, first come first served, with KV memory reserved up front."""
+    """Chooses the batch anew at every iteration, first come first served; reserves KV memory ahead."""
 
     name: ClassVar[str] = "orca"
 

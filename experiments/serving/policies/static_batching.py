@@ -1,7 +1,8 @@
-"""Request-level batching: what engines did before iteration-level scheduling, and the baseline that papers beat.
+"""Request-level batching: what engines did before iteration-level scheduling, and the baseline that papers
+beat.
 
-It waits until ``max_batch`` requests are queued; what is left at the end of the trace runs as it is. How a batch runs
-is in ``planning.request_level``.
+It waits until ``max_batch`` requests are queued; what is left at the end of the trace runs as it is. How a
+batch runs is in ``planning.request_level``.
 
 Sources: NVIDIA's FasterTransformer and Triton as described in Orca, OSDI'22, sections 2 and 6.
 """

@@ -1,7 +1,8 @@
-"""Iteration-level simulation: arrivals, passes through a pipeline of stages, tokens put out, memory given back.
+"""Iteration-level simulation: arrivals, passes through a pipeline of stages, tokens put out, memory given
+back.
 
-At each time all passes that end are applied first, then all arrivals, then the policy is asked until the engine is
-full or the policy waits. Equal arrivals keep the order of the trace.
+At each time all passes that end are applied first, then all arrivals, then the policy is asked until the
+engine is full or the policy waits. Equal arrivals keep the order of the trace.
 """
 
 from __future__ import annotations
@@ -177,7 +178,9 @@ class Simulation:
         self.events.push(ends[-1], Event(END, batch=batch, ends=ends), END)
 
     def _refuse_unrunnable(self, batch: Batch) -> None:
-        """Raise ``ImpossiblePlan`` for a request that is not there to be run, or charged for less than it attends to."""
+        """Raise ``ImpossiblePlan`` for a request that is not there to be run, or charged for less than it
+        attends to.
+        """
         view = self.view
         for request, tokens, context in zip(batch.requests, batch.tokens, batch.contexts, strict=True):
             if request not in view.running or request in view.in_flight:
@@ -214,7 +217,9 @@ class Simulation:
         return max(1, min(steps, math.ceil(passes) + 1 if passes < steps else steps))
 
     def _pass_times(self, batch: Batch) -> Floats:
-        """A pass split into m micro-batches fills and drains the pipeline: (stages + m - 1) x the slowest stage."""
+        """A pass split into m micro-batches fills and drains the pipeline: (stages + m - 1) x the slowest
+        stage.
+        """
         size = batch.micro_batch or len(batch.requests)
         starts = range(0, len(batch.requests), size)
         slowest = np.zeros(batch.steps)
@@ -234,7 +239,9 @@ class Simulation:
                 self._progress_request(request, tokens, ends)
 
     def _progress_request(self, request: int, tokens: int, ends: tuple[float, ...]) -> None:
-        """Tokens computed are those that exist: padding is not progress. The last one known gives the next one."""
+        """Tokens computed are those that exist: padding is not progress. The last one known gives the next
+        one.
+        """
         view = self.view
         known = view.prompt[request] + view.generated[request]
         view.computed[request] = min(view.computed[request] + tokens, known)

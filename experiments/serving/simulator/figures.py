@@ -18,7 +18,9 @@ MAX_POINTS = 1000
 
 @dataclass(frozen=True)
 class _Times:
-    """By answered request, in s: to the first token, per later token (NaN for one-token answers), to the answer."""
+    """By answered request, in s: to the first token, per later token (NaN for one-token answers), to the
+    answer.
+    """
 
     ttft: Floats
     tpot: Floats
@@ -56,9 +58,11 @@ class Objective:
 
 
 def figures(plan: ServingPlan, trace: RequestTrace, objective: Objective = Objective()) -> dict[str, float]:
-    """The metrics of ``plan``. Times are over answered requests; rejected and unfinished ones miss the objective.
+    """The metrics of ``plan``. Times are over answered requests; rejected and unfinished ones miss the
+    objective.
 
-    Normalized latency is (answer - arrival) / output tokens. The span of rates is first arrival to last answer.
+    Normalized latency is (answer - arrival) / output tokens. The span of rates is first arrival to last
+    answer.
     """
     times = _Times.of(plan, trace)
     rejected = sum(served.rejected for served in plan.served)
@@ -99,7 +103,9 @@ def _rates(plan: ServingPlan, trace: RequestTrace, objective: Objective, times: 
 
 
 def curves(plan: ServingPlan, trace: RequestTrace) -> Mapping[str, Series]:
-    """Requests in the engine, KV slots reserved and requests waiting over time; the distributions of latencies."""
+    """Requests in the engine, KV slots reserved and requests waiting over time; the distributions of
+    latencies.
+    """
     if not plan.iterations:
         return {}
     rows = np.array([(row.start, row.requests, row.kv_reserved) for row in plan.iterations])

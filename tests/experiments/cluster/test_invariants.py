@@ -34,8 +34,8 @@ placements = st.sampled_from(["count", "pack", "consolidate", "spread"])
 
 
 def policy(name: str, **knobs: object) -> ClusterPolicy:
-    """The policy with limits and rounds as short as these jobs (its ``quick`` knobs), but longer than a restart (2.5 s on
-    8 GPUs: 20 GPU s).
+    """The policy with limits and rounds as short as these jobs (its ``quick`` knobs), but longer than a
+    restart (2.5 s on 8 GPUs: 20 GPU s).
     """
     made = registry.create("cluster", name, {**registry.policy_class("cluster", name).quick, **knobs})
     assert isinstance(made, ClusterPolicy)
@@ -160,7 +160,9 @@ class TestViolations:
 
 
 def test_preempting_before_the_restart_is_paid_is_told_instead_of_going_on_for_ever() -> None:
-    """A stint in the first queue is 20 GPU s: on 8 GPUs 2.5 s, which is what a restart costs. Nothing is ever done."""
+    """A stint in the first queue is 20 GPU s: on 8 GPUs 2.5 s, which is what a restart costs. Nothing is ever
+    done.
+    """
     rows = [
         (55, 8, 28),
         (32, 4, 11),

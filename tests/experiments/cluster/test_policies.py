@@ -106,7 +106,9 @@ class TestTiresias:
         assert found == [("0", 0, 33), ("0", 53, 70), ("1", 33, 53)]
 
     def test_a_starving_job_is_promoted(self) -> None:
-        """One GPU: A is demoted at 10 s and starves behind newcomers of 9 s until it has waited twice its 10 s."""
+        """One GPU: A is demoted at 10 s and starves behind newcomers of 9 s until it has waited twice its 10
+        s.
+        """
         newcomers = [(9.0 * i, 1, 9.0) for i in range(1, 8)]
         trace = jobs((0, 1, 12), *newcomers)
         starved = ends(trace, ONE_GPU, "tiresias", queues=2, limit_1=10.0)[0]

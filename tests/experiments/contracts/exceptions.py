@@ -1,4 +1,6 @@
-"""A law that does not apply skips with the reason that its policy or plan gives; no test has a list of them."""
+"""A law that does not apply skips with the reason that its policy or plan gives; no test has a
+list of them.
+"""
 
 from __future__ import annotations
 

@@ -78,7 +78,9 @@ def negations() -> bytes:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the domain with the page's files in it; a policy without a sheet on the page has an empty one."""
+    """A copy of the domain with the page's files in it; a policy without a sheet on the page has an empty
+    one.
+    """
     folder = tmp_path_factory.mktemp("lab")
     shutil.copytree(
         ROOT / "experiments", folder / "experiments", ignore=shutil.ignore_patterns("__pycache__")

@@ -1,4 +1,6 @@
-"""The five laws of cluster policies, whoever wrote them: on jobs that come all at once, late, and larger than a node."""
+"""The five laws of cluster policies, whoever wrote them: on jobs that come all at once, late, and larger than
+a node.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_closed_form_on_the_smallest_case(name: str) -> None:
 @every_policy
 @every_trace
 def test_never_better_than_the_bound(name: str, trace: str) -> None:
-    """No job ends before its duration is over, and all of them not before the devices could have done the work."""
+    """No job ends before its duration is over, and all of them not before the devices could have done the
+    work.
+    """
     rows, ends = TRACES[trace], {stint.gang.job: stint.end for stint in planned(name, trace).stints}
     for job, end in ends.items():
         assert end - rows.submit[job] >= rows.service[job] - 1e-9

@@ -1,4 +1,6 @@
-"""The five laws of compilation policies that can be simulated, whoever wrote them; the others are carried out live only."""
+"""The five laws of compilation policies that can be simulated, whoever wrote them; the others are carried out
+live only.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ def test_its_plan_survives_json(name: str, log: Path) -> None:
 
 @every_policy
 def test_closed_form_on_the_smallest_case(name: str, log: Path) -> None:
-    """What it is compared with is the sum of the ops' rooflines and launches; the best schedule of a log is the least that was timed."""
+    """What it is compared with is the sum of the ops' rooflines and launches; the best schedule of a log is
+    the least that was timed.
+    """
     outcome = carried_out(name, log)
     if outcome.spec["workload"]["source"] == str(log):
         assert value(outcome, "latency") == min(RECORDED) / 1e3

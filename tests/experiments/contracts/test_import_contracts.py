@@ -57,7 +57,9 @@ def lint(tree: Path) -> str:
 
 
 def test_imports_go_in_no_circle() -> None:
-    """At run time: a function may name the class that it is given (a move and its run) for the type checker alone."""
+    """At run time: a function may name the class that it is given (a move and its run) for the type checker
+    alone.
+    """
     graph = grimp.build_graph(
         "experiments", "webapp", "workers", exclude_type_checking_imports=True, cache_dir=None
     )

@@ -1,4 +1,6 @@
-"""Every import by string is listed with its reason, and none goes up the layers: import-linter sees none of them."""
+"""Every import by string is listed with its reason, and none goes up the layers: import-linter sees none of
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ BY_BEING_THERE = "found by being there, nothing is listed by hand"
 
 @dataclass(frozen=True)
 class Allowed:
-    """``importer`` (or a module below it) imports ``target``; what stands in braces is only known when it runs.
+    """``importer`` (or a module below it) imports ``target``; what stands in braces is only known when it
+    runs.
 
     ``reaches``  the modules that a target with braces can be, or packages that they lie in.
     ``up``       why this one may go up the layers.

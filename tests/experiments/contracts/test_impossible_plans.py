@@ -1,4 +1,6 @@
-"""One wrong policy for each family: its run ends ``rejected`` in either mode, and its reason is the first violation."""
+"""One wrong policy for each family: its run ends ``rejected`` in either mode, and its reason is the first
+violation.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class Planted(MemoryPolicy):
 """
 PARALLEL = """
 from experiments.hardware import Hardware
-from experiments.parallel.interface import Estimate, LivePolicy, ParallelPolicy, ParallelPlan, Synchronization
+from experiments.parallel.interface import LivePolicy, PlanningEstimate, ParallelPlan, ParallelPolicy
+from experiments.parallel.interface import Synchronization
 from experiments.parallel.interface.policy import data_parallel_plan
 from experiments.workloads.layers import LayerGraph
 
@@ -44,7 +47,9 @@ class Planted(LivePolicy, ParallelPolicy):
 
     name: ClassVar[str] = "planted"
 
-    def place(self, model: LayerGraph, cluster: Hardware, batch: int, estimate: Estimate) -> ParallelPlan:
+    def place(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> ParallelPlan:
         plan = data_parallel_plan(model, cluster, batch, 1, Synchronization())
         return replace(plan, stages=(replace(plan.stages[0], end=len(model) - 1),))
 """

@@ -103,6 +103,9 @@ def test_every_module_of_policies_can_be_used() -> None:
 
 
 def test_listing_every_policy_does_not_load_torch() -> None:
-    code = "import sys; from experiments.core import registry; registry.all_policies(); print('torch' in sys.modules)"
+    code = (
+        "import sys; from experiments.core import registry; registry.all_policies(); print('torch' in "
+        "sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

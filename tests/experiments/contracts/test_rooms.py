@@ -1,4 +1,5 @@
-"""What stands in ``planning/`` is used by at least two systems: what one alone uses belongs into its own folder.
+"""What stands in ``planning/`` is used by at least two systems: what one alone uses belongs into its own
+folder.
 
 A system is a file or a folder of ``policies/``; it uses what its imports reach.
 """

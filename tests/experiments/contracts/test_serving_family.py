@@ -1,4 +1,6 @@
-"""The five laws of serving policies, whoever wrote them: on requests that come all at once and one after another."""
+"""The five laws of serving policies, whoever wrote them: on requests that come all at once and one after
+another.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_its_plan_survives_json(name: str, trace: str, on: str) -> None:
 
 @every_policy
 def test_closed_form_on_the_smallest_case(name: str) -> None:
-    """One request alone: 10 ms and 1 ms per token for its prompt of 6, and 11 ms for each of the 3 tokens after."""
+    """One request alone: 10 ms and 1 ms per token for its prompt of 6, and 11 ms for each of the 3 tokens
+    after.
+    """
     plan = simulate(requests((7, 6, 4)), engine(), policy_named(name))
     assert plan.served[0].answered == pytest.approx(0.007 + 0.016 + 3 * 0.011, rel=1e-12)
 
@@ -71,7 +75,9 @@ def test_closed_form_on_the_smallest_case(name: str) -> None:
 @every_policy
 @every_case
 def test_never_better_than_the_bound(name: str, trace: str, on: str) -> None:
-    """No request is answered sooner than by its own passes alone, and no token comes from a pass of less than one."""
+    """No request is answered sooner than by its own passes alone, and no token comes from a pass of less than
+    one.
+    """
     rows = TRACES[trace]
     for served in planned(name, trace, on).served:
         if math.isnan(served.answered):

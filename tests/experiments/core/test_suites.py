@@ -1,4 +1,6 @@
-"""Suites as grids: every policy on every workload, the table of their value, and workloads that the user brings."""
+"""Suites as grids: every policy on every workload, the table of their value, and workloads that the user
+brings.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ def test_the_parameters_of_gpt2_small():
 
 @given(st.integers(1, 512), st.integers(1, 200), st.integers(1, 10**5), st.integers(1, 10**4))
 def test_parameters_follow_the_published_equation(hidden_64, layers, vocab, sequence):
-    """12 L h^2 (1 + 13/(12h) + (V+s)/(12Lh)) of Narayanan et al., and the last layer norm that it leaves out."""
+    """12 L h^2 (1 + 13/(12h) + (V+s)/(12Lh)) of Narayanan et al., and the last layer norm that it
+    leaves out.
+    """
     h = 64 * hidden_64
     published = 12 * layers * h**2 * (1 + 13 / (12 * h) + (vocab + sequence) / (12 * layers * h))
     assert parameters.llm_parameters(h, layers, vocab, sequence) == pytest.approx(published + 2 * h)

@@ -1,7 +1,8 @@
-"""Closed forms of collectives on one link, or on two levels of links: what the rounds of ``hardware.patterns`` must cost.
+"""Closed forms of collectives on one link, or on two levels of links: what the rounds of
+``hardware.patterns`` must cost.
 
-Sources: Chan et al. 2007 (trees), Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005 (doubling, halving-doubling, Bruck),
-Hwang et al., MLSys 2023 (two-level all-to-all).
+Sources: Chan et al. 2007 (trees), Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005 (doubling,
+halving-doubling, Bruck), Hwang et al., MLSys 2023 (two-level all-to-all).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ def depth(ranks: int) -> int:
 
 
 def tree_broadcast(link: Link, ranks: int, size: float) -> float:
-    """ceil(log2 n) (alpha + size beta): the root sends the whole vector in each round. A reduce is its mirror image."""
+    """ceil(log2 n) (alpha + size beta): the root sends the whole vector in each round. A reduce is its mirror
+    image.
+    """
     return seconds(link, Traffic(depth(ranks), depth(ranks) * size, False))
 
 
@@ -70,8 +73,9 @@ def permute(link: Link, ranks: int, size: float) -> float:
 def hierarchical_all_reduce(local: Link, network: Link, nodes: int, per_node: int, size: float) -> float:
     """Reduce-scatter in the node, all-reduce of each part between nodes, all-gather in the node.
 
-    2(g-1) alpha_l + 2(g-1)/g size beta_l + 2(N-1) alpha_x + 2(N-1)/N size/g beta_x, where the ``per_node`` (g)
-    all-reduces between nodes run at once and share the node's network link, so beta_x is g times the link's.
+    2(g-1) alpha_l + 2(g-1)/g size beta_l + 2(N-1) alpha_x + 2(N-1)/N size/g beta_x, where the ``per_node``
+    (g) all-reduces between nodes run at once and share the node's network link, so beta_x is g times the
+    link's.
     """
     between = Traffic(2 * (nodes - 1), 2 * (nodes - 1) / nodes * size, True)
     return 2 * ring_reduce_scatter(local, per_node, size) + seconds(network, between)
@@ -80,8 +84,8 @@ def hierarchical_all_reduce(local: Link, network: Link, nodes: int, per_node: in
 def hierarchical_all_to_all(local: Link, network: Link, nodes: int, per_node: int, size: float) -> float:
     """Exchange inside the node, then once between equal local ranks: N-1 messages instead of Ng-g per device.
 
-    (g-1) alpha_l + (g-1)/g size beta_l + (N-1) alpha_x + (N-1)/N size g beta_x (g devices share the network). The two
-    strided copies are not counted.
+    (g-1) alpha_l + (g-1)/g size beta_l + (N-1) alpha_x + (N-1)/N size g beta_x (g devices share the network).
+    The two strided copies are not counted.
     """
     between = Traffic(nodes - 1, (nodes - 1) / nodes * size * per_node, True)
     return pairwise_all_to_all(local, per_node, size) + seconds(network, between)

@@ -65,7 +65,9 @@ def test_a_ring_on_a_shared_line_takes_twice_the_bytes_and_a_tree_does_not():
 
 
 def test_two_levels_are_three_phases():
-    """2 nodes x 4 devices, 8 MB: 2 x 3/4 x 8 MB inside at 0.1 ns/B, then 4 all-reduces of 2 MB share one adapter."""
+    """2 nodes x 4 devices, 8 MB: 2 x 3/4 x 8 MB inside at 0.1 ns/B, then 4 all-reduces of 2 MB share one
+    adapter.
+    """
     slow = dataclasses.replace(WIRE, bandwidth=1e9, latency=20e-6)
     inside = 6 * 10e-6 + 12e6 * 0.1e-9
     between = 2 * 20e-6 + 4 * 2e6 * 1e-9

@@ -47,5 +47,8 @@ def test_a_host_without_cpuinfo_is_described_all_the_same(tmp_path, monkeypatch)
 
 
 def test_hardware_never_loads_torch():
-    code = "import sys, experiments.hardware as h; h.resolve('local'); h.catalog(); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, experiments.hardware as h; h.resolve('local'); h.catalog(); sys.exit('torch' in "
+        "sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,6 @@
-"""Collectives on a topology: the closed forms where it is uniform, and what rails, leaves and mixed links change."""
+"""Collectives on a topology: the closed forms where it is uniform, and what rails, leaves and mixed links
+change.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def cost(hardware: Hardware, kind: str, algorithm: str, *groups: range | tuple[i
 def test_alone_on_equal_links_the_closed_forms_hold(
     named: tuple[str, str], ranks: int, size: float, link: Link, inside: bool
 ) -> None:
-    """Devices of one node, or nodes of one device. (Where both ways are one, the closed forms count folds twice.)"""
+    """Devices of one node, or nodes of one device. (Where both ways are one, the closed forms count folds
+    twice.)
+    """
     assume(link.duplex or "doubling" not in named[1] or ranks & (ranks - 1) == 0)
     hardware = machines(1, ranks, link=link) if inside else machines(ranks, 1, network=link)
     found = cost(hardware, *named, range(ranks)).seconds(size)
@@ -113,7 +117,9 @@ def test_halves_are_exchanged_inside_the_node_first() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 7, 15, 31, 100])
 def test_two_trees_start_few_transfers_and_send_hardly_more_than_a_ring(ranks: int) -> None:
-    """2 floor(log2 n) starts; up and down every rank sends half of the vector in either tree, or twice inside one."""
+    """2 floor(log2 n) starts; up and down every rank sends half of the vector in either tree, or twice inside
+    one.
+    """
     found = cost(machines(ranks, 1), "all_reduce", "double_tree", range(ranks))
     assert found.latency == 2 * (ranks.bit_length() - 1) * SLOW.latency
     assert found.slope <= 3.0
@@ -143,7 +149,9 @@ def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather_on_any_fabric(
 
 
 def test_rings_use_every_rail() -> None:
-    """Two nodes of four, 8 bytes/s: one adapter, or four rails of a quarter, take the same with four rings."""
+    """Two nodes of four, 8 bytes/s: one adapter, or four rails of a quarter, take the same with
+    four rings.
+    """
     network = dataclasses.replace(SLOW, bandwidth=8.0)
     one, four = machines(2, 4, network=network), machines(2, 4, network=network, rails=4)
     whole = cost(one, "all_reduce", "ring", range(8))

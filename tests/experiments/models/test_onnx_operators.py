@@ -1,4 +1,6 @@
-"""Every ONNX operator gives what the format's own test cases say: hundreds of them come with the onnx package."""
+"""Every ONNX operator gives what the format's own test cases say: hundreds of them come with the onnx
+package.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from tests.experiments.models.one_node import by_us  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-#: Cases in which we differ on purpose: dropout is built as 0, and which of equal values comes first is torch's choice.
+#: Cases in which we differ on purpose: dropout is built as 0, and which of equal values comes first is
+#: torch's choice.
 OTHERWISE = ("training_dropout", "top_k_same_values")
 
 

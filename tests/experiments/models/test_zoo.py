@@ -17,7 +17,8 @@ from experiments.workloads.model import ModelSource  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-#: torchvision's counts for vision models (OverFeat and GoogLeNet by hand from their tables), transformers' for the rest.
+#: torchvision's counts for vision models (OverFeat and GoogLeNet by hand from their tables), transformers'
+#: for the rest.
 PARAMETERS = {
     "alexnet": 61_100_840,
     "overfeat": 145_920_872,
@@ -27,7 +28,8 @@ PARAMETERS = {
     "resnet18": 11_689_512,
     "resnet50": 25_557_032,
     "resnet152": 60_192_808,
-    "resnext29": 7_908_288,  # by hand: Rammer's artifact has paths of 64 in every stage, where the paper's grow
+    # By hand: Rammer's release has paths of 64 in every stage, where the paper's grow.
+    "resnext29": 7_908_288,
     "nasnet-cifar": 3_328_234,  # "3.3M" in table 1 of Zoph et al.
     "vit-base": 86_567_656,
     "gpt2": 124_439_808,

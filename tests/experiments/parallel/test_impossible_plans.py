@@ -24,7 +24,8 @@ from typing import ClassVar
 
 from experiments.core.knobs import knob
 from experiments.parallel.interface import (
-    Collective, LivePolicy, Sharding, Slot, Stage, Synchronization, Worker, data_parallel_plan,
+    Collective, LivePolicy, ParallelPolicy, Sharding, Slot, Stage, Synchronization, Worker,
+    data_parallel_plan,
 )
 
 

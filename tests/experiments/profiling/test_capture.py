@@ -113,7 +113,9 @@ TORCH_OPTIMIZERS = {
 
 
 def eager_peak(source: ModelSource) -> int:
-    """Peak bytes of two eager steps with torch's own optimizer, counted by its own tracker under fake tensors."""
+    """Peak bytes of two eager steps with torch's own optimizer, counted by its own tracker under fake
+    tensors.
+    """
     kernel = ATTENTION.get(source.options.attention)
     with (
         FakeTensorMode(allow_non_fake_inputs=True),
@@ -139,7 +141,9 @@ def eager_peak(source: ModelSource) -> int:
 
 @pytest.mark.parametrize("attention", ["math", "flash"])
 def test_gpt2_has_the_live_peak_that_torchs_tracker_counts(attention: str) -> None:
-    """Batch 8, sequence 1024, float32, AdamW: the tracker's own figure, to 1e-6; 12,368 MiB with the fused kernel."""
+    """Batch 8, sequence 1024, float32, AdamW: the tracker's own figure, to 1e-6; 12,368 MiB with the fused
+    kernel.
+    """
     source = zoo("gpt2", batch=8, sequence=1024, optimizer="adamw", attention=attention)
     step = capture(source)
     assert step.facts["parameters"] == 124_439_808
@@ -157,14 +161,18 @@ def test_resnet_has_the_live_peak_that_torchs_tracker_counts() -> None:
 
 
 def test_a_gradient_ends_with_its_update_where_eager_keeps_it_until_zero_grad() -> None:
-    """The one difference from eager, seen only where the peak lies in the optimizer: never above, within its bytes."""
+    """The one difference from eager, seen only where the peak lies in the optimizer: never above, within its
+    bytes.
+    """
     source = zoo("mlp", optimizer="adamw")
     step, eager = capture(source), eager_peak(source)
     assert eager - bytes_of(step, "gradient") < step.live_peak < eager
 
 
 def test_attention_flops_are_counted_on_every_backend() -> None:
-    """Per layer and direction: scores and mixing, 2 x 2 x batch x tokens^2 x width; flash recomputes the scores."""
+    """Per layer and direction: scores and mixing, 2 x 2 x batch x tokens^2 x width; flash recomputes the
+    scores.
+    """
     batch, tokens, width, layers = 2, 16, 64, 2
     steps = {name: capture(zoo("gpt2-tiny", attention=name, **TINY_GPT)) for name in ("math", "flash")}
     product = 2 * batch * tokens * tokens * width

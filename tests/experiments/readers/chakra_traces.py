@@ -65,7 +65,8 @@ def delimited(*bodies: bytes) -> bytes:
 
 
 #: A launch (3 on the host), two products, the loss's backward, an all-reduce of a gradient and a send.
-#: Storages: 1 weights (1,000 floats, from before), 2 input (500), 3 and 4 hidden (250 and 200), 5 gradient (1,000).
+#: Storages: 1 weights (1,000 floats, from before), 2 input (500), 3 and 4 hidden (250 and 200), 5 gradient
+#: (1,000).
 def training() -> bytes:
     return delimited(
         node(1, "aten::mm", COMPUTE, 3, on_host=True),

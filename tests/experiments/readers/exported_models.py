@@ -1,4 +1,6 @@
-"""Models of the zoo, and small ones of our own, exported to files: what the tests of ``onnx`` and ``pt2`` read back."""
+"""Models of the zoo, and small ones of our own, exported to files: what the tests of ``onnx`` and ``pt2``
+read back.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ FLOAT = "float"
 def call(
     name: str, start: float, duration: float, thread: int = 1, cat: str = "cpu_op", **args: Any
 ) -> Event:
-    """A call from ``start`` microseconds on; ``args`` with underscores for spaces, ``dims`` and ``types`` for inputs."""
+    """A call from ``start`` microseconds on; ``args`` with underscores for spaces, ``dims`` and ``types`` for
+    inputs.
+    """
     dims, types = args.pop("dims", None), args.pop("types", None)
     told = {name.replace("_", " "): value for name, value in args.items()}
     if dims is not None:
@@ -75,8 +77,9 @@ HIDDEN = 64 * 256 * 4
 def on_a_gpu() -> bytes:
     """A linear layer, ReLU and a sum on a GPU, with SGD; the step before it was recorded too.
 
-    Device times: addmm 100, relu 20 (told by correlation alone), sum 10, threshold_backward 30, mm 80 + 40 on another
-    stream at the same time, sum 15, a kernel that nothing launched 5, the update 25: 325 microseconds.
+    Device times: addmm 100, relu 20 (told by correlation alone), sum 10, threshold_backward 30, mm 80 + 40 on
+    another stream at the same time, sum 15, a kernel that nothing launched 5, the update 25: 325
+    microseconds.
     """
     total = [BEFORE]
 
@@ -135,7 +138,8 @@ def on_a_gpu() -> bytes:
 
 
 def on_a_cpu(memory_events: bool = True, shapes: bool = True) -> bytes:
-    """Two products and a ReLU between them, forward only: 10 + 5 + 20 microseconds, 3 between them inside a note.
+    """Two products and a ReLU between them, forward only: 10 + 5 + 20 microseconds, 3 between them inside a
+    note.
 
     Each hidden tensor [8, 16] is 512 bytes; addmm uses 64 bytes of scratch.
     """

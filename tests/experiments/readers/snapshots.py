@@ -1,4 +1,6 @@
-"""Memory snapshots in the shape that ``torch.cuda.memory._snapshot`` documents, with figures to work out by hand."""
+"""Memory snapshots in the shape that ``torch.cuda.memory._snapshot`` documents, with figures to work out by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,12 @@ def segment(address: int, size: int, *blocks: Row) -> Row:
 
 
 def training(clock: bool = False) -> Row:
-    """1,000 bytes of weights from before; x (600) and y (400) in the forward pass, g (1,000) in the backward pass, x
-    freed while g is there, then g after the update; an unknown 200 is freed at the start. y stays to the end.
+    """1,000 bytes of weights from before; x (600) and y (400) in the forward pass, g (1,000) in the backward
+    pass, x freed while g is there, then g after the update; an unknown 200 is freed at the start. y stays to
+    the end.
 
-    In use: 1,200 at first, 1,000 then 1,600 and 2,000 going forward, 3,000 with g, 2,400 without x, 1,400 at the end.
+    In use: 1,200 at first, 1,000 then 1,600 and 2,000 going forward, 3,000 with g, 2,400 without x, 1,400 at
+    the end.
     """
     rows = [
         *freed(9000, 200, FORWARD),

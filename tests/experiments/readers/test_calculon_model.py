@@ -22,7 +22,9 @@ def read(options: WorkloadOptions = WorkloadOptions(), **changes: object):  # ty
 
 
 def test_a_block_has_the_textbooks_counts() -> None:
-    """h=8, s=4, a=2: 12h^2+13h parameters, s h (34 + 5 a s / h) bytes kept, 24 s h^2 (1 + s/6h) FLOPs forward."""
+    """h=8, s=4, a=2: 12h^2+13h parameters, s h (34 + 5 a s / h) bytes kept, 24 s h^2 (1 + s/6h) FLOPs
+    forward.
+    """
     graph = read().value
     assert len(graph) == 3 and graph.predecessors.lists() == [[], [0], [1]]
     assert graph.parameter_bytes.tolist() == [2 * (12 * 64 + 13 * 8)] * 3

@@ -1,4 +1,6 @@
-"""Chakra execution traces in all their forms: by hand, the published samples, and what PyTorch writes here."""
+"""Chakra execution traces in all their forms: by hand, the published samples, and what PyTorch
+writes here.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def test_nodes_are_ops_with_the_device_s_times(tmp_path: Path) -> None:
 def test_storages_are_tensors_with_lifetimes(tmp_path: Path) -> None:
     step = read(tmp_path / "chakra.0.et", training()).value
     assert step.tensors.bytes.tolist() == [2000, 4000, 1000, 800, 4000]
-    # weights and input were read before anything wrote them; the gradient is reduced while the hidden tensor waits
+    # weights and input were read before anything wrote them; the gradient is reduced while the hidden tensor
+    # waits
     assert step.persistent_bytes == 6000
     assert step.live_bytes.tolist() == [6000, 7000, 7800, 10_800, 10_800, 6800]
 

@@ -164,7 +164,8 @@ def test_another_model_or_a_broken_file_beside_a_trace_says_nothing(tmp_path):
 
 
 def test_a_step_that_uses_little_of_an_a100_is_doubted(tmp_path):
-    # one linear layer of 1,000 x 1,000 x 1,000: 6e9 FLOPs in training; 19.5e12 a second need 0.31 ms, 2 % is 15.4 ms
+    # one linear layer of 1,000 x 1,000 x 1,000: 6e9 FLOPs in training; 19.5e12 a second need 0.31 ms, 2 % is
+    # 15.4 ms
     content = small()
     content["tensors"] |= {"2": [4_000_000, 0], "3": [4_000_000, 1], "4": [4_000_000, 0]}
     found = []

@@ -1,4 +1,6 @@
-"""Every bad file is refused with a reason that names the place; every odd file is read; nothing grows without bound."""
+"""Every bad file is refused with a reason that names the place; every odd file is read; nothing grows without
+bound.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""PyTorch profiler traces: hand-made ones with figures to work out, and real ones against the captured step."""
+"""PyTorch profiler traces: hand-made ones with figures to work out, and real ones against the
+captured step.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,9 @@ def test_a_bad_trace_is_refused_at_its_event(tmp_path: Path, event: object, comp
 
 
 def test_a_kernel_counts_in_the_step_that_launched_it(tmp_path: Path) -> None:
-    """The device runs behind: the old step's kernel runs in the new one. An extension launches one from no operator."""
+    """The device runs behind: the old step's kernel runs in the new one. An extension launches one from no
+    operator.
+    """
     content = trace(
         note("ProfilerStep#1", 0, 100),
         call("aten::add", 10, 20, dims=[[4], [4]], **{"External id": 1}),

@@ -1,4 +1,6 @@
-"""A model is profiled here with torch's profiler; the step read from the trace agrees with the captured one (2 %)."""
+"""A model is profiled here with torch's profiler; the step read from the trace agrees with the captured one
+(2 %).
+"""
 
 from __future__ import annotations
 
@@ -72,8 +74,11 @@ def bytes_of(step: Step, *kinds: str) -> int:
 
 
 def agree(step: Step, captured: Step, unseen: int = 0) -> None:
-    """``unseen``: bytes that the program held at the peak and that a trace may not tell from what nobody held."""
-    # The scratch that the processor's library takes for a convolution is the host's: 47 MB on one without AVX-512.
+    """``unseen``: bytes that the program held at the peak and that a trace may not tell from what nobody
+    held.
+    """
+    # The scratch that the processor's library takes for a convolution is the host's: 47 MB on one without
+    # AVX-512.
     peak = int((step.live_bytes - step.ops.workspace).max())
     assert 0.98 * (captured.live_peak - unseen) <= peak <= 1.02 * captured.live_peak
     assert int(step.tensors.bytes.sum()) == pytest.approx(int(captured.tensors.bytes.sum()), rel=0.02)
@@ -101,7 +106,9 @@ def test_an_ordinary_training_loop_reads_as_the_captured_step(
 def test_a_step_without_annotations_reads_as_the_captured_step(
     name: str, optimizer: str, sizes: dict[str, int], tmp_path: Path
 ) -> None:
-    """The lab's own eager step: no ``Optimizer.step`` and no accumulation of gradients to tell parameters by."""
+    """The lab's own eager step: no ``Optimizer.step`` and no accumulation of gradients to tell
+    parameters by.
+    """
     traced = trace(source(name, optimizer, sizes))
     inputs = traced.make_inputs()
     reading, total = profiled(tmp_path / "trace.json", lambda: traced.eager(*inputs))

@@ -1,4 +1,6 @@
-"""Memory snapshots of the CUDA allocator: figures by hand, torch's own converter, and pickles that are more than data."""
+"""Memory snapshots of the CUDA allocator: figures by hand, torch's own converter, and pickles that are more
+than data.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ def test_what_did_not_fit_is_told(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_made_by_torch_from_a_profile_has_the_profile_s_bytes(tmp_path: Path) -> None:
-    """torch's converter writes snapshots of CPU profiles too: the one kind of real snapshot to be had without a GPU."""
+    """torch's converter writes snapshots of CPU profiles too: the one kind of real snapshot to be had without
+    a GPU.
+    """
     from torch.cuda._memory_viz import _profile_to_snapshot
 
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))

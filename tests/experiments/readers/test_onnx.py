@@ -1,4 +1,6 @@
-"""A model exported to ONNX is the same model again: parameters, outputs, FLOPs, and the memory of a training step."""
+"""A model exported to ONNX is the same model again: parameters, outputs, FLOPs, and the memory of a training
+step.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,9 @@ def write(model: Any, file: Path) -> Path:
 
 
 def test_a_hand_made_perceptron(tmp_path: Path) -> None:
-    """12 + 4 + 8 parameters; forward 2 x 5 x (3 x 4 + 4 x 2) = 200 FLOPs, backward twice less the first input's 120."""
+    """12 + 4 + 8 parameters; forward 2 x 5 x (3 x 4 + 4 x 2) = 200 FLOPs, backward twice less the first
+    input's 120.
+    """
     source = read_back(write(perceptron(), tmp_path / "p.onnx"), WorkloadOptions(batch=5, optimizer="sgd"))
     step = capture(source)
     assert step.facts["parameters"] == 24
@@ -335,7 +339,9 @@ def test_a_softmax_over_another_dimension_is_no_attention(tmp_path: Path) -> Non
     [(2**0.5, "aten.gelu.default"), (1.5, "aten.erf.default"), (1.41421, "aten.gelu.default")],
 )
 def test_a_gelu_is_known_by_its_values(constant: float, target: str, tmp_path: Path) -> None:
-    """x / 2 (1 + erf(x / c)) is a GELU at the square root of two, as rounded as exporters leave it, and nothing else."""
+    """x / 2 (1 + erf(x / c)) is a GELU at the square root of two, as rounded as exporters leave it, and
+    nothing else.
+    """
     nodes = [
         helper.make_node("Div", ["x", "c"], ["a"]),
         helper.make_node("Erf", ["a"], ["b"]),

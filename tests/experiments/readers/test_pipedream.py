@@ -22,7 +22,8 @@ def read(text: str):  # type: ignore[no-untyped-def]
     return READER.read(text.encode(), "graph.txt", WorkloadOptions())
 
 
-#: An image passes a convolution; a second branch skips it; both are added, then classified. Written out of order.
+#: An image passes a convolution; a second branch skips it; both are added, then classified. Written out of
+#: order.
 SKIP = (
     layer("n5", "Linear(in_features=2, out_features=10, bias=True)", activation="1280.000")
     + layer("n1", "Input0", "0.0")

@@ -1,4 +1,6 @@
-"""A program saved by torch.export is the same model again; a crafted one is refused before anything of it runs."""
+"""A program saved by torch.export is the same model again; a crafted one is refused before anything of it
+runs.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_a_program_is_the_model_it_was_saved_from(
 
 
 def test_a_program_without_in_place_operations_trains_with_the_batchs_statistics(tmp_path: Path) -> None:
-    """Its batch normalizations give their new running statistics back; here they are updated in place again."""
+    """Its batch normalizations give their new running statistics back; here they are updated in
+    place again.
+    """
     made = original("resnet18", batch=4, image=64, optimizer="sgd")
     source = read_back(save(made, tmp_path / "plain.pt2", training=True, plain=True), made.source.options)
     assert greatest_difference(made, source) < 1e-4
@@ -227,7 +231,9 @@ def test_a_crafted_archive_is_refused(name: str, sound: dict[str, bytes], tmp_pa
 
 
 def test_the_sound_archive_is_read(sound: dict[str, bytes], tmp_path: Path) -> None:
-    """The positive control of all the crafted ones; packed again, and with the pickle of sample inputs poisoned."""
+    """The positive control of all the crafted ones; packed again, and with the pickle of sample inputs
+    poisoned.
+    """
     poisoned = {**sound, "data/sample_inputs/model.pt": pickle.dumps(Evil())}
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         (tmp_path / "model.pt2").write_bytes(packed(poisoned, method))
@@ -245,7 +251,9 @@ def test_a_bomb_is_stopped_before_it_is_unpacked(sound: dict[str, bytes], tmp_pa
 
 
 def test_what_may_be_called_exists_and_is_computation() -> None:
-    """Every name of the list is one of torch's, and none of them is one that reads files or draws at random."""
+    """Every name of the list is one of torch's, and none of them is one that reads files or draws
+    at random.
+    """
     missing = [name for name in ATEN_OPERATORS if not hasattr(torch.ops.aten, name)]
     assert missing == []
     random = [

@@ -1,7 +1,7 @@
 """Files that make ``torch.export.load`` run code of theirs: it does run there, and nothing of it runs here.
 
-Each file is a sound program of one open size and a buffer that is no weight, with one thing changed. The code of each
-makes a folder of its own name, so that one sees whether it ran. The control loads them all with plain
+Each file is a sound program of one open size and a buffer that is no weight, with one thing changed. The code
+of each makes a folder of its own name, so that one sees whether it ran. The control loads them all with plain
 ``torch.export.load`` in a child process.
 """
 

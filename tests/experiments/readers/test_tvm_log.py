@@ -15,19 +15,40 @@ from experiments.summaries import summary
 from experiments.workloads.tuning_log import TuningLog, best_so_far
 
 AUTOTVM: dict[str, Any] = {
-    "i": ["cuda", "topi_nn_dense", [["TENSOR", [4, 8], "float32"], ["TENSOR", [2, 8], "float32"]], {}, None,
-          {"i": 3, "t": "direct", "c": None, "e": [["tile_x", "sp", [-1, 2]], ["ann", "an", ["unroll", "none"]],
-                                                   ["inline", "ot", True]]}],
+    "i": [
+        "cuda",
+        "topi_nn_dense",
+        [["TENSOR", [4, 8], "float32"], ["TENSOR", [2, 8], "float32"]],
+        {},
+        None,
+        {
+            "i": 3,
+            "t": "direct",
+            "c": None,
+            "e": [["tile_x", "sp", [-1, 2]], ["ann", "an", ["unroll", "none"]], ["inline", "ot", True]],
+        },
+    ],
     "r": [[1e-3, 3e-3], 0, 0.5, 1e9],
     "v": 0.1,
-}  # fmt: skip
+}
 ANSOR: dict[str, Any] = {
-    "i": [['["matmul", 512, 512]', "llvm"], [[], [
-        ["CHW", 2, "local"], ["SP", 2, 0, 512, [1, 16, 32], 1], ["RE", 2, [0, 1]], ["FU", 2, [0, 1]],
-        ["AN", 2, 0, 3], ["PR", 2, 0, "auto_unroll_max_step$64"]]]],
+    "i": [
+        ['["matmul", 512, 512]', "llvm"],
+        [
+            [],
+            [
+                ["CHW", 2, "local"],
+                ["SP", 2, 0, 512, [1, 16, 32], 1],
+                ["RE", 2, [0, 1]],
+                ["FU", 2, [0, 1]],
+                ["AN", 2, 0, 3],
+                ["PR", 2, 0, "auto_unroll_max_step$64"],
+            ],
+        ],
+    ],
     "r": [[2e-3], 0, 0.5, 1e9],
     "v": "v0.6",
-}  # fmt: skip
+}
 
 
 def read(folder: Path, *rows: dict[str, Any] | str, format: str = "auto") -> TuningLog:

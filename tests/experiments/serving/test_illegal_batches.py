@@ -33,26 +33,40 @@ class Says:
 @pytest.mark.parametrize(
     ("answers", "complaint"),
     [
-        ([Batch((0,), (4,), (0,))], "request 0 at t=0 s: runs but is not admitted, or is inside a batch already"),
-        ([Batch((1,), (4,), (0,), admit=(Admission(1, 4),))], "request 1 at t=0 s: is admitted but does not wait"),
-        ([Batch((0,), (4,), (0,), admit=(Admission(0, 11),))],
-         "request 0 at t=0 s: is admitted with 11 slots: 11 of 10 KV slots would be reserved"),
+        (
+            [Batch((0,), (4,), (0,))],
+            "request 0 at t=0 s: runs but is not admitted, or is inside a batch already",
+        ),
+        (
+            [Batch((1,), (4,), (0,), admit=(Admission(1, 4),))],
+            "request 1 at t=0 s: is admitted but does not wait",
+        ),
+        (
+            [Batch((0,), (4,), (0,), admit=(Admission(0, 11),))],
+            "request 0 at t=0 s: is admitted with 11 slots: 11 of 10 KV slots would be reserved",
+        ),
         ([Batch((0,), (4,), (0,), admit=(Admission(0, 0),))], "request 0 at t=0 s: is admitted with 0 slots"),
         ([Batch((0,), (0,), (0,), admit=(Admission(0, 6),))], "request 0 at t=0 s: runs with 0 tokens"),
-        ([WHOLE, Batch((0,), (1,), (3,))],
-         "request 0 at t=0.014 s: runs with a context of 3 tokens and has 4"),
+        (
+            [WHOLE, Batch((0,), (1,), (3,))],
+            "request 0 at t=0.014 s: runs with a context of 3 tokens and has 4",
+        ),
         ([WHOLE, Wait(answer=(0,))], "request 0 at t=0.014 s: is answered but has not finished"),
         ([Wait(answer=(1,))], "request 1 at t=0 s: is answered but has not finished"),
         ([WHOLE, Wait(reject=(0,))], "request 0 at t=0.014 s: is rejected but does not wait"),
         ([Batch()], "batch at t=0 s: is empty"),
         ([Batch((0, 0), (4, 4), (0, 0), admit=(Admission(0, 6),))], "batch at t=0 s: has a request twice"),
-        ([Batch((0,), (4, 4), (0,), admit=(Admission(0, 6),))],
-         "batch at t=0 s: has 1 requests, 2 tokens and 1 contexts"),
-        ([Batch((0,), (4,), (0,), steps=0, admit=(Admission(0, 6),))],
-         "batch at t=0 s: is to run 0 times in chunks of 0"),
+        (
+            [Batch((0,), (4, 4), (0,), admit=(Admission(0, 6),))],
+            "batch at t=0 s: has 1 requests, 2 tokens and 1 contexts",
+        ),
+        (
+            [Batch((0,), (4,), (0,), steps=0, admit=(Admission(0, 6),))],
+            "batch at t=0 s: is to run 0 times in chunks of 0",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
+)
 def test_an_illegal_batch_names_request_and_time(answers: Sequence[Batch | Wait], complaint: str) -> None:
     simulation = Simulation(TRACE, engine(kv_slots=SLOTS), policy("orca"))
     simulation.scheduler = Says([*answers])
@@ -61,7 +75,9 @@ def test_an_illegal_batch_names_request_and_time(answers: Sequence[Batch | Wait]
 
 
 def test_an_answer_longer_than_its_reservation_is_a_violation() -> None:
-    """Room for 1 token of an answer of 2: prompt and first answer token are 5 tokens in 4 + 1 slots; 3 make 6."""
+    """Room for 1 token of an answer of 2: prompt and first answer token are 5 tokens in 4 + 1 slots; 3 make
+    6.
+    """
     fits = simulate(TRACE, engine(kv_slots=SLOTS), policy("orca", max_output=1))
     assert violations(fits, TRACE, SLOTS) == []
     longer = requests((0, 4, 3))

@@ -45,7 +45,9 @@ def test_no_request_is_lost_and_slots_never_exceed_the_slots(
 
 
 class Watched:
-    """Orca's scheduler, with the iterations that every request has started so far held against its elders'."""
+    """Orca's scheduler, with the iterations that every request has started so far held against
+    its elders'.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler

@@ -1,4 +1,6 @@
-"""Named dimensions of captured operators: a GPT block reads as Megatron's paper draws it, a convolution has halos."""
+"""Named dimensions of captured operators: a GPT block reads as Megatron's paper draws it, a convolution has
+halos.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,9 @@ def test_configurations_of_other_shapes_have_no_closed_form() -> None:
 
 
 def test_counts_of_a_tiny_model() -> None:
-    """h=8, s=4, a=2, V=10: 12h^2+13h a block, s h (34 + 5as/h) bytes kept, 24 s h^2 + 4 s^2 h and 2 s h V FLOPs."""
+    """h=8, s=4, a=2, V=10: 12h^2+13h a block, s h (34 + 5as/h) bytes kept, 24 s h^2 + 4 s^2 h and 2 s h V
+    FLOPs.
+    """
     graph = transformer_layers(TINY, batch=1, dtype="float16", granularity=OPERATORS)
     block = [i for i, name in enumerate(graph.layer) if name.startswith("blocks.1.")]
     assert TINY.parameters == llm_parameters(8, 2, 10, 4) == graph.parameter_bytes.sum() / 2

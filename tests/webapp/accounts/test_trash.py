@@ -1,4 +1,6 @@
-"""The trash: taken back by a member, deleted for good by an admin or by time, and nothing else goes with it."""
+"""The trash: taken back by a member, deleted for good by an admin or by time, and nothing else
+goes with it.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,16 @@ def test_what_a_trashed_project_holds_comes_back_with_it(cast: Cast) -> None:
     assert [one.kind for one in trash.list_trash(cast.red)] == ["artifact"]
 
 
-@pytest.mark.parametrize("asked", [{}, {"kind": "user", "key": "1"}, {"kind": "artifact", "key": "x"},
-                                   {"kind": "experiment", "key": "\0"}, {"kind": "artifact", "key": "9" * 30}])  # fmt: skip
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"kind": "user", "key": "1"},
+        {"kind": "artifact", "key": "x"},
+        {"kind": "experiment", "key": "\0"},
+        {"kind": "artifact", "key": "9" * 30},
+    ],
+)
 def test_what_is_not_in_the_trash_is_not_found(cast: Cast, asked: dict[str, str]) -> None:
     for verb in ("restore", "delete"):
         assert signed_in(cast.ada).post(f"/t/red/trash/{verb}", asked).status_code == 404

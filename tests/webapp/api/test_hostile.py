@@ -64,9 +64,17 @@ def test_a_bad_body_is_refused_in_words(caller: Caller, path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/runs?limit=0", "/runs?limit=x", "/runs?limit=1e9", "/runs?after=x", "/runs?state=%00", "/runs?project=%00",
-     "/runs?project=%ff", "/runs?state="],
-)  # fmt: skip
+    [
+        "/runs?limit=0",
+        "/runs?limit=x",
+        "/runs?limit=1e9",
+        "/runs?after=x",
+        "/runs?state=%00",
+        "/runs?project=%00",
+        "/runs?project=%ff",
+        "/runs?state=",
+    ],
+)
 def test_a_bad_parameter_is_refused_in_words(caller: Caller, path: str) -> None:
     assert caller.get(path)["detail"]
     assert caller.last == 422

@@ -1,4 +1,6 @@
-"""What a submission may name: artifacts of its own project and the lab's names. A path of a worker's host opens nothing."""
+"""What a submission may name: artifacts of its own project and the lab's names. A path of a worker's host
+opens nothing.
+"""
 
 from __future__ import annotations
 

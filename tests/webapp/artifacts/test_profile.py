@@ -1,4 +1,6 @@
-"""A model is profiled on a host from its page, and from then on runs on that device take the measured times."""
+"""A model is profiled on a host from its page, and from then on runs on that device take the
+measured times.
+"""
 
 from __future__ import annotations
 

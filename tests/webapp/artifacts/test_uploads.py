@@ -155,7 +155,7 @@ def test_a_large_file_survives_a_lost_connection_and_a_reload(
     monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")
     cast, content = make_cast(), os.urandom(5 * 2**16 + 7)
     drop = f"""() => {{
-        const bytes = Uint8Array.from(atob("{b64encode(content).decode()}"), (letter) => letter.charCodeAt(0));
+        const bytes = Uint8Array.from(atob("{b64encode(content).decode()}"), (c) => c.charCodeAt(0));
         const files = new DataTransfer();
         files.items.add(new File([bytes], "large.bin", {{ lastModified: 1 }}));
         const input = document.getElementById("id_files");

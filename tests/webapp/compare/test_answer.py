@@ -23,7 +23,9 @@ def ada() -> Place:
 
 
 def made(ada: Place, needs: float, **more: object) -> Experiment:
-    """On 40 GiB: a baseline of ``needs`` bytes, and in 30, 20 and 10 GiB what takes 1.1, 1.2 and 9 s; one infeasible."""
+    """On 40 GiB: a baseline of ``needs`` bytes, and in 30, 20 and 10 GiB what takes 1.1, 1.2 and 9 s; one
+    infeasible.
+    """
     found = cast.experiment(ada.project)
     gpt2 = cast.ready(ada.project)
     fits = needs <= 40 * GIB
@@ -47,7 +49,9 @@ def answer(experiment: Experiment) -> Answer:
 
 
 def test_the_winners_are_named_with_their_figures(ada: Place) -> None:
-    """61 GiB do not fit in 40. The surprise: the smallest product is 20 x 1.2, neither the least nor the fastest."""
+    """61 GiB do not fit in 40. The surprise: the smallest product is 20 x 1.2, neither the least nor the
+    fastest.
+    """
     found = answer(made(ada, 61.0 * GIB))
     assert (found.needs, found.baseline_fits) == (61.0 * GIB, False)
     assert [entry.name for entry in found.fits] == ["quick", "even", "small"]

@@ -98,7 +98,9 @@ def test_runs_without_the_figure_come_last_in_either_direction(memory: Experimen
 
 
 def test_two_workloads_have_fronts_of_their_own(ada: Place) -> None:
-    """A small model is no better policy than a large one: swap on the large stays on the front of its workload."""
+    """A small model is no better policy than a large one: swap on the large stays on the front of its
+    workload.
+    """
     made = cast.experiment(ada.project, "two models")
     for batch, scale in ((8, 1.0), (64, 10.0)):
         cast.run(made, "baseline", {"step_time": scale, "peak_memory": 9 * scale}, options={"batch": batch})
@@ -213,7 +215,9 @@ def test_an_unknown_export_is_not_found(client: Client, ada: Place, memory: Expe
 
 
 def test_bars_are_named_by_as_little_as_tells_them_apart(ada: Place) -> None:
-    """Batch and learning rate differ too, but the model says which line it is; the policy alone where it is used once."""
+    """Batch and learning rate differ too, but the model says which line it is; the policy alone where it is
+    used once.
+    """
     made = cast.experiment(ada.project)
     for model, batch in (("gpt2", 4), ("mlp", 64)):
         artifact = cast.ready(ada.project, name=model)

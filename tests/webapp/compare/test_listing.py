@@ -1,4 +1,6 @@
-"""Every list searches, sorts, chooses columns, counts and leaves as a file, from the page or with a token from a terminal."""
+"""Every list searches, sorts, chooses columns, counts and leaves as a file, from the page or with a token
+from a terminal.
+"""
 
 from __future__ import annotations
 

@@ -112,7 +112,9 @@ def test_a_file_that_is_no_evidence_is_refused_by_name(db: None, tmp_path: Path)
 
 
 def test_a_grid_of_sixty_cells_is_one_table_with_memory_and_time_side_by_side(cast: Cast) -> None:
-    """Memory 4 % off is within the goal, time 20 % off beyond it; a cell that failed keeps its row and its reason."""
+    """Memory 4 % off is within the goal, time 20 % off beyond it; a cell that failed keeps its row and its
+    reason.
+    """
     figures = {
         "peak_memory": {"predicted": 104.0 * 2**20, "measured": 100.0 * 2**20, "error": 0.04},
         "step_time": {"predicted": 0.8, "measured": 1.0, "error": -0.2},

@@ -29,7 +29,8 @@ def client(client: Client, ada: Place) -> Client:
     return client
 
 
-#: The runs of vDNN's claims by their hardware: on the paper's GPU, and as an oracle on one with memory enough.
+#: The runs of vDNN's claims by their hardware: on the paper's GPU, and as an oracle on one with memory
+#: enough.
 OURS, ORACLE = "titan-x-12g", "titan-x-12g with memory_bytes=6.4e+10"
 
 
@@ -194,7 +195,9 @@ class Planted(ClusterPolicy):
 def test_a_policy_without_a_readable_sheet_is_named_and_takes_nothing_else_down(
     client: Client, ada: Place, tmp_path: Path, sheet: str | None, why: str
 ) -> None:
-    """Its .toml is not there yet, or is not right yet: every page stands without it, and Systems says which it is."""
+    """Its .toml is not there yet, or is not right yet: every page stands without it, and Systems says which
+    it is.
+    """
     with planted("cluster", tmp_path, SORTED, sheet=sheet):
         page = client.get(ada.url("systems/")).content.decode()
         assert "experiments/cluster/policies/planted.py" in page and why in page
@@ -216,7 +219,8 @@ def test_a_check_of_a_policy_that_broke_since_waits_until_it_is_mended(
     end(made, OURS, 1.0)
     made.request["checks"] |= {"family": "cluster", "policy": "planted"}
     made.save()
-    claim = '[[claim]]\nid = "vgg16-batch-256-needs-28-gb"\ntext = "t"\nwhere = "w"\nvalue = 28e9\nunit = "bytes"\n'
+    claim = '[[claim]]\nid = "vgg16-batch-256-needs-28-gb"\ntext = "t"\nwhere = "w"\n'
+    claim += 'value = 28e9\nunit = "bytes"\n'
     claim += 'tolerance = 0.0\nfigure = "oracle.peak_memory"\n[claim.runs.oracle]\n'
     with planted("cluster", tmp_path, SORTED, sheet=None):
         assert client.get(ada.url("systems/")).status_code == 200

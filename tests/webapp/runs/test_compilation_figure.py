@@ -11,7 +11,9 @@ def row(name: str, *inputs: str, target: str = "aten.relu.default", state: str =
 
 
 def outcome() -> dict[str, Any]:
-    """Nine ops in a chain; of the last three, convolution and norm become one whose weight is computed once."""
+    """Nine ops in a chain; of the last three, convolution and norm become one whose weight is
+    computed once.
+    """
     chain = [row(f"relu_{n}", f"relu_{n - 1}" if n else "x") for n in range(9)]
     weight = row("w", target="net.weight", kind="constant")
     convolution = row("conv", "relu_8", "w", target="aten.conv2d.default", seconds=4e-3)

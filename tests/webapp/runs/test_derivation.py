@@ -1,4 +1,6 @@
-"""Which Step a simulated run is given: times measured on the device that is simulated, else the captured Step."""
+"""Which Step a simulated run is given: times measured on the device that is simulated, else the captured
+Step.
+"""
 
 from __future__ import annotations
 

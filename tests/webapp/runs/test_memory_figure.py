@@ -1,4 +1,6 @@
-"""The figure of a memory run and its trace: what is drawn, what is said in words, what leaves for Perfetto."""
+"""The figure of a memory run and its trace: what is drawn, what is said in words, what leaves for
+Perfetto.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from webapp.runs.models import Run, RunDocument
 
 
 def outcome() -> dict[str, Any]:
-    """Three ops of 2 s; ``acts`` (4 bytes) leaves at op 1 over a copy of 1 s and is waited for 1 s at op 2."""
+    """Three ops of 2 s; ``acts`` (4 bytes) leaves at op 1 over a copy of 1 s and is waited for 1
+    s at op 2.
+    """
     tensor = {"tensor": 7, "name": "acts", "kind": "activation", "bytes": 4, "module": "layer.0"}
     return {
         "series": {
@@ -37,18 +41,28 @@ def outcome() -> dict[str, Any]:
             "bytes_by_channel": {"out": 4, "back": 4},
             "timeline": {
                 "compute": {
-                    "of": 3, "what": ["op", "op", "op"], "index": [0, 1, 2], "start": [0.0, 2.0, 5.0],
-                    "end": [2.0, 4.0, 7.0], "texts": ["", "a", "b", "c"], "name": [1, 2, 3], "module": [0, 0, 0],
+                    "of": 3,
+                    "what": ["op", "op", "op"],
+                    "index": [0, 1, 2],
+                    "start": [0.0, 2.0, 5.0],
+                    "end": [2.0, 4.0, 7.0],
+                    "texts": ["", "a", "b", "c"],
+                    "name": [1, 2, 3],
+                    "module": [0, 0, 0],
                 },
                 "stalls": {"transfer": [[4.0, 5.0]]},
                 "tensors": {"7": tensor},
                 "fullest": {
-                    "time": 2.0, "op": 1, "name": "b", "held": [tensor],
-                    "others": {"tensors": 2, "bytes": 2}, "workspace": 0,
+                    "time": 2.0,
+                    "op": 1,
+                    "name": "b",
+                    "held": [tensor],
+                    "others": {"tensors": 2, "bytes": 2},
+                    "workspace": 0,
                 },
             },
         },
-    }  # fmt: skip
+    }
 
 
 def stored(cast: Cast) -> Run:

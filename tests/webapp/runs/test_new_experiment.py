@@ -1,4 +1,6 @@
-"""The form of a new experiment: grids from commas, errors at their field, nothing typed lost, again with changes."""
+"""The form of a new experiment: grids from commas, errors at their field, nothing typed lost, again with
+changes.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Planted(MemoryPolicy):
 
 
 def test_of_all_policies_the_baseline_is_asked_first_and_the_searches_last(tmp_path: Path) -> None:
-    """A policy that says of itself that it takes minutes comes after all that decide at once: nobody has its name."""
+    """A policy that says of itself that it takes minutes comes after all that decide at once: nobody has its
+    name.
+    """
     with planted("memory", tmp_path, SLOW):
         asked_for = everything("memory", QueryDict()).getlist("policies")
         efforts = [policy_class(*key.split("/")).effort for key in asked_for]
@@ -106,7 +110,9 @@ def test_a_grid_has_the_product_of_its_axes(axes: dict[str, list[int]]) -> None:
 def test_runs_are_artifacts_x_policies_x_devices_x_options_x_seeds_and_nonsense_is_left_out(
     cast: Cast,
 ) -> None:
-    """2 policies x 2 devices x 3 batches x 2 seeds = 24 on the model; a memory policy does not read a job trace."""
+    """2 policies x 2 devices x 3 batches x 2 seeds = 24 on the model; a memory policy does not read a job
+    trace.
+    """
     model, jobs = ready(cast.project), ready(cast.project, "jobs", "trace")
     grid = Grid(
         [model, jobs],
@@ -137,7 +143,9 @@ def test_measured_runs_are_local_and_say_what_host_they_need(cast: Cast) -> None
 
 
 def test_a_measured_run_may_be_planned_for_less_than_its_host_has(cast: Cast) -> None:
-    """The override goes into the spec, the run waits for a host with the device, and comes back into the form."""
+    """The override goes into the spec, the run waits for a host with the device, and comes back into the
+    form.
+    """
     typed = {**asked(ready(cast.project)), "policies": ["memory/baseline"], "modes": ["measured"]}
     typed |= {"devices": [], "needs": "cuda", "override:memory_bytes": "12 GiB"}
     signed_in(cast.max).post(cast.url("experiments/new"), typed)

@@ -15,11 +15,18 @@ from webapp.runs.planner_notes import notes_of
 
 
 def outcome() -> dict[str, Any]:
-    """Two nodes of two devices: worker 0 (devices 0, 1) has stage 0, workers 1 and 2 are replicas of stage 1."""
+    """Two nodes of two devices: worker 0 (devices 0, 1) has stage 0, workers 1 and 2 are replicas
+    of stage 1.
+    """
     return {
         "series": {
             "memory_device_0": {"unit": "bytes", "x": [0.0, 4.0], "y": [4, 8]},
-            "bubble_by_device": {"unit": "fraction", "x": [0, 2, 3], "y": [0.25, 0.5, 0.5], "x_unit": "device"},
+            "bubble_by_device": {
+                "unit": "fraction",
+                "x": [0, 2, 3],
+                "y": [0.25, 0.5, 0.5],
+                "x_unit": "device",
+            },
         },
         "plan": {
             "mesh": {"pipeline": 2},
@@ -41,15 +48,25 @@ def outcome() -> dict[str, Any]:
                     {"worker": 2, "devices": [3], "events": [[2.5, 3.5, "F1.1"]]},
                 ],
                 "messages": {
-                    "of": 3, "kind": ["send", "all_reduce"], "about": ["F0.0 to stage 1", "stage 1, bucket 0"],
-                    "start": [1.0, 3.5], "end": [1.5, 3.6], "workers": [[0], [1, 2]], "target": [1, -1],
-                    "bytes": [10.0, 8.0], "between_nodes": [True, False],
+                    "of": 3,
+                    "kind": ["send", "all_reduce"],
+                    "about": ["F0.0 to stage 1", "stage 1, bucket 0"],
+                    "start": [1.0, 3.5],
+                    "end": [1.5, 3.6],
+                    "workers": [[0], [1, 2]],
+                    "target": [1, -1],
+                    "bytes": [10.0, 8.0],
+                    "between_nodes": [True, False],
                 },
-                "communication": [{"kind": "send", "way": "between nodes", "messages": 2, "bytes": 20.0, "seconds": 1.0}],
+                "communication": [
+                    {"kind": "send", "way": "between nodes", "messages": 2, "bytes": 20.0, "seconds": 1.0}
+                ],
             },
         },
-        "provenance": {"hardware": {"groups": [{"count": 2, "node": {"device_count": 2, "device": {"name": "unit"}}}]}},
-    }  # fmt: skip
+        "provenance": {
+            "hardware": {"groups": [{"count": 2, "node": {"device_count": 2, "device": {"name": "unit"}}}]}
+        },
+    }
 
 
 def test_slots_and_messages_are_on_the_lanes_of_their_workers() -> None:

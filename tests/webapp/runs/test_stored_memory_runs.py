@@ -1,4 +1,6 @@
-"""Memory runs stored while a plan had ``pool``, ``paging`` and ``artifact`` are drawn and told like new ones."""
+"""Memory runs stored while a plan had ``pool``, ``paging`` and ``artifact`` are drawn and told
+like new ones.
+"""
 
 from __future__ import annotations
 

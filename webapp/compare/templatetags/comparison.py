@@ -56,7 +56,9 @@ def keep(context: template.Context, *dropped: str) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def keep_but(context: template.Context, prefix: str, name: str) -> SafeString:
-    """What a form of the table ``prefix`` keeps: everything but ``name``, which it sets, and the table's page."""
+    """What a form of the table ``prefix`` keeps: everything but ``name``, which it sets, and the table's
+    page.
+    """
     return keep(context, f"{prefix}{name}", f"{prefix}page")
 
 

@@ -286,13 +286,13 @@ def batch_norm(training_at: int | None) -> Rule:
 
 
 _POINTWISE = """
-    abs acos acosh add addcdiv addcmul alias asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or
-    bitwise_xor ceil celu clamp clamp_max clamp_min clone contiguous cos cosh detach div elu eq erf
-    erfc exp exp2 expm1 floor floor_divide fmod ge gelu gt hardsigmoid hardswish hardtanh isfinite isinf isnan
-    le leaky_relu lerp lift_fresh_copy log log10 log1p log2 logical_and logical_not logical_or logical_xor lt
-    masked_fill maximum minimum mish mul ne neg ones_like full_like zeros_like pow reciprocal relu relu6 remainder round
-    rsqrt rsub selu sigmoid sign silu sin sinh softplus sqrt square sub tan tanh threshold to tril triu trunc where
-    xlogy _to_copy type_as nan_to_num
+            abs acos acosh add addcdiv addcmul alias asin asinh atan atan2 atanh bitwise_and bitwise_not
+    bitwise_or     bitwise_xor ceil celu clamp clamp_max clamp_min clone contiguous cos cosh detach div elu eq
+    erf     erfc exp exp2 expm1 floor floor_divide fmod ge gelu gt hardsigmoid hardswish hardtanh isfinite
+    isinf isnan     le leaky_relu lerp lift_fresh_copy log log10 log1p log2 logical_and logical_not logical_or
+    logical_xor lt     masked_fill maximum minimum mish mul ne neg ones_like full_like zeros_like pow
+    reciprocal relu relu6 remainder round     rsqrt rsub selu sigmoid sign silu sin sinh softplus sqrt square
+    sub tan tanh threshold to tril triu trunc where     xlogy _to_copy type_as nan_to_num
 """
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_POINTWISE.split(), pointwise),

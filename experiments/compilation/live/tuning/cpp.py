@@ -42,7 +42,8 @@ class _Program(Text):
             if self.lanes > 1
             else "typedef float vec;",
             *(f"static float* {name};" for name in self.kept),
-            'extern "C" void kernel(const float* __restrict in0_, const float* __restrict in1_, float* __restrict out) {',
+            'extern "C" void kernel(const float* __restrict in0_, const float* __restrict in1_, '
+            "float* __restrict out) {",
         ]
         freed = " ".join(f"free({name}); {name} = nullptr;" for name in self.kept)
         return "\n".join([*head, *self.lines, "}", f'extern "C" void release() {{ {freed} }}', ""])

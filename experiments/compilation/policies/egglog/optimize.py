@@ -78,7 +78,10 @@ def _bound(stopped: str, proved: bool, bounds: Bounds) -> str:
     Empty at none.
     """
     if stopped:
-        return f"the e-graph stopped growing at its bound of {getattr(bounds, stopped)} {stopped} (knob {stopped})"
+        return (
+            f"the e-graph stopped growing at its bound of {getattr(bounds, stopped)} {stopped} (knob "
+            f"{stopped})"
+        )
     return "" if proved else f"the selection ended at its bound of {bounds.nodes} nodes (knob nodes)"
 
 

@@ -16,14 +16,14 @@ from collections.abc import Mapping
 LOW, FULL, WIDEST = "low", "full", "widest"
 
 _PRODUCTS = """
-conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d addmm addbmm baddbmm bmm linalg_vecdot
-linear matmul mm prelu scaled_dot_product_attention
+conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d addmm addbmm baddbmm bmm
+linalg_vecdot linear matmul mm prelu scaled_dot_product_attention
 """
 _GPU_PRODUCTS = _PRODUCTS + "addmv addr convolution _convolution einsum mv"
 _LOSSES = """
 binary_cross_entropy_with_logits cdist cosine_embedding_loss hinge_embedding_loss huber_loss kl_div l1_loss
-margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss nll_loss2d poisson_nll_loss prod
-smooth_l1_loss soft_margin_loss triplet_margin_loss
+margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss nll_loss2d poisson_nll_loss
+prod smooth_l1_loss soft_margin_loss triplet_margin_loss
 """
 #: Exported graphs hold these whole; torch divides them into listed ops before its list for GPUs is asked.
 _DIVIDED = " cross_entropy_loss nll_loss_nd norm"
@@ -31,17 +31,18 @@ _GPU_FULL = (
     _LOSSES
     + _DIVIDED
     + """
-acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus layer_norm native_layer_norm
-rms_norm group_norm cosine_similarity dist pdist renorm logsumexp upsample_nearest1d upsample_nearest2d
-upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d softmax log_softmax
-cumprod cumsum linalg_vector_norm linalg_matrix_norm sum
+acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus layer_norm
+native_layer_norm rms_norm group_norm cosine_similarity dist pdist renorm logsumexp upsample_nearest1d
+upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d
+upsample_bicubic2d softmax log_softmax cumprod cumsum linalg_vector_norm linalg_matrix_norm sum
 """
 )
 _CPU_FULL = (
     _LOSSES
     + """
-adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d binary_cross_entropy cross_entropy_loss grid_sampler max_pool3d
-nanquantile quantile reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d replication_pad3d trace
+adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d binary_cross_entropy cross_entropy_loss grid_sampler
+max_pool3d nanquantile quantile reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d
+replication_pad3d trace
 """
 )
 

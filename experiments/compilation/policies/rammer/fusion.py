@@ -10,8 +10,8 @@ from experiments.compilation.interface.blocks import OperatorWork
 
 #: Ops that compute each output element from the inputs' elements at its place (or a broadcast one).
 _ELEMENTWISE = """
-add sub mul div neg exp log sqrt rsqrt pow tanh sigmoid relu relu6 hardtanh gelu silu leaky_relu elu hardswish clamp
-maximum minimum where abs _to_copy clone native_batch_norm _native_batch_norm_legit_no_training
+add sub mul div neg exp log sqrt rsqrt pow tanh sigmoid relu relu6 hardtanh gelu silu leaky_relu elu hardswish
+clamp maximum minimum where abs _to_copy clone native_batch_norm _native_batch_norm_legit_no_training
 """
 ELEMENTWISE = frozenset(f"aten.{name}{place}" for name in _ELEMENTWISE.split() for place in ("", "_"))
 

@@ -39,7 +39,10 @@ TENSORS = r"(inputs|weights|results)\.[a-z_.]+"
 PRESETS = {
     "data": "inputs.batch:x",
     "megatron": "inputs.batch:x weights.heads:y weights.feedforward:y weights.vocabulary:y weights.experts:y",
-    "2d": "inputs.batch:x results.hidden:y weights.hidden:x weights.heads:y weights.feedforward:y weights.vocabulary:y",
+    "2d": (
+        "inputs.batch:x results.hidden:y weights.hidden:x weights.heads:y weights.feedforward:y "
+        "weights.vocabulary:y"
+    ),
     "experts": "inputs.batch:xy weights.experts:x results.experts:x results.capacity:y",
 }
 

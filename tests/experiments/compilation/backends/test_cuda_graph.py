@@ -101,7 +101,8 @@ def test_a_simulated_run_does_not_load_torch_once_the_model_is_captured() -> Non
     outcome("simulated", "a100-40g")
     code = (
         "import sys; from experiments.core.spec import load_spec; from experiments.run import run\n"
-        "spec = {'family': 'compilation', 'policy': 'cuda-graph', 'mode': 'simulated', 'hardware': 'h100-80g',\n"
+        "spec = {'family': 'compilation', 'policy': 'cuda-graph', 'mode': 'simulated',\n"
+        "        'hardware': 'h100-80g',\n"
         "        'workload': {'source': 'zoo:mlp', 'options': {'batch': 4}}}\n"
         "print(run(load_spec(spec)).status, 'torch' in sys.modules)"
     )

@@ -117,7 +117,10 @@ def test_a_grouped_convolution_refutes_what_the_axioms_prove() -> None:
 def test_what_the_target_needs_beyond_the_source_is_named() -> None:
     found = examine(parse_rule("relu(a), relu(b) => split[axis=-1](relu(concat[axis=-1](a, b)))"))
     assert found.passed and found.refused > 0 and found.added == ("t1.0 = t2.0",)
-    swapped = "ew_add(concat[axis=-1](a, b), concat[axis=-1](c, d)) => ew_add(concat[axis=-1](c, b), concat[axis=-1](a, d))"
+    swapped = (
+        "ew_add(concat[axis=-1](a, b), concat[axis=-1](c, d)) => ew_add(concat[axis=-1](c, b), "
+        "concat[axis=-1](a, d))"
+    )
     assert examine(parse_rule(swapped)).added == ("t1.1 = t3.1", "t2.1 = t4.1")
 
 

@@ -1,6 +1,7 @@
 """``manage.py bootstrap_demo``: the first admin, their team and project, and something to look at.
 
-Prints one JSON line: ``{"username": ..., "password": ...}`` the first time, ``{}`` when there are users already.
+Prints one JSON line: ``{"username": ..., "password": ...}`` the first time, ``{}`` when there are users
+already.
 """
 
 from __future__ import annotations

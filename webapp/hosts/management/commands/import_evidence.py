@@ -1,4 +1,6 @@
-"""``manage.py import_evidence FILE...``: puts evidence files of ``experiments.validate`` on the Hosts page."""
+"""``manage.py import_evidence FILE...``: puts evidence files of ``experiments.validate`` on the
+Hosts page.
+"""
 
 from __future__ import annotations
 

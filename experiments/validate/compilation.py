@@ -162,7 +162,7 @@ class Room:
     def rates(self) -> Any:
         """This host's device with measured rates."""
         if self._rates is None:
-            self._rates = self._live().calibrated(self.device)
+            self._rates = self._live().calibrate_device(self.device)
         return self._rates
 
     def _ops(self, model: str, options: Mapping[str, Any]) -> list[dict[str, Any]] | None:

@@ -103,7 +103,7 @@ def outcome_of(mode: str, **knobs: Any) -> Outcome:
                 "family": "parallel",
                 "policy": "planted",
                 "knobs": knobs,
-                "workload": {"source": "two-layers", "options": {"batch": 2}},
+                "workload": {"source": "zoo:mlp", "options": {"batch": 2}},
                 "hardware": {"cluster": cluster} if mode == "simulated" else "local",
                 "mode": mode,
             }

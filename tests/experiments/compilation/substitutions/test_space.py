@@ -95,7 +95,7 @@ def test_options_inherited_are_the_options_and_predicted_costs_are_the_costs() -
 
 
 def test_every_policy_finds_the_joined_convolutions_and_products_and_folds_what_is_constant() -> None:
-    for policy in (Taso(budget=60), Metaflow(budget=60, threshold=8), UnityRewrites(budget=60, seconds=0.0)):
+    for policy in (Taso(budget=60), Metaflow(budget=60, threshold=8), UnityRewrites(budget=60)):
         found, _, checked = rewritten(Inception().eval(), policy, torch.randn(2, 4, 8, 8))
         assert checked.ok, checked.counterexample
         assert found.search["cost_after"] <= found.search["cost_before"]

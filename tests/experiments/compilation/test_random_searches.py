@@ -35,8 +35,8 @@ POLICIES: dict[str, dict[str, Any]] = {
     "pet": {},
     "taso": {"budget": 12},
     "metaflow": {"budget": 12, "threshold": 6},
-    "unity_rewrites": {"budget": 12, "seconds": 0.0},
-    "egglog": {"seconds": 5.0},
+    "unity_rewrites": {"budget": 12},
+    "egglog": {"terms": 2000, "nodes": 200},
 }
 #: One step: what is done, and of what: numbers that choose among the values made so far, and among the
 #: layers.
@@ -68,7 +68,7 @@ class Drawn(nn.Module):
         values = [x]
         for what, first, second, layer in self.steps:
             one, other = values[first % len(values)], values[second % len(values)]
-            values.append(self._lower_node(what, one, other, layer))
+            values.append(self._made(what, one, other, layer))
         return torch.cat([values[number % len(values)] for number in (*self.reads, -1)], 1)
 
     def _made(self, what: str, one: Tensor, other: Tensor, layer: int) -> Tensor:

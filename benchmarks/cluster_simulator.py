@@ -38,7 +38,7 @@ POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
 def generated(jobs: int = 69_351) -> JobTrace:
     """Poisson arrivals, sizes of powers of two, log-normal run times; the same jobs each time."""
     rng = np.random.default_rng(0)
-    return JobTrace.ordered(
+    return JobTrace.from_columns(
         name="generated",
         job=tuple(map(str, range(jobs))),
         submit=np.cumsum(rng.exponential(80.0, jobs)),

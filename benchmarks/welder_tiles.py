@@ -61,7 +61,7 @@ def print_graph(name: str, graph: TileGraph, on: Architecture) -> float:
     apart = welding.unfused_kernels()
     best, exhaustive = timed(lambda: best_partition(Welding(graph, on)))
     seconds = [sum(kernel.seconds for kernel in chosen) for chosen in (apart, kernels, best.kernels)]
-    moved = [sum(kernel.moved for kernel in chosen) for chosen in (apart, kernels)]
+    moved = [sum(kernel.moved_bytes for kernel in chosen) for chosen in (apart, kernels)]
     print(
         f"{name:<20}{len(graph.nodes):>4}{len(kernels):>8}"
         + "".join(f"{value * 1e6:>10.2f}" for value in seconds)

@@ -43,7 +43,7 @@ def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
     except Infeasible as error:
         result = Result(status="infeasible", reason=str(error))
     except ImpossiblePlan as error:
-        result = Result.rejected(error.violations)
+        result = Result.from_violations(error.violations)
     progress(1.0, "done")
     provenance = {
         "revision": revision(),

@@ -28,7 +28,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     capacity = [node.device_count for node in hardware.nodes]
     plan = simulate(trace, capacity, policy, part(progress, 0.05, 0.9))
     if faults := violations(plan, trace, capacity, rigid=policy.rigid):
-        return Result.rejected(faults, plan_json(plan, trace), loaded.sha256)
+        return Result.from_violations(faults, plan_json(plan, trace), loaded.sha256)
     return Result(
         metrics=figures(plan, trace, sum(capacity)),
         series=curves(plan, trace, sum(capacity)),

@@ -28,8 +28,8 @@ def knob(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def fixed(value: Any) -> Any:
-    """A knob of the base class that a preset sets once and for all: nobody is asked for it."""
+def fixed_knob(value: Any) -> Any:
+    """Declare a knob of the base class that a preset sets once and for all; nobody is asked for it."""
     return dataclasses.field(default=value, init=False)
 
 
@@ -60,8 +60,9 @@ def _plain_type(annotation: Any) -> tuple[type, bool]:
 
 
 def describe(cls: type) -> tuple[Knob, ...]:
-    """The knobs of a frozen dataclass, in the order declared, without ``fixed`` ones; any other field is an
-    error.
+    """Return the knobs of a frozen dataclass in the order declared, without ``fixed_knob`` ones.
+
+    Any other field is an error.
     """
     annotations = typing.get_type_hints(cls)
     found = []

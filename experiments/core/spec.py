@@ -188,7 +188,7 @@ class Result:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def rejected(
+    def from_violations(
         cls,
         violations: Sequence[str],
         plan: Mapping[str, Any] = MappingProxyType({}),

@@ -128,13 +128,13 @@ class Exported(Scope):
             return Mode(self.training, self._file_dtype, getattr(torch, self._file_dtype))
         return Mode(self.training, self._file_dtype, kept.dtype, kept.device)
 
-    def stored(self) -> dict[str, Tensor]:
+    def stored_tensors(self) -> dict[str, Tensor]:
         """Parameters, buffers and constants by the file's names, as they are now."""
         return {name: _at(self, path) for name, path in self._paths.items()}
 
     def forward(self, *batch: Any, **_: Any) -> Tensor:
         mode = self.mode()
-        stored, held = self.stored(), self._inputs(batch)
+        stored, held = self.stored_tensors(), self._inputs(batch)
         for call in self._calls:
             arguments = [fill(argument, held, stored, mode) for argument in call.arguments]
             keywords = {name: fill(value, held, stored, mode) for name, value in call.keywords.items()}

@@ -47,7 +47,7 @@ def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Plan
 
 def _tried(program: GraphProgram, calls: Sequence[Call], shapes: Sequence[tuple[int, ...]]) -> Tensor:
     module = Exported(program, calls, program.constants, weights=False).eval()
-    mode, stored = module.mode(), module.stored()
+    mode, stored = module.mode(), module.stored_tensors()
     held: dict[str, Any] = {
         entry.name: torch.empty(shape, dtype=getattr(torch, entry.dtype))
         for entry, shape in zip(program.inputs, shapes, strict=True)
@@ -135,10 +135,10 @@ def _sized(target: str) -> Callable[..., Any]:
     module, _, name = target.partition(".")
     function = getattr(_MODULES[module], name)
 
-    def bounded(*arguments: Any) -> Any:
+    def call_bounded(*arguments: Any) -> Any:
         found = function(*arguments)
         if isinstance(found, int) and not isinstance(found, bool) and abs(found) > LARGEST_SIZE:
             raise ValueError(f"a size beyond {LARGEST_SIZE}")
         return found
 
-    return bounded
+    return call_bounded

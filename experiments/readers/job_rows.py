@@ -39,7 +39,7 @@ def job_reading(
 ) -> Reading:
     """Check every column, sort by (submit, id), then cut and rescale as ``options`` say."""
     rows = len(table)
-    trace = JobTrace.ordered(
+    trace = JobTrace.from_columns(
         name=table.name,
         job=table.unique(columns.job) if columns.job else tuple(map(str, range(rows))),
         submit=table.numbers(columns.submit),
@@ -105,7 +105,7 @@ def merge_jobs(readings: Sequence[tuple[str, Reading]], name: str, options: Work
         for column in parts[0][1].original
         if all(column in part.original for _, part in parts)
     }
-    trace = JobTrace.ordered(
+    trace = JobTrace.from_columns(
         name=name,
         job=tuple(f"{stem}/{job}" for stem, part in parts for job in part.job),
         submit=np.concatenate([part.submit for _, part in parts]),

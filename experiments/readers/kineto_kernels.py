@@ -32,7 +32,7 @@ def timed_by_kernels(host: Reckoned, trace: Trace, part: Window) -> Reckoned:
         if kernel.device != device:
             continue
         index = owner.of(kernel)
-        moment = owner.launched(kernel)
+        moment = owner.launch_time(kernel)
         if index is not None:
             seconds[index] += kernel.seconds
         elif part.start <= moment <= part.end:
@@ -107,7 +107,7 @@ class _Owners:
             return None
         return here[position]
 
-    def launched(self, kernel: Kernel) -> float:
+    def launch_time(self, kernel: Kernel) -> float:
         """When the host asked for the kernel, as far as is told; else when it ran."""
         if kernel.external in self.started:
             return self.started[kernel.external]

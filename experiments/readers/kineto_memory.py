@@ -100,7 +100,7 @@ def remember(trace: Trace, ops: Sequence[Op], part: Window) -> Memory | None:
             storages.append(storage)
             live[event.address] = (storage, event.time)
             continue
-        op = places.last_started(event) if event.time >= part.start else -2
+        op = places.find_last_started(event) if event.time >= part.start else -2
         if event.address in live:
             storage, start = live.pop(event.address)
             storage.died = op
@@ -151,7 +151,7 @@ class _Places:
         inside = self._inside(event)
         return inside if inside is not None else min(self._last(event) + 1, len(self.ops) - 1)
 
-    def last_started(self, event: MemoryEvent) -> int:
+    def find_last_started(self, event: MemoryEvent) -> int:
         inside = self._inside(event)
         return inside if inside is not None else self._last(event)
 

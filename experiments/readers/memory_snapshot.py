@@ -102,12 +102,12 @@ class _History:
         self.tensors += self.unseen
 
     @property
-    def clocked(self) -> bool:
+    def has_clock(self) -> bool:
         return bool(self.rows) and all(event.microseconds is not None for event in self.rows)
 
     def seconds(self) -> list[float]:
         """Until the next event; the end lasts no time. NaN where events have no times."""
-        if not self.clocked:
+        if not self.has_clock:
             return [np.nan] * (len(self.rows) + 1)
         times = [event.microseconds or 0 for event in self.rows]
         return [max(0, after - now) / 1e6 for now, after in itertools.pairwise(times)] + [0.0, 0.0]
@@ -155,8 +155,8 @@ def _step(
             inputs[0].append(number)
         if tensor.died >= 0 and number not in inputs[tensor.died]:
             inputs[tensor.died].append(number)
-    timing = "trace" if history.clocked else "none"
-    timed_on = f"cuda:{device} (times of day)" if history.clocked else ""
+    timing = "trace" if history.has_clock else "none"
+    timed_on = f"cuda:{device} (times of day)" if history.has_clock else ""
     step = Step(
         name, _ops(history), _tensors(history), Ragged.of(inputs), Ragged.of(outputs), timing, timed_on
     )
@@ -218,7 +218,7 @@ def _facts(history: _History, segments: Sequence[Segment], step: Step) -> dict[s
 
 def _assumed(history: _History) -> tuple[str, ...]:
     told = ["one op for each allocation or free: the snapshot knows no operators, FLOPs or uses in between"]
-    if history.clocked:
+    if history.has_clock:
         told.append("an op lasts until the allocator's next event")
     if history.unseen or any(tensor.born < 0 for tensor in history.tensors):
         told.append("what was in use without an allocation in the history was there from the start")

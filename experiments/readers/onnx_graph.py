@@ -74,7 +74,7 @@ class _Graph:
     stored: dict[str, Weight] = field(default_factory=dict)
 
     @functools.cached_property
-    def named(self) -> frozenset[str]:
+    def named_tensors(self) -> frozenset[str]:
         """Stored tensors that an exporter did not work out itself, such as a table of sines: torch's calls
         those after the operation (``mul_3``, ``val_7``). Rows that it looked up in a table of positions are
         weights all the same.
@@ -189,7 +189,7 @@ def _kind(graph: _Graph, key: str, weight: Weight) -> str:
         return "constant"
     if any(position in STATISTICS.get(node.op_type, ()) for node, position in graph.uses[key]):
         return "buffer"
-    named = graph.named
+    named = graph.named_tensors
     for node, position in _readers(graph, key):
         if position in WEIGHTS.get(node.op_type, ()):
             return "parameter"

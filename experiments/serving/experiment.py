@@ -40,7 +40,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     deployment = deploy(spec, trace, policy.split_cost)
     plan = simulate(trace, deployment.engine, policy, part(progress, 0.05, 0.9))
     if faults := violations(plan, trace, deployment.engine.kv_slots):
-        return Result.rejected(faults, plan_json(plan, trace), loaded.sha256)
+        return Result.from_violations(faults, plan_json(plan, trace), loaded.sha256)
     return Result(
         metrics=figures(plan, trace, Objective(policy.slo_ttft, policy.slo_tpot)),
         series=curves(plan, trace),

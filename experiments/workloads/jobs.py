@@ -46,7 +46,7 @@ class JobTrace:
         return len(self.job)
 
     @classmethod
-    def ordered(cls, *, job: tuple[str, ...], submit: Floats, **columns: Any) -> JobTrace:
+    def from_columns(cls, *, job: tuple[str, ...], submit: Floats, **columns: Any) -> JobTrace:
         """A trace from columns in any order: sorted by submit time, equal times by id (numbers as
         numbers).
         """

@@ -40,7 +40,7 @@ class Ragged:
         values, offsets = self.values.tolist(), self.offsets.tolist()
         return [values[start:end] for start, end in itertools.pairwise(offsets)]
 
-    def taken(self, rows: Sequence[int]) -> Ragged:
+    def take(self, rows: Sequence[int]) -> Ragged:
         """The rows of these indices, in this order."""
         chosen = np.asarray(rows, np.int64)
         lengths = np.diff(self.offsets)[chosen]

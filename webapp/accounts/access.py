@@ -97,11 +97,11 @@ def in_team(read: str = Role.VIEWER, write: str = Role.ADMIN) -> Callable[[View]
 
     def decorate(view: View) -> View:
         @functools.wraps(view)
-        def entered(request: HttpRequest, team: str, **rest: Any) -> HttpResponseBase:
+        def enter_and_view(request: HttpRequest, team: str, **rest: Any) -> HttpResponseBase:
             _enter(request, team, read, write)
             return view(request, **rest)
 
-        return _door(entered)
+        return _door(enter_and_view)
 
     return decorate
 
@@ -114,11 +114,11 @@ def in_project(read: str = Role.VIEWER, write: str = Role.MEMBER) -> Callable[[V
 
     def decorate(view: View) -> View:
         @functools.wraps(view)
-        def entered(request: HttpRequest, team: str, project: str, **rest: Any) -> HttpResponseBase:
+        def enter_and_view(request: HttpRequest, team: str, project: str, **rest: Any) -> HttpResponseBase:
             member = _enter(request, team, read, write)
             request.project = project_of(member, project)  # type: ignore[attr-defined]
             return view(request, **rest)
 
-        return _door(entered)
+        return _door(enter_and_view)
 
     return decorate

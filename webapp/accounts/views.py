@@ -57,7 +57,7 @@ def create_team(request: HttpRequest) -> HttpResponse:
 def project(request: ProjectRequest) -> HttpResponse:
     page = {
         "doors": doors(request.project),
-        "experiments": Experiment.objects.filter(project=request.project).kept().with_counts()[:8],
+        "experiments": Experiment.objects.filter(project=request.project).not_trashed().with_counts()[:8],
         "last_night": last_night(request.project),
         "hosts": Host.objects.order_by("name"),
     }

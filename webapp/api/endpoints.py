@@ -182,7 +182,7 @@ def submit_runs(request: HttpRequest, project: str | None = None, needs: str = "
 def read_experiment(request: HttpRequest, experiment: UUID) -> Any:
     team = _token(request).team
     found = (
-        Experiment.objects.kept()
+        Experiment.objects.not_trashed()
         .filter(project__team=team, project__trashed_at=None)
         .select_related("project")
     )

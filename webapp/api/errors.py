@@ -37,7 +37,7 @@ def handle(api: NinjaAPI) -> None:
         detail = f"{field}: {first['msg']}"
         return api.create_response(request, _problem(detail, field, request.GET.get(field), None), status=422)
 
-    def malformed(request: HttpRequest, error: Exception | type[Exception]) -> HttpResponse:
+    def report_malformed(request: HttpRequest, error: Exception | type[Exception]) -> HttpResponse:
         too_big = isinstance(error, RequestDataTooBig)
         detail = "the body is larger than this server takes" if too_big else f"malformed request: {error}"
         return api.create_response(
@@ -45,7 +45,7 @@ def handle(api: NinjaAPI) -> None:
         )
 
     for kind in (MultiPartParserError, TooManyFilesSent, SuspiciousOperation):
-        api.add_exception_handler(kind, malformed)
+        api.add_exception_handler(kind, report_malformed)
 
 
 def _problem(detail: str, field: str | None, value: Any, expected: str | None) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Parameter:
     differs: bool
 
     @property
-    def shown(self) -> str:
+    def shown_text(self) -> str:
         return shown_value(self.key, self.value)
 
 
@@ -139,16 +139,16 @@ class Comparison:
         return families.pop() if len(families) == 1 else ""
 
     @property
-    def shown(self) -> tuple[Column, ...]:
+    def shown_columns(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.shown)
 
     @property
     def parameters(self) -> tuple[Column, ...]:
-        return tuple(column for column in self.shown if not column.metric)
+        return tuple(column for column in self.shown_columns if not column.metric)
 
     @property
     def metrics(self) -> tuple[Column, ...]:
-        return tuple(column for column in self.shown if column.metric)
+        return tuple(column for column in self.shown_columns if column.metric)
 
     @property
     def metric_names(self) -> tuple[str, ...]:

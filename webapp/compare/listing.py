@@ -113,7 +113,7 @@ class Listing(tables.Table):  # type: ignore[misc]
     def can_search(self) -> bool:
         return bool(self.search_fields) or not isinstance(self.data, tables.data.TableQuerysetData)
 
-    def exported(self) -> Table:
+    def export_table(self) -> Table:
         """All rows as they are searched and sorted, in the columns that are shown."""
         hidden = [bound.name for bound in self.columns.iterall() if not bound.visible]
         shown = [bound for bound in self.columns.itervisible() if not bound.column.exclude_from_export]
@@ -154,7 +154,7 @@ class Leaving(Protocol):
 
     @property
     def prefix(self) -> str: ...
-    def exported(self) -> Table: ...
+    def export_table(self) -> Table: ...
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Fixed:
     table: Table
     prefix: str = ""
 
-    def exported(self) -> Table:
+    def export_table(self) -> Table:
         return self.table
 
 
@@ -179,4 +179,4 @@ def asked_export(request: HttpRequest, *listings: Leaving) -> HttpResponse | Non
     found = next((listing for listing in listings if (listing.prefix or "") == wanted), None)
     if found is None:
         raise Http404(f"this page has no table {wanted!r:.40}")
-    return download(found.exported(), request.GET["export"])
+    return download(found.export_table(), request.GET["export"])

@@ -239,12 +239,12 @@ def _telling(lines: Sequence[Line]) -> list[str]:
 
 def _told(lines: Sequence[Line], keys: Sequence[str]) -> set[tuple[str, ...]]:
     return {
-        (line.entry.name, *(str(p.shown) for p in line.parameters if p.key in keys and p.differs))
+        (line.entry.name, *(str(p.shown_text) for p in line.parameters if p.key in keys and p.differs))
         for line in lines
     }
 
 
 def _long_name(line: Line, keys: Sequence[str]) -> str:
     parts = [p for p in line.parameters if p.key in keys and p.differs and p.value is not None]
-    words = [str(p.shown) if p.key == WORKLOAD else f"{label_of(p.key)} {p.shown}" for p in parts]
+    words = [str(p.shown_text) if p.key == WORKLOAD else f"{label_of(p.key)} {p.shown_text}" for p in parts]
     return ", ".join([line.entry.name, *words[:4]])[:80]

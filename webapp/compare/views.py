@@ -28,7 +28,7 @@ PER_PAGE = 100
 
 
 def _experiment(request: ProjectRequest, experiment: UUID) -> Experiment:
-    return get_object_or_404(Experiment.objects.kept(), pk=experiment, project=request.project)
+    return get_object_or_404(Experiment.objects.not_trashed(), pk=experiment, project=request.project)
 
 
 @require_safe

@@ -141,7 +141,7 @@ def _provenance(run: Run) -> Mapping[str, Any]:
 def pending(project: Project, family: str, policy: str) -> Experiment | None:
     """A check of the policy's claims whose runs have not all ended."""
     checks = _unjudged(project).filter(request__checks__family=family, request__checks__policy=policy)
-    return checks.kept().first()
+    return checks.not_trashed().first()
 
 
 def _unjudged(project: Project) -> ExperimentQuerySet:

@@ -66,7 +66,11 @@ def state(project: Project, name: str) -> SuiteState:
         suite = load_suite(name)
     except BadInput as error:
         raise Http404(str(error)) from None
-    tried = Experiment.objects.filter(project=project, request__suite=name).kept().with_counts()[:LOOKED_AT]
+    tried = (
+        Experiment.objects.filter(project=project, request__suite=name)
+        .not_trashed()
+        .with_counts()[:LOOKED_AT]
+    )
     return SuiteState(suite, *_newest(tried))
 
 

@@ -86,7 +86,7 @@ class RunView:
     ended_at: str
 
     @property
-    def folded(self) -> tuple[str, ...]:
+    def folded_tables(self) -> tuple[str, ...]:
         """Tables that are shown on request: the page compares them already."""
         return (*(WHOLE_GRAPHS if self.compilation else ()), *(SHOWN if self.kernels else ()))
 

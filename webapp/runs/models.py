@@ -12,7 +12,7 @@ from webapp.hosts.models import Host
 
 
 class ExperimentQuerySet(models.QuerySet["Experiment"]):
-    def kept(self) -> ExperimentQuerySet:
+    def not_trashed(self) -> ExperimentQuerySet:
         return self.filter(trashed_at=None)
 
     def with_counts(self) -> ExperimentQuerySet:

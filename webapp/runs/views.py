@@ -27,7 +27,7 @@ PLAN_ROWS, SHOWN_IN_PREVIEW = 15, 30
 
 
 def _experiment(request: ProjectRequest, experiment: UUID) -> Experiment:
-    return get_object_or_404(Experiment.objects.kept(), pk=experiment, project=request.project)
+    return get_object_or_404(Experiment.objects.not_trashed(), pk=experiment, project=request.project)
 
 
 def _run(request: ProjectRequest, run: UUID) -> Run:
@@ -38,7 +38,7 @@ def _run(request: ProjectRequest, run: UUID) -> Run:
 @require_safe
 @in_project()
 def experiments(request: ProjectRequest) -> HttpResponse:
-    found = Experiment.objects.filter(project=request.project).kept().select_related("created_by")
+    found = Experiment.objects.filter(project=request.project).not_trashed().select_related("created_by")
     table = ExperimentTable(found.with_counts(), request)
     return asked_export(request, table) or render(request, "runs/experiments.html", {"table": table})
 
@@ -104,7 +104,7 @@ def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
     found = _experiment(request, experiment)
     if "export" in request.GET:
         runs = found.runs.select_related("experiment", "artifact", "host")
-        return download_table(RunTable(runs, request, title=found.name).exported(), request.GET["export"])
+        return download_table(RunTable(runs, request, title=found.name).export_table(), request.GET["export"])
     return render(request, "runs/experiment.html", {"experiment": found, "grid": live.grid(found)})
 
 

@@ -74,12 +74,12 @@ def wait(child: int) -> int:
     while True:
         if signal.sigwait({signal.SIGTERM, signal.SIGCHLD}) == signal.SIGTERM:
             return -signal.SIGKILL
-        for pid, status in reaped():
+        for pid, status in reap():
             if pid == child:
                 return os.waitstatus_to_exitcode(status)
 
 
-def reaped() -> list[tuple[int, int]]:
+def reap() -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     while True:
         try:

@@ -48,7 +48,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         return way_of(type(policy), spec.mode)(spec, policy, progress)
     except ImpossiblePlan as error:
         sha256 = load(spec.workload).sha256
-        return Result.rejected(error.violations, workload_sha256=sha256)
+        return Result.from_violations(error.violations, workload_sha256=sha256)
 
 
 def way_of(policy: type[Policy], mode: str) -> Way:

@@ -227,7 +227,7 @@ class Graph:
         return frozenset(node.refs[0].node for node in self.ops if node.mutates and node.refs)
 
     @functools.cached_property
-    def fixed(self) -> frozenset[str]:
+    def unwritten_constants(self) -> frozenset[str]:
         """Constants that no op writes to."""
         return frozenset(n.name for n in self.nodes if n.kind == CONSTANT and n.name not in self.written)
 

@@ -203,7 +203,9 @@ def violations(graph: Graph, original: Graph) -> list[str]:
         if node.kind == CONSTANT and node.target not in constants:
             found.append(f"{node.name} is the constant {node.target}, which the model does not have")
         if node.once and any(
-            not seen[name].once and name not in graph.fixed for name in node.inputs if name in seen
+            not seen[name].once and name not in graph.unwritten_constants
+            for name in node.inputs
+            if name in seen
         ):
             found.append(f"{node.name} is to be computed once but depends on what changes")
         if node.name in seen:

@@ -7,7 +7,7 @@ from experiments.compilation.live.backends import CompilationFailed
 from experiments.compilation.live.graphs import graph_of
 from experiments.compilation.live.preparation import prepare
 from experiments.compilation.live.report import counts, plan_of, predicted_metrics
-from experiments.compilation.live.runner import choose_levels, follow, rewrite, rewrite_priced
+from experiments.compilation.live.runner import choose_levels, follow, rewrite, rewrite_by_roofline
 from experiments.compilation.live.tiles import recipe_of
 
 __all__ = [
@@ -21,5 +21,5 @@ __all__ = [
     "prepare",
     "recipe_of",
     "rewrite",
-    "rewrite_priced",
+    "rewrite_by_roofline",
 ]

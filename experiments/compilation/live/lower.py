@@ -71,7 +71,7 @@ class _Lowering:
         if node.once and self._values:
             self._add_values(node)
         elif node.kind == OUTPUT:
-            self.graph.output(self._filled(node.arguments[0]))
+            self.graph.output(self._resolve(node.arguments[0]))
         else:
             self._add_results(node, self._lower_node(node))
 
@@ -80,8 +80,8 @@ class _Lowering:
             return self.graph.create_node("placeholder", node.target, name=node.name)
         if node.kind == CONSTANT:
             return self.graph.create_node("get_attr", node.target, name=node.name)
-        keywords = {name: self._filled(value) for name, value in node.keywords}
-        arguments = tuple(self._filled(value, node.mutates) for value in node.arguments)
+        keywords = {name: self._resolve(value) for name, value in node.keywords}
+        arguments = tuple(self._resolve(value, node.mutates) for value in node.arguments)
         return self.graph.create_node(
             "call_function", function(node.target), arguments, keywords, name=node.name
         )
@@ -114,11 +114,11 @@ class _Lowering:
         copy.meta["val"] = made.meta["val"]
         return copy
 
-    def _filled(self, value: Any, writes: bool = False) -> Any:
+    def _resolve(self, value: Any, writes: bool = False) -> Any:
         if isinstance(value, Ref):
             return self._own.get(value, self._nodes[value]) if writes else self._nodes[value]
         if isinstance(value, tuple):
-            return [self._filled(entry, writes) for entry in value]
+            return [self._resolve(entry, writes) for entry in value]
         return constant(value)
 
 
@@ -163,13 +163,13 @@ def _done_with(node: GraphNode, graph: Graph) -> list[str]:
 def call(node: GraphNode, values: dict[Ref, Any]) -> None:
     """Carry out one op on ``values`` and put its results there."""
 
-    def filled(value: Any) -> Any:
+    def resolve(value: Any) -> Any:
         if isinstance(value, tuple):
-            return [filled(entry) for entry in value]
+            return [resolve(entry) for entry in value]
         return values[value] if isinstance(value, Ref) else constant(value)
 
-    keywords = {name: filled(value) for name, value in node.keywords}
+    keywords = {name: resolve(value) for name, value in node.keywords}
     op = function(node.target)
-    out = op(*(filled(value) for value in node.arguments), **keywords)
+    out = op(*(resolve(value) for value in node.arguments), **keywords)
     several = out if gives_several(op) else (out,)
     values.update((Ref(node.name, number), value) for number, value in enumerate(several))

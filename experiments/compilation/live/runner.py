@@ -92,7 +92,7 @@ def rewrite(
     return trial
 
 
-def rewrite_priced(
+def rewrite_by_roofline(
     policy: RewritePolicy,
     task: Task,
     seed: int,

@@ -64,7 +64,7 @@ def obstacle(node: GraphNode, graph: Graph) -> str:
     """Why this layer may not be stacked with others; empty when it may."""
     for ref in node.refs[1:]:
         weight = graph.by_name[ref.node]
-        if weight.name not in graph.fixed:
+        if weight.name not in graph.unwritten_constants:
             return "its weight is not a constant"
         if len(graph.users[weight.name]) > 1:
             return "its weight is tied to another op's"

@@ -35,7 +35,7 @@ class ConstantFolding(RewritePolicy):
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         frozen = self.freeze and not self.training
-        constant = set(graph.fixed) if frozen else set()
+        constant = set(graph.unwritten_constants) if frozen else set()
         refused: dict[str, str] = {}
         folded: set[str] = set()
         for node in graph.ops:

@@ -66,7 +66,7 @@ def obstacle(convolution: GraphNode, norm: GraphNode, graph: Graph) -> str:
     if any(ref.output for ref in graph.readers if ref.node == norm.name):
         return "more than the normalized result is read"
     constants = (*convolution.inputs[1:], *norm.inputs[1:])
-    if any(name not in graph.fixed for name in constants):
+    if any(name not in graph.unwritten_constants for name in constants):
         return "a weight is not a constant"
     if len(graph.users[convolution.inputs[1]]) > 1:
         return "the weight is shared with another op"

@@ -29,8 +29,8 @@ def metrics_of(
         "overlap_time": simulation.overlap_time,
         "execution_time": simulation.execution_time,
         "recompute_time": simulation.recompute_time,
-        "offloaded_bytes": simulation.moved["out"],
-        "prefetched_bytes": simulation.moved["back"],
+        "offloaded_bytes": simulation.moved_bytes["out"],
+        "prefetched_bytes": simulation.moved_bytes["back"],
     }
     for tier in ("storage", "remote"):
         if simulation.peaks.get(tier):
@@ -78,7 +78,7 @@ def notes_of(simulation: MemorySimulation, step: Step, machine: MemoryMachine) -
         "timing": step.timing,
         "timed_on": step.timed_on,
         "stall_by_cause": simulation.stalls,
-        "bytes_by_channel": simulation.moved,
+        "bytes_by_channel": simulation.moved_bytes,
         "peak_by_tier": {"device": simulation.peak_bytes, **simulation.peaks},
         "codec_time": simulation.codec_time,
         "first_step_time": (simulation.first or simulation).step_time,

@@ -77,4 +77,4 @@ def infeasible_result(error: Infeasible, plan: MemoryPlan, step: Step, sha256: s
 
 
 def rejected_result(plan: MemoryPlan, faults: list[str]) -> Result:
-    return Result.rejected(faults, plan.to_json())
+    return Result.from_violations(faults, plan.to_json())

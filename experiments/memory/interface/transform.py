@@ -61,10 +61,10 @@ def reordered(step: Step, order: Sequence[int]) -> Step:
     moved = replace(
         step,
         ops=type(step.ops)(**columns),
-        inputs=step.inputs.taken(order),
-        outputs=step.outputs.taken(order),
+        inputs=step.inputs.take(order),
+        outputs=step.outputs.take(order),
     )
-    moved.__dict__["touched"] = step.touched.taken(order)  # known: searches try thousands of orders
+    moved.__dict__["touched"] = step.touched.take(order)  # known: searches try thousands of orders
     return moved
 
 
@@ -105,10 +105,10 @@ def overlaid(step: Step, overlays: Sequence[tuple[int, int]]) -> Step:
     if len({old for _, old in overlays}) < len(overlays):
         raise BadInput("a tensor is overlaid twice", "plan.overlays")
 
-    def moved(rows: Ragged) -> Ragged:
+    def overlay(rows: Ragged) -> Ragged:
         return Ragged.of(list(dict.fromkeys(home[t] for t in row.tolist())) for row in rows)
 
-    return replace(step, inputs=moved(step.inputs), outputs=moved(step.outputs))
+    return replace(step, inputs=overlay(step.inputs), outputs=overlay(step.outputs))
 
 
 def _clash(step: Step, new: int, old: int) -> str | None:

@@ -324,7 +324,7 @@ class PagedRun:
             recompute_flops=0.0,
             codec_time=0.0,
             stalls=self.stalls,
-            moved=self.channels.moved,
+            moved_bytes=self.channels.moved,
             transfers=self.channels.spans,
             idle=self.idle,
             log=self.log,

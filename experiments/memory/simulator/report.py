@@ -57,7 +57,7 @@ class MemorySimulation:
     recompute_flops: float
     codec_time: float
     stalls: dict[str, float]
-    moved: dict[str, float]
+    moved_bytes: dict[str, float]
     transfers: dict[str, Spans]
     idle: Spans
     log: list[tuple[float, int, int]]

@@ -208,7 +208,7 @@ class StepRun:
             recompute_flops=self.recompute_flops,
             codec_time=self.codec_time,
             stalls=self.lane.stalls,
-            moved=channels.moved,
+            moved_bytes=channels.moved,
             transfers=channels.spans_until(now),
             idle=self.lane.idle,
             log=memory.log,

@@ -70,7 +70,7 @@ def source_of(spec: RunSpec, loaded: Loaded) -> ModelSource:
 
 def rejection(faults: Sequence[str], plan: ParallelPlan | None = None) -> Result:
     """The result of a plan that cannot be carried out: its first fault is the reason."""
-    return Result.rejected(faults, _document(plan) if plan else {})
+    return Result.from_violations(faults, _document(plan) if plan else {})
 
 
 def _document(plan: ParallelPlan) -> dict[str, Any]:

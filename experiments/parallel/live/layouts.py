@@ -52,6 +52,6 @@ def _common(node: fx.Node, inputs: list[int | None]) -> int | None:
 
 def _convert(graph: fx.Graph, reader: fx.Node, source: fx.Node, has: int | None, wants: int | None) -> None:
     with graph.inserting_before(reader):
-        between = graph.call_function(leaves.converted, (source, has, wants))
+        between = graph.call_function(leaves.convert_sharding, (source, has, wants))
     between.meta = dict(source.meta, nn_module_stack=reader.meta.get("nn_module_stack"))
     reader.replace_input_with(source, between)

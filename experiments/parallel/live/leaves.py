@@ -103,7 +103,7 @@ def outputs_of(module: nn.Module, paths: Sequence[str], example: tuple[Tensor, .
     return found
 
 
-def converted(x: Tensor, source: int | None, target: int | None) -> Tensor:
+def convert_sharding(x: Tensor, source: int | None, target: int | None) -> Tensor:
     """``x``, cut along ``source`` of its dimensions (``None``: whole on every rank), cut along ``target``
     instead.
 

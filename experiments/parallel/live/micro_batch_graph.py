@@ -35,8 +35,9 @@ def unwrapped(path: str) -> str:
 
 
 class Among(Protocol):
-    """What the ranks of a worker do together: ``leaves.converted``, and the loss of logits cut along their
-    classes.
+    """What the ranks of a worker do together.
+
+    ``leaves.convert_sharding``, and the loss of logits cut along their classes.
     """
 
     def convert(self, x: Tensor, source: int | None, target: int | None) -> Tensor: ...
@@ -165,10 +166,10 @@ class MicroBatchGraph:
     def _function(self, node: fx.Node, among: Among | None) -> Callable[..., Any]:
         if node.target is leaves.OP:
             return self.opaque[str(node.args[1])]
-        if node.target in (leaves.converted, leaves.OBJECTIVE):
+        if node.target in (leaves.convert_sharding, leaves.OBJECTIVE):
             if among is None:
                 raise LabError("a worker of one device has nothing to convert or to share")
-            return among.convert if node.target is leaves.converted else among.loss
+            return among.convert if node.target is leaves.convert_sharding else among.loss
         assert callable(node.target)
         return node.target
 

@@ -84,7 +84,7 @@ class Sharded:
                 self._rows[f"{path}.attention.{fused}.{name}"] = rows
 
     def convert(self, x: Tensor, source: int | None, target: int | None) -> Tensor:
-        """``leaves.converted``; gradients go the other way."""
+        """``leaves.convert_sharding``; gradients go the other way."""
         given = DTensor.from_local(x, self.mesh, [placement(source)], run_check=False)
         return given.redistribute(placements=[placement(target)]).to_local()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from experiments.core.knobs import fixed, knob
+from experiments.core.knobs import fixed_knob, knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import Learning, LivePolicy, ParallelPlan, PlanningEstimate, Training
 from experiments.parallel.interface.training import scaled_rate
@@ -29,9 +29,9 @@ class LargeMinibatch(LivePolicy, GradientExchange):
 
     name: ClassVar[str] = "large_minibatch"
 
-    micro_batches: int = fixed(1)
-    bucket_bytes: float = fixed(25 * 2**20)
-    algorithm: str = fixed("hierarchical")
+    micro_batches: int = fixed_knob(1)
+    bucket_bytes: float = fixed_knob(25 * 2**20)
+    algorithm: str = fixed_knob("hierarchical")
     reference_rate: float = knob(0.1, "rate that is known to be good", low=0.0, high=1e3)
     reference_batch: int = knob(256, "samples for which it is", low=1, high=2**24)
     warm_up: int = knob(8, "updates until the scaled rate is reached; 0: at once", low=0, high=10**9)

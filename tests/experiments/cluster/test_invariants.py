@@ -62,7 +62,7 @@ def test_the_order_of_rows_means_nothing(name: str, rows: list[tuple[int, int, i
     seed.shuffle(shuffled)  # type: ignore[attr-defined]
     trace = jobs(*rows)
     columns = {column: getattr(trace, column) for column in ("submit", "gpus", "service", "deadline")}
-    mixed = JobTrace.ordered(
+    mixed = JobTrace.from_columns(
         name="mixed",
         job=tuple(trace.job[row] for row in shuffled),
         model=trace.model,

@@ -11,7 +11,7 @@ def jobs(*rows: tuple[float, int, float]) -> JobTrace:
     """Jobs named 0, 1, ... from ``(submit, gpus, service)`` rows."""
     submit, gpus, service = zip(*rows, strict=True)
     count = len(rows)
-    return JobTrace.ordered(
+    return JobTrace.from_columns(
         name="by hand",
         job=tuple(map(str, range(count))),
         submit=np.array(submit, np.float64),

@@ -94,7 +94,7 @@ def test_what_is_written_to_is_no_constant() -> None:
         node("both", "aten.add.Tensor", "w", "counter"),
         reads=("both",),
     )
-    assert of.written == {"counter"} and of.fixed == {"w"} and of.mutates
+    assert of.written == {"counter"} and of.unwritten_constants == {"w"} and of.mutates
 
 
 def test_the_caller_may_write_to_what_shares_memory_with_an_output() -> None:

@@ -211,7 +211,7 @@ def test_what_leaves_is_what_the_plan_sends(name: str, source: str) -> None:
     tensors = transformed(step_named(source), plan).tensors
     moves = [move for move in plan.moves if isinstance(move, Offload)]
     sent = sum(float(tensors.bytes[move.tensor]) / move.ratio for move in moves)
-    assert run_of(name, source, 0.6).moved["out"] == pytest.approx(sent)
+    assert run_of(name, source, 0.6).moved_bytes["out"] == pytest.approx(sent)
 
 
 @every_policy

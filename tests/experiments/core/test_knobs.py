@@ -4,7 +4,7 @@ import pytest
 
 from experiments.core import knobs
 from experiments.core.errors import BadInput
-from experiments.core.knobs import fixed, knob
+from experiments.core.knobs import fixed_knob, knob
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def test_the_form_knows_type_bounds_and_unit() -> None:
 
 @dataclass(frozen=True)
 class Toaster(Oven):
-    heat: float = fixed(250.0)
+    heat: float = fixed_knob(250.0)
 
 
 def test_a_knob_that_a_preset_fixes_is_not_asked_for() -> None:

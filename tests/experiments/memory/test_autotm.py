@@ -87,7 +87,7 @@ def test_static_places_for_life_and_never_copies():
     step, on = chain(8), with_remote(5, bandwidth=0.5)
     plan, done = planned(step, on, mode="static")
     assert {type(move) for move in plan.moves} == {InPlace}
-    assert done.moved["out"] == 0 and done.peak_bytes <= 5
+    assert done.moved_bytes["out"] == 0 and done.peak_bytes <= 5
 
 
 def test_a_parameter_may_begin_and_end_the_step_elsewhere():

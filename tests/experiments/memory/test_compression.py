@@ -69,7 +69,7 @@ def test_zeros_left_out_shrink_transfers_by_the_ratio_and_never_slow_the_step() 
     plan = plan_of(Cdma(), STEP, on)
     assert violations(plan, STEP, on) == []
     ours, vdnn = (Simulator(STEP, on).run(p) for p in (plan, plan_of(VdnnAll(), STEP, on)))
-    assert ours.moved["out"] < vdnn.moved["out"]
+    assert ours.moved_bytes["out"] < vdnn.moved_bytes["out"]
     assert ours.step_time <= vdnn.step_time
 
 
@@ -97,7 +97,7 @@ def test_compression_that_pays_is_chosen_and_the_step_is_legal(bandwidth: float)
     assert ours.step_time <= vdnn.step_time * 1.001
     if bandwidth <= 3e8:
         assert any(isinstance(move, Compress) for move in plan.moves)
-        assert ours.moved["out"] < vdnn.moved["out"]
+        assert ours.moved_bytes["out"] < vdnn.moved_bytes["out"]
     if bandwidth == 1e10:
         assert not any(isinstance(move, Compress) for move in plan.moves)
 

@@ -96,14 +96,14 @@ def test_a_log_in_the_background_is_hidden_and_one_on_demand_is_not() -> None:
     assert background.stalls["synchronization"] == 0
     assert demand.stalls["synchronization"] >= 2.0
     assert none.step_time <= background.step_time < demand.step_time
-    assert demand.moved["remote_write"] == background.moved["remote_write"] == ROWS + MLP
+    assert demand.moved_bytes["remote_write"] == background.moved_bytes["remote_write"] == ROWS + MLP
 
 
 def test_the_full_level_spreads_the_other_parameters_and_overlaps_lookups_with_updates() -> None:
     slow = on(read=1e4, write=1e4)
     full, background = carried_out("full", slow), carried_out("background", slow)
     assert full.step_time < background.step_time
-    assert full.moved["remote_write"] == ROWS + MLP // 100
+    assert full.moved_bytes["remote_write"] == ROWS + MLP // 100
 
 
 def test_without_such_memory_nothing_is_done_and_that_is_said() -> None:

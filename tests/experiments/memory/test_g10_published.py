@@ -80,7 +80,7 @@ def test_the_step_as_the_artifact_sees_it(trace):
 def test_flashneuron_exactly(trace):
     plan, found = published(trace("BERT_Base_256"), "flashneuron")
     assert plan.notes == {"line": 22_710_259_712, "candidates": 315, "chosen": 103, "rest": 22_375_170_048}
-    assert found.moved["out"] == found.moved["back"] == 10_884_612_096
+    assert found.moved_bytes["out"] == found.moved_bytes["back"] == 10_884_612_096
     assert found.step_time * 1e3 == pytest.approx(10_215.5, abs=0.05)
     assert found.stall_time * 1e3 == pytest.approx(2_930.03, abs=0.005)
     assert found.overlap_time * 1e3 == pytest.approx(3_405.64, abs=0.005)
@@ -95,7 +95,7 @@ def test_host_exactly(trace):
     assert found.step_time * 1e3 == pytest.approx(7_988.59, abs=0.005)
     assert found.stall_time * 1e3 == pytest.approx(703.13, abs=0.01)
     assert found.overlap_time * 1e3 == pytest.approx(2_050.78, abs=0.005)
-    assert (found.moved["out"], found.moved["back"]) == (11_878_268_928, 9_261_023_232)
+    assert (found.moved_bytes["out"], found.moved_bytes["back"]) == (11_878_268_928, 9_261_023_232)
     assert found.ideal_time / found.step_time == pytest.approx(0.912, rel=0.005)
 
 
@@ -110,7 +110,7 @@ def test_gds_exactly_with_either_order_of_ties(trace, tie_order, picked, extra, 
     assert found.step_time * 1e3 == pytest.approx(9_043.28, rel=0.02)
     if tie_order == "artifact":
         assert found.ideal_time / found.step_time == pytest.approx(0.806, rel=0.005)
-        assert (found.moved["out"], found.moved["back"]) == (22_716_624_896, 16_911_966_208)
+        assert (found.moved_bytes["out"], found.moved_bytes["back"]) == (22_716_624_896, 16_911_966_208)
 
 
 @pytest.mark.parametrize("name", ["g10-gds", "g10-host"])
@@ -132,7 +132,7 @@ def test_the_published_runs_without_an_address_space_take_more_than_the_device_h
 )
 def test_the_paged_ones(trace, name, milliseconds, share, pages):
     _, found = published(trace("BERT_Base_256"), name)
-    assert {channel: size / PAGE for channel, size in found.moved.items()} == pages
+    assert {channel: size / PAGE for channel, size in found.moved_bytes.items()} == pages
     assert found.step_time * 1e3 == pytest.approx(milliseconds, rel=0.002)
     assert found.ideal_time / found.step_time == pytest.approx(share, rel=0.005)
 

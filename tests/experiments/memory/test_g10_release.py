@@ -88,13 +88,13 @@ def test_flashneuron_drains_its_writes_before_the_loss_and_fetches_on_demand():
     write = Offload(2, 0, 1, "storage")
     late = run(flashneuron(write))
     assert late.step_time == 5.0, "a write due at the loss op is never issued"
-    assert late.moved["out"] == 0
+    assert late.moved_bytes["out"] == 0
     # Issued at op 1 (t=1) and two seconds long, it holds the loss op (t=2) up until 3. The prefetcher wants
     # more room than x after op 2 (t=4), two pages of 8 beside the largest op of 3, and has it: x is there at
     # 6.
     early = run(flashneuron(Offload(1, 0, 0, "storage")), capacity=8 * P)
     assert early.stalls["synchronization"] == 1.0
-    assert early.moved == {"out": 2 * P, "back": 2 * P, "write": 2 * P, "read": 2 * P}
+    assert early.moved_bytes == {"out": 2 * P, "back": 2 * P, "write": 2 * P, "read": 2 * P}
     assert early.step_time == 7.0
     # Without that room it comes on demand when op 4 (t=5) touches it.
     assert run(flashneuron(Offload(1, 0, 0, "storage")), capacity=5 * P).step_time == 8.0
@@ -121,9 +121,9 @@ def test_a_planned_read_is_waited_for_only_once_it_has_its_pages():
 
 def test_a_host_copy_comes_back_over_the_hosts_lane():
     found = run(waiting(Offload(2, 0, 1, "host"), Prefetch(4, 0)))
-    assert found.moved == {"out": 2 * P, "back": 2 * P, "write": 0, "read": 0}
+    assert found.moved_bytes == {"out": 2 * P, "back": 2 * P, "write": 0, "read": 0}
     on_demand = run(waiting(Offload(2, 0, 1, "host")))
-    assert on_demand.moved["read"] == 2 * P, "on demand it comes over storage's lane, wherever it is"
+    assert on_demand.moved_bytes["read"] == 2 * P, "on demand it comes over storage's lane, wherever it is"
 
 
 def test_a_read_of_a_resident_tensor_takes_a_second_range_and_loses_the_first():
@@ -151,7 +151,7 @@ def test_with_room_for_everything_and_no_moves_a_step_takes_its_ops_time(release
     found = Simulator(step, roomy).run(MemoryPlan(space=release))
     assert found.step_time == pytest.approx(found.ideal_time)
     assert found.stall_time == pytest.approx(0)
-    assert found.moved["out"] == 0
+    assert found.moved_bytes["out"] == 0
 
 
 def test_pages_cross_the_link_in_batches_of_fifty_and_storage_gets_whole_pages_of_them():
@@ -194,9 +194,9 @@ def test_uvm_moves_dead_tensors_and_deepum_drops_them():
     tight = replace(fast, capacity=3 * P)
     uvm = Simulator(step, tight).run(paging(keeps_dead=True))
     # x leaves for z, y for g, z for x; in the second step x finds g dead and in its place, and so on.
-    assert uvm.moved["back"] > 0
+    assert uvm.moved_bytes["back"] > 0
     deepum = Simulator(step, tight).run(paging(lookahead=1))
-    assert deepum.moved["out"] < uvm.moved["out"]
+    assert deepum.moved_bytes["out"] < uvm.moved_bytes["out"]
     assert uvm.peak_bytes == deepum.peak_bytes == 3 * P
 
 
@@ -210,7 +210,7 @@ def test_a_free_hint_gives_the_pages_back_at_once():
     )
     hints = [Drop(3, 1), Drop(4, 2), Drop(5, 0), Drop(5, 3)]
     found = Simulator(forward_and_back(), replace(fast, capacity=4 * P)).run(paging(*hints, keeps_dead=True))
-    assert found.moved == {"out": 0, "back": 0, "write": 0, "read": 0}
+    assert found.moved_bytes == {"out": 0, "back": 0, "write": 0, "read": 0}
     assert found.step_time == pytest.approx(found.ideal_time, rel=1e-6)
 
 
@@ -218,7 +218,7 @@ def test_bytes_that_pass_a_lane_fit_into_the_time_it_had():
     slow = replace(ON, capacity=3 * P, out=CopyRate(GIB / 1e6), back=CopyRate(GIB / 1e6))
     found = Simulator(forward_and_back(), slow).run(paging(keeps_dead=True))
     for channel in ("out", "back"):
-        assert 0 < found.moved[channel] <= found.step_time * 1e3 * 1.001
+        assert 0 < found.moved_bytes[channel] <= found.step_time * 1e3 * 1.001
 
 
 def test_a_plan_for_the_artifact_survives_json_and_names_only_what_there_is():

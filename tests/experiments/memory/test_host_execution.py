@@ -105,9 +105,9 @@ def test_a_kept_copy_is_good_until_its_tensor_is_written():
     step = make_step(rows, {"t": 1})
     moves = (Offload(1, 0, 0), Prefetch(2, 0, keep=True), Offload(3, 0, 2), Prefetch(4, 0))
     done = run(*moves, step=step)
-    assert done.moved["out"] == 1 and done.moved["back"] == 2 and done.host_peak == 1
+    assert done.moved_bytes["out"] == 1 and done.moved_bytes["back"] == 2 and done.host_peak == 1
     rows[2] = ("write", "forward", 1.0, ["t"], ["t"])
-    assert run(*moves, step=make_step(rows, {"t": 1})).moved["out"] == 2
+    assert run(*moves, step=make_step(rows, {"t": 1})).moved_bytes["out"] == 2
 
 
 def test_tensors_used_in_place_never_take_device_bytes():
@@ -129,7 +129,7 @@ def test_an_op_waits_for_what_is_still_on_its_way_to_where_it_is_used():
     on = machine(bandwidth=1.0, remote_bytes=100, remote_write=CopyRate(0.5), remote_read=CopyRate(1.0))
     done = run(Offload(1, A, 0, "remote"), InPlace(1, (A,), 2.0), on=on)
     assert done.stalls["transfer"] == 4 and done.step_time == 5 + 2 + 1 + 1
-    assert done.moved["out"] == done.moved["remote_write"] == 2 and done.moved["write"] == 0
+    assert done.moved_bytes["out"] == done.moved_bytes["remote_write"] == 2 and done.moved_bytes["write"] == 0
 
 
 def test_only_byte_addressable_tiers_can_be_used_in_place():
@@ -151,7 +151,7 @@ def test_every_tier_has_a_capacity_and_storage_has_pages():
     moves = (Offload(1, A, 0, "storage"), Prefetch(1, A))
     paged = machine(bandwidth=1.0, storage_page=8)
     assert run(*moves, on=paged).peaks["storage"] == 8
-    assert run(*moves, on=paged).moved["write"] == 8
+    assert run(*moves, on=paged).moved_bytes["write"] == 8
     full = machine(bandwidth=1.0, storage_page=8, storage_bytes=7)
     assert violations(MemoryPlan(moves), training(), full) == [
         "capacity: offload before op 1: storage lacks 1 bytes (1 B)"

@@ -67,7 +67,7 @@ def test_of_three_tensors_the_one_read_again_stays() -> None:
 
 def test_with_room_for_all_nothing_moves() -> None:
     found = simulated(three_tensors(), 9)
-    assert found.step_time == found.ideal_time == 6.0 and not any(found.moved.values())
+    assert found.step_time == found.ideal_time == 6.0 and not any(found.moved_bytes.values())
 
 
 def test_an_op_whose_own_tensors_exceed_the_device_is_named() -> None:
@@ -92,7 +92,7 @@ def test_a_parameter_that_left_is_fetched_in_every_later_step() -> None:
     steady = Simulator(step, on).steady(plan_of(policy, step, on), policy)
     assert steady.first is not None and steady.first.step_time == 5.0
     assert steady.step_time == 3.0 + 2.0 + 2.0
-    assert steady.moved["out"] == steady.moved["back"] == 2
+    assert steady.moved_bytes["out"] == steady.moved_bytes["back"] == 2
 
 
 @st.composite
@@ -109,7 +109,7 @@ def pages_in_turn(draw: st.DrawFn) -> Step:
 @given(pages_in_turn())
 def test_of_pages_of_one_size_more_memory_never_moves_more(step: Step) -> None:
     seen = [simulated(step, capacity) for capacity in range(1, 7)]
-    back = [found.moved["back"] for found in seen]
+    back = [found.moved_bytes["back"] for found in seen]
     assert back == sorted(back, reverse=True) and back[-1] == 0
     assert all(found.peak_bytes <= capacity for capacity, found in enumerate(seen, 1))
     for found in seen:

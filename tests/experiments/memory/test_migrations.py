@@ -51,7 +51,7 @@ def test_a_step_that_does_not_fit_is_made_to_fit(name, pages):
     found = Simulator(step, on(pages)).run(plan)
     assert found.peak_bytes <= pages * PAGE
     assert found.step_time >= found.ideal_time == 24.0
-    assert found.moved["out"] == sum(SIZE for move in plan.moves if isinstance(move, Offload))
+    assert found.moved_bytes["out"] == sum(SIZE for move in plan.moves if isinstance(move, Offload))
     faster = Simulator(step, on(pages, seconds=0.25)).run(plan)
     assert faster.step_time <= found.step_time
 

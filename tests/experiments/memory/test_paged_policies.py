@@ -66,7 +66,7 @@ def test_what_the_next_layer_writes_is_asked_for_while_a_layer_runs() -> None:
 def test_a_step_that_fits_moves_nothing_after_the_first(policy: MemoryPolicy) -> None:
     seen = carried_out(policy, 256 * MiB)
     assert seen.step_time == seen.ideal_time
-    assert not any(seen.moved.values())
+    assert not any(seen.moved_bytes.values())
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
@@ -109,8 +109,8 @@ def test_storage_is_read_only_when_the_host_cannot_keep_what_leaves() -> None:
     on = machine(40 * MiB, 1e9)
     small = replace(on, host_bytes=8 * MiB)
     plan = plan_of(Dragon(), STEP, on)
-    assert Simulator(STEP, on).run(plan).moved["read"] == 0
-    assert Simulator(STEP, small).run(plan).moved["read"] > 0
+    assert Simulator(STEP, on).run(plan).moved_bytes["read"] == 0
+    assert Simulator(STEP, small).run(plan).moved_bytes["read"] > 0
 
 
 @pytest.mark.parametrize("bandwidth", [1e8, 1e9, 1e10])

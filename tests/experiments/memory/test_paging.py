@@ -64,20 +64,20 @@ def test_a_fault_stops_compute_for_its_latency_and_its_transfer() -> None:
     seen = run(pages("AB"), 2, fault_latency=0.25).run()
     assert seen.step_time == pytest.approx(2 * (0.25 + 1) + 2)
     assert seen.stalls["fault"] == pytest.approx(2.5)
-    assert seen.moved["back"] == 2 * BLOCK
+    assert seen.moved_bytes["back"] == 2 * BLOCK
 
 
 def test_when_everything_fits_the_second_step_moves_nothing_and_is_exactly_ideal() -> None:
     seen = run(pages("ABC"), 3, iterations=2).run()
     assert seen.step_time == seen.ideal_time == 3.0
-    assert not any(seen.moved.values())
+    assert not any(seen.moved_bytes.values())
 
 
 def test_clean_blocks_are_dropped_and_dirty_ones_written_back() -> None:
     rows = [("write A", "forward", 1.0, (), ("A",)), ("B", "forward", 1.0, ("B",), ())]
     step = make_step(rows, {"A": BLOCK, "B": BLOCK}, persistent=("A", "B"))
     seen = run(step, 1).run()
-    assert seen.moved["out"] == BLOCK  # A only: B is clean
+    assert seen.moved_bytes["out"] == BLOCK  # A only: B is clean
     # A in 1 s, write 1 s, A out 1 s, B in 1 s, read 1 s
     assert seen.step_time == pytest.approx(5.0)
 
@@ -104,7 +104,7 @@ def chain(n: int) -> Step:
 def test_new_content_costs_no_fetch() -> None:
     seen = run(chain(4), 4).run()
     assert seen.step_time == 8.0
-    assert not any(seen.moved.values())
+    assert not any(seen.moved_bytes.values())
 
 
 def test_dead_content_is_carried_about_unless_the_driver_is_told() -> None:
@@ -116,9 +116,9 @@ def test_dead_content_is_carried_about_unless_the_driver_is_told() -> None:
     step = make_step(rows, dict.fromkeys("abc", BLOCK))
     kept = run(step, 1, reuse=False).run()
     told = run(step, 1, reuse=False, discard_dead=True).run()
-    assert (kept.moved["out"], told.moved["out"]) == (2 * BLOCK, 0)
+    assert (kept.moved_bytes["out"], told.moved_bytes["out"]) == (2 * BLOCK, 0)
     shared = run(step, 1).run()  # each takes the address of the one that died before it
-    assert not any(shared.moved.values())
+    assert not any(shared.moved_bytes.values())
     assert shared.step_time == shared.ideal_time
 
 
@@ -155,8 +155,8 @@ def test_storage_behind_a_host_cache_is_written_only_when_the_cache_overflows() 
     step = chain(6)
     pager = run(step, 2, backing=CACHED_STORAGE)
     seen = pager.run()
-    assert seen.moved["out"] > 0
-    assert seen.moved["write"] == 0
+    assert seen.moved_bytes["out"] > 0
+    assert seen.moved_bytes["write"] == 0
 
 
 def test_a_hint_takes_the_space_of_an_output_that_holds_nothing_yet() -> None:
@@ -191,7 +191,7 @@ def test_an_op_goes_on_with_the_first_line_while_its_block_is_under_way() -> Non
     packed = run(step, 1, kind=LinePaging, line_bytes=64, line_share=0.25, ratio=2.0).run()
     # The first line after 1/4 s; the block of half the size after 2/3 s, before the compute has ended.
     assert packed.step_time == pytest.approx(0.25 + 1.0)
-    assert packed.moved["back"] == pytest.approx(BLOCK / 2 / 0.75)
+    assert packed.moved_bytes["back"] == pytest.approx(BLOCK / 2 / 0.75)
 
 
 def test_lines_alone_finish_where_the_block_is_late() -> None:

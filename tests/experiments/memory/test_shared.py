@@ -128,7 +128,7 @@ def test_one_device_alone_sees_an_ordinary_link_and_equal_ones_equal_parts(
         return
     (alone,) = run_shared(step, [plan], on, discipline)
     assert alone.step_time == pytest.approx(single.step_time, rel=1e-9)
-    assert alone.moved == single.moved and alone.peak_bytes == single.peak_bytes
+    assert alone.moved_bytes == single.moved_bytes and alone.peak_bytes == single.peak_bytes
     pair = run_shared(step, [plan, plan], on, discipline)
     half = Simulator(step, machine(capacity, out=rate, back=rate, duplex=duplex, sharers=2)).run(plan)
     if discipline == "fair" and latency == 0:
@@ -136,4 +136,6 @@ def test_one_device_alone_sees_an_ordinary_link_and_equal_ones_equal_parts(
     for one in pair:
         assert one.step_time >= single.step_time * (1 - 1e-9) and one.peak_bytes <= capacity
     busy = sum(end - start for one in pair for way in ("out", "back") for start, end in one.transfers[way])
-    assert sum(one.moved["out"] + one.moved["back"] for one in pair) <= busy * bandwidth * (1 + 1e-9)
+    assert sum(one.moved_bytes["out"] + one.moved_bytes["back"] for one in pair) <= busy * bandwidth * (
+        1 + 1e-9
+    )

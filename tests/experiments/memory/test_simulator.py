@@ -75,7 +75,7 @@ def test_a_copy_out_hides_behind_compute_and_a_late_copy_back_does_not():
     assert done.stalls == {"transfer": 4, "space": 0, "synchronization": 0, "drain": 0, "fault": 0}
     assert done.overlap_time == 4
     assert done.idle == [(9, 13)]
-    assert done.moved["out"] == done.moved["back"] == 4
+    assert done.moved_bytes["out"] == done.moved_bytes["back"] == 4
 
 
 def test_a_prefetch_two_ops_ahead_hides_too_but_waits_for_its_own_copy_out():
@@ -128,7 +128,7 @@ def test_storage_is_as_slow_as_its_slower_part_and_has_its_own_latency():
     # Written from 3 to 3 + 1 + 8 = 12; read at 9? not before it is there: 12 + max(4, 1 + 2) = 16; op 3 ends
     # at 19.
     assert done.step_time == 19
-    assert done.moved == {"out": 4, "back": 4, "write": 4, "read": 4}
+    assert done.moved_bytes == {"out": 4, "back": 4, "write": 4, "read": 4}
 
 
 def test_a_dropped_tensor_is_made_again_by_its_ops():
@@ -145,7 +145,7 @@ def test_compression_shrinks_the_tensor_and_costs_compute():
 
 def test_a_compressing_copy_engine_halves_the_transfer_and_the_host_bytes():
     done = run(Offload(1, 0, 0, "host", 2.0), Prefetch(3, 0))
-    assert done.step_time == 14 and done.host_peak == 2 and done.moved["out"] == 2
+    assert done.step_time == 14 and done.host_peak == 2 and done.moved_bytes["out"] == 2
 
 
 def test_a_parameter_kept_on_the_host_is_fetched_and_put_back():

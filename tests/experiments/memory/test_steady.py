@@ -32,7 +32,7 @@ def test_what_leaves_at_the_end_of_a_step_leaves_beside_the_next_one():
     assert steady.first is not None and steady.first.step_time == 4
     assert (steady.step_time, steady.stalls["transfer"], steady.stalls["drain"]) == (5, 1, 0)
     assert steady.transfers == {"out": [(0, 2)], "back": [(2, 4)], "write": [], "read": []}
-    assert steady.moved["out"] == steady.moved["back"] == 4
+    assert steady.moved_bytes["out"] == steady.moved_bytes["back"] == 4
     assert steady.late == {0: 1}
     # The copy that leaves at the end of the third step has its whole time in the fourth.
     assert [(time, change) for time, _, change in steady.log] == [(0, 4), (1, 4), (2, -4)]
@@ -87,6 +87,6 @@ def test_a_step_that_leaves_nothing_under_way_is_repeated_exactly(step, ahead, c
         return
     if not once.stalls["drain"]:
         assert thrice.step_time == once.step_time and thrice.stalls == once.stalls
-        assert thrice.peak_bytes == once.peak_bytes and thrice.moved == once.moved
+        assert thrice.peak_bytes == once.peak_bytes and thrice.moved_bytes == once.moved_bytes
     assert thrice.peak_bytes <= capacity
     assert thrice.step_time == pytest.approx(thrice.ideal_time + thrice.stall_time)

@@ -108,14 +108,14 @@ def test_reads_follow_writes_and_writes_follow_every_use_before_them():
     assert precedence.allows([0, 1, 2, 3, 4]) and precedence.allows([2, 0, 1, 3, 4])
     assert not precedence.allows([0, 2, 3, 1, 4])  # left would read what update wrote
     assert not precedence.allows([1, 0, 2, 3, 4])
-    assert precedence.crossed([2, 0, 1, 3, 4], [0, 1, 2, 3, 4], 1) == (2, 0, 1, 3, 4)
+    assert precedence.cross([2, 0, 1, 3, 4], [0, 1, 2, 3, 4], 1) == (2, 0, 1, 3, 4)
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
 def test_mutated_orders_compute_the_same(seed, chance):
     step = chain(6)
     precedence, random = Precedence(step), np.random.default_rng(seed)
-    order = precedence.mutated(range(len(step.ops)), chance, random)
+    order = precedence.mutate(range(len(step.ops)), chance, random)
     assert precedence.allows(order)
     position = {op: at for at, op in enumerate(order)}
     assert order_fault(step, [position[op] for op in range(len(order))]) is None
@@ -123,7 +123,7 @@ def test_mutated_orders_compute_the_same(seed, chance):
 
 def test_without_chance_a_mutation_keeps_the_order():
     precedence = Precedence(branches())
-    assert precedence.mutated((2, 0, 1, 3, 4), 0.0, np.random.default_rng(0)) == (2, 0, 1, 3, 4)
+    assert precedence.mutate((2, 0, 1, 3, 4), 0.0, np.random.default_rng(0)) == (2, 0, 1, 3, 4)
 
 
 def test_classes_are_powers_of_two_and_keep_within_the_capacity():
@@ -135,7 +135,7 @@ def test_classes_are_powers_of_two_and_keep_within_the_capacity():
     random = np.random.default_rng(0)
     layout = classes.first()
     for _ in range(20):
-        layout = classes.mutated(layout, 0.5, random)
+        layout = classes.mutate(layout, 0.5, random)
         assert classes.total(np.array(layout.counts)) <= 12 * 512
         assert (np.array(layout.counts) >= classes.least(layout.serves)).all()
     assert pool_of(step, classes, layout).classes == ((512, 12),)

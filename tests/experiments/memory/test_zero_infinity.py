@@ -41,12 +41,12 @@ def test_parameters_come_once_a_pass_and_leave_for_nothing(parameters_on: str, o
     # Two passes fetch four parameters, but the last layer's stays between them; only gradients cross the
     # other way.
     fetches = 2 * LAYERS - 1
-    assert seen.moved["back"] == fetches * SIZE
-    assert seen.moved["out"] == LAYERS * SIZE
+    assert seen.moved_bytes["back"] == fetches * SIZE
+    assert seen.moved_bytes["out"] == LAYERS * SIZE
     streamed = {"storage": 1, "host": 0}[parameters_on] + {"storage": 2, "host": 0}[optimizer_on]
     fetched = fetches * SIZE if parameters_on == "storage" else 0
-    assert seen.moved["read"] == fetched + streamed * LAYERS * SIZE
-    assert seen.moved["write"] == streamed * LAYERS * SIZE
+    assert seen.moved_bytes["read"] == fetched + streamed * LAYERS * SIZE
+    assert seen.moved_bytes["write"] == streamed * LAYERS * SIZE
 
 
 def test_the_device_holds_a_few_layers_of_parameters() -> None:

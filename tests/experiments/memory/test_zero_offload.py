@@ -59,8 +59,8 @@ def test_gradients_leave_parameters_return_and_states_never_move() -> None:
     plan = plan_of(POLICY, STEP, on)
     assert violations(plan, STEP, on) == []
     seen = Simulator(STEP, on).run(plan)
-    assert seen.moved["out"] == LAYERS * SIZE
-    assert seen.moved["back"] == LAYERS * SIZE
+    assert seen.moved_bytes["out"] == LAYERS * SIZE
+    assert seen.moved_bytes["back"] == LAYERS * SIZE
     assert seen.peak_bytes <= 9 * SIZE < STEP.live_peak
 
 
@@ -93,7 +93,7 @@ def test_the_delayed_update_hides_the_shorter_of_passes_and_update(
     assert violations(plan, STEP, on) == [] and load_plan(plan.to_json()) == plan
     seen = Simulator(STEP, on).steady(plan)
     assert seen.step_time == pytest.approx(step_time)
-    assert seen.moved["out"] == seen.moved["back"] == LAYERS * SIZE
+    assert seen.moved_bytes["out"] == seen.moved_bytes["back"] == LAYERS * SIZE
     # The closed form counts the copies, 0.8 s, with the update.
     closed = plan.notes["delayed_update_step_time"]
     assert isinstance(closed, float)

@@ -33,7 +33,7 @@ def test_ragged_rows_are_the_lists_they_were(rows: list[list[int]]) -> None:
 @given(rows_of_numbers, st.data())
 def test_rows_can_be_taken_in_any_order_and_twice(rows: list[list[int]], data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=6)) if rows else []
-    assert Ragged.of(rows).taken(chosen).lists() == [rows[i] for i in chosen]
+    assert Ragged.of(rows).take(chosen).lists() == [rows[i] for i in chosen]
 
 
 @given(rows_of_numbers)

@@ -17,7 +17,7 @@ from experiments.workloads.tuning_log import LoggedKnob, LoggedTask, TuningLog, 
 
 def trace(job: tuple[str, ...], submit: list[float], **columns: Any) -> JobTrace:
     count = len(job)
-    return JobTrace.ordered(
+    return JobTrace.from_columns(
         name="jobs",
         job=job,
         submit=np.array(submit),

@@ -101,11 +101,11 @@ def _compile_variant(
     if variant != MARKED:
         return call, {}
 
-    def marked(*inputs: Tensor) -> Any:
+    def mark_and_call(*inputs: Tensor) -> Any:
         for place, dimensions in axes.items():
             for dimension in dimensions:
                 if inputs[place].shape[dimension] >= LEAST_SYMBOL:
                     torch._dynamo.mark_dynamic(inputs[place], dimension)
         return call(*inputs)
 
-    return marked, {}
+    return mark_and_call, {}

@@ -49,10 +49,10 @@ def observe(module: nn.Module, cases: list[tuple[Tensor, ...]]) -> list[Observed
 
 
 def _watch(seen: ObservedConstruct) -> list[Any]:
-    def called(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+    def remember_arguments(module: nn.Module, arguments: tuple[Any, ...]) -> None:
         seen.arguments = seen.arguments or arguments
 
-    handles = [seen.module.register_forward_pre_hook(called)]
+    handles = [seen.module.register_forward_pre_hook(remember_arguments)]
     if isinstance(seen.module, Branch):
         for side in ("taken", "otherwise"):
             seen.sides[side] = 0

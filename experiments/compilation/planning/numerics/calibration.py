@@ -104,7 +104,7 @@ class Histogram:
         return np.linspace(-self.limit, self.limit, BINS + 1)
 
     @property
-    def seen(self) -> ClippingRange:
+    def observed_range(self) -> ClippingRange:
         """The bins that hold anything, widened to zero."""
         filled = np.flatnonzero(self.counts)
         if not len(filled):
@@ -132,7 +132,7 @@ class LeastSquares(Histogram):
     symmetric: bool = True
 
     def range(self) -> ClippingRange:
-        seen = self.seen
+        seen = self.observed_range
         tried = [ClippingRange(seen.low * clip, seen.high * clip) for clip in CLIPS]
         return min(tried, key=self._error)
 
@@ -149,7 +149,7 @@ class LeastSquares(Histogram):
 class Entropy(Histogram):
     def range(self) -> ClippingRange:
         """Symmetric around zero, as the divergence is taken over magnitudes."""
-        seen = self.seen
+        seen = self.observed_range
         magnitudes = self.counts[BINS // 2 :] + self.counts[: BINS // 2][::-1]
         kept = min(range(LEVELS, len(magnitudes) + 1, 4), key=lambda count: _divergence(magnitudes, count))
         limit = kept * self.limit / (BINS // 2)

@@ -54,7 +54,7 @@ class Option:
 
     match: Match
     added: float
-    touched: frozenset[int]
+    affected_terms: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Origin:
     moved: Mapping[int, int]
     removed: Set[int]
     changed: Set[int]
-    seen: Set[int]
+    rewired_terms: Set[int]
 
 
 class RewriteSpace:
@@ -139,10 +139,12 @@ class RewriteSpace:
         for option in origin.options:
             if not removed.isdisjoint(option.match.took):
                 continue
-            same = moved.keys().isdisjoint(option.touched)
+            same = moved.keys().isdisjoint(option.affected_terms)
             match = option.match if same else option.match.moved(moved)
-            if changed.isdisjoint(option.touched):
-                yield (option if same else Option(match, option.added, self._moved(option.touched, moved)))
+            if changed.isdisjoint(option.affected_terms):
+                yield (
+                    option if same else Option(match, option.added, self._moved(option.affected_terms, moved))
+                )
             elif self.matcher.stays_inside(match, state):
                 again = self._price(state, match)
                 if again is not None:
@@ -154,7 +156,7 @@ class RewriteSpace:
 
     def _seen_from(self, state: TermGraph, origin: Origin) -> list[int]:
         """Return terms from which a pattern reaches what changed, in the graph's order."""
-        edge = {origin.moved.get(number, number) for number in origin.seen}
+        edge = {origin.moved.get(number, number) for number in origin.rewired_terms}
         found = set(edge)
         for _ in range(self.matcher.height):
             edge = {r for n in edge for r in state.readers.get(n, ()) if r != OUTSIDE} - found
@@ -166,7 +168,7 @@ class RewriteSpace:
         change = self._change(state, replaced) if replaced else None
         if change is None:
             return None
-        touched = change.touched | {number for _, number in match.bound}
+        touched = change.affected_terms | {number for _, number in match.bound}
         return Option(match, change.cost() - state.cost, touched)
 
     def _change(self, state: TermGraph, replaced: Mapping[int, int]) -> _Change | None:
@@ -211,7 +213,9 @@ class RewriteSpace:
         made_of = tuple(rewrite.replaced.values())
         step = RewriteStep(rewrite.rule, rewrite.took, made_of, moved, state.step, change.inside)
         made = self.prices.graph(roots, step)
-        self._origins[made] = Origin(options, moved, change.removed, change.touched, change.seen)
+        self._origins[made] = Origin(
+            options, moved, change.removed, change.affected_terms, change.rewired_terms
+        )
         if self._parts is not None:
             part = self._parts[state.roots]
             self._parts[roots] = self._moved(part, moved) | change.inside
@@ -293,13 +297,13 @@ class _Change:
         return self.added - set(self.moved.values())
 
     @property
-    def touched(self) -> frozenset[int]:
+    def affected_terms(self) -> frozenset[int]:
         """All terms whose own state, or whose readers' state, the change's figure depends on."""
         matched = {n for n in self.readers if self.terms[n].kind in ALGEBRA and not self.terms[n].free}
         return frozenset(matched | self.removed | self.added | self._around())
 
     @property
-    def seen(self) -> frozenset[int]:
+    def rewired_terms(self) -> frozenset[int]:
         """All terms that are new, gone, or have other readers."""
         return frozenset(self.readers) | self.removed | self.added
 

@@ -65,7 +65,7 @@ def evolve(
         kept = dict(heapq.nlargest(2 * count, kept.items(), key=lambda entry: (entry[1], -entry[0])))
         if generation < evolution.generations:
             parents = digits[rng.choice(len(digits), size=len(digits), p=chances(scores))]
-            digits = mutated(space, parents, rng, dict(evolution.rules))
+            digits = mutate(space, parents, rng, dict(evolution.rules))
     return list(kept)[:count]
 
 
@@ -88,7 +88,7 @@ def chances(scores: Floats) -> Floats:
     return shifted / total if total > 0 else np.full(len(scores), 1.0 / len(scores))
 
 
-def mutated(
+def mutate(
     space: ScheduleSpace, parents: Digits, rng: np.random.Generator, rules: dict[str, float]
 ) -> Digits:
     """Return children of the parents, each changed by one rule with probability 0.85."""

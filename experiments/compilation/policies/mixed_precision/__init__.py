@@ -147,7 +147,7 @@ class _Casting:
             return ref
         if (ref, dtype) not in self._casts:
             source = self.draft.node(ref.node)
-            once = source.name in self.draft.graph.fixed or source.once
+            once = source.name in self.draft.graph.unwritten_constants or source.once
             self._casts[ref, dtype] = self.draft.op(
                 "aten._to_copy.default", ref, dtype=Symbol("dtype", dtype), once=once
             )

@@ -78,7 +78,7 @@ def _planned(kernel: WeldedKernel, welding: Welding, architecture: Architecture)
         ),
         flops=made.flops * made.grid,
         bound=bound(group, made, architecture),
-        cost=TileCost(kernel.seconds, kernel.moved),
+        cost=TileCost(kernel.seconds, kernel.moved_bytes),
         least=TileCost(least_seconds(group, architecture), least_bytes(group)),
-        apart=TileCost(kernel.apart, sum(welding.single(node.name).moved for node in group.nodes)),
+        apart=TileCost(kernel.apart, sum(welding.single(node.name).moved_bytes for node in group.nodes)),
     )

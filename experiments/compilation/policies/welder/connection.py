@@ -32,7 +32,7 @@ class WeldedKernel:
     in_registers: bool = False
 
     @property
-    def moved(self) -> float:
+    def moved_bytes(self) -> float:
         """Bytes between memory and all blocks."""
         return self.tile.moved * self.tile.grid
 

@@ -68,7 +68,7 @@ class Sentinel(MemoryPolicy):
         swaps = intervals.all_swaps(tier) if cost is None else intervals.swaps(layers, tier)
         planner = Planner(intervals, machine, swaps)
         notes = {"interval": layers, "layers": intervals.layers, "expected_cost": cost}
-        slow = planner.least_used() if machine.remote_bytes else ()
+        slow = planner.pick_least_used() if machine.remote_bytes else ()
         waiting = planner.plan(slow, notes)
         if not machine.remote_bytes:
             return waiting
@@ -150,7 +150,7 @@ class Planner:
         written = tensor in step.outputs[op]
         return access_seconds(step, self.machine, op, int(step.tensors.bytes[tensor]), written)
 
-    def least_used(self) -> list[int]:
+    def pick_least_used(self) -> list[int]:
         """The least used tensors, as many as must stay in slow memory for the step to fit."""
         step = self.intervals.step
         order = sorted(

@@ -81,17 +81,17 @@ class Search:
 
     def mutant(self, parent: Candidate) -> Candidate:
         order = (
-            self.precedence.mutated(parent.order, self.chance, self.random) if self.reorder else parent.order
+            self.precedence.mutate(parent.order, self.chance, self.random) if self.reorder else parent.order
         )
-        return self.evaluate(order, self.classes.mutated(parent.layout, self.chance, self.random))
+        return self.evaluate(order, self.classes.mutate(parent.layout, self.chance, self.random))
 
     def child(self, first: Candidate, second: Candidate) -> Candidate:
         cut = self.random.random()
-        order = self.precedence.crossed(first.order, second.order, int(cut * len(first.order)))
-        layout = self.classes.crossed(first.layout, second.layout, self.random.random())
+        order = self.precedence.cross(first.order, second.order, int(cut * len(first.order)))
+        layout = self.classes.cross(first.layout, second.layout, self.random.random())
         if self.reorder:
-            order = self.precedence.mutated(order, self.chance, self.random)
-        return self.evaluate(order, self.classes.mutated(layout, self.chance, self.random))
+            order = self.precedence.mutate(order, self.chance, self.random)
+        return self.evaluate(order, self.classes.mutate(layout, self.chance, self.random))
 
     def run(self, first: Candidate, population: int, elite: int, budget: int) -> Candidate:
         """Generations until ``budget`` candidates have been evaluated."""

@@ -48,17 +48,17 @@ class Precedence:
             position[op] < position[later] for op, row in enumerate(self.after) for later in row
         )
 
-    def crossed(self, first: Sequence[int], second: Sequence[int], cut: int) -> tuple[int, ...]:
+    def cross(self, first: Sequence[int], second: Sequence[int], cut: int) -> tuple[int, ...]:
         """The first ``cut`` ops of ``first``, then the others in the order of ``second``."""
         head = first[:cut]
         taken = set(head)
         return (*head, *(op for op in second if op not in taken))
 
-    def mutated(self, order: Sequence[int], chance: float, random: np.random.Generator) -> tuple[int, ...]:
+    def mutate(self, order: Sequence[int], chance: float, random: np.random.Generator) -> tuple[int, ...]:
         """Op by op the next ready one of ``order`` or, with ``chance``, any ready one."""
-        return tuple(self._mutated(order, chance, random))
+        return tuple(self._draw_ops(order, chance, random))
 
-    def _mutated(self, order: Sequence[int], chance: float, random: np.random.Generator) -> Iterator[int]:
+    def _draw_ops(self, order: Sequence[int], chance: float, random: np.random.Generator) -> Iterator[int]:
         waits, count = list(self.waits), len(order)
         position = [0] * count
         for at, op in enumerate(order):

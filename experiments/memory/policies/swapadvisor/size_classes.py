@@ -127,7 +127,7 @@ class SizeClasses:
             spare -= added * self.bytes[kind]
         return Layout(tuple(serves), tuple(counts.tolist()))
 
-    def crossed(self, first: Layout, second: Layout, cut: float) -> Layout:
+    def cross(self, first: Layout, second: Layout, cut: float) -> Layout:
         """Classes and sizes up to ``cut`` (a share) from the first layout, the others from the second."""
         groups, kinds = int(cut * len(self.groups)), int(cut * len(self.bytes))
         serves = (*first.serves[:groups], *second.serves[groups:])
@@ -135,7 +135,7 @@ class SizeClasses:
             serves = first.serves
         return self.repair(serves, np.array((*first.counts[:kinds], *second.counts[kinds:]), np.int64))
 
-    def mutated(self, layout: Layout, chance: float, random: np.random.Generator) -> Layout:
+    def mutate(self, layout: Layout, chance: float, random: np.random.Generator) -> Layout:
         """With ``chance`` a size goes to its own class or the next larger, and a class gives objects to
         another.
         """

@@ -100,10 +100,10 @@ class Tflms(MemoryPolicy):
         return MemoryPlan(moves, notes={**settings.to_json(), "levels": swaps.levels, "plays": tuner.plays})
 
     def _tune(self, tuner: Tuner) -> Settings:
-        def given(value: int | None, default: int) -> int:
+        def value_or(value: int | None, default: int) -> int:
             return default if value is None else value
 
-        start = Settings(given(self.threshold, 1), given(self.ahead, 1), given(self.groupby, 0))
+        start = Settings(value_or(self.threshold, 1), value_or(self.ahead, 1), value_or(self.groupby, 0))
         if self.sync_mode is not None:
             start = replace(start, sync=self.sync_mode)
             if not tuner.fits(start):

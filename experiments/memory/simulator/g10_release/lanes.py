@@ -65,7 +65,7 @@ class TransferLanes:
         return self.spans
 
     @property
-    def moved(self) -> dict[str, float]:
+    def moved_bytes(self) -> dict[str, float]:
         """Bytes queued by channel; ``out`` and ``back`` count what goes to storage, as everywhere."""
         write, read, out, back = (float(size) for size in self.queued)
         return {"out": out + write, "back": back + read, "write": write, "read": read}

@@ -287,7 +287,7 @@ class PagingSteps:
             recompute_flops=0.0,
             codec_time=0.0,
             stalls=dict.fromkeys(CAUSES, 0.0) | {"fault": time - ideal},
-            moved={
+            moved_bytes={
                 "out": float(out.moved),
                 "back": float(back.moved),
                 "write": float(out.storage_moved),

@@ -198,7 +198,7 @@ class Transfers:
             recompute_flops=0.0,
             codec_time=0.0,
             stalls=self.stalls,
-            moved=self.lanes.moved,
+            moved_bytes=self.lanes.moved_bytes,
             transfers=self.lanes.spans_until(self.now),
             idle=self.idle,
             log=self.log,

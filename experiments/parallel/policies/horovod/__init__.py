@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.core.errors import BadInput
-from experiments.core.knobs import fixed, knob
+from experiments.core.knobs import fixed_knob, knob
 from experiments.hardware import Hardware
 from experiments.hardware.algorithms import Algorithms
 from experiments.parallel.interface import ParallelPlan, PlanningEstimate, Synchronization
@@ -33,8 +33,8 @@ class Horovod(GradientExchange):
 
     name: ClassVar[str] = "horovod"
 
-    bucket_bytes: float = fixed(25 * 2**20)
-    algorithm: str = fixed("ring")
+    bucket_bytes: float = fixed_knob(25 * 2**20)
+    algorithm: str = fixed_knob("ring")
     fusion_bytes: float = knob(64 * 2**20, "fusion buffer; 0 fuses nothing", low=0, high=1e12, unit="bytes")
     cycle: float = knob(
         5e-3, "time between the coordinator's looks; 0: always looking", low=0.0, high=10.0, unit="s"

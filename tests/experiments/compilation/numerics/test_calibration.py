@@ -42,7 +42,7 @@ def test_a_histogram_loses_nothing_when_it_widens() -> None:
         seen.observe(scale * np.linspace(-1, 1, 101))
     assert seen.counts.sum() == 3 * 101  # the batch of zeros had no width to stand in
     assert seen.limit == 64.0
-    assert seen.seen.high == pytest.approx(50, abs=64 / 2048)
+    assert seen.observed_range.high == pytest.approx(50, abs=64 / 2048)
 
 
 def test_one_wild_value_in_a_million_moves_extremes_but_no_other_rule() -> None:

@@ -33,7 +33,7 @@ from experiments.compilation.policies.ansor.evolution import (
     Evolution,
     evolve,
     first_population,
-    mutated,
+    mutate,
 )
 from experiments.compilation.policies.ansor.task_scheduler import Standing, next_task
 
@@ -153,7 +153,7 @@ def test_children_differ_from_their_parents_in_one_knob_at_most() -> None:
     )
     rng = np.random.default_rng(0)
     parents = mixed.random_digits(1000, rng)
-    children = mutated(mixed, parents, rng, CPU_RULES)
+    children = mutate(mixed, parents, rng, CPU_RULES)
     changed = (children != parents).sum(axis=1)
     assert changed.max() == 1 and 0.8 < changed.mean() < 0.9
     columns = (children != parents).sum(axis=0)

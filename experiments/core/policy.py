@@ -23,6 +23,10 @@ EFFORTS = (AT_ONCE, SECONDS, MINUTES)
 LAWS = ("legal", "repeatable", "survives_json", "closed_form", "bound")
 
 
+class HiddenColumn(AttributeError):
+    """A policy reads a column of its trace that it does not declare in ``sees``."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """Base of the families' interfaces. A policy decides and returns a plan; it never executes one.

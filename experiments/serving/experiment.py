@@ -18,7 +18,7 @@ from experiments.core.units import DTYPE_BYTES, human
 from experiments.hardware import Hardware, resolve
 from experiments.models.served import DEFAULT, ServedModel, served_model
 from experiments.serving.interface import Engine, RooflineCost, ServingPlan, ServingPolicy, violations
-from experiments.serving.simulator import Objective, curves, figures, simulate
+from experiments.serving.simulator import LatencyObjective, curves, figures, simulate
 from experiments.sources import load, requests_of
 from experiments.workloads.model import ModelSource
 from experiments.workloads.requests import RequestTrace
@@ -42,7 +42,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     if faults := violations(plan, trace, deployment.engine.kv_slots):
         return Result.from_violations(faults, plan_json(plan, trace), loaded.sha256)
     return Result(
-        metrics=figures(plan, trace, Objective(policy.slo_ttft, policy.slo_tpot)),
+        metrics=figures(plan, trace, LatencyObjective(policy.slo_ttft, policy.slo_tpot)),
         series=curves(plan, trace),
         plan=plan_json(plan, trace),
         workload_sha256=loaded.sha256,

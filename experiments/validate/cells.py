@@ -39,7 +39,7 @@ UNSUPPORTED = "unsupported here"
 
 
 @dataclass(frozen=True)
-class Cell:
+class ValidationCell:
     """One model under one policy. ``figures`` maps a metric to predicted, measured and relative error;
     ``capacity`` is what a memory policy planned for, ``facts`` what else is known of it.
     """
@@ -96,7 +96,7 @@ def compare(
     return found
 
 
-def errors(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
+def errors(cells: Sequence[ValidationCell]) -> dict[str, dict[str, float]]:
     """Median and largest absolute relative error of each metric, with how many cells had one."""
     summary = {}
     for name in COMPARED:

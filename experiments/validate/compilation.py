@@ -23,7 +23,7 @@ from experiments.core.spec import Outcome, load_workload
 from experiments.run import run
 from experiments.sources import load
 from experiments.validate import numerics
-from experiments.validate.cells import SINGLE_DEVICE, Cell, Models, cell_spec, compare, standing
+from experiments.validate.cells import SINGLE_DEVICE, Models, ValidationCell, cell_spec, compare, standing
 
 #: On a CPU small models only, the cheapest first; on a GPU those of the other rooms too.
 CONTROL_FLOW: Models = {"zoo:lstm": {"batch": 1, "sequence": 4}, "zoo:blockdrop": {"batch": 1, "image": 32}}
@@ -62,7 +62,7 @@ def models(device: str) -> Models:
     return MODELS[device]
 
 
-def cells(device: str, progress: Progress) -> Iterator[Cell]:
+def cells(device: str, progress: Progress) -> Iterator[ValidationCell]:
     room = Room(device)
     grid = [(*numerics.MODELS[device], plan) for plan in numerics.plans(device)]
     grid += [(model, options, plan) for model, options in models(device).items() for plan in plans(device)]
@@ -72,7 +72,7 @@ def cells(device: str, progress: Progress) -> Iterator[Cell]:
         progress(done / len(grid), f"{model} {name}, {len(grid) - done} left")
         if processor_seconds() - began > BUDGET[device]:
             why = f"the {BUDGET[device]:.0f} processor seconds of this room were used up"
-            yield Cell(model, "compilation", name, "left out", why, {}, {}, 0.0)
+            yield ValidationCell(model, "compilation", name, "left out", why, {}, {}, 0.0)
         else:
             yield room.cell(model, options, plan, part(progress, done / len(grid), (done + 1) / len(grid)))
     yield from numerics.cells(progress)
@@ -104,7 +104,7 @@ class Room:
     _rates: Any = None
     _eager: dict[str, list[dict[str, Any]] | None] = field(default_factory=dict)
 
-    def cell(self, model: str, options: Mapping[str, Any], plan: Plan, progress: Progress) -> Cell:
+    def cell(self, model: str, options: Mapping[str, Any], plan: Plan, progress: Progress) -> ValidationCell:
         """Carry out one cell; what cannot be is a cell too, with its reason."""
         policy, knobs, more, variant = plan
         options, clock, name = {**options, **more}, time.perf_counter(), policy + variant
@@ -122,7 +122,7 @@ class Room:
         took, facts = time.perf_counter() - clock, facts_of(outcome)
         status = standing(outcome.status, outcome.reason)
         reason = outcome.reason or outcome.provenance.get("compilation", {}).get("untimed")
-        return Cell(model, "compilation", name, status, reason, figures, metrics, took, facts=facts)
+        return ValidationCell(model, "compilation", name, status, reason, figures, metrics, took, facts=facts)
 
     def _figures(
         self, model: str, options: Mapping[str, Any], policy: str, outcome: Outcome
@@ -195,5 +195,5 @@ def facts_of(outcome: Outcome) -> dict[str, Any]:
     return {"knobs": outcome.spec["knobs"], **found}
 
 
-def _without(model: str, policy: str, status: str, reason: str, clock: float) -> Cell:
-    return Cell(model, "compilation", policy, status, reason, {}, {}, time.perf_counter() - clock)
+def _without(model: str, policy: str, status: str, reason: str, clock: float) -> ValidationCell:
+    return ValidationCell(model, "compilation", policy, status, reason, {}, {}, time.perf_counter() - clock)

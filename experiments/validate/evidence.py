@@ -12,7 +12,7 @@ from typing import Any
 from experiments.core.progress import Progress, part
 from experiments.run import host, revision, versions
 from experiments.validate import compilation, memory, parallel
-from experiments.validate.cells import Cell, errors
+from experiments.validate.cells import ValidationCell, errors
 
 FORMAT = "mlsys-validation-1"
 FAMILIES: dict[str, ModuleType] = {"memory": memory, "compilation": compilation, "parallel": parallel}
@@ -23,7 +23,7 @@ def validate(
 ) -> dict[str, Any]:
     """Every cell of the grids of ``families`` on this host's ``device``."""
     started, clock = datetime.now(UTC), time.perf_counter()
-    cells: list[Cell] = []
+    cells: list[ValidationCell] = []
     options: dict[str, Any] = {}
     for done, family in enumerate(families):
         here = part(progress, done / len(families), (done + 1) / len(families))

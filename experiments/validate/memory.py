@@ -16,7 +16,7 @@ from experiments.core.spec import load_workload
 from experiments.memory import experiment
 from experiments.memory.interface import MemoryPolicy
 from experiments.sources import load
-from experiments.validate.cells import SINGLE_DEVICE, Cell, Models, cell_spec, compare
+from experiments.validate.cells import SINGLE_DEVICE, Models, ValidationCell, cell_spec, compare
 from experiments.workloads.step import Step
 
 #: Policies that move things whatever the capacity, and those that move only what does not fit.
@@ -31,13 +31,13 @@ def models(device: str) -> Models:
     return SINGLE_DEVICE[device]
 
 
-def cells(device: str, progress: Progress) -> Iterator[Cell]:
+def cells(device: str, progress: Progress) -> Iterator[ValidationCell]:
     grid = models(device)
     for done, (model, options) in enumerate(grid.items()):
         yield from _of_model(model, options, part(progress, done / len(grid), (done + 1) / len(grid)))
 
 
-def _of_model(model: str, options: Mapping[str, Any], progress: Progress) -> Iterator[Cell]:
+def _of_model(model: str, options: Mapping[str, Any], progress: Progress) -> Iterator[ValidationCell]:
     """Every policy on one model, which is captured and profiled once."""
     policies = (*EAGER, *PLANNED)
     share = 1 / (len(policies) + 1)
@@ -51,7 +51,9 @@ def _of_model(model: str, options: Mapping[str, Any], progress: Progress) -> Ite
         yield _cell(session, model, options, policy, below)
 
 
-def _cell(session: Any, model: str, options: Mapping[str, Any], policy: str, progress: Progress) -> Cell:
+def _cell(
+    session: Any, model: str, options: Mapping[str, Any], policy: str, progress: Progress
+) -> ValidationCell:
     """One policy in the model's session; what cannot be carried out is a cell too, with its reason."""
     clock, status, reason = time.perf_counter(), "failed", None
     for capacity in capacities(session.step) if policy in PLANNED else (None,):
@@ -67,8 +69,8 @@ def _cell(session: Any, model: str, options: Mapping[str, Any], policy: str, pro
             break
         figures = compare(result.metrics, result.notes.get("predicted", {}))
         facts = (dict(result.metrics), time.perf_counter() - clock, result.notes.get("capacity"))
-        return Cell(model, "memory", policy, result.status, result.reason, figures, *facts)
-    return Cell(model, "memory", policy, status, reason, {}, {}, time.perf_counter() - clock)
+        return ValidationCell(model, "memory", policy, result.status, result.reason, figures, *facts)
+    return ValidationCell(model, "memory", policy, status, reason, {}, {}, time.perf_counter() - clock)
 
 
 def capacities(step: Step) -> list[int]:

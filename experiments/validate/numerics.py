@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from experiments.core import registry
 from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress
-from experiments.validate.cells import UNSUPPORTED, Cell, compare
+from experiments.validate.cells import UNSUPPORTED, ValidationCell, compare
 
 #: Square products that are timed beside cuBLAS: size and type. The goal is 70 % of its speed.
 MATMULS = ((4096, "float16"), (4096, "bfloat16"), (8192, "bfloat16"), (2048, "float32"))
 GROUPS = {"granularity": "group", "symmetric": False, "engine": "torchao", "bits": 4}
 
 
-class Row(NamedTuple):
+class NumericsRow(NamedTuple):
     """What tells it apart, the policy with its knobs and, on a GPU, the type that the model computes in."""
 
     title: str
@@ -28,20 +28,20 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("8-bit weights and activations", "quantize", {"activations": "dynamic"}),
-    Row(
+    NumericsRow("8-bit weights and activations", "quantize", {"activations": "dynamic"}),
+    NumericsRow(
         "8-bit weights and activations by torchao",
         "quantize",
         {"activations": "dynamic", "engine": "torchao"},
     ),
-    Row("4-bit weights by torchao", "quantize", {**GROUPS, "group": 32}, "bfloat16"),
-    Row(
+    NumericsRow("4-bit weights by torchao", "quantize", {**GROUPS, "group": 32}, "bfloat16"),
+    NumericsRow(
         "8-bit floats by torchao",
         "quantize",
         {"number": "float", "activations": "dynamic", "engine": "torchao"},
         "bfloat16",
     ),
-    Row("bfloat16, training", "mixed_precision", {"training": True}),
+    NumericsRow("bfloat16, training", "mixed_precision", {"training": True}),
 )
 MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "cpu": ("zoo:gpt2-tiny", {"batch": 1, "sequence": 64}),
@@ -59,23 +59,25 @@ def plans(device: str) -> list[tuple[str, dict[str, Any], dict[str, Any], str]]:
     ]
 
 
-def cells(progress: Progress) -> Iterator[Cell]:
+def cells(progress: Progress) -> Iterator[ValidationCell]:
     """Our matmul at every size; a host without a GPU has these cells too, with the reason."""
     for size, dtype in MATMULS:
         progress(1.0, f"matmul {size} {dtype}")
         yield _matmul_cell(size, dtype)
 
 
-def _matmul_cell(size: int, dtype: str) -> Cell:
+def _matmul_cell(size: int, dtype: str) -> ValidationCell:
     clock = time.perf_counter()
     model, title = f"matmul {size} {dtype}", "triton: beside cuBLAS"
     rates = registry.load_module("compilation", "live.matmul_rate")
     try:
         rate = rates.beside_cublas(size, dtype)
     except Infeasible as error:
-        return Cell(model, "compilation", title, UNSUPPORTED, str(error), {}, {}, time.perf_counter() - clock)
+        return ValidationCell(
+            model, "compilation", title, UNSUPPORTED, str(error), {}, {}, time.perf_counter() - clock
+        )
     metrics = {"latency": rate.triton, "cublas_share": rate.share, "max_relative_difference": rate.difference}
     reason = None if rate.agrees else f"{rate.difference:.3g} away from cuBLAS, {rate.tolerance:.3g} allowed"
     took = time.perf_counter() - clock
     status = "failed" if reason else "ok"
-    return Cell(model, "compilation", title, status, reason, compare(metrics, {}), metrics, took)
+    return ValidationCell(model, "compilation", title, status, reason, compare(metrics, {}), metrics, took)

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
 from experiments.run import run
-from experiments.validate.cells import Cell, Models, cell_spec, compare
+from experiments.validate.cells import Models, ValidationCell, cell_spec, compare
 
 #: A policy, its knobs, and what tells them apart from its other plans.
 Plan = tuple[str, dict[str, Any], str]
@@ -34,22 +34,24 @@ def models(device: str) -> Models:
     return MODELS
 
 
-def cells(device: str, progress: Progress) -> Iterator[Cell]:
+def cells(device: str, progress: Progress) -> Iterator[ValidationCell]:
     grid = [(model, options, plan) for model, options in models(device).items() for plan in PLANS]
     for done, (model, options, plan) in enumerate(grid):
         progress(done / len(grid), f"{model} {plan[0]}{plan[2]}")
         yield _cell(model, options, plan, part(progress, done / len(grid), (done + 1) / len(grid)))
 
 
-def _cell(model: str, options: Mapping[str, Any], plan: Plan, progress: Progress) -> Cell:
+def _cell(model: str, options: Mapping[str, Any], plan: Plan, progress: Progress) -> ValidationCell:
     policy, knobs, variant = plan
     clock, name = time.perf_counter(), policy + variant
     try:
         spec = replace(cell_spec(model, options, "parallel", policy), knobs=knobs)
         outcome = run(spec, progress)
     except LabError as error:
-        return Cell(model, "parallel", name, "failed", str(error), {}, {}, time.perf_counter() - clock)
+        return ValidationCell(
+            model, "parallel", name, "failed", str(error), {}, {}, time.perf_counter() - clock
+        )
     metrics = {metric: row["value"] for metric, row in outcome.metrics.items()}
     figures = compare(metrics, outcome.provenance.get("predicted", {}))
     took = time.perf_counter() - clock
-    return Cell(model, "parallel", name, outcome.status, outcome.reason, figures, metrics, took)
+    return ValidationCell(model, "parallel", name, outcome.status, outcome.reason, figures, metrics, took)

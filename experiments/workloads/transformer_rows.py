@@ -16,7 +16,7 @@ from experiments.workloads.transformer import Transformer
 
 
 @dataclass(frozen=True)
-class Traffic:
+class ElementwiseTraffic:
     """Bytes that element-wise kernels read and write for each 2-byte value, (forward, backward), by what they
     do.
 
@@ -48,7 +48,7 @@ class Traffic:
 #: makes of the chains of a block; as in torchtitan the loss stays eager: float32 probabilities, and at the
 #: turn two gradients of their size beside them.
 TRAFFIC = {
-    "fused": Traffic(
+    "fused": ElementwiseTraffic(
         norm=(4, 10),
         rms=(4, 10),
         residual=(6, 8),
@@ -60,7 +60,7 @@ TRAFFIC = {
         softmax=(4, 6),
         loss=(30, 14),
     ),
-    "eager": Traffic(
+    "eager": ElementwiseTraffic(
         norm=(4, 10),
         rms=(32, 50),
         residual=(6, 6),
@@ -73,7 +73,7 @@ TRAFFIC = {
         loss=(18, 20),
         loss_kept=12.0,
     ),
-    "compiled": Traffic(
+    "compiled": ElementwiseTraffic(
         norm=(4, 8),
         rms=(4, 8),
         residual=(4, 4),

@@ -17,7 +17,7 @@ from experiments.core import registry
 from experiments.core.progress import silent
 from experiments.hardware.local import this_host
 from experiments.validate import compilation, numerics
-from experiments.validate.cells import Cell
+from experiments.validate.cells import ValidationCell
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -38,7 +38,9 @@ def room() -> compilation.Room:
     return compilation.Room("cpu")
 
 
-def cell(room: compilation.Room, policy: str, model: tuple[str, dict[str, Any]] = MLP, **knobs: Any) -> Cell:
+def cell(
+    room: compilation.Room, policy: str, model: tuple[str, dict[str, Any]] = MLP, **knobs: Any
+) -> ValidationCell:
     return room.cell(*model, (policy, knobs, {}, ""), silent)
 
 

@@ -2,7 +2,7 @@
 
 from experiments.cluster.interface.allocation import NOTHING, Allocation, ClusterPlan, Gang, Stint
 from experiments.cluster.interface.check import gang_fault, violations
-from experiments.cluster.interface.jobs import HIDEABLE, HiddenColumn, VisibleJobs
+from experiments.cluster.interface.jobs import HIDEABLE, VisibleJobs
 from experiments.cluster.interface.placement import PLACEMENTS, Pool
 from experiments.cluster.interface.policy import ClusterPolicy, Decider
 from experiments.cluster.interface.view import ClusterView
@@ -18,7 +18,6 @@ __all__ = [
     "ClusterView",
     "Decider",
     "Gang",
-    "HiddenColumn",
     "Pool",
     "Stint",
     "VisibleJobs",

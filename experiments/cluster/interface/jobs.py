@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.core.policy import HiddenColumn
 from experiments.workloads.jobs import JobTrace
 
 #: Columns of a trace that a policy must declare in ``sees``; submit time and GPUs wanted are always visible.
 HIDEABLE = frozenset({"service", "deadline", "model", "tenant"})
-
-
-class HiddenColumn(AttributeError):
-    """A policy reads a column that it does not declare in ``sees``."""
 
 
 class VisibleJobs:

@@ -1,6 +1,6 @@
 """Carries out a cluster policy's decisions and measures what came of them."""
 
-from experiments.cluster.simulator.engine import Simulation, simulate
+from experiments.cluster.simulator.engine import ClusterSimulation, simulate
 from experiments.cluster.simulator.figures import curves, figures
 
-__all__ = ["Simulation", "curves", "figures", "simulate"]
+__all__ = ["ClusterSimulation", "curves", "figures", "simulate"]

@@ -36,7 +36,7 @@ END, ARRIVAL, DECISION = 0, 1, 2
 DECISIONS_TO_PROGRESS = 10_000
 
 
-class Event(NamedTuple):
+class ClusterEvent(NamedTuple):
     """``stamp`` tells a stale end or wake-up from one that still holds."""
 
     kind: int
@@ -60,10 +60,10 @@ def simulate(
     """Run all jobs of ``trace`` on nodes with ``capacity`` devices each, and return the log of what ran
     where.
     """
-    return Simulation(trace, capacity, policy, progress).run()
+    return ClusterSimulation(trace, capacity, policy, progress).run()
 
 
-class Simulation:
+class ClusterSimulation:
     """The state of one run. ``service`` is the truth that policies may not see unless they declare it."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Simulation:
         self.stints: dict[int, _Stint] = {}
         self.log: list[Stint] = []
         self.rejected: list[int] = []
-        self.events: EventQueue[Event] = EventQueue()
+        self.events: EventQueue[ClusterEvent] = EventQueue()
         self.stamps = 0
         self.decision_due = -1
         self.unfinished = len(trace)
@@ -87,7 +87,7 @@ class Simulation:
 
     def run(self) -> ClusterPlan:
         for job, submit in enumerate(self.view.jobs.submit):
-            self.events.push(submit, Event(ARRIVAL, job, 0), ARRIVAL)
+            self.events.push(submit, ClusterEvent(ARRIVAL, job, 0), ARRIVAL)
         while self.events:
             if self._advance():
                 self._decide()
@@ -117,7 +117,7 @@ class Simulation:
         view.arrived, view.ended = tuple(arrived), tuple(ended)
         return True
 
-    def _is_current(self, event: Event) -> bool:
+    def _is_current(self, event: ClusterEvent) -> bool:
         stint = self.stints.get(event.job)
         return stint is not None and stint.stamp == event.stamp
 
@@ -187,7 +187,7 @@ class Simulation:
         view.running[job] = gang
         self.attained.started[job], self.attained.progress[job] = view.now, begins
         left = self.service[job] - self.attained.done[job]
-        self.events.push(begins + left / gang.share, Event(END, job, self.stamps), END)
+        self.events.push(begins + left / gang.share, ClusterEvent(END, job, self.stamps), END)
 
     def _stop(self, job: int, *, completed: bool) -> None:
         stint, view, attained = self.stints.pop(job), self.view, self.attained
@@ -224,7 +224,7 @@ class Simulation:
         if times:
             self.stamps += 1
             self.decision_due = self.stamps
-            self.events.push(min(times), Event(DECISION, -1, self.stamps), DECISION)
+            self.events.push(min(times), ClusterEvent(DECISION, -1, self.stamps), DECISION)
 
 
 def _refuse_oversized(trace: JobTrace, devices: int) -> None:

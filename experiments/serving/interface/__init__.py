@@ -5,14 +5,13 @@ from experiments.serving.interface.check import batch_fault, violations
 from experiments.serving.interface.engine import CostModel, Engine, Load, RooflineCost
 from experiments.serving.interface.plan import Iteration, Served, ServingPlan
 from experiments.serving.interface.policy import Scheduler, ServingPolicy
-from experiments.serving.interface.view import HiddenColumn, ServingView
+from experiments.serving.interface.view import ServingView
 
 __all__ = [
     "Admission",
     "Batch",
     "CostModel",
     "Engine",
-    "HiddenColumn",
     "Iteration",
     "Load",
     "RooflineCost",

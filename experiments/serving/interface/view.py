@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from experiments.core.policy import HiddenColumn
 from experiments.workloads.requests import RequestTrace
-
-
-class HiddenColumn(AttributeError):
-    """A policy reads the true output lengths without declaring it in ``sees``."""
 
 
 @dataclass

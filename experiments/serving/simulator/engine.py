@@ -35,7 +35,7 @@ from experiments.workloads.step import Floats
 END, ARRIVAL, ASK = 0, 1, 2
 
 
-class Event(NamedTuple):
+class ServingEvent(NamedTuple):
     """A request for an arrival; the batch and the end of each of its passes for an end."""
 
     kind: int
@@ -48,10 +48,10 @@ def simulate(
     trace: RequestTrace, engine: Engine, policy: ServingPolicy, progress: Progress = silent
 ) -> ServingPlan:
     """Serve all requests of ``trace`` and return what became of each."""
-    return Simulation(trace, engine, policy, progress).run()
+    return ServingSimulation(trace, engine, policy, progress).run()
 
 
-class Simulation:
+class ServingSimulation:
     """The state of one run. ``output`` is the truth that policies may not see unless they declare it."""
 
     def __init__(
@@ -72,12 +72,12 @@ class Simulation:
         self.passes = 0
         self.iterations: list[Iteration] = []
         self.gaps = array("d")
-        self.events: EventQueue[Event] = EventQueue()
+        self.events: EventQueue[ServingEvent] = EventQueue()
         self.left = count
 
     def run(self) -> ServingPlan:
         for request, arrival in enumerate(self.view.arrival):
-            self.events.push(arrival, Event(ARRIVAL, request), ARRIVAL)
+            self.events.push(arrival, ServingEvent(ARRIVAL, request), ARRIVAL)
         while self.events:
             self._advance()
             self._ask()
@@ -118,7 +118,7 @@ class Simulation:
             self.view.arrived = ()
             if isinstance(decision, Wait):
                 if decision.until is not None and decision.until > self.view.now:
-                    self.events.push(decision.until, Event(ASK), ASK)
+                    self.events.push(decision.until, ServingEvent(ASK), ASK)
                 return
             self._launch(decision)
 
@@ -175,7 +175,7 @@ class Simulation:
         self.passes += len(ends)
         log = (view.now, ends[-1], len(batch.requests), sum(batch.tokens), len(ends), view.kv_reserved)
         self.iterations.append(Iteration(*log))
-        self.events.push(ends[-1], Event(END, batch=batch, ends=ends), END)
+        self.events.push(ends[-1], ServingEvent(END, batch=batch, ends=ends), END)
 
     def _refuse_unrunnable(self, batch: Batch) -> None:
         """Raise ``ImpossiblePlan`` for a request that is not there to be run, or charged for less than it

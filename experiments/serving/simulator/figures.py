@@ -42,7 +42,7 @@ class _Times:
 
 
 @dataclass(frozen=True)
-class Objective:
+class LatencyObjective:
     """Largest time to the first token and per later token (s) that a request may take; ``None``: no limit."""
 
     ttft: float | None = None
@@ -57,7 +57,9 @@ class Objective:
         return int(good.sum())
 
 
-def figures(plan: ServingPlan, trace: RequestTrace, objective: Objective = Objective()) -> dict[str, float]:
+def figures(
+    plan: ServingPlan, trace: RequestTrace, objective: LatencyObjective = LatencyObjective()
+) -> dict[str, float]:
     """The metrics of ``plan``. Times are over answered requests; rejected and unfinished ones miss the
     objective.
 
@@ -91,12 +93,14 @@ def _summary(name: str, values: Floats) -> dict[str, float]:
     return {f"{name}_mean": float(values.mean()), f"{name}_p50": float(middle), f"{name}_p99": float(tail)}
 
 
-def _rates(plan: ServingPlan, trace: RequestTrace, objective: Objective, times: _Times) -> dict[str, float]:
+def _rates(
+    plan: ServingPlan, trace: RequestTrace, objective: LatencyObjective, times: _Times
+) -> dict[str, float]:
     span = max(served.answered for served in plan.served if served.answered == served.answered)
     span -= float(trace.arrival[0])
     tokens = sum(int(trace.output[s.request]) for s in plan.served if s.answered == s.answered)
     out = {"throughput": len(times.latency) / span, "tokens_per_second": tokens / span}
-    if objective != Objective():
+    if objective != LatencyObjective():
         met = objective.met(times)
         out |= {"slo_attainment": met / len(trace), "goodput": met / span}
     return out

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Gang
-from experiments.cluster.simulator import Simulation
+from experiments.cluster.simulator import ClusterSimulation
 from experiments.core import registry
 from experiments.core.errors import ImpossiblePlan
 from tests.experiments.cluster.traces import jobs
@@ -71,7 +71,9 @@ def start(*devices: tuple[int, int], job: int = 1, share: float = 1.0) -> Alloca
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_illegal_allocation_names_job_and_time(answers: Sequence[Allocation], complaint: str) -> None:
-    simulation = Simulation(TRACE, CAPACITY, cast(ClusterPolicy, registry.create("cluster", "fifo", {})))
+    simulation = ClusterSimulation(
+        TRACE, CAPACITY, cast(ClusterPolicy, registry.create("cluster", "fifo", {}))
+    )
     simulation.decider = Says([*answers])
     with pytest.raises(ImpossiblePlan, match=f"^{re.escape(complaint)}$"):
         simulation.run()

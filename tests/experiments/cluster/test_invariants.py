@@ -15,13 +15,13 @@ from experiments.cluster.interface import (
     ClusterPlan,
     ClusterPolicy,
     ClusterView,
-    HiddenColumn,
     VisibleJobs,
     violations,
 )
-from experiments.cluster.simulator import Simulation, simulate
+from experiments.cluster.simulator import ClusterSimulation, simulate
 from experiments.core import registry
 from experiments.core.errors import Infeasible
+from experiments.core.policy import HiddenColumn
 from experiments.workloads.jobs import JobTrace
 from tests.experiments.cluster.traces import jobs
 
@@ -95,7 +95,7 @@ def test_hidden_columns_change_no_decision(name: str, rows: list[tuple[int, int,
     trace, rng = jobs(*rows), np.random.default_rng(seed)
     hidden = HIDEABLE - policy(name).sees
     permuted = replace(trace, **{column: _permuted(getattr(trace, column), rng) for column in sorted(hidden)})
-    simulation = Simulation(trace, CAPACITY, policy(name))
+    simulation = ClusterSimulation(trace, CAPACITY, policy(name))
     recorder = simulation.decider = Recorder(policy(name), permuted)
     simulation.run()
     assert recorder.questions > 0

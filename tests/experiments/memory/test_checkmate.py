@@ -11,8 +11,8 @@ from experiments.memory.interface import MemoryPlan, Recompute, violations
 from experiments.memory.policies.checkmate import Checkmate
 from experiments.memory.policies.checkmate.coarse import coarse, group_ends
 from experiments.memory.policies.checkmate.remat_program import (
+    GroupValue,
     Problem,
-    Value,
     complete,
     fits,
     solve_by_rounding,
@@ -25,7 +25,7 @@ from tests.experiments.memory.steps import chain, machine, plan_of
 def linear(room: float, seconds=(1.0, 2.0, 3.0, 4.0), sizes=(4.0, 3.0, 2.0, 1.0)) -> Problem:
     """A chain of groups, each reading the value before it, and as many stages, last group first."""
     count = len(seconds)
-    values = [Value(i, sizes[i], i + 2) for i in range(count)]
+    values = [GroupValue(i, sizes[i], i + 2) for i in range(count)]
     return Problem(
         seconds=seconds,
         scratch=[0.5] * count,

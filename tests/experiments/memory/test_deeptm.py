@@ -14,7 +14,7 @@ from experiments.memory.interface import (
     Prefetch,
     violations,
 )
-from experiments.memory.policies.deeptm import DeepTM, Learner
+from experiments.memory.policies.deeptm import DeepTM, QLearner
 from experiments.memory.policies.deeptm.placement_game import Board, Turn, bin_of
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import chain, machine, make_step, plan_of
@@ -102,7 +102,7 @@ def test_with_room_for_all_but_one_byte_training_leaves_almost_all_here():
 
 def test_a_refused_overflow_is_punished():
     step = chain(16)
-    learner = Learner(Board(step, with_remote(5), 1), np.random.default_rng(0))
+    learner = QLearner(Board(step, with_remote(5), 1), np.random.default_rng(0))
     for _ in range(20):
         learner.episode(1.0)
     assert learner.table.min() <= -0.5

@@ -29,7 +29,7 @@ from experiments.compilation.interface import (
 )
 from experiments.compilation.policies.pet.boxes import MutantVerdict, compare
 from experiments.compilation.policies.pet.expressions import Convolution, Image, Shape
-from experiments.compilation.policies.pet.lowering import CONVOLUTION, Lowering
+from experiments.compilation.policies.pet.lowering import CONVOLUTION, MutantLowering
 from experiments.compilation.policies.pet.mutants import Mutant, mutants
 from experiments.core.budget import ENDED_AT, Budget
 from experiments.core.knobs import knob
@@ -151,7 +151,7 @@ def insert_mutant(
     """Return the graph with the mutant and its corrections in the place of the convolution."""
     draft = Draft(graph, bench.types)
     bias = node.refs[2] if len(node.refs) > 2 else None
-    lowering = Lowering(draft, node.refs[0], node.refs[1], bias)
+    lowering = MutantLowering(draft, node.refs[0], node.refs[1], bias)
     result = lowering.lower(mutant.program)
     draft.replace(Ref(node.name), lowering.correct(result, read, verdict.rectangles()))
     return draft.finish()

@@ -24,7 +24,7 @@ from experiments.compilation.policies.pet.expressions import (
 CONVOLUTION = "aten.conv2d.default"
 
 
-class Lowering:
+class MutantLowering:
     """Ops for expressions over the convolution ``conv2d(x, weight, bias)``."""
 
     def __init__(self, draft: Draft, x: Ref, weight: Ref, bias: Ref | None) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from experiments.memory.interface import MemoryPlan, Recompute
 from experiments.memory.interface.activations import last_forward_op
 from experiments.memory.planning.rematerialize import Rematerializer, with_drops
-from experiments.memory.policies.checkmate.remat_program import Flags, Problem, Schedule, Value
+from experiments.memory.policies.checkmate.remat_program import Flags, GroupValue, Problem, Schedule
 from experiments.workloads.step import Step
 
 
@@ -120,7 +120,7 @@ def coarse(step: Step, capacity: int, most: int) -> Coarse:
     return Coarse(step, remake, ends, begins, members, problem)
 
 
-def _stage_begins(needed: Sequence[Sequence[int]], values: Sequence[Value]) -> tuple[int, ...]:
+def _stage_begins(needed: Sequence[Sequence[int]], values: Sequence[GroupValue]) -> tuple[int, ...]:
     """Where the backward pass first reads something, and for each group first what no other group reads."""
     first = [min(uses) for uses in needed if uses]
     own: dict[int, int] = {}
@@ -134,7 +134,7 @@ def _stage_begins(needed: Sequence[Sequence[int]], values: Sequence[Value]) -> t
 
 def _values(
     step: Step, remake: Rematerializer, ends: Sequence[int]
-) -> tuple[tuple[tuple[int, ...], ...], list[Value]]:
+) -> tuple[tuple[tuple[int, ...], ...], list[GroupValue]]:
     """Of every group what later groups read and, apart from it, what only the backward pass reads."""
     loss = ends[-1]
     found: dict[tuple[int, bool], list[int]] = {}
@@ -157,7 +157,7 @@ def _values(
         size = float(step.tensors.bytes[tensors].sum())
         last_read = max(u for t in tensors for u in step.uses[t].tolist() if u <= loss)
         members.append(tuple(tensors))
-        values.append(Value(group, size, bisect_right(ends, last_read - 1) + 1))
+        values.append(GroupValue(group, size, bisect_right(ends, last_read - 1) + 1))
     return tuple(members), values
 
 
@@ -166,7 +166,7 @@ def _first_after(uses: Sequence[int], loss: int) -> int:
 
 
 def _inputs(
-    step: Step, ends: Sequence[int], members: Sequence[tuple[int, ...]], values: Sequence[Value]
+    step: Step, ends: Sequence[int], members: Sequence[tuple[int, ...]], values: Sequence[GroupValue]
 ) -> list[list[int]]:
     """The values of earlier groups that each group reads."""
     readers: list[set[int]] = [set() for _ in ends]
@@ -180,7 +180,12 @@ def _inputs(
 
 
 def _scratch(
-    step: Step, start: int, end: int, members: Sequence[tuple[int, ...]], values: Sequence[Value], group: int
+    step: Step,
+    start: int,
+    end: int,
+    members: Sequence[tuple[int, ...]],
+    values: Sequence[GroupValue],
+    group: int,
 ) -> float:
     """The most bytes that ops ``start`` to ``end`` hold at once beyond the group's own values and what was
     there.
@@ -215,7 +220,7 @@ def _room(
     ends: Sequence[int],
     begins: Sequence[int],
     members: Sequence[tuple[int, ...]],
-    values: Sequence[Value],
+    values: Sequence[GroupValue],
 ) -> tuple[list[float], list[float]]:
     """Bytes left for values that rest during each group, and for all values during each stage."""
     count = len(step.ops)

@@ -24,7 +24,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Value:
+class GroupValue:
     """``bytes`` that ``group`` leaves behind; no group from ``rests`` on reads them in the first forward
     pass.
     """
@@ -46,7 +46,7 @@ class Problem:
     seconds: Sequence[float]
     scratch: Sequence[float]
     inputs: Sequence[Sequence[int]]
-    values: Sequence[Value]
+    values: Sequence[GroupValue]
     forward: Sequence[float]
     stages: Sequence[float]
     required: Sequence[Sequence[int]]

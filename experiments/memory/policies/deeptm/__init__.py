@@ -37,7 +37,7 @@ LEARNING, DISCOUNT = 0.1, 0.9
 
 
 @dataclass
-class Learner:
+class QLearner:
     """``table[location, heat, free fast, free slow, action]`` is the return expected of an action."""
 
     board: Board
@@ -118,7 +118,7 @@ class DeepTM(MemoryPolicy):
         if step.live_peak <= device.capacity:
             return MemoryPlan()
         board = Board(step, device.machine, self.least_bytes)
-        learner = Learner(board, device.random)
+        learner = QLearner(board, device.random)
         times: list[float] = []
         best, fastest = MemoryPlan(board.moves([False] * len(board.turns))), float("inf")
         schedule = np.linspace(self.exploration, self.least_exploration, self.episodes).tolist()

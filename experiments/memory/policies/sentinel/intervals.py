@@ -29,7 +29,7 @@ def layer_starts(step: Step) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Cut:
+class IntervalTotals:
     """By interval: bytes of long-lived tensors used, bytes that must be fetched for it, and its seconds."""
 
     used: Ints
@@ -84,14 +84,14 @@ class Intervals:
         """First ops of intervals of ``size`` layers, and the end of the step."""
         return [*self.starts[::size], len(self.step.ops)]
 
-    def cut(self, size: int) -> Cut:
+    def cut(self, size: int) -> IntervalTotals:
         count = -(-self.layers // size)
         interval = self._layers // size
         first = np.ones(len(interval), np.bool_)
         first[1:] = (interval[1:] != interval[:-1]) | (self._owners[1:] != self._owners[:-1])
         owners, used, sizes = self._owners[first], interval[first], self._sizes[first]
         bounds = np.array(self.bounds(size))
-        return Cut(
+        return IntervalTotals(
             used=np.bincount(used, sizes, count).astype(np.int64),
             fetched=np.bincount(used, np.where(self._away(owners, used, count), sizes, 0), count).astype(
                 np.int64

@@ -47,7 +47,7 @@ CHEAP = (POOL, NORM, ACT, SOFTMAX)
 
 
 @dataclass(frozen=True)
-class Segment:
+class CheapSegment:
     """Consecutive cheap forward ops, the saved activations they make, and the bytes of all that they make."""
 
     ops: tuple[int, ...]
@@ -60,7 +60,7 @@ def is_cheap(step: Step, op: int) -> bool:
     return layer_type(name) in CHEAP or "dropout" in name.lower()
 
 
-def segments(step: Step, rematerializer: Rematerializer) -> list[Segment]:
+def segments(step: Step, rematerializer: Rematerializer) -> list[CheapSegment]:
     """The stretches between checkpoints, in forward order; views belong to whatever they lie in."""
     writes = rematerializer.lineage.writes
     makers = {saved.tensor: saved for saved in saved_activations(step)}
@@ -75,7 +75,7 @@ def segments(step: Step, rematerializer: Rematerializer) -> list[Segment]:
         made = dict.fromkeys(t for op in ops for t in writes[op] if not step.persistent[t])
         saved = tuple(makers[t] for t in made if t in makers and _made_by(rematerializer, t, ops))
         if saved:
-            result.append(Segment(tuple(ops), saved, sum(int(step.tensors.bytes[t]) for t in made)))
+            result.append(CheapSegment(tuple(ops), saved, sum(int(step.tensors.bytes[t]) for t in made)))
     return result
 
 
@@ -83,7 +83,7 @@ def _made_by(rematerializer: Rematerializer, tensor: int, ops: Sequence[int]) ->
     return set(rematerializer.lineage.writers[tensor]) <= set(ops)
 
 
-def demands_of(segment: Segment, l_peak: int) -> list[Demand]:
+def demands_of(segment: CheapSegment, l_peak: int) -> list[Demand]:
     """One rerun of the whole segment, or one for each op that needs something of it."""
     if segment.bytes <= l_peak:
         at = min(saved.first_backward for saved in segment.saved)
@@ -125,7 +125,7 @@ class Superneurons(MemoryPolicy):
         notes = {"l_peak": l_peak, "segments": len(demands), "dropped": len(dropped)}
         return MemoryPlan(cache.run(), notes=notes)
 
-    def _sources(self, step: Step, rematerializer: Rematerializer, segment: Segment) -> set[int] | None:
+    def _sources(self, step: Step, rematerializer: Rematerializer, segment: CheapSegment) -> set[int] | None:
         """Outputs of checkpoints that must be kept beyond their own use; ``None`` where that
         frees nothing.
         """

@@ -8,7 +8,7 @@ from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.simulator.report import Spans
 
 WRITE, READ, OUT, BACK = range(4)
-#: Storage write and read, host write and read: the names of ``Simulation.transfers``.
+#: Storage write and read, host write and read: the names of ``MemorySimulation.transfers``.
 NAMES = ("write", "read", "out", "back")
 NEVER = float("inf")
 

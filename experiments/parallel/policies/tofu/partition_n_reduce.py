@@ -25,7 +25,7 @@ Layout = int
 
 
 @dataclass(frozen=True)
-class TensorAccess:
+class OperandAccess:
     """A tensor as one operator walks it: the loop of each axis (``""``: needed whole) and its bytes."""
 
     dims: tuple[str, ...]
@@ -42,7 +42,7 @@ class OperatorKernel:
     ``Operator``.
     """
 
-    accesses: tuple[TensorAccess, ...]
+    accesses: tuple[OperandAccess, ...]
     reads: tuple[int, ...]
     writes: int
     loops: Mapping[str, int]
@@ -70,8 +70,8 @@ def kernels(operator: Operator, counted: bool = True) -> Iterator[OperatorKernel
     Access 0 is the output (backward: its gradient), the others are the operands in order.
     """
     accesses = (
-        TensorAccess(operator.output, operator.output_bytes),
-        *(TensorAccess(operand.dims, operand.bytes) for operand in operator.operands),
+        OperandAccess(operator.output, operator.output_bytes),
+        *(OperandAccess(operand.dims, operand.bytes) for operand in operator.operands),
     )
     loops = {name: operator.size[name] for name in divided_loops(operator, counted)}
     if not counted and BATCH in loops:

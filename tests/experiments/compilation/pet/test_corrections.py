@@ -16,7 +16,7 @@ from experiments.compilation.interface import INPUT, OP, OUTPUT, Graph, GraphNod
 from experiments.compilation.policies.pet import Pet, convolution_of, judge_mutants
 from experiments.compilation.policies.pet.boxes import MutantVerdict, Rectangle, compare, refine
 from experiments.compilation.policies.pet.expressions import HEIGHT, WIDTH, Convolution, Image
-from experiments.compilation.policies.pet.lowering import Lowering
+from experiments.compilation.policies.pet.lowering import MutantLowering
 from experiments.compilation.policies.pet.mutants import Apart, Side, Swapped, mutants
 from tests.experiments.compilation.graphs import ByHand, kind
 
@@ -111,7 +111,7 @@ def test_every_mutant_of_every_small_convolution_is_exact_once_corrected(batch: 
         truth = torch.conv2d(x, weight, bias, of.stride, of.padding, of.dilation)
         for mutant in mutants(of, 1):
             verdict = compare(of, mutant.program)
-            lowering = Lowering(AtOnce(), x, weight, bias)  # type: ignore[arg-type]
+            lowering = MutantLowering(AtOnce(), x, weight, bias)  # type: ignore[arg-type]
             result: Any = lowering.lower(mutant.program)
             differs = (result != truth).any(dim=1).numpy()
             assert (differs <= verdict.wrong).all(), f"{of}: {mutant} is wrong where its verdict says right"
@@ -122,7 +122,7 @@ def test_every_mutant_of_every_small_convolution_is_exact_once_corrected(batch: 
 
 
 def test_a_window_reaches_over_both_ends() -> None:
-    lowering = Lowering(AtOnce(), None, None, None)  # type: ignore[arg-type]
+    lowering = MutantLowering(AtOnce(), None, None, None)  # type: ignore[arg-type]
     x: Any = torch.arange(4.0).reshape(1, 1, 1, 4)
     assert lowering.window(x, WIDTH, 0, 4) is x
     for (first, stop), expected in {

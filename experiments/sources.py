@@ -48,7 +48,9 @@ def load(workload: Workload) -> Loaded:
     """Open ``workload``: a zoo name, a stored step, or a file of any format read."""
     if workload.source.startswith("zoo:"):
         name = workload.source.removeprefix("zoo:")
-        model = _published(name, workload) or ModelSource(workload.source, zoo=name, options=workload.options)
+        model = _published_source(name, workload) or ModelSource(
+            workload.source, zoo=name, options=workload.options
+        )
         return Loaded(model, "model", "zoo", jsonio.digest(workload.source))
     opened = open_file(Path(workload.source), workload.format, workload.options)
     reading = opened.reading
@@ -56,7 +58,7 @@ def load(workload: Workload) -> Loaded:
     return Loaded(reading.value, kind, format_name, opened.sha256, reading.assumed, reading.warnings)
 
 
-def _published(name: str, workload: Workload) -> ModelSource | None:
+def _published_source(name: str, workload: Workload) -> ModelSource | None:
     known = PUBLISHED.get(name)
     if known is None:
         return None

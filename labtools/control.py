@@ -44,13 +44,13 @@ def stop(layout: Layout) -> int:
     if running is None:
         raise Problem("a lab is just starting and cannot be reached yet", "try again in a moment")
     os.kill(running.pid, signal.SIGTERM)
-    if not _released(layout):
+    if not _is_released(layout):
         _kill(layout, running)
     print("Stopped; the data is kept in", layout.var)
     return 0
 
 
-def _released(layout: Layout) -> bool:
+def _is_released(layout: Layout) -> bool:
     deadline = time.monotonic() + STOP_SECONDS
     while record.is_held(layout):
         if time.monotonic() > deadline:

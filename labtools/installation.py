@@ -31,10 +31,10 @@ NEEDED_BYTES_CUDA = 9 * GIB
 
 def ensure(layout: Layout, files: Sequence[str], torch_index: str | None = None) -> None:
     """Make the environment if it is missing and install the files whose text changed since the last time."""
-    if not _outdated(layout, files):
+    if not _find_outdated(layout, files):
         return
     with _one_at_a_time(layout):
-        outdated = _outdated(layout, files)
+        outdated = _find_outdated(layout, files)
         if outdated:
             require_disk_space(layout)
             if not environment_works(layout):
@@ -62,7 +62,7 @@ def environment_works(layout: Layout) -> bool:
 
 
 def is_up_to_date(layout: Layout, files: Sequence[str]) -> bool:
-    return not _outdated(layout, files)
+    return not _find_outdated(layout, files)
 
 
 def require_venv_module() -> None:
@@ -187,8 +187,8 @@ def _pour(source: Iterator[str], into: queue.Queue[str | None]) -> None:
     into.put(None)
 
 
-def _outdated(layout: Layout, files: Sequence[str]) -> list[str]:
-    installed = _remembered(layout)
+def _find_outdated(layout: Layout, files: Sequence[str]) -> list[str]:
+    installed = _read_fingerprints(layout)
     return [name for name in files if installed.get(name) != _fingerprint(layout, name)]
 
 
@@ -203,7 +203,7 @@ def _stamp(layout: Layout) -> Path:
     return layout.environment / "lab-installed.json"
 
 
-def _remembered(layout: Layout) -> dict[str, str]:
+def _read_fingerprints(layout: Layout) -> dict[str, str]:
     """File name to fingerprint; empty where the environment itself no longer works."""
     try:
         stamps: dict[str, str] = json.loads(_stamp(layout).read_text())
@@ -213,7 +213,7 @@ def _remembered(layout: Layout) -> dict[str, str]:
 
 
 def _remember(layout: Layout, files: Sequence[str]) -> None:
-    stamps = _remembered(layout) | {name: _fingerprint(layout, name) for name in files}
+    stamps = _read_fingerprints(layout) | {name: _fingerprint(layout, name) for name in files}
     _stamp(layout).write_text(json.dumps(stamps, indent=1))
 
 

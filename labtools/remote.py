@@ -59,7 +59,7 @@ class Server:
             with urllib.request.urlopen(request, timeout=60) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
-            raise _refused(error) from error
+            raise _explain_refusal(error) from error
         except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
             reason = getattr(error, "reason", error)
             raise Problem(
@@ -114,7 +114,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _refused(error: urllib.error.HTTPError) -> Problem:
+def _explain_refusal(error: urllib.error.HTTPError) -> Problem:
     text = error.read(2000).decode(errors="replace")
     try:
         reason = json.loads(text).get("detail", text)

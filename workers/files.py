@@ -34,11 +34,11 @@ def local(blob: Blob) -> Path:
     cache = Path(settings.BLOB_CACHE)
     path = cache / blob.sha256[:2] / blob.sha256
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(cache):
-        kept = _touched(path, blob.size)
+    with _lock(cache):
+        kept = _touch(path, blob.size)
     if not kept:
         _fetch(blob, path)
-        with _locked(cache):
+        with _lock(cache):
             trim(cache, settings.BLOB_CACHE_BYTES)
     return path
 
@@ -57,7 +57,7 @@ def trim(cache: Path, most: int) -> None:
         entry.unlink()
 
 
-def _touched(path: Path, size: int) -> bool:
+def _touch(path: Path, size: int) -> bool:
     """Whether the whole file is there; its time of change then says when it was last used."""
     if not path.is_file() or path.stat().st_size != size:
         return False
@@ -90,7 +90,7 @@ def _copy(blob: Blob, to: IO[bytes]) -> str:
 
 
 @contextmanager
-def _locked(cache: Path) -> Iterator[None]:
+def _lock(cache: Path) -> Iterator[None]:
     """Against the other slots and workers of this host, so that none removes what another has just found."""
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -99,7 +99,7 @@ def free_devices(found: Sequence[Device], folder: Path) -> Iterator[dict[str, De
                 continue
             lock = os.open(folder / f"{device.key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             locks.append(lock)
-            if _taken(lock):
+            if _is_taken(lock):
                 held[device.kind] = device
         yield held
     finally:
@@ -107,7 +107,7 @@ def free_devices(found: Sequence[Device], folder: Path) -> Iterator[dict[str, De
             os.close(lock)
 
 
-def _taken(lock: int) -> bool:
+def _is_taken(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -21,7 +21,7 @@ YOUNG_SECONDS = 60.0
 @contextmanager
 def folder() -> Iterator[Path]:
     """A folder with a lock on it, which the kernel lets go with this process, however it ends."""
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as name, _opened(Path(name)) as lock:
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as name, _open(Path(name)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield Path(name)
 
@@ -39,7 +39,7 @@ def _is_left(path: Path, young: float) -> bool:
         about = path.lstat()
         if about.st_uid != os.geteuid() or about.st_mtime > time.time() - young:
             return False
-        with _opened(path) as lock:
+        with _open(path) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, FileNotFoundError, NotADirectoryError):
         return False
@@ -47,7 +47,7 @@ def _is_left(path: Path, young: float) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield descriptor

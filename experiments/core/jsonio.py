@@ -44,7 +44,7 @@ def loads(text: str | bytes, where: str) -> Any:
     Refuses NaN, Infinity, duplicate keys, depth > 64, and text that no database takes (NUL, lone surrogates).
     """
     if isinstance(text, bytes):
-        text = _decoded(text, where)
+        text = _decode(text, where)
     try:
         value = json.loads(
             text,
@@ -64,7 +64,7 @@ def loads(text: str | bytes, where: str) -> Any:
     return value
 
 
-def _decoded(data: bytes, where: str) -> str:
+def _decode(data: bytes, where: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -97,7 +97,7 @@ def check(knob: Knob, value: Any, where: str) -> Any:
     """``value`` in the knob's type, or ``BadInput``."""
     if value is None and knob.optional:
         return None
-    value = _typed(knob, value, where)
+    value = _convert(knob, value, where)
     if knob.choices is not None and value not in knob.choices:
         raise BadInput(f"{value!r} is not a choice", where, "one of " + ", ".join(map(str, knob.choices)))
     if knob.low is not None and value < knob.low:
@@ -107,7 +107,7 @@ def check(knob: Knob, value: Any, where: str) -> Any:
     return value
 
 
-def _typed(knob: Knob, value: Any, where: str) -> Any:
+def _convert(knob: Knob, value: Any, where: str) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if knob.type == "float" and is_number and math.isfinite(value):
         return float(value)

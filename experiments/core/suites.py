@@ -189,14 +189,16 @@ def geometric_mean(values: Sequence[float]) -> float | None:
 def _run(defaults: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     merged = {**defaults, **row}
     title = title_of(merged)
-    return title, _placed({name: merged[name] for name in merged if name not in ("title", "published")})
+    return title, _resolve_source(
+        {name: merged[name] for name in merged if name not in ("title", "published")}
+    )
 
 
 def title_of(row: Mapping[str, Any]) -> str:
     return str(row.get("title", row.get("policy", "?")))
 
 
-def _placed(row: dict[str, Any]) -> dict[str, Any]:
+def _resolve_source(row: dict[str, Any]) -> dict[str, Any]:
     """A source that is a file below the suites' folder is found from anywhere."""
     workload = row.get("workload")
     if not isinstance(workload, dict) or not isinstance(workload.get("source"), str):

@@ -50,8 +50,8 @@ def trace(outcome: Mapping[str, Any]) -> dict[str, Any]:
     for thread, (name, spans) in enumerate(lanes, FIRST_LANE):
         events += [_slice(name, start, end, thread) for start, end in spans]
     events += _away(outcome.get("plan") or {}, timeline)
-    named = [_named("thread_name", name, thread) for thread, name in names.items()]
-    return _whole(outcome, [_named("process_name", _about(outcome), 0), *named], events)
+    named = [_name_event("thread_name", name, thread) for thread, name in names.items()]
+    return _whole(outcome, [_name_event("process_name", _about(outcome), 0), *named], events)
 
 
 def _about(outcome: Mapping[str, Any]) -> str:
@@ -73,7 +73,7 @@ def _whole(outcome: Mapping[str, Any], named: list[Event], events: list[Event]) 
     }
 
 
-def _named(what: str, name: str, thread: int) -> Event:
+def _name_event(what: str, name: str, thread: int) -> Event:
     return {"ph": "M", "name": what, "pid": DEVICE, "tid": thread, "args": {"name": name}}
 
 

@@ -49,7 +49,7 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def _scaled(value: float, steps: tuple[tuple[float, str], ...], unit: str) -> str:
+def _format_scaled(value: float, steps: tuple[tuple[float, str], ...], unit: str) -> str:
     for size, label in steps:
         if abs(value) >= size:
             return f"{significant(value / size)} {label}{unit}"
@@ -70,11 +70,11 @@ def human(value: float, unit: str) -> str:
     "2.1 ms"``.
     """
     if unit == "bytes":
-        return _scaled(value, _BYTE_STEPS, "") if abs(value) >= KIB else f"{significant(value)} B"
+        return _format_scaled(value, _BYTE_STEPS, "") if abs(value) >= KIB else f"{significant(value)} B"
     if unit == "s":
-        return _scaled(value, _SECOND_STEPS, "") if value else "0 s"
+        return _format_scaled(value, _SECOND_STEPS, "") if value else "0 s"
     if unit in {"FLOP", "FLOP/s", "bytes/s"}:
-        return _scaled(value, _COUNT_STEPS, unit.replace("bytes", "B"))
+        return _format_scaled(value, _COUNT_STEPS, unit.replace("bytes", "B"))
     if unit == "fraction":
         return f"{significant(value * 100)} %"
     return f"{significant(value)} {unit}".rstrip()

@@ -27,10 +27,10 @@ class Algorithms:
         """In all ``groups`` (of equal size) at once. Nothing where the algorithm does not fit the groups."""
         key = kind, groups, algorithm
         if key not in self._costs:
-            self._costs[key] = self._found(*key)
+            self._costs[key] = self._find(*key)
         return self._costs[key]
 
-    def _found(self, kind: str, groups: Groups, algorithm: str) -> Cost | None:
+    def _find(self, kind: str, groups: Groups, algorithm: str) -> Cost | None:
         try:
             topology = self._seen.get(kind, self.topology)
             return topology.cost(PATTERNS[kind][algorithm](np.array(groups), topology))

@@ -70,12 +70,12 @@ class Sheets:
 def link(name: object, where: str) -> Link:
     """A sheet's link, or one described in place: ``{"bandwidth": bytes/s, "latency": s, "duplex": true}``."""
     if isinstance(name, Mapping):
-        return _described(name, where)
+        return _read_link(name, where)
     found: Link = find("link", name, where)
     return found
 
 
-def _described(row: Mapping[str, Any], where: str) -> Link:
+def _read_link(row: Mapping[str, Any], where: str) -> Link:
     unknown = sorted(set(row) - {"bandwidth", "latency", "duplex"})
     figures = [row.get(name) for name in ("bandwidth", "latency")]
     for name, value in zip(("bandwidth", "latency"), figures, strict=True):
@@ -235,21 +235,21 @@ def _device_sheet(name: str, row: Mapping[str, Any], parts: Sheets) -> DeviceShe
     figures = dict(row)
     machine = {key: figures.pop(key, None) for key in ("host", "storage", "network")}
     for key in ("host_link", "peer_link"):
-        figures[key] = _named(parts.links, figures.get(key), f"{where}.{key}")
+        figures[key] = _look_up(parts.links, figures.get(key), f"{where}.{key}")
     if "kernels" in figures:
-        figures["kernels"] = _named(parts.kernels, figures["kernels"], f"{where}.kernels")
+        figures["kernels"] = _look_up(parts.kernels, figures["kernels"], f"{where}.kernels")
     if "units" in figures:
-        figures["units"] = _named(parts.units, figures["units"], f"{where}.units")
+        figures["units"] = _look_up(parts.units, figures["units"], f"{where}.units")
     figures["peak_flops"] = _peaks(figures.get("peak_flops", {}), f"{where}.peak_flops")
     return DeviceSheet(
         device=_record(Device, "device", name, figures),
-        host=_named(parts.hosts, machine["host"], f"{where}.host"),
-        storage=_named(parts.storages, machine["storage"], f"{where}.storage"),
-        network=_named(parts.links, machine["network"], f"{where}.network"),
+        host=_look_up(parts.hosts, machine["host"], f"{where}.host"),
+        storage=_look_up(parts.storages, machine["storage"], f"{where}.storage"),
+        network=_look_up(parts.links, machine["network"], f"{where}.network"),
     )
 
 
-def _named(known: Mapping[str, Any], name: object, where: str) -> Any:
+def _look_up(known: Mapping[str, Any], name: object, where: str) -> Any:
     if isinstance(name, str) and name in known:
         return known[name]
     raise BadInput(f"{name!r} is not a sheet", where, nearest(name, known))

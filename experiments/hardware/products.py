@@ -25,12 +25,12 @@ def product_seconds(
 ) -> float:
     """``count`` products of (m x k) by (k x n) of ``size``-byte elements in one launch."""
     rates = device.kernels
-    arithmetic = min(_tiled(device, rates, m, n, k, count, dtype, tile) for tile in TILES)
+    arithmetic = min(_tiled_seconds(device, rates, m, n, k, count, dtype, tile) for tile in TILES)
     traffic = count * (m * k + k * n + m * n) * size
     return rates.launch + max(arithmetic, _move(device, traffic))
 
 
-def _tiled(
+def _tiled_seconds(
     device: Device,
     rates: KernelRates,
     m: float,

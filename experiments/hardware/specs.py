@@ -49,14 +49,14 @@ def _here(spec: Mapping[str, Any]) -> Hardware:
     row = fields(spec, {"device"}, {"device", "overrides"}, WHERE)
     found = local.this_host()
     node = override(found.node, row.get("overrides", {}), f"{WHERE}.overrides")
-    return Hardware(_named({**row, "device": "local"}, node), (NodeGroup(1, node),), found.network)
+    return Hardware(_name_of({**row, "device": "local"}, node), (NodeGroup(1, node),), found.network)
 
 
 def _single(spec: Mapping[str, Any], where: str) -> Hardware:
     row = fields(spec, {"device"}, DEVICE_FIELDS - {"device"}, where)
     sheet = library.device(row["device"], f"{where}.device")
     node = _node(row, where)
-    return Hardware(_named(row, node), (NodeGroup(1, node),), sheet.network)
+    return Hardware(_name_of(row, node), (NodeGroup(1, node),), sheet.network)
 
 
 def _cluster(rows: Sequence[Any], places: Sequence[str]) -> Hardware:
@@ -65,7 +65,7 @@ def _cluster(rows: Sequence[Any], places: Sequence[str]) -> Hardware:
         fields(row, {"device", "nodes"}, CLUSTER_FIELDS, where)
         group = NodeGroup(count(row, "nodes", MOST_NODES, where), _node(row, where))
         groups.append(group)
-        labels.append(f"{group.count}x{group.node.device_count} {_named(row, group.node)}")
+        labels.append(f"{group.count}x{group.node.device_count} {_name_of(row, group.node)}")
     return Hardware(
         " + ".join(labels),
         tuple(groups),
@@ -105,7 +105,7 @@ def _remote(row: Mapping[str, Any], where: str) -> Storage | None:
     return found
 
 
-def _named(row: Mapping[str, Any], node: Node) -> str:
+def _name_of(row: Mapping[str, Any], node: Node) -> str:
     changed = ", ".join(f"{name}={value:g}" for name, value in sorted(row.get("overrides", {}).items()))
     return f"{node.device.name} with {changed}" if changed else node.device.name
 

@@ -180,17 +180,17 @@ def _attention(graph: _Graph, softmax: int) -> tuple[int, Call] | None:
     if end is None or graph.calls[end].op != "MatMul":
         return None
     weights, value = _operands(graph.calls[end])
-    scores, mask, causal = _unmasked(graph, _operands(graph.calls[softmax])[0])
-    scores, scale = _unscaled(graph, scores)
+    scores, mask, causal = _strip_mask(graph, _operands(graph.calls[softmax])[0])
+    scores, scale = _strip_scale(graph, scores)
     product = graph.made_by(scores, "MatMul")
     if product is None or weights != Value(made):
         return None
-    query, first = _unscaled(graph, _operands(product)[0])
-    key, second = _unscaled(graph, _operands(product)[1])
+    query, first = _strip_scale(graph, _operands(product)[0])
+    key, second = _strip_scale(graph, _operands(product)[1])
     tensors = (query, key, value)
     if any(len(graph.shape(entry)) != 4 for entry in tensors) or _axis(graph, softmax) != 3:
         return None
-    factor, source = scale * first * second, _turned(graph, key)
+    factor, source = scale * first * second, _transpose_source(graph, key)
 
     def attend(mode: Mode, query: Tensor, key: Tensor, value: Tensor, *masks: Tensor) -> Tensor:
         key = key if source is not None else key.transpose(-1, -2)
@@ -224,7 +224,7 @@ def _axis(graph: _Graph, softmax: int) -> int:
     return axis % 4
 
 
-def _unmasked(graph: _Graph, scores: Any) -> tuple[Any, Any, bool]:
+def _strip_mask(graph: _Graph, scores: Any) -> tuple[Any, Any, bool]:
     """Scores before a mask was added, the mask unless it only hides later tokens, and whether it
     does that.
     """
@@ -254,7 +254,7 @@ def _hides_later(weight: Weight, tokens: int) -> bool:
     return bool((mask[~later] == 0).all() and (mask[later] <= HIDDEN).all())
 
 
-def _unscaled(graph: _Graph, value: Any) -> tuple[Any, float]:
+def _strip_scale(graph: _Graph, value: Any) -> tuple[Any, float]:
     """``value`` before it was multiplied or divided by a number, and the factor."""
     call = graph.made_by(value, "Mul", "Div")
     if call is None:
@@ -267,7 +267,7 @@ def _unscaled(graph: _Graph, value: Any) -> tuple[Any, float]:
     return value, 1.0
 
 
-def _turned(graph: _Graph, key: Any) -> Value | None:
+def _transpose_source(graph: _Graph, key: Any) -> Value | None:
     """What ``key`` [b, h, size, tokens] is the transpose of, where it was made with the leading dimensions
     folded: reshaped to [b h, tokens, size], transposed, and reshaped back.
     """

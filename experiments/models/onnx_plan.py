@@ -35,7 +35,7 @@ MOST_KNOWN = 1 << 24
 def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned:
     """The plan for inputs of ``shapes``; ``BadInput`` names the node that cannot be carried out."""
     with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
-        needed, wanted = _needed(program)
+        needed, wanted = _find_needed(program)
         plan = _Plan(program, wanted)
         for entry, shape in zip(program.inputs, shapes, strict=True):
             plan.values[entry.name] = torch.empty(shape, dtype=getattr(torch, entry.dtype))
@@ -51,7 +51,7 @@ def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Plan
         return Planned(calls, plan.constants, tuple(out.shape))
 
 
-def _needed(program: GraphProgram) -> tuple[list[int], frozenset[str]]:
+def _find_needed(program: GraphProgram) -> tuple[list[int], frozenset[str]]:
     """Indices of the nodes that the output is made of, in order, and the values that are read."""
     wanted, kept = {program.output}, []
     for index in range(len(program.nodes) - 1, -1, -1):
@@ -96,7 +96,7 @@ class _Plan:
         if node.op in ("Shape", "Size") and isinstance(given[0], Tensor):
             self.values[node.outputs[0]] = _shape(node, given[0])
         elif not any(isinstance(value, Tensor) for value in given):
-            self._bind(node, _evaluated(node, given, self.version, where))
+            self._bind(node, _evaluate(node, given, self.version, where))
         else:
             self._call(node, given, where)
 
@@ -185,7 +185,7 @@ def _shape(node: Node, value: Tensor) -> Array:
     return np.array(sizes, np.int64)
 
 
-def _evaluated(node: Node, given: Sequence[Any], version: int, where: str) -> Sequence[Any]:
+def _evaluate(node: Node, given: Sequence[Any], version: int, where: str) -> Sequence[Any]:
     """What a node gives on known values, by the library's reference of each operator."""
     try:
         from onnx import helper

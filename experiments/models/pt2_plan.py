@@ -41,11 +41,11 @@ def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Plan
     """
     calls = tuple(_call(node) for node in program.nodes)
     with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
-        out = _tried(program, calls, shapes)
+        out = _try_shapes(program, calls, shapes)
     return Planned(calls, program.constants, tuple(out.shape))
 
 
-def _tried(program: GraphProgram, calls: Sequence[Call], shapes: Sequence[tuple[int, ...]]) -> Tensor:
+def _try_shapes(program: GraphProgram, calls: Sequence[Call], shapes: Sequence[tuple[int, ...]]) -> Tensor:
     module = Exported(program, calls, program.constants, weights=False).eval()
     mode, stored = module.mode(), module.stored_tensors()
     held: dict[str, Any] = {
@@ -65,7 +65,7 @@ def _tried(program: GraphProgram, calls: Sequence[Call], shapes: Sequence[tuple[
 
 def _call(node: Node) -> Call:
     where = f"node {node.name!r:.80} ({node.op:.80})"
-    own = _sized(node.op) if node.op in SIZE_ARITHMETIC else _OWN.get(node.op)
+    own = _bound_sizes(node.op) if node.op in SIZE_ARITHMETIC else _OWN.get(node.op)
     if own is not None:
         first = () if node.op in SIZE_ARITHMETIC else (Now(),)
         return Call(own, node.name, node.scope, (*first, *node.arguments), node.keywords, node.outputs)
@@ -116,7 +116,7 @@ def _normalized(
 
 
 @torch.no_grad()
-def _updated(mode: Mode, buffer: Tensor, value: Tensor) -> None:
+def _write_update(mode: Mode, buffer: Tensor, value: Tensor) -> None:
     """Write a buffer's new value, unless it was updated in place already."""
     if buffer is not value:
         buffer.copy_(value)
@@ -126,11 +126,11 @@ def _updated(mode: Mode, buffer: Tensor, value: Tensor) -> None:
 _OWN: Mapping[str, Callable[..., Any]] = {
     "aten._native_batch_norm_legit_functional.default": _normalized,
     "aten._native_batch_norm_legit_no_training.default": _normalized,
-    UPDATE: _updated,
+    UPDATE: _write_update,
 }
 
 
-def _sized(target: str) -> Callable[..., Any]:
+def _bound_sizes(target: str) -> Callable[..., Any]:
     """Arithmetic on sizes whose results stay sizes."""
     module, _, name = target.partition(".")
     function = getattr(_MODULES[module], name)

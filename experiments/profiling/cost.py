@@ -49,7 +49,7 @@ def _addmv(_: Tensor, matrix: Tensor, vector: Tensor, **__: Any) -> int:
     return 2 * matrix.numel()
 
 
-def _grouped(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
+def _grouped_flops(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
     """Rows sorted by group: each row of ``left`` meets one matrix of ``right`` [groups, k, n], or, for the
     gradient of those matrices, ``left`` [k, rows] meets ``right`` [rows, n].
     """
@@ -60,7 +60,7 @@ def _grouped(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
 OWN_FLOPS: dict[Any, Callable[..., int]] = {
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
-    aten._grouped_mm: _grouped,
+    aten._grouped_mm: _grouped_flops,
     aten.mv: _matrix_vector,
     aten.addmv: _addmv,
     aten.dot: _dot,

@@ -76,7 +76,7 @@ class Lowering:
             node.name, cost.tensors(out), "activation" if label.phase == "forward" else "temporary"
         )
         self.tensor_of[node.name] = tuple(produced)
-        written = self._distinct(_mutated(node.target, args, kwargs))
+        written = self._distinct(_mutated_arguments(node.target, args, kwargs))
         new = [tensor for tensor in dict.fromkeys(produced) if tensor >= known]
         view = not written and not new
         flops = 0 if view else cost.flops(node.target, args, kwargs, out)
@@ -170,7 +170,7 @@ def _random(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool
     return True
 
 
-def _mutated(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+def _mutated_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """The arguments that an op writes to: those its schema marks, and hidden running statistics."""
     found: list[Any] = []
     for position, argument in enumerate(target._schema.arguments):

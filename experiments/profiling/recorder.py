@@ -60,14 +60,14 @@ class Recorder:
         self._switch(name, "")
 
     def parameter(self, name: str) -> None:
-        self._switch("optimizer", _shown(name.rpartition(".")[0] or "body"))
+        self._switch("optimizer", _strip_wrappers(name.rpartition(".")[0] or "body"))
 
     @contextlib.contextmanager
     def watch(self, module: nn.Module) -> Iterator[None]:
         """Follow the forward pass of ``module`` and of everything inside it."""
         handles: list[Any] = []
         for path, part in module.named_modules(remove_duplicate=False):
-            handles += self._hooks(_shown(path), part)
+            handles += self._hooks(_strip_wrappers(path), part)
         try:
             yield
         finally:
@@ -106,7 +106,7 @@ class Recorder:
         self.gradient_storages = [value.untyped_storage() for value in gradients if value is not None]
 
 
-def _shown(path: str) -> str:
+def _strip_wrappers(path: str) -> str:
     """Module paths without the wrappers around a model (``body`` adds the loss, ``inner`` holds a library's
     module); what the outermost computes itself is "loss".
     """

@@ -94,13 +94,13 @@ def members(raw: bytes, name: str) -> tuple[Member, ...]:
     """
     if len(raw) > MAX_BYTES:
         raise BadInput(f"{len(raw)} bytes", name, f"at most {MAX_BYTES}")
-    found = tuple(_opened(Member(name, raw), 0, _Budget(name, len(raw))))
+    found = tuple(_open(Member(name, raw), 0, _Budget(name, len(raw))))
     if not found:
         raise BadInput("the archive holds no file", name, "at least one file")
     return tuple(sorted(found, key=lambda member: member.name)) if len(found) > 1 else found
 
 
-def _opened(member: Member, depth: int, budget: _Budget) -> Iterator[Member]:
+def _open(member: Member, depth: int, budget: _Budget) -> Iterator[Member]:
     if member.data[:4] == b"PK\x03\x04":
         _check_promises(member, budget)
     opener = _opener(member.data)
@@ -111,7 +111,7 @@ def _opened(member: Member, depth: int, budget: _Budget) -> Iterator[Member]:
         raise BadInput("packed inside packed files", member.name, f"at most {MAX_DEPTH} layers")
     try:
         for inner in opener(member, budget):
-            yield from _opened(inner, depth + 1, budget)
+            yield from _open(inner, depth + 1, budget)
     except _BROKEN as error:
         raise BadInput(f"broken archive: {error}", member.name, "a complete gzip, tar or zip file") from None
 
@@ -119,7 +119,7 @@ def _opened(member: Member, depth: int, budget: _Budget) -> Iterator[Member]:
 def _opener(data: bytes) -> Callable[[Member, _Budget], Iterator[Member]] | None:
     """What unpacks ``data``, or ``None`` for a plain file."""
     if data[:2] == b"\x1f\x8b":
-        return _gunzipped
+        return _gunzip
     if data[257:262] == b"ustar":
         return _tar_members
     if data[:4] in (b"PK\x03\x04", b"PK\x05\x06") and not _is_zip_format(data):
@@ -145,7 +145,7 @@ def _read(stream: _Stream, budget: _Budget, place: str) -> bytes:
     return b"".join(parts)
 
 
-def _gunzipped(member: Member, budget: _Budget) -> Iterator[Member]:
+def _gunzip(member: Member, budget: _Budget) -> Iterator[Member]:
     with gzip.GzipFile(fileobj=io.BytesIO(member.data)) as stream:
         data = _read(stream, budget, member.name)
     yield Member(_without(member.name, (".gz", ".tgz")), data)

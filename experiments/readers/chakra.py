@@ -50,7 +50,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     if not rows:
         raise BadInput("no nodes", name, "at least one compute or communication node")
     step = _step(name, rows, phases, metadata, options)
-    return Reading(step, _assumed(rows, step), _warnings(rows, step))
+    return Reading(step, _assumptions(rows, step), _warnings(rows, step))
 
 
 def _phases(rows: Sequence[Node]) -> list[str]:
@@ -219,7 +219,7 @@ def collective(node: Node) -> str:
     return next((name for name in ordered if name.replace("_", "") in plain), "unknown")
 
 
-def _assumed(rows: Sequence[Node], step: Step) -> tuple[str, ...]:
+def _assumptions(rows: Sequence[Node], step: Step) -> tuple[str, ...]:
     told = ["nodes run one after the other in the order of the file, dependencies first"]
     if any(node.on_host for node in rows) and any(not node.on_host for node in rows):
         told.append("host nodes count no time beside the device's")

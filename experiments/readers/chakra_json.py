@@ -41,7 +41,7 @@ def looks_like(head: bytes) -> bool:
 def read(data: bytes, name: str) -> tuple[list[Node], dict[str, Any]]:
     """All nodes as written and what the file says of itself."""
     if b'"attr"' in data[:400] and b'"nodes"' not in data[:400]:
-        return _jsonized(data, name)
+        return _read_jsonized(data, name)
     content = jsonio.loads(data, name)
     if not isinstance(content, dict):
         raise BadInput("is no object", name, "a Chakra trace")
@@ -117,7 +117,7 @@ def _texts(row: dict[str, Any], side: str, where: str) -> list[str]:
     return [json.dumps(told.get(part, [])) for part in ("values", "shapes", "types")]
 
 
-def _jsonized(data: bytes, name: str) -> tuple[list[Node], dict[str, Any]]:
+def _read_jsonized(data: bytes, name: str) -> tuple[list[Node], dict[str, Any]]:
     nodes: list[Node] = []
     metadata: dict[str, Any] = {}
     for index, row in enumerate(_messages(data, name)):

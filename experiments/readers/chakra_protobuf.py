@@ -66,7 +66,7 @@ def read(data: bytes, name: str) -> tuple[list[Node], dict[str, Any]]:
     edges = 0
     for index, (body, offset) in enumerate(_bodies(data, name)):
         where = f"{name}: message {index} at byte {offset}"
-        message = _parsed(node_type if index else metadata_type, body, where)
+        message = _parse(node_type if index else metadata_type, body, where)
         if not index:
             metadata = _attributes(message)
             continue
@@ -125,7 +125,7 @@ def _messages() -> tuple[Any, Any]:
     return metadata, node
 
 
-def _parsed(kind: Any, body: memoryview, where: str) -> Any:
+def _parse(kind: Any, body: memoryview, where: str) -> Any:
     from google.protobuf.message import DecodeError
 
     try:

@@ -70,7 +70,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
         extra = _extra(options.extra, len(ops))
         seconds = np.array(extra.pop("cycles")) / CYCLES_PER_SECOND
         facts["g10"] = extra
-        assumed.append(f"exact cycles, fault times and touch order are those of {_shown(options.extra)}")
+        assumed.append(f"exact cycles, fault times and touch order are those of {_short_path(options.extra)}")
     step = _step(name, names, seconds, sizes, is_global, inputs, outputs, facts)
     return Reading(step, tuple(assumed), _warnings(step, names))
 
@@ -81,7 +81,7 @@ def _beside(path: Path) -> Path | None:
     return next((place for place in places if place != path and place.is_file()), None)
 
 
-def _shown(path: str) -> str:
+def _short_path(path: str) -> str:
     """The file and its folder: enough to know it, no path of this host."""
     return "/".join(Path(path).parts[-2:])
 

@@ -28,10 +28,10 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
         raise BadInput(f"{parsed!r:.80} is not an object", name, "a JSON object")
     config, warnings = check_config(parsed, name)
     source = ModelSource(PurePath(name).stem, config=config, options=options)
-    return Reading(source, assumed=_assumed(parsed), warnings=warnings)
+    return Reading(source, assumed=_assumptions(parsed), warnings=warnings)
 
 
-def _assumed(config: dict[str, Any]) -> tuple[str, ...]:
+def _assumptions(config: dict[str, Any]) -> tuple[str, ...]:
     found = dropouts(config)
     lines = [f"{', '.join(found)} built as 0, so that a step is repeatable"] if found else []
     if config.get("architectures"):

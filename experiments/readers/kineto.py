@@ -50,7 +50,9 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     memory = remember(trace, reckoned.ops, part)
     found = _Tensors(reckoned, memory)
     step = _step(name, trace, part, reckoned, memory, found, options)
-    return Reading(step, _assumed(trace, part, reckoned, memory), _warnings(step, trace, reckoned, memory))
+    return Reading(
+        step, _assumptions(trace, part, reckoned, memory), _warnings(step, trace, reckoned, memory)
+    )
 
 
 class _Tensors:
@@ -167,7 +169,7 @@ def _ops(rows: Sequence[Op], memory: Memory | None, found: _Tensors) -> Ops:
     moved = [sum(a.bytes for a in op.arguments) + sum(size) for op, size in zip(rows, sizes, strict=True)]
     view = np.array([op.view for op in rows])
     return Ops(
-        name=tuple(_numbered(op.name for op in rows)),
+        name=tuple(_number(op.name for op in rows)),
         target=tuple(op.name for op in rows),
         module=tuple(op.module for op in rows),
         phase=np.array([PHASES.index(op.phase) for op in rows], np.int8),
@@ -181,7 +183,7 @@ def _ops(rows: Sequence[Op], memory: Memory | None, found: _Tensors) -> Ops:
     )
 
 
-def _numbered(names: Any) -> list[str]:
+def _number(names: Any) -> list[str]:
     """Names that differ: the second ``aten::mm`` is ``aten::mm.1``."""
     seen: dict[str, int] = {}
     out = []
@@ -247,7 +249,7 @@ def _batch(found: _Tensors) -> int | None:
     return first.shape[0] if first is not None else None
 
 
-def _assumed(trace: Trace, part: Window, reckoned: Reckoned, memory: Memory | None) -> tuple[str, ...]:
+def _assumptions(trace: Trace, part: Window, reckoned: Reckoned, memory: Memory | None) -> tuple[str, ...]:
     told = [
         "an op's time includes what the host spent since the op before it inside autograd and annotations"
     ]

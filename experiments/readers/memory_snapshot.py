@@ -59,7 +59,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     here = [s for s in segments if device < 0 or s.device in (device, None)]
     history = _History(events, here)
     step = _step(name, history, here, device, options)
-    return Reading(step, _assumed(history), _warnings(history, devices, segments))
+    return Reading(step, _assumptions(history), _warnings(history, devices, segments))
 
 
 @dataclass
@@ -85,7 +85,7 @@ class _History:
         ]
         self.rows = [e for e, end in zip(events, ends, strict=True) if end or e.action == "alloc"]
         self.oom = [event for event in events if event.action == "oom"]
-        self.reserved = _reserved(events, segments)
+        self.reserved = _reserved_bytes(events, segments)
         self.tensors: list[_Tensor] = []
         live: dict[int, _Tensor] = {}
         for index, event in enumerate(self.rows):
@@ -129,7 +129,7 @@ def _unseen(live: Mapping[int, _Tensor], segments: Sequence[Segment]) -> Iterato
                 )
 
 
-def _reserved(events: Sequence[Event], segments: Sequence[Segment]) -> tuple[int, int]:
+def _reserved_bytes(events: Sequence[Event], segments: Sequence[Segment]) -> tuple[int, int]:
     """Bytes of all segments at the end, and at most: the changes of the history undone from the end on."""
     total = sum(segment.size for segment in segments)
     most, now = total, total
@@ -216,7 +216,7 @@ def _facts(history: _History, segments: Sequence[Segment], step: Step) -> dict[s
     }
 
 
-def _assumed(history: _History) -> tuple[str, ...]:
+def _assumptions(history: _History) -> tuple[str, ...]:
     told = ["one op for each allocation or free: the snapshot knows no operators, FLOPs or uses in between"]
     if history.has_clock:
         told.append("an op lasts until the allocator's next event")

@@ -60,9 +60,9 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
-    model = _parsed(data, name)
+    model = _parse(data, name)
     refuse_large(model, name)
-    model = _inlined(model)
+    model = _inline(model)
     check(model, name)
     program, notes = program_of(model, hashlib.sha256(data).hexdigest(), name)
     sizes = (options.batch or program.batch, options.sequence or program.sequence or 0)
@@ -74,7 +74,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     return Reading(source, assumed=notes)
 
 
-def _parsed(data: bytes, name: str) -> Any:
+def _parse(data: bytes, name: str) -> Any:
     try:
         import onnx
         from google.protobuf.message import DecodeError
@@ -86,7 +86,7 @@ def _parsed(data: bytes, name: str) -> Any:
         raise BadInput(f"not an ONNX file: {error}", name, "a complete ONNX model") from None
 
 
-def _inlined(model: Any) -> Any:
+def _inline(model: Any) -> Any:
     """Functions of the file's own put in the place of their calls; ``refuse_large`` has counted what that
     gives.
     """

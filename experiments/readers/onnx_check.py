@@ -27,7 +27,7 @@ def refuse_large(model: Any, name: str) -> None:
     """
     if not model.HasField("graph") or not model.graph.node:
         raise BadInput("holds no graph", name, "an ONNX model with nodes")
-    nodes = _expanded(model, name)
+    nodes = _count_expanded(model, name)
     if nodes > MOST_NODES:
         raise BadInput(f"{nodes} nodes", name, f"at most {MOST_NODES}")
     tensors = list(_tensors(model))
@@ -39,7 +39,7 @@ def refuse_large(model: Any, name: str) -> None:
         raise BadInput("holds sparse initializers", name, "dense tensors")
 
 
-def _expanded(model: Any, name: str) -> int:
+def _count_expanded(model: Any, name: str) -> int:
     """Nodes once every call of a function of the file is replaced; a function that calls itself
     is refused.
     """

@@ -90,7 +90,7 @@ def program_of(model: Any, sha256: str, name: str) -> tuple[GraphProgram, tuple[
     for node in model.graph.node:
         for position, read in enumerate(node.input):
             graph.uses.setdefault(read, []).append((node, position))
-    graph.stored = dict(_stored(model, name))
+    graph.stored = dict(_stored_weights(model, name))
     inputs = _inputs(graph)
     kinds = {key: _kind(graph, key, weight) for key, weight in graph.stored.items() if key in graph.uses}
     same = _twins({key: graph.stored[key] for key, kind in kinds.items() if kind == "parameter"})
@@ -110,10 +110,10 @@ def program_of(model: Any, sha256: str, name: str) -> tuple[GraphProgram, tuple[
         constants=of("constant"),
         operators={entry.domain: entry.version for entry in model.opset_import},
     )
-    return program, tuple(_assumed(graph, program))
+    return program, tuple(_assumptions(graph, program))
 
 
-def _assumed(graph: _Graph, program: GraphProgram) -> Iterator[str]:
+def _assumptions(graph: _Graph, program: GraphProgram) -> Iterator[str]:
     yield (
         f"the loss is the mean cross entropy over the classes of output {program.output!r:.60}, or the mean "
         "square "
@@ -132,7 +132,7 @@ def _assumed(graph: _Graph, program: GraphProgram) -> Iterator[str]:
         yield f"{len(graph.model.graph.output) - 1} other outputs are left out"
 
 
-def _stored(model: Any, name: str) -> Iterator[tuple[str, Weight]]:
+def _stored_weights(model: Any, name: str) -> Iterator[tuple[str, Weight]]:
     """Initializers and the values of Constant nodes, by name."""
     for tensor in model.graph.initializer:
         yield tensor.name, weight_of(tensor, name)
@@ -173,13 +173,13 @@ def _constant(node: Any, name: str) -> Weight:
             return weight_of(attribute.t, name)
         for field_name, dtype in (("float", np.float32), ("int", np.int64)):
             if attribute.name == f"value_{field_name}":
-                return _packed(np.array(getattr(attribute, field_name[0]), dtype))
+                return _pack(np.array(getattr(attribute, field_name[0]), dtype))
             if attribute.name == f"value_{field_name}s":
-                return _packed(np.array(getattr(attribute, f"{field_name}s"), dtype))
+                return _pack(np.array(getattr(attribute, f"{field_name}s"), dtype))
     raise BadInput("a constant of no known kind", f"{name}, node {node.name!r:.80}", "numbers")
 
 
-def _packed(array: np.typing.NDArray[Any]) -> Weight:
+def _pack(array: np.typing.NDArray[Any]) -> Weight:
     return Weight(str(array.dtype), array.shape, array.tobytes())
 
 

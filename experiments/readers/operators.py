@@ -84,7 +84,7 @@ def _operator(words: list[str], where: str, options: WorkloadOptions) -> Operato
             sizes[key] = _numbers(key, value, where)
     if missing := [key for key in needed if key not in sizes]:
         raise BadInput(f"{kind} without {missing[0]}", where, ", ".join(needed))
-    return _checked(Operator(name, kind, sizes, dtype), where)
+    return _check(Operator(name, kind, sizes, dtype), where)
 
 
 def _numbers(key: str, value: str, where: str) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ def _numbers(key: str, value: str, where: str) -> tuple[int, ...]:
     return numbers
 
 
-def _checked(operator: Operator, where: str) -> Operator:
+def _check(operator: Operator, where: str) -> Operator:
     """The operator, once its sizes agree with one another."""
     sizes = operator.sizes
     if (

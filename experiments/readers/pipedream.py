@@ -65,7 +65,7 @@ def _recognizes(head: bytes, name: str) -> bool:
 
 
 def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
-    profile = _parsed(data, name)
+    profile = _parse(data, name)
     sources = {key for key, node in profile.nodes.items() if node.description.startswith("Input")}
     sources -= {target for _, target in profile.edges}
     kept = profile.without(sources)
@@ -88,7 +88,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     return Reading(graph, tuple(assumed), _warnings(graph))
 
 
-def _parsed(data: bytes, name: str) -> _Profile:
+def _parse(data: bytes, name: str) -> _Profile:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -93,10 +93,10 @@ def program_of(
         constants=of("constant"),
         usual=usual,
     )
-    return program, tuple(_assumed(program, str(content.get("torch_version"))[:40]))
+    return program, tuple(_assumptions(program, str(content.get("torch_version"))[:40]))
 
 
-def _assumed(program: GraphProgram, version: str) -> Iterator[str]:
+def _assumptions(program: GraphProgram, version: str) -> Iterator[str]:
     yield (
         f"exported by torch {version}; a batch is made from the shapes of the inputs, sample inputs stay "
         "unopened"

@@ -38,14 +38,14 @@ def request_reading(
         arrival=(arrival - arrival.min())[order],
         prompt=table.counts(prompt)[order],
         output=table.counts(output)[order],
-        model=_picked(model, order),
-        original={name: _picked(cells, order) for name, cells in table.columns.items()},
+        model=_pick(model, order),
+        original={name: _pick(cells, order) for name, cells in table.columns.items()},
         facts={"requests": len(table)},
     )
     return Reading(apply_options(trace, options), assumed, implausible(trace))
 
 
-def _picked(cells: Sequence[Any], order: Ints) -> tuple[Any, ...]:
+def _pick(cells: Sequence[Any], order: Ints) -> tuple[Any, ...]:
     return tuple(cells[row] for row in order.tolist())
 
 

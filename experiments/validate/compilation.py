@@ -135,10 +135,10 @@ class Room:
             return compare({name: row["value"] for name, row in outcome.metrics.items()}, {})
         before = self._ops(model, options) if policy == "eager" or "after" not in outcome.plan else None
         rows = before if policy == "eager" else outcome.plan.get("after")
-        predicted = self._predicted(rows) if rows else {}
+        predicted = self._predict(rows) if rows else {}
         made = registry.create("compilation", policy, {})
         if isinstance(made, LaunchPolicy) and before:
-            predicted = {"roofline_latency": self._replayed(made, before)}
+            predicted = {"roofline_latency": self._replay_seconds(made, before)}
         seconds = outcome.plan.get("op_seconds")
         if seconds and seconds["after"]:
             predicted["speedup"] = seconds["before"] / seconds["after"]
@@ -148,11 +148,11 @@ class Room:
             measured["roofline_latency"] = least
         return compare(measured, predicted)
 
-    def _predicted(self, rows: list[dict[str, Any]]) -> dict[str, float]:
+    def _predict(self, rows: list[dict[str, Any]]) -> dict[str, float]:
         by_prices = sum(row.get("seconds", 0.0) for row in rows)
         return {"latency": by_prices, "roofline_latency": self._live().roofline_seconds(rows, self.rates)}
 
-    def _replayed(self, policy: LaunchPolicy, rows: list[dict[str, Any]]) -> float:
+    def _replay_seconds(self, policy: LaunchPolicy, rows: list[dict[str, Any]]) -> float:
         """The kernels by roofline, launched as one graph."""
         free = replace(self.rates, kernels=replace(self.rates.kernels, launch=0.0))
         kernels = [self._live().roofline_seconds([row], free) for row in rows if not row["view"]]

@@ -62,7 +62,7 @@ def layer_graph(step: Step) -> LayerGraph:
             "tied": [[*pair, float(size)] for pair, size in sorted(flow.tied.items())],
         },
         einsums=captured_operators(step, layer_of),
-        handed=_handed(step, flow),
+        handed=_stashes(step, flow),
     )
 
 
@@ -138,7 +138,7 @@ def _flow(step: Step, layer_of: np.typing.NDArray[np.int64]) -> _Flow:
     return flow
 
 
-def _handed(step: Step, flow: _Flow) -> tuple[Handed, ...]:
+def _stashes(step: Step, flow: _Flow) -> tuple[Handed, ...]:
     """What is stashed for other layers' backward passes, of equal makers and keepers together."""
     found: dict[tuple[int, tuple[int, ...]], float] = defaultdict(float)
     for tensor, keepers in flow.stashed.items():

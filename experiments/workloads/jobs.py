@@ -51,10 +51,10 @@ class JobTrace:
         numbers).
         """
         order = np.lexsort((_rank(job), submit))
-        sorted_ = {name: _picked(value, order) for name, value in columns.items() if name not in _WHOLE}
+        sorted_ = {name: _pick(value, order) for name, value in columns.items() if name not in _WHOLE}
         kept = {name: value for name, value in columns.items() if name in _WHOLE}
-        original = {name: _picked(cells, order) for name, cells in kept.pop("original", {}).items()}
-        return cls(job=_picked(job, order), submit=submit[order], original=original, **sorted_, **kept)
+        original = {name: _pick(cells, order) for name, cells in kept.pop("original", {}).items()}
+        return cls(job=_pick(job, order), submit=submit[order], original=original, **sorted_, **kept)
 
     def first(self, count: int) -> JobTrace:
         """The first ``count`` jobs."""
@@ -75,5 +75,5 @@ def _rank(job: Sequence[str]) -> Ints:
     return rank
 
 
-def _picked(column: Any, order: Ints) -> Any:
+def _pick(column: Any, order: Ints) -> Any:
     return column[order] if isinstance(column, np.ndarray) else tuple(column[row] for row in order.tolist())

@@ -39,7 +39,7 @@ def layer_seconds(
 @functools.lru_cache(maxsize=65536)
 def work_seconds(device: Device, work: Work, samples: float, cut: Cut, dtype: str) -> PassSeconds:
     if work.fused:
-        return _fused(device, work, samples / cut.parts, dtype)
+        return _fused_seconds(device, work, samples / cut.parts, dtype)
     forward, backward, weight = (
         sum(_product(device, work, i, samples, cut, what, dtype) for i in range(len(work.products)))
         for what in (FORWARD, BACKWARD, WEIGHT)
@@ -61,7 +61,7 @@ def _product(
     return product_seconds(device, shape.m, shape.n, shape.k, shape.count, kind, DTYPE_BYTES[kind])
 
 
-def _fused(device: Device, work: Work, share: float, dtype: str) -> PassSeconds:
+def _fused_seconds(device: Device, work: Work, share: float, dtype: str) -> PassSeconds:
     computed = CAUSAL_SHARE if work.causal else 1.0
     forward = attention_seconds(device, work.forward_flops * share * computed, dtype)
     backward = attention_seconds(device, work.forward_flops * share * computed * FUSED_BACKWARD, dtype)

@@ -151,7 +151,7 @@ def _gpt2(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
     )
 
 
-def _sized(
+def _from_sizes(
     name: str, config: Mapping[str, Any], sequence: int, *, feedforward: str, tied: bool
 ) -> Transformer:
     """With the names of sizes that most families share; ``feedforward`` is that of the inner width, ``tied``
@@ -173,18 +173,18 @@ def _sized(
 
 
 def _neox(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
-    sized = _sized(name, config, sequence, feedforward="intermediate_size", tied=False)
+    sized = _from_sizes(name, config, sequence, feedforward="intermediate_size", tied=False)
     return replace(sized, rotary=True, dropout=_dropout(config))
 
 
 def _opt(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
-    sized = _sized(name, config, sequence, feedforward="ffn_dim", tied=True)
+    sized = _from_sizes(name, config, sequence, feedforward="ffn_dim", tied=True)
     positions = config.get("max_position_embeddings", 2048) + 2
     return replace(sized, positions=positions, fused_qkv=False, dropout=_dropout(config))
 
 
 def _llama(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
-    sized = _sized(name, config, sequence, feedforward="intermediate_size", tied=False)
+    sized = _from_sizes(name, config, sequence, feedforward="intermediate_size", tied=False)
     return replace(
         sized,
         head_size=config.get("head_dim") or sized.head_size,

@@ -54,7 +54,7 @@ def transformer_layers(
         batch=batch,
         facts={
             **_facts(model, batch, dtype, optimizer, kernels, fused_attention),
-            "tied": _tied(model, groups, size),
+            "tied": _tied_tables(model, groups, size),
         },
         work=tuple(tuple(row.work for row in group) for group in groups),
         transformer=model,
@@ -98,7 +98,7 @@ def _predecessors(groups: Sequence[Sequence[Row]]) -> Ragged:
     )
 
 
-def _tied(model: Transformer, groups: Sequence[Sequence[Row]], size: int) -> list[list[float]]:
+def _tied_tables(model: Transformer, groups: Sequence[Sequence[Row]], size: int) -> list[list[float]]:
     """The table that the logits read: owner, reader, bytes."""
     if not (model.tied and model.vocabulary):
         return []

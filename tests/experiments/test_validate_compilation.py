@@ -135,4 +135,4 @@ def test_a_replayed_graph_is_predicted_by_its_kernels_launched_once() -> None:
         }
         for us in (10, 0, 20)
     ]
-    assert room._replayed(CudaGraph(replay=10e-6), rows) == pytest.approx(40e-6)
+    assert room._replay_seconds(CudaGraph(replay=10e-6), rows) == pytest.approx(40e-6)

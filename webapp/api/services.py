@@ -43,12 +43,12 @@ def import_outcome(project: Project, user: User | None, outcome: Outcome) -> tup
     ).first()
     if had is not None:
         return had, False
-    run = Run.objects.create(**_ended(project, user, outcome))
+    run = Run.objects.create(**_run_columns(project, user, outcome))
     store_outcome(run, outcome)
     return run, True
 
 
-def _ended(project: Project, user: User | None, outcome: Outcome) -> dict[str, Any]:
+def _run_columns(project: Project, user: User | None, outcome: Outcome) -> dict[str, Any]:
     """The columns of the run. An infeasible plan is an answer, so only a failed outcome is a failed run."""
     spec, now = outcome.spec, timezone.now()
     sha256 = outcome.provenance.get("workload_sha256")

@@ -129,7 +129,7 @@ def winners(fits: Sequence[Entry], baseline: Entry) -> tuple[Winner, ...]:
         own = [title for title in titles if id(title[1]) == entry]
         words = " and ".join(words for _, _, words in own)
         what = ", ".join(what for what, _, _ in own)
-        found.append(Winner(what, own[0][1], f"{words}: {_told(own[0][1], baseline)}"))
+        found.append(Winner(what, own[0][1], f"{words}: {_describe(own[0][1], baseline)}"))
     return tuple(found)
 
 
@@ -137,7 +137,7 @@ def _best(entries: Sequence[Entry], cost: Callable[[Entry], tuple[float, float]]
     return min(entries, key=lambda entry: (*cost(entry), entry is not baseline))
 
 
-def _told(entry: Entry, baseline: Entry) -> str:
+def _describe(entry: Entry, baseline: Entry) -> str:
     """``9.4 GiB and 2.1 s per step, 1.04 times the step without a limit; 38 % less memory than the
     baseline``.
     """

@@ -85,7 +85,7 @@ def scatter(
         look = _look(index, members[0].run.family, len(groups))
         name = ", ".join(filter(None, (question or members[0].run.family, mode)))
         points = _points(members, x, y, beside, project)
-        hover = [_described(entry, errors) for entry in members]
+        hover = [_describe(entry, errors) for entry in members]
         series.append({"name": name, **look, **points, "hover": hover})
     for index, front in enumerate(fronts):
         if len(front.entries) > 1:
@@ -101,12 +101,12 @@ def _groups(entries: Sequence[Entry]) -> dict[tuple[str, str], list[Entry]]:
     common = set.intersection(*({repr(item) for item in entry.question} for entry in entries))
     groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
-        own = [_spelled(key, value) for key, value in entry.question if repr((key, value)) not in common]
+        own = [_spell(key, value) for key, value in entry.question if repr((key, value)) not in common]
         groups.setdefault((entry.mode, ", ".join(own)), []).append(entry)
     return groups
 
 
-def _spelled(key: str, value: Any) -> str:
+def _spell(key: str, value: Any) -> str:
     shown = shown_value(key, value)
     return shown if key in ("workload", "hardware") else f"{label_of(key)} {shown}"
 
@@ -157,7 +157,7 @@ def _beside(entries: Sequence[Entry], x: str, y: str, labeled: set[int]) -> dict
     return {id(entry): one for entry, one in zip(entries, labels.place_labels(points, text), strict=True)}
 
 
-def _described(entry: Entry, errors: SimulatorErrors) -> str:
+def _describe(entry: Entry, errors: SimulatorErrors) -> str:
     """Policy and knobs, and how its figures came about."""
     knobs = [
         f"{label_of(key)} {shown_value(key, value)}"
@@ -232,12 +232,12 @@ def _telling(lines: Sequence[Line]) -> list[str]:
     """Parameters that differ, each only where those before it leave lines of one policy alike."""
     chosen: list[str] = []
     for key in dict.fromkeys(p.key for line in lines for p in line.parameters if p.differs):
-        if len(_told(lines, [*chosen, key])) > len(_told(lines, chosen)):
+        if len(_distinguish(lines, [*chosen, key])) > len(_distinguish(lines, chosen)):
             chosen.append(key)
     return chosen
 
 
-def _told(lines: Sequence[Line], keys: Sequence[str]) -> set[tuple[str, ...]]:
+def _distinguish(lines: Sequence[Line], keys: Sequence[str]) -> set[tuple[str, ...]]:
     return {
         (line.entry.name, *(str(p.shown_text) for p in line.parameters if p.key in keys and p.differs))
         for line in lines

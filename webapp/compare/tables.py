@@ -22,7 +22,7 @@ def export_table(comparison: Comparison, title: str, errors: SimulatorErrors) ->
     if has_errors:
         columns.insert(2, Column("simulator error", "fraction", is_figure=True))
     columns += [Column(column.label) for column in comparison.parameters]
-    if _folded(comparison):
+    if _is_folded(comparison):
         columns.append(Column("n", is_figure=True))
     for column in comparison.metrics:
         columns.extend(_metric_columns(comparison, column.metric))
@@ -39,14 +39,14 @@ def _error(line: Line, errors: SimulatorErrors) -> float | None:
     return found.fraction if found else None
 
 
-def _folded(comparison: Comparison) -> bool:
+def _is_folded(comparison: Comparison) -> bool:
     return any(len(entry.runs) > 1 for entry in comparison.entries)
 
 
 def _metric_columns(comparison: Comparison, name: str) -> Iterator[Column]:
     metric = METRICS[name]
     yield Column(metric.label, metric.unit, is_figure=True)
-    if _folded(comparison):
+    if _is_folded(comparison):
         yield Column(f"± {metric.label}", metric.unit, is_figure=True)
     if comparison.baseline:
         yield Column(f"change of {metric.label}", "fraction", is_figure=True)
@@ -61,12 +61,12 @@ def _row(comparison: Comparison, line: Line, error: tuple[float | None, ...]) ->
     for parameter in line.parameters:
         value = parameter.value
         yield value if value is None or isinstance(value, str | int | float) else pretty(value)
-    if _folded(comparison):
+    if _is_folded(comparison):
         yield len(entry.runs)
     for cell in line.cells:
         found = cell.estimate
         yield found.mean if found else None
-        if _folded(comparison):
+        if _is_folded(comparison):
             yield found.half_width if found else None
         if comparison.baseline:
             yield cell.change

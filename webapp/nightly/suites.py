@@ -44,10 +44,10 @@ def title_of(run: Run) -> str:
 def trials_of(suite: Suite, project: Project, user: User | None) -> list[tuple[str, Trial]]:
     """Every run with its title. ``BadInput`` says which field of a run is wrong."""
     submission = Submission(project, user)
-    return [(title, submission.trial(_placed(dict(row), project, user))) for title, row in suite.runs]
+    return [(title, submission.trial(_resolve_source(dict(row), project, user))) for title, row in suite.runs]
 
 
-def _placed(row: dict[str, Any], project: Project, user: User | None) -> dict[str, Any]:
+def _resolve_source(row: dict[str, Any], project: Project, user: User | None) -> dict[str, Any]:
     """The run with a file of the suites' folder replaced by the project's artifact of it, added
     when missing.
     """

@@ -82,7 +82,7 @@ def run_now(request: ProjectRequest, schedule: int) -> HttpResponse:
     return redirect(project_url(request.project, "runs:experiment", experiment=night.experiment_id))
 
 
-def _changed(request: ProjectRequest, schedule: int, change: Callable[[Schedule], None]) -> HttpResponse:
+def _change(request: ProjectRequest, schedule: int, change: Callable[[Schedule], None]) -> HttpResponse:
     change(_schedule(request, schedule))
     return redirect(project_url(request.project, "nightly:schedule", schedule=schedule))
 
@@ -90,13 +90,13 @@ def _changed(request: ProjectRequest, schedule: int, change: Callable[[Schedule]
 @require_POST
 @in_project()
 def pause(request: ProjectRequest, schedule: int) -> HttpResponse:
-    return _changed(request, schedule, lambda found: services.set_enabled(found, False))
+    return _change(request, schedule, lambda found: services.set_enabled(found, False))
 
 
 @require_POST
 @in_project()
 def resume(request: ProjectRequest, schedule: int) -> HttpResponse:
-    return _changed(request, schedule, lambda found: services.set_enabled(found, True))
+    return _change(request, schedule, lambda found: services.set_enabled(found, True))
 
 
 @require_POST

@@ -59,11 +59,12 @@ def run_suite(project: Project, user: User, suite: Suite) -> Experiment:
 def _trials(submission: Submission, family: str, policy: str, claim: Claim) -> dict[str, Trial]:
     specs = claim_specs(registry.policy_class(family, policy), claim)
     return {
-        name: submission.trial(_placed(submission.project, spec.to_json())) for name, spec in specs.items()
+        name: submission.trial(_resolve_source(submission.project, spec.to_json()))
+        for name, spec in specs.items()
     }
 
 
-def _placed(project: Project, spec: dict[str, Any]) -> dict[str, Any]:
+def _resolve_source(project: Project, spec: dict[str, Any]) -> dict[str, Any]:
     """The spec with a file named by the paper's sheet replaced by the project's artifact of that
     file name.
     """
@@ -77,7 +78,7 @@ def _placed(project: Project, spec: dict[str, Any]) -> dict[str, Any]:
 @transaction.atomic
 def judge_ended(project: Project) -> None:
     """Judges every check of the project whose runs have all ended, once."""
-    for experiment in _unjudged(project).select_for_update():
+    for experiment in _unjudged_checks(project).select_for_update():
         runs = list(experiment.runs.prefetch_related("metrics"))
         if all(run.is_final for run in runs):
             _judge(experiment, _by_identity(runs))
@@ -140,11 +141,11 @@ def _provenance(run: Run) -> Mapping[str, Any]:
 
 def pending(project: Project, family: str, policy: str) -> Experiment | None:
     """A check of the policy's claims whose runs have not all ended."""
-    checks = _unjudged(project).filter(request__checks__family=family, request__checks__policy=policy)
+    checks = _unjudged_checks(project).filter(request__checks__family=family, request__checks__policy=policy)
     return checks.not_trashed().first()
 
 
-def _unjudged(project: Project) -> ExperimentQuerySet:
+def _unjudged_checks(project: Project) -> ExperimentQuerySet:
     """Experiments that check claims and have no verdict yet."""
     judged = ClaimCheck.objects.filter(experiment=OuterRef("pk"))
     return Experiment.objects.filter(~Exists(judged), project=project, request__has_key=CHECKS)

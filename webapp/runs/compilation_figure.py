@@ -129,7 +129,7 @@ def _lines(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any
             pairs = [
                 Line(cell(a, "kept"), cell(b, b["state"])) for a, b in zip(old[i:j], new[k:m], strict=True)
             ]
-            yield from _folded(pairs)
+            yield from _fold(pairs)
             continue
         for place in range(max(j - i, m - k)):
             left = old[i + place] if i + place < j else None
@@ -139,7 +139,7 @@ def _lines(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any
             yield Line(cell(left, gone) if left else None, ours)
 
 
-def _folded(pairs: Sequence[Line]) -> Iterator[Line]:
+def _fold(pairs: Sequence[Line]) -> Iterator[Line]:
     """Unchanged pairs far from any change are counted instead of shown."""
     changed = [n for n, line in enumerate(pairs) if line.after and line.after.state != "kept"]
     near = {n for at in (*changed, -1, len(pairs)) for n in range(at - CONTEXT, at + CONTEXT + 1)}

@@ -75,13 +75,13 @@ def drawings_of(plan: Mapping[str, Any]) -> tuple[Drawing, ...]:
         by_rule.setdefault(step["rule"], []).append(step)
     found = []
     for rule, steps in list(by_rule.items())[:MOST_DRAWINGS]:
-        drawn = next((step for step in steps if _shown(step, before, after)), None)
+        drawn = next((step for step in steps if _is_shown(step, before, after)), None)
         if drawn:
             found.append(_drawing(rule, len(steps), drawn, before, after))
     return tuple(found)
 
 
-def _shown(step: Mapping[str, Any], before: Rows, after: Rows) -> bool:
+def _is_shown(step: Mapping[str, Any], before: Rows, after: Rows) -> bool:
     return any(n in before for n in step["took"]) and any(n in after for n in step["made"])
 
 

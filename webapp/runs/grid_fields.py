@@ -46,7 +46,7 @@ def quantity(text: str) -> float:
     return number * size
 
 
-def _typed(knob: Knob, word: str) -> Any:
+def _convert(knob: Knob, word: str) -> Any:
     """The word in the knob's type; what cannot be converted stays text, and ``check`` says what
     was expected.
     """
@@ -76,7 +76,7 @@ class GridField(forms.CharField):
     def clean(self, value: Any) -> list[Any]:
         words = split(super().clean(value) or "")
         try:
-            return [check(self.knob, _typed(self.knob, word), self.knob.name) for word in words]
+            return [check(self.knob, _convert(self.knob, word), self.knob.name) for word in words]
         except BadInput as error:
             expected = f" (expected {error.expected})" if error.expected else ""
             raise forms.ValidationError(f"{error.what}{expected}") from None

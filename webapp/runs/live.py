@@ -147,14 +147,14 @@ def _differences(runs: Sequence[Run]) -> tuple[tuple[tuple[str, Any], ...], tupl
     tables = [columns_of(run) for run in runs]
     names = list(dict.fromkeys(name for row in tables for name in row))
     same = [n for n in names if len({repr(row[n]) if n in row else "" for row in tables}) == 1]
-    implied = _implied(runs)
+    implied = _implied_knobs(runs)
     varying = tuple(n for n in names if n not in same and n not in implied and n != "mode")
     for run, row in zip(runs, tables, strict=True):
         run.cells = [row.get(name, "") for name in varying]  # type: ignore[attr-defined]
     return tuple((n, tables[0][n]) for n in same if tables[0][n] != ""), varying
 
 
-def _implied(runs: Sequence[Run]) -> set[str]:
+def _implied_knobs(runs: Sequence[Run]) -> set[str]:
     """Knobs in which no two runs of one policy differ: who reads the policy's name knows them."""
     known = [(run.policy, run.spec.get("knobs") or {}) for run in runs]
     names = {name for _, knobs in known for name in knobs}

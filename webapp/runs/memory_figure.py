@@ -89,7 +89,7 @@ def memory_view(outcome: Mapping[str, Any]) -> MemoryView | None:
         tuple(_lane(name, spans, end, bytes_of) for name, kind, spans in lanes if kind == "channel"),
         _stalls(provenance.get("stall_by_cause") or {}, end),
         timeline.get("fullest"),
-        tuple(_said(all_arcs, all_marks, timeline["compute"], len(total["y"]))),
+        tuple(_sentences(all_arcs, all_marks, timeline["compute"], len(total["y"]))),
     )
 
 
@@ -175,7 +175,7 @@ def _ops(compute: Mapping[str, Any]) -> dict[str, Any]:
     return {name: compute[name] for name in ("what", "index", "start", "end", "texts", "name", "module")}
 
 
-def _said(arcs: int, marks: int, compute: Mapping[str, Any], instants: int) -> list[str]:
+def _sentences(arcs: int, marks: int, compute: Mapping[str, Any], instants: int) -> list[str]:
     said = []
     if instants > MOST_POINTS:
         said.append(f"{MOST_POINTS} of {instants} instants are here, each stretch's lowest and highest")

@@ -78,7 +78,7 @@ def parallel_view(outcome: Mapping[str, Any]) -> ParallelView | None:
     end = max([0.0, *slots["end"], *messages["end"]])
     rows = [{"worker": lane["worker"], "name": device_names(lane["devices"])} for lane in lanes]
     workers = len(plan.get("workers") or lanes)
-    said = _said(
+    said = _sentences(
         len(lanes), workers, (len(slots["start"]), all_slots), (len(messages["start"]), all_messages)
     )
     return ParallelView(
@@ -125,7 +125,7 @@ def _slots(lanes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[Any]], in
     """Columns over slots; a lane of more than ``MOST_SLOTS`` shows its first."""
     names = ("row", "start", "end", "kind", "micro_batch", "stage", "label")
     rows = [
-        (place, start, end, *_parsed(str(label)), str(label))
+        (place, start, end, *_parse(str(label)), str(label))
         for place, lane in enumerate(lanes)
         for start, end, label in lane["events"]
     ]
@@ -133,7 +133,7 @@ def _slots(lanes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[Any]], in
     return {name: [row[i] for row in shown] for i, name in enumerate(names)}, len(rows)
 
 
-def _parsed(label: str) -> tuple[str, int | None, int | None]:
+def _parse(label: str) -> tuple[str, int | None, int | None]:
     """``F3.0`` -> forward, micro-batch 3, stage 0; ``U.2`` -> update, stage 2."""
     numbers = [int(part) if part.isdecimal() else None for part in label[1:].split(".", 1)]
     micro_batch, stage = numbers if len(numbers) == 2 else (None, None)
@@ -216,7 +216,7 @@ def _at(values: Sequence[Any] | None, place: int) -> Any:
     return values[place] if values and place < len(values) else None
 
 
-def _said(lanes: int, workers: int, slots: tuple[int, int], messages: tuple[int, int]) -> Iterator[str]:
+def _sentences(lanes: int, workers: int, slots: tuple[int, int], messages: tuple[int, int]) -> Iterator[str]:
     if lanes < workers:
         yield f"{lanes} of {workers} workers are drawn, one replica of each stage first"
     if slots[0] < slots[1]:

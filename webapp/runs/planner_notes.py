@@ -29,7 +29,7 @@ def notes_of(plan: Mapping[str, Any]) -> Notes | None:
     if not notes:
         return None
     curves = {name: value for name, value in notes.items() if _is_curve(value)}
-    facts = tuple((_words(name), _shown(name, value)) for name, value in notes.items() if name not in curves)
+    facts = tuple((_words(name), _show(name, value)) for name, value in notes.items() if name not in curves)
     return Notes(facts, tuple(_plot(name, values) for name, values in curves.items()))
 
 
@@ -45,7 +45,7 @@ def _unit(name: str) -> str:
     return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
 
 
-def _shown(name: str, value: Any) -> str:
+def _show(name: str, value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return human(value, _unit(name))
     return pretty(value)

@@ -91,10 +91,10 @@ def settle_references(project: Project, options: Mapping[str, Any]) -> dict[str,
     """``options`` with every artifact named by its number; ``BadInput`` for whatever is neither artifact nor
     name.
     """
-    return {name: _settled(project, name, value) for name, value in options.items()}
+    return {name: _settle(project, name, value) for name, value in options.items()}
 
 
-def _settled(project: Project, option: str, value: Any) -> Any:
+def _settle(project: Project, option: str, value: Any) -> Any:
     if option not in NAMING or value is None or (option == "model" and is_known_model(value)):
         return value
     return f"artifact:{require_artifact(project, value, f'{OPTIONS}.{option}').pk}"

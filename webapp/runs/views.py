@@ -43,7 +43,7 @@ def experiments(request: ProjectRequest) -> HttpResponse:
     return asked_export(request, table) or render(request, "runs/experiments.html", {"table": table})
 
 
-def _filled(request: ProjectRequest) -> dict[str, Any]:
+def _initial_values(request: ProjectRequest) -> dict[str, Any]:
     """What fills a new form: an experiment (``?from=``), a run (``?run=``) artifacts
     (``?artifact=1&family=memory``) or policies (``?policy=memory/vdnn-all``).
     """
@@ -68,7 +68,7 @@ def _uuid(text: str) -> UUID:
 @in_project()
 def new(request: ProjectRequest) -> HttpResponse:
     if request.method != "POST":
-        form = ExperimentForm(request.project, initial=_filled(request))
+        form = ExperimentForm(request.project, initial=_initial_values(request))
         return render(request, "runs/new.html", {"form": form})
     family = request.POST.get("all", "")
     asked = again.everything(family, request.POST) if family in FAMILIES else request.POST

@@ -51,9 +51,9 @@ class Pool:
         if gpus > self.total:
             return None
         order = PLACEMENTS[rule](self, gpus)
-        return None if order is None else Gang(job, self._filled(order, gpus))
+        return None if order is None else Gang(job, self._fill(order, gpus))
 
-    def _filled(self, order: Iterator[int] | Sequence[int], gpus: int) -> Devices:
+    def _fill(self, order: Iterator[int] | Sequence[int], gpus: int) -> Devices:
         taken = []
         for node in order:
             count = min(gpus, int(self.free[node]))

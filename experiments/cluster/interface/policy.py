@@ -82,11 +82,11 @@ class ClusterPolicy(Policy):
         for job in losers:
             pool.give_back(view.running[job])
         started = self.fill(pool, [job for job in chosen if job not in view.running], view)
-        preempted = losers if self.placement == "count" else _ousted(losers, pool, view)
+        preempted = losers if self.placement == "count" else _jobs_to_preempt(losers, pool, view)
         return Allocation(tuple(started), tuple(preempted))
 
 
-def _ousted(losers: Iterable[int], pool: Pool, view: ClusterView) -> list[int]:
+def _jobs_to_preempt(losers: Iterable[int], pool: Pool, view: ClusterView) -> list[int]:
     """The losers whose devices were really taken: a better job may not have found a place that its rule
     allows.
     """

@@ -55,10 +55,10 @@ class FifoEasy(ClusterPolicy):
         started = self.fill(pool, view.waiting, view, block=True)
         head = next(islice(view.waiting, len(started), None), None)
         if head is not None and pool.total >= 1:
-            started += self._backfilled(head, pool, started, view)
+            started += self._backfill(head, pool, started, view)
         return Allocation(start=tuple(started))
 
-    def _backfilled(self, head: int, pool: Pool, started: list[Gang], view: ClusterView) -> list[Gang]:
+    def _backfill(self, head: int, pool: Pool, started: list[Gang], view: ClusterView) -> list[Gang]:
         """Jobs behind ``head`` that end before its reserved start, or use what it leaves free then."""
         start, spare = self._reservation(head, pool.total, started, view)
         wanted, service, backfilled = view.jobs.gpus, view.jobs.service, list[Gang]()

@@ -119,15 +119,15 @@ def curves(plan: ClusterPlan, trace: JobTrace, devices: int) -> Mapping[str, Ser
     if not len(fates.start):
         return {}
     origin = float(trace.submit[0])
-    present = _sampled(*_steps(trace.submit, fates.ended, np.ones(len(trace))), origin)
-    held = _sampled(*_steps(fates.start, fates.end, fates.held), origin)
-    wanted = _sampled(*_steps(trace.submit, fates.ended, trace.gpus.astype(np.float64)), origin)
+    present = _sample(*_steps(trace.submit, fates.ended, np.ones(len(trace))), origin)
+    held = _sample(*_steps(fates.start, fates.end, fates.held), origin)
+    wanted = _sample(*_steps(trace.submit, fates.ended, trace.gpus.astype(np.float64)), origin)
     waiting = _waiting(plan, trace)
     jct = np.sort((fates.ended - trace.submit)[~np.isnan(fates.ended)])
     quantiles = np.linspace(0, 1, min(len(jct), 200)) if len(jct) else np.empty(0)
     return {
         "utilization": Series("fraction", held[0].tolist(), (held[1] / devices).tolist()),
-        "queue_length": Series("jobs", *_lists(_sampled(*waiting, origin))),
+        "queue_length": Series("jobs", *_lists(_sample(*waiting, origin))),
         "jobs_in_system": Series("jobs", *_lists(present)),
         "demand": Series("GPUs", *_lists(wanted)),
         "jct_distribution": Series(
@@ -146,7 +146,7 @@ def _waiting(plan: ClusterPlan, trace: JobTrace) -> tuple[Floats, Floats]:
     ends = [stint.start for stint in plan.stints]
     times = np.array([*begins, *ends])
     change = np.array([1.0] * len(begins) + [-1.0] * len(ends))
-    return _cumulated(times, change)
+    return _cumulate(times, change)
 
 
 def _steps(start: Floats, end: Floats, weight: Floats) -> tuple[Floats, Floats]:
@@ -154,15 +154,15 @@ def _steps(start: Floats, end: Floats, weight: Floats) -> tuple[Floats, Floats]:
     never end.
     """
     closed = ~np.isnan(end)
-    return _cumulated(np.concatenate((start, end[closed])), np.concatenate((weight, -weight[closed])))
+    return _cumulate(np.concatenate((start, end[closed])), np.concatenate((weight, -weight[closed])))
 
 
-def _cumulated(times: Floats, change: Floats) -> tuple[Floats, Floats]:
+def _cumulate(times: Floats, change: Floats) -> tuple[Floats, Floats]:
     moments, where = np.unique(times, return_inverse=True)
     return moments, np.cumsum(np.bincount(where, weights=change))
 
 
-def _sampled(times: Floats, levels: Floats, origin: float) -> tuple[Floats, Floats]:
+def _sample(times: Floats, levels: Floats, origin: float) -> tuple[Floats, Floats]:
     """The step function itself, or its means over ``MAX_POINTS`` equal stretches where it has more points."""
     if len(times) <= MAX_POINTS:
         return times - origin, levels

@@ -168,13 +168,13 @@ def violations(schedule: BlockSchedule) -> list[str]:
     found = [f"{name} runs twice" for name, count in times.items() if count > 1]
     found += [f"{name} is no operator of the schedule" for name in times if name not in known]
     found += ["a kernel is launched that runs nothing" for group in schedule.groups if not group.placements]
-    found += _misordered(placed, schedule.operators)
+    found += _order_faults(placed, schedule.operators)
     for entry in placed:
-        found += _misplaced(entry, known.get(entry.operator), schedule.machine)
+        found += _placement_faults(entry, known.get(entry.operator), schedule.machine)
     return found
 
 
-def _misordered(placed: Sequence[BlockPlacement], operators: Sequence[BlockOperator]) -> Iterator[str]:
+def _order_faults(placed: Sequence[BlockPlacement], operators: Sequence[BlockOperator]) -> Iterator[str]:
     order = {entry.operator: number for number, entry in enumerate(placed)}
     for operator in operators:
         if operator.name not in order:
@@ -184,7 +184,7 @@ def _misordered(placed: Sequence[BlockPlacement], operators: Sequence[BlockOpera
         yield from (f"{operator.name} runs before {name}, which it reads" for name in late)
 
 
-def _misplaced(
+def _placement_faults(
     entry: BlockPlacement, operator: BlockOperator | None, machine: VirtualDevice
 ) -> Iterator[str]:
     if operator is not None and entry.kernel not in (operator.fast, operator.thrifty):

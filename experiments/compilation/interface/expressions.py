@@ -124,7 +124,7 @@ class Expression:
         return (*self.inputs, self.output)
 
     @functools.cached_property
-    def _weighed(self) -> tuple[tuple[tuple[tuple[int, tuple[tuple[int, int], ...]], ...], int], ...]:
+    def _weighted_maps(self) -> tuple[tuple[tuple[tuple[int, tuple[tuple[int, int], ...]], ...], int], ...]:
         """The maps of all accesses with the bytes of an element."""
         return tuple((self._maps[id(access)], access.element_bytes) for access in self.accesses)
 
@@ -144,7 +144,7 @@ class Expression:
 
     def elements(self, access: TensorAccess, sizes: Sizes) -> int:
         """Return the elements of ``access`` that a tile needs: its box without what strides leave out."""
-        return _needed(self._maps[id(access)], sizes)
+        return _count_needed(self._maps[id(access)], sizes)
 
     def gaps(self, access: TensorAccess, sizes: Sizes) -> float:
         """Return elements passed over for each one needed along the contiguous dimension.
@@ -154,7 +154,7 @@ class Expression:
         if not access.indices:
             return 1.0
         last = self._maps[id(access)][-1:]
-        return self.extents_touched(access, sizes)[-1] / _needed(last, sizes)
+        return self.extents_touched(access, sizes)[-1] / _count_needed(last, sizes)
 
     def work(self, sizes: Sizes) -> float:
         """Return FLOPs of a tile."""
@@ -162,7 +162,7 @@ class Expression:
 
     def bytes(self, sizes: Sizes) -> int:
         """Return bytes that a tile reads and writes."""
-        return sum(_needed(maps, sizes) * element for maps, element in self._weighed)
+        return sum(_count_needed(maps, sizes) * element for maps, element in self._weighted_maps)
 
     def intensity(self, spatial: Sequence[int]) -> float:
         """FLOP for each byte of a spatial tile over the whole reduction: Roller's data reuse."""
@@ -187,7 +187,7 @@ class Expression:
         )
 
 
-def _needed(maps: tuple[tuple[int, tuple[tuple[int, int], ...]], ...], sizes: Sizes) -> int:
+def _count_needed(maps: tuple[tuple[int, tuple[tuple[int, int], ...]], ...], sizes: Sizes) -> int:
     count = 1
     for extent, terms in maps:
         if len(terms) == 1 and terms[0][1] == 1:

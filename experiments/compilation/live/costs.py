@@ -65,10 +65,10 @@ class Bench:
         self._known: dict[Any, tuple[float, NodeWork]] = {}
 
     def seconds(self, node: GraphNode, graph: Graph) -> float:
-        return self._priced(node, graph)[0]
+        return self._price(node, graph)[0]
 
     def work(self, node: GraphNode, graph: Graph) -> NodeWork:
-        return self._priced(node, graph)[1]
+        return self._price(node, graph)[1]
 
     def ranges(self, refs: Sequence[Ref], rule: str, batches: int, symmetric: bool) -> ObservedRanges:
         assert self._calibrator is not None, "a bench without a model cannot calibrate"
@@ -81,7 +81,7 @@ class Bench:
         rows = [self.work(node, graph) for node in graph.ops if node.name in graph.live]
         return NodeWork(sum(row.flops for row in rows), sum(row.bytes for row in rows))
 
-    def _priced(self, node: GraphNode, graph: Graph) -> tuple[float, NodeWork]:
+    def _price(self, node: GraphNode, graph: Graph) -> tuple[float, NodeWork]:
         if node.kind != OP or node.once:
             return 0.0, NodeWork(0, 0)
         arguments, keywords = map_refs((node.arguments, node.keywords), graph.type)

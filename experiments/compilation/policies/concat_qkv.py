@@ -85,12 +85,12 @@ def groups(graph: Graph, refused: Sequence[str] | dict[str, str]) -> list[tuple[
 def merge(graph: Graph, members: Sequence[GraphNode], bench: Workbench) -> Graph:
     """Return ``graph`` with the members as one; with copies of the parts if a reader cannot take views."""
     try:
-        return _merged(graph, members, bench, copies=False)
+        return _merge(graph, members, bench, copies=False)
     except IllTyped:
-        return _merged(graph, members, bench, copies=True)
+        return _merge(graph, members, bench, copies=True)
 
 
-def _merged(graph: Graph, members: Sequence[GraphNode], bench: Workbench, copies: bool) -> Graph:
+def _merge(graph: Graph, members: Sequence[GraphNode], bench: Workbench, copies: bool) -> Graph:
     draft = Draft(graph, bench.types)
     weight = draft.op("aten.cat.default", tuple(node.refs[1] for node in members), once=True)
     widths = tuple(node.shape[-1] for node in members)

@@ -98,7 +98,7 @@ def fold(draft: Draft, convolution: GraphNode, norm: GraphNode) -> Ref:
     shift = op("aten.mul.Tensor", shift, scale)
     if beta is not None:
         shift = op("aten.add.Tensor", shift, wide(beta))
-    scaled = _scaled(draft, convolution, wide(weight), scale, kind.shape)
+    scaled = _scale_weight(draft, convolution, wide(weight), scale, kind.shape)
     arguments = (convolution.arguments[0], narrow(scaled), narrow(shift), *convolution.arguments[3:])
     keywords: dict[str, Any] = dict(convolution.keywords)
     made = draft.op(convolution.target, *arguments, **keywords)
@@ -106,7 +106,9 @@ def fold(draft: Draft, convolution: GraphNode, norm: GraphNode) -> Ref:
     return made
 
 
-def _scaled(draft: Draft, convolution: GraphNode, weight: Ref, scale: Ref, shape: tuple[int, ...]) -> Ref:
+def _scale_weight(
+    draft: Draft, convolution: GraphNode, weight: Ref, scale: Ref, shape: tuple[int, ...]
+) -> Ref:
     """Return the weight times the scale of its output channel.
 
     Axis 0, or, transposed, axis 1 inside each group of axis 0.

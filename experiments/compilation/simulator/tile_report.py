@@ -30,14 +30,14 @@ def document(plan: TilePlan) -> dict[str, Any]:
     rows = [kernel.to_json() for kernel in plan.kernels]
     summary = [
         {"of": "all kernels", **_totals(rows)},
-        *_grouped(rows, lambda row: " + ".join(dict.fromkeys(row["kinds"]))),
-        *_grouped(rows, lambda row: f"waiting for {row['bound']}"),
+        *_group_rows(rows, lambda row: " + ".join(dict.fromkeys(row["kinds"]))),
+        *_group_rows(rows, lambda row: f"waiting for {row['bound']}"),
     ]
     ended = {ENDED_AT: plan.ended_at} if plan.ended_at else {}
     return {"examined": plan.examined, "summary": summary, "kernels": rows, **ended}
 
 
-def _grouped(rows: Sequence[Row], name: Callable[[Row], str]) -> list[dict[str, Any]]:
+def _group_rows(rows: Sequence[Row], name: Callable[[Row], str]) -> list[dict[str, Any]]:
     found: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         found[name(row)].append(row)

@@ -32,7 +32,7 @@ def _attention(how: How, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
     shared = query.shape[1] != key.shape[1]
     causal = bool(how.get("is_causal", 0))
     if mask is not None:
-        mask = _combined(mask, query.shape[2], key.shape[2]) if causal else mask
+        mask = _combine(mask, query.shape[2], key.shape[2]) if causal else mask
         mask = mask if mask.dtype == torch.bool else mask.to(query.dtype)
     mixed = F.scaled_dot_product_attention(
         query,
@@ -46,7 +46,7 @@ def _attention(how: How, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
     return mixed.transpose(1, 2).flatten(2) if flat else mixed
 
 
-def _combined(mask: Tensor, rows: int, columns: int) -> Tensor:
+def _combine(mask: Tensor, rows: int, columns: int) -> Tensor:
     """A mask, of truth values or of numbers to add, with later tokens hidden as well."""
     earlier = torch.ones(rows, columns, dtype=torch.bool, device=mask.device).tril()
     return mask & earlier if mask.dtype == torch.bool else mask.masked_fill(~earlier, float("-inf"))

@@ -31,7 +31,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         placed = place(spec, policy, part(progress, 0.0, 0.6))
     except IMPOSSIBLE as error:
         return rejection(error.violations)
-    return _noted(_carried_out(spec, placed, part(progress, 0.6, 1.0)), placed)
+    return _add_notes(_carried_out(spec, placed, part(progress, 0.6, 1.0)), placed)
 
 
 def _carried_out(spec: RunSpec, placed: Placed, progress: Progress) -> Result:
@@ -49,7 +49,7 @@ def _carried_out(spec: RunSpec, placed: Placed, progress: Progress) -> Result:
     return measure_plan(spec, plan, placed.loaded, estimate, progress)
 
 
-def _noted(result: Result, placed: Placed) -> Result:
+def _add_notes(result: Result, placed: Placed) -> Result:
     loaded = placed.loaded
     notes = {
         "hardware": placed.estimate.cluster.to_json(),

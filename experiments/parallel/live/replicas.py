@@ -67,7 +67,7 @@ class ReplicaRunner:
         kind, options = OPTIMIZERS[made.optimizer]
         if job.plan.zero:
             mesh = data or mesh_of(dist.new_group(), made.batch[0].device.type)
-            self.module = _sharded(made.module, job.layers, job.plan.zero == 3, mesh)
+            self.module = _shard(made.module, job.layers, job.plan.zero == 3, mesh)
             if any(parameter.is_meta for parameter in made.module.parameters()):
                 self.module.to_empty(device=made.batch[0].device)
         else:
@@ -159,12 +159,12 @@ def _compute_again(module: nn.Module, job: Job) -> None:
     again = {job.layers[layer] for layer in job.plan.recompute}
     for path, part in module.named_modules():
         if unwrapped(path) in again:
-            part.forward = _checkpointed(part.forward)
+            part.forward = _checkpoint(part.forward)
     if LOSS in again and isinstance(module, Objective):
-        module._loss = _checkpointed(module._loss)
+        module._loss = _checkpoint(module._loss)
 
 
-def _checkpointed(function: Callable[..., Any]) -> Callable[..., Any]:
+def _checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     """As planned: all of it again, not only up to the last tensor that is missed."""
 
     def run(*arguments: Any, **keywords: Any) -> Any:
@@ -174,7 +174,7 @@ def _checkpointed(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _sharded(module: nn.Module, layers: tuple[str, ...], reshard: bool, mesh: DeviceMesh) -> nn.Module:
+def _shard(module: nn.Module, layers: tuple[str, ...], reshard: bool, mesh: DeviceMesh) -> nn.Module:
     """Each layer that holds parameters of its own is gathered by itself, the rest with the root.
 
     Stage 2 keeps the gathered weights from forward to backward, stage 3 drops them in between. A module whose

@@ -114,7 +114,7 @@ def curves(plan: ServingPlan, trace: RequestTrace) -> Mapping[str, Series]:
         return {}
     rows = np.array([(row.start, row.requests, row.kv_reserved) for row in plan.iterations])
     times = _Times.of(plan, trace)
-    grid, batch, reserved = _thinned(rows)
+    grid, batch, reserved = _thin(rows)
     out = {
         "batch_size": Series("requests", grid, batch),
         "kv_reserved": Series("tokens", grid, reserved),
@@ -125,7 +125,7 @@ def curves(plan: ServingPlan, trace: RequestTrace) -> Mapping[str, Series]:
     return {name: series for name, series in out.items() if len(series.x)}
 
 
-def _thinned(rows: Floats) -> tuple[list[float], list[float], list[float]]:
+def _thin(rows: Floats) -> tuple[list[float], list[float], list[float]]:
     """Every n-th iteration, so that at most ``MAX_POINTS`` are left."""
     kept = rows[:: -(-len(rows) // MAX_POINTS)]
     return kept[:, 0].tolist(), kept[:, 1].tolist(), kept[:, 2].tolist()

@@ -265,5 +265,5 @@ def test_what_may_be_called_exists_and_is_computation() -> None:
     ]
     assert random == []
     for name in SIZE_ARITHMETIC:
-        assert callable(pt2_plan._sized(name))
+        assert callable(pt2_plan._bound_sizes(name))
     assert not ASSERTIONS & {f"torch.ops.aten.{name}" for name in ATEN_OPERATORS}

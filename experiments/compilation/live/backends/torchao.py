@@ -88,7 +88,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         "model_bytes_before": module_bytes(task.module),
         "rewrites": float(len(kept)),
     }
-    report = {"config": chosen.name, "refused": _unquantized(module, kept)}
+    report = {"config": chosen.name, "refused": _explain_unquantized(module, kept)}
     return Compiled(module, clock.wall, clock.cpu, metrics, report, kept=tuple(kept))
 
 
@@ -149,7 +149,7 @@ def _values(weight: Tensor) -> Tensor:
         return F.linear(identity, weight).t()
 
 
-def _unquantized(module: nn.Module, kept: list[KeptWeight]) -> dict[str, str]:
+def _explain_unquantized(module: nn.Module, kept: list[KeptWeight]) -> dict[str, str]:
     """What was not quantized and why: layers, or the whole of a model that is a program of ops."""
     quantized = {weight.path for weight in kept}
     if not any(isinstance(layer, nn.Linear) for layer in module.modules()):

@@ -72,17 +72,17 @@ class Child:
         try:
             process.stdin.write(json.dumps(question).encode() + b"\n")
         except BrokenPipeError:
-            raise self._died() from None
+            raise self._report_death() from None
         if not select.select([process.stdout], [], [], seconds)[0]:
             self.close()
             raise NoAnswer("run time-out", f"no answer in {seconds:g} s")
         line = process.stdout.readline()
         if not line.endswith(b"\n"):
-            raise self._died()
+            raise self._report_death()
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _died(self) -> NoAnswer:
+    def _report_death(self) -> NoAnswer:
         assert self._process is not None
         code = self._process.wait()
         self.close()

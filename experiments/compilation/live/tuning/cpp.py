@@ -34,7 +34,7 @@ class _Program(Text):
         elif self.schedule.sketch == "rfactor-outer":
             partial_sums(self)
         else:
-            self._tiled()
+            self._write_tiles()
         head = [
             "#include <cstdlib>",
             "#include <cstring>",
@@ -52,16 +52,16 @@ class _Program(Text):
         """Return all loop levels but the registers' (S3)."""
         return {**dict.fromkeys(self.spatial, (0, 1, 2)), **dict.fromkeys(self.reduce, (0, 1))}
 
-    def _ordered(self) -> list[str]:
+    def _order_axes(self) -> list[str]:
         """Return the axes of the outermost loops: the chosen one first."""
         first = self.schedule.order if self.schedule.order in self.spatial else self.spatial[0]
         return [first, *(axis for axis in self.spatial if axis != first)]
 
-    def _tiled(self) -> None:
+    def _write_tiles(self) -> None:
         fused = {"fused-1": 1, "fused-2": 2}.get(self.schedule.sketch, 0)
         if not fused:
             self.emit(f"memset(out, 0, {math.prod(self.nest.output.sizes)} * sizeof(float));")
-        braces = self.open(self.level(self._ordered(), 0), self.parallel(), keep_unit=True)
+        braces = self.open(self.level(self._order_axes(), 0), self.parallel(), keep_unit=True)
         if fused == 1:
             self._local(1)
         braces += self.open(self.level(self.spatial, 1))
@@ -110,7 +110,7 @@ class _Program(Text):
         if len(points) <= max(self.schedule.unroll, 1):
             self._written_out(points, fused)
         else:
-            self._looped(fused)
+            self._write_loops(fused)
 
     def _register_points(self) -> Iterator[dict[str, int]]:
         """Yield each statement of the register tile.
@@ -142,7 +142,7 @@ class _Program(Text):
         for number, home in enumerate(homes):
             self.emit(self._store(f"acc{number}", home))
 
-    def _looped(self, fused: int) -> None:
+    def _write_loops(self, fused: int) -> None:
         """The register tile as an array; the compiler decides what stays in registers."""
         steps = [self.lanes if axis == self.vector_axis else 1 for axis in self.spatial]
         counts = [self.loops[axis, 3].extent // step for axis, step in zip(self.spatial, steps, strict=True)]

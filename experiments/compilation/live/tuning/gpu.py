@@ -44,7 +44,7 @@ class GpuBench:
         for proposal in proposals:
             started = time.perf_counter()
             try:
-                repeats = self._timed(proposal, REPEATS)
+                repeats = self._time(proposal, REPEATS)
             except NoAnswer as failure:
                 spent = time.perf_counter() - started
                 yield TuningTrial(proposal, error=failure.error, detail=str(failure), spent=spent)
@@ -53,13 +53,13 @@ class GpuBench:
 
     def again(self, proposal: TuningProposal) -> float:
         """Return seconds of one call of a schedule that was measured before, once more."""
-        return self._timed(proposal, 1)[0]
+        return self._time(proposal, 1)[0]
 
     def eager_seconds(self, task: int) -> float:
         """Return seconds of one call of torch's own product."""
         return self._ask(task, {"eager": True}, 1)[0]
 
-    def _timed(self, proposal: TuningProposal, repeats: int) -> list[float]:
+    def _time(self, proposal: TuningProposal, repeats: int) -> list[float]:
         blocks = self._tasks[proposal.task].space.config(proposal.index)
         return self._ask(proposal.task, {"blocks": blocks}, repeats)
 

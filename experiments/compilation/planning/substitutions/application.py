@@ -101,7 +101,7 @@ class Application:
         }
         key = (one.rule.name, tuple(sorted(ranks.items())), tuple(self._convolutions(match).items()))
         if key not in self._right:
-            self._right[key] = self._examined(match, ranks)
+            self._right[key] = self._is_right(match, ranks)
         return self._right[key]
 
     def _groups(self, number: int) -> tuple[int, int, int]:
@@ -110,7 +110,7 @@ class Application:
         groups = int(self.terms[number].data[3])
         return groups, w[1], w[0] // groups
 
-    def _examined(self, match: Match, ranks: Mapping[Operand, int]) -> bool:
+    def _is_right(self, match: Match, ranks: Mapping[Operand, int]) -> bool:
         one = match.pattern
         actual = {stated: _window_parameters(*found) for stated, found in self._convolutions(match).items()}
         if all(stated == found for stated, found in actual.items()) and dict(ranks) == dict(one.ranks):

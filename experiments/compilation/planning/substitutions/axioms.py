@@ -159,10 +159,10 @@ def _choices(template: str, setting: Setting) -> Iterator[dict[str, str]]:
     elif "$x" in template:
         axes = [{"$x": str(x)} for x in setting.axes]
     rest: dict[str, list[dict[str, str]]] = {
-        "$conv": [{"$conv": _spelled(p)} for p in setting.convolutions],
+        "$conv": [{"$conv": _spell(p)} for p in setting.convolutions],
         "$small": list(_enlargements(setting)),
-        "$pool": [{"$pool": _spelled(p)} for p in setting.pools],
-        "$size": [{"$size": _spelled(p)} for p in setting.sizes],
+        "$pool": [{"$pool": _spell(p)} for p in setting.pools],
+        "$size": [{"$size": _spell(p)} for p in setting.sizes],
     }
     if "$small" in template:
         del rest["$size"]  # a pair of kernels says it
@@ -182,8 +182,8 @@ def _enlargements(setting: Setting) -> Iterator[dict[str, str]]:
         )
         if same and all(a[name] <= size and (size - a[name]) % 2 == 0 for name, size in sizes.items()):
             size = ",".join(f"{name}={value}" for name, value in sizes.items())
-            yield {"$small": _spelled(small), "$large": _spelled(large), "$size": size}
+            yield {"$small": _spell(small), "$large": _spell(large), "$size": size}
 
 
-def _spelled(parameters: Parameters) -> str:
+def _spell(parameters: Parameters) -> str:
     return ",".join(f"{name}={value}" for name, value in parameters)

@@ -129,9 +129,9 @@ class Dims:
                 return None
             if symbol not in known:
                 known[symbol] = int(rng.choice(GROUPS if symbol in groups else SIZES))
-        return known if self._propagate(known) and self._centered(known) else None
+        return known if self._propagate(known) and self._is_centered(known) else None
 
-    def _centered(self, known: dict[int, int]) -> bool:
+    def _is_centered(self, known: dict[int, int]) -> bool:
         """Return kernels that are enlarged stay centered: they are no larger and of the same parity."""
         sizes = ((known[self.root(symbol)], most) for symbol, most in self.kernels.items())
         return all(size <= most and size % 2 == most % 2 for size, most in sizes)

@@ -177,20 +177,25 @@ class Prices:
         """Return terms that the term's own call would compute too: they have no other reader."""
         term = self.terms[number]
         if term.kind == "concat":
-            return tuple(part for source in term.inputs for part in self._nested(source, term.data, readers))
+            return tuple(
+                part for source in term.inputs for part in self._find_nested(source, term.data, readers)
+            )
         if term.kind == "ew_add":
-            product = self._biased(number)
+            product = self._find_biased(number)
             return (product,) if product >= 0 and len(readers(product)) == 1 else ()
         return ()
 
-    def _nested(self, number: int, axis: int, readers: ReadersOf) -> tuple[int, ...]:
+    def _find_nested(self, number: int, axis: int, readers: ReadersOf) -> tuple[int, ...]:
         """Return a concatenation along the same axis that is read here alone, and those inside it."""
         term = self.terms[number]
         if term.kind != "concat" or term.data != axis or term.free or len(readers(number)) != 1:
             return ()
-        return (number, *(part for source in term.inputs for part in self._nested(source, axis, readers)))
+        return (
+            number,
+            *(part for source in term.inputs for part in self._find_nested(source, axis, readers)),
+        )
 
-    def _biased(self, number: int) -> int:
+    def _find_biased(self, number: int) -> int:
         """Of an addition of a bias along the right axis the product or convolution; -1 of any other."""
         known = self._products.get(number)
         if known is None:

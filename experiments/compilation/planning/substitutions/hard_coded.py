@@ -62,7 +62,7 @@ def conv_batch_norm(terms: Terms, graph: GraphView) -> Iterator[Rewrite]:
         if found is None or any(r == OUTSIDE or terms[r].data != 0 for r in results):
             continue
         product, bias = found
-        new = _folded(terms, norm, terms[product], bias)
+        new = _fold_norm(terms, norm, terms[product], bias)
         took = (product, number) if bias is None else (product, terms[norm.inputs[0]].number, number)
         yield Rewrite("conv+bn", took, {results[0]: new})
 
@@ -88,7 +88,7 @@ def _is_bias(terms: Terms, number: int) -> bool:
     return terms[number].free and terms[number].kind == BROADCAST and terms[number].data[0] == CHANNELS
 
 
-def _folded(terms: Terms, norm: Term, convolution: Term, bias: int | None) -> int:
+def _fold_norm(terms: Terms, norm: Term, convolution: Term, bias: int | None) -> int:
     dtype = terms.type(convolution.inputs[1]).dtype
     x, weight = convolution.inputs
     places = norm.data.call.arguments
@@ -125,7 +125,7 @@ def enlarge_merge(terms: Terms, graph: GraphView) -> Iterator[Rewrite]:
         largest = (max(k[0] for k in kernels), max(k[1] for k in kernels))
         if kernels[0] == kernels[1] or largest not in kernels:
             continue
-        filters = [_enlarged(terms, terms[n].inputs[1], largest) for n in (first, second)]
+        filters = [_enlarge(terms, terms[n].inputs[1], largest) for n in (first, second)]
         roots, biases = _with_biases(terms, graph, (first, second))
         padding = (largest[0] // 2, largest[1] // 2)
         data = ((1, 1), padding, (1, 1), 1)
@@ -159,7 +159,7 @@ def _is_plain(terms: Terms, number: int) -> bool:
     return bool(same and (stride, dilation, groups) == ((1, 1), (1, 1), 1))
 
 
-def _enlarged(terms: Terms, weight: int, kernel: tuple[int, int]) -> int:
+def _enlarge(terms: Terms, weight: int, kernel: tuple[int, int]) -> int:
     high, wide = ((a - b) // 2 for a, b in zip(kernel, terms.shape(weight)[2:], strict=True))
     return terms.make("enlarge", (wide, wide, high, high), (weight,)) if high or wide else weight
 

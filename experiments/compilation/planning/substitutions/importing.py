@@ -112,17 +112,17 @@ def _values(node: GraphNode, found: Imported) -> list[Any]:
 def _linear(node: GraphNode, found: Imported) -> int | None:
     x, w, bias = (*_values(node, found), None)[:3]
     product = found.terms.make("matmul", None, (x, found.terms.make("transpose", None, (w,))))
-    return _biased(found.terms, product, bias, FEATURES)
+    return _add_bias(found.terms, product, bias, FEATURES)
 
 
 def _addmm(node: GraphNode, found: Imported) -> int | None:
     bias, x, w = _values(node, found)
     if node.keywords or not isinstance(bias, int):
         return None
-    return _biased(found.terms, found.terms.make("matmul", None, (x, w)), bias, FEATURES)
+    return _add_bias(found.terms, found.terms.make("matmul", None, (x, w)), bias, FEATURES)
 
 
-def _biased(terms: Terms, product: int, bias: int | None, axis: int) -> int | None:
+def _add_bias(terms: Terms, product: int, bias: int | None, axis: int) -> int | None:
     if bias is None:
         return product
     if not terms[bias].free or len(terms.shape(bias)) != 1:
@@ -138,7 +138,7 @@ def _convolution(node: GraphNode, found: Imported) -> int | None:
         return None
     pairs = [value * 2 if len(value) == 1 else value for value in (stride, padding, dilation)]
     plain = found.terms.make("conv2d", (*pairs, groups), (x, w))
-    return _biased(found.terms, plain, bias, CHANNELS)
+    return _add_bias(found.terms, plain, bias, CHANNELS)
 
 
 def _product(node: GraphNode, found: Imported) -> int | None:

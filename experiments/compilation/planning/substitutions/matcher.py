@@ -33,7 +33,7 @@ class Matcher:
         """Yield all matches whose first root is one of ``at`` (None: any term of the graph)."""
         for number in graph.order if at is None else at:
             for one, bound in self._hanging(number):
-                for whole in self._completed(one, bound, graph, 0):
+                for whole in self._complete(one, bound, graph, 0):
                     found = Match(one, tuple(whole.items()))
                     if self.stays_inside(found, graph):
                         yield found
@@ -92,7 +92,7 @@ class Matcher:
             return bool(term.data == operator.parameter("axis"))
         return operator.kind != "conv2d" or term.data[2] == (1, 1)
 
-    def _completed(
+    def _complete(
         self, one: Pattern, bound: Bound, graph: TermGraph, done: int
     ) -> Iterator[dict[Operand, int]]:
         """``bound`` with the roots that are still to be found."""
@@ -112,7 +112,7 @@ class Matcher:
         taken = set(bound.values())
         for number in sorted(reached - taken):
             for further in self._at_operator(one, path[-1], number, bound):
-                yield from self._completed(one, further, graph, done + 1)
+                yield from self._complete(one, further, graph, done + 1)
 
     def stays_inside(self, match: Match, graph: TermGraph) -> bool:
         """Nothing outside the match reads what is not mapped, and no variable depends on a mapped result."""

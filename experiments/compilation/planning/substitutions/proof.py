@@ -46,7 +46,7 @@ class _Theory:
         for axiom in AXIOMS:
             for statement in instances(axiom, setting_of(operators)):
                 if statement.kinds <= kinds:
-                    self.solver.add(self._quantified(statement))
+                    self.solver.add(self._quantify(statement))
 
     def implies(self, rule: Substitution, effort: int) -> bool:
         variables = self._constants(rule)
@@ -60,7 +60,7 @@ class _Theory:
         names = {*rule.variables, *rule.unbound}
         return {v: self.z3.Const(f"t{-v.op}_{v.output}", self.sort) for v in sorted(names)}
 
-    def _quantified(self, statement: Substitution) -> Any:
+    def _quantify(self, statement: Substitution) -> Any:
         variables = self._constants(statement)
         source, target = self._terms(statement.source, variables), self._terms(statement.target, variables)
         ((mine, theirs),) = statement.outputs

@@ -105,7 +105,7 @@ class Terms:
         inputs = tuple(inputs)
         if kind in ADDITION:
             inputs = tuple(sorted(inputs))
-        simpler = self._simplified(kind, data, inputs)
+        simpler = self._simplify(kind, data, inputs)
         if simpler is not None:
             return simpler
         known = self._known.get((kind, data, inputs))
@@ -257,17 +257,17 @@ class Terms:
         inside = self._terms[self._terms[number].inputs[0]]
         return inside.inputs[0] if inside.kind == COLUMN else inside.number
 
-    def _simplified(self, kind: str, data: Any, inputs: tuple[int, ...]) -> int | None:
+    def _simplify(self, kind: str, data: Any, inputs: tuple[int, ...]) -> int | None:
         terms = [self._terms[number] for number in inputs]
         if kind == "transpose":
-            return self._transposed(terms[0])
+            return self._simplify_transpose(terms[0])
         if kind == RESULT and terms[0].kind == "split":
             return self._part(terms[0], data)
         if kind == "concat":
-            return self._joined(data, terms)
+            return self._simplify_concat(data, terms)
         return None
 
-    def _transposed(self, inside: Term) -> int | None:
+    def _simplify_transpose(self, inside: Term) -> int | None:
         if inside.kind == "transpose":
             return inside.inputs[0]
         if inside.free and inside.kind == "concat" and inside.data in (-1, -2) and not inside.origin:
@@ -283,7 +283,7 @@ class Terms:
         held = tuple(self.shape(number)[axis] for number in inside.inputs)
         return inside.inputs[output] if held == tuple(sizes) else None
 
-    def _joined(self, axis: int, parts: list[Term]) -> int | None:
+    def _simplify_concat(self, axis: int, parts: list[Term]) -> int | None:
         first = parts[0]
         if all(part.kind == RESULT for part in parts):
             split = self._terms[first.inputs[0]]

@@ -64,7 +64,7 @@ def anneal(
     heap.offer(space.indices(digits), scores)
     changed = 0
     for step in range(annealing.steps):
-        moved = _moved(space, digits, rng)
+        moved = _move(space, digits, rng)
         reached = score(moved)
         accepted = rng.random(len(digits)) < accept_probability(
             reached - scores, temperature(step, annealing.steps)
@@ -87,7 +87,7 @@ def best_of(space: ScheduleSpace, score: Score, count: int, taken: Collection[in
     return [left[i] for i in order.tolist()]
 
 
-def _moved(space: ScheduleSpace, digits: Digits, rng: np.random.Generator) -> Digits:
+def _move(space: ScheduleSpace, digits: Digits, rng: np.random.Generator) -> Digits:
     """Each row with one knob, of those that have a choice, at another value."""
     free = np.flatnonzero(space.radices > 1)
     rows = np.arange(len(digits))

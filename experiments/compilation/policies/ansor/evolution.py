@@ -103,7 +103,7 @@ def mutate(
     for row, kind in zip(rows.tolist(), drawn.tolist(), strict=True):
         place = places[kinds[kind]][int(rng.integers(len(places[kinds[kind]])))]
         knob, digit = space.knobs[place], int(parents[row, place])
-        children[row, place] = _changed(knob, digit, rng)
+        children[row, place] = _change(knob, digit, rng)
     return children
 
 
@@ -111,7 +111,7 @@ def _places(space: ScheduleSpace, kind: str) -> list[int]:
     return [i for i, knob in enumerate(space.knobs) if knob.kind == kind and len(knob.values) > 1]
 
 
-def _changed(knob: ScheduleKnob, digit: int, rng: np.random.Generator) -> int:
+def _change(knob: ScheduleKnob, digit: int, rng: np.random.Generator) -> int:
     """Another value: of a cut, a factor moved from one loop to another; of anything else, any."""
     value = knob.values[digit]
     if knob.kind == "tile" and isinstance(value, tuple):

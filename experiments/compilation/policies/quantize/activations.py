@@ -54,10 +54,10 @@ def static(draft: Draft, x: Ref, seen: ClippingRange, symmetric: bool) -> Codes:
 def back(draft: Draft, codes: Codes) -> Ref:
     """Return what the codes stand for."""
     found = draft.op("aten.sub.Scalar", codes.codes, codes.zero) if codes.zero else codes.codes
-    return _scaled(draft, found, codes.scale)
+    return _scale(draft, found, codes.scale)
 
 
-def _scaled(draft: Draft, x: Ref, scale: Ref | float) -> Ref:
+def _scale(draft: Draft, x: Ref, scale: Ref | float) -> Ref:
     return draft.op("aten.mul.Tensor" if isinstance(scale, Ref) else "aten.mul.Scalar", x, scale)
 
 
@@ -85,7 +85,7 @@ def integer_linear(draft: Draft, codes: Codes, stored: StoredWeight, bias: Argum
         beside = draft.op("aten._to_copy.default", beside, dtype=Symbol("dtype", "int32"), once=True)
         sums = draft.op("aten.sub.Tensor", sums, beside)
     found = draft.op("aten._to_copy.default", sums, dtype=Symbol("dtype", "float32"))
-    found = _scaled(draft, found, _by_row(draft, codes.scale))
+    found = _scale(draft, found, _by_row(draft, codes.scale))
     scales = draft.op("aten._to_copy.default", stored.scales, dtype=Symbol("dtype", "float32"), once=True)
     by_channel = draft.op("aten.reshape.default", scales, (1, -1), once=True)
     found = draft.op("aten.mul.Tensor", found, by_channel)

@@ -34,8 +34,8 @@ class Grouping:
     def groups(self, operators: Sequence[BlockOperator]) -> list[KernelGroup]:
         """Return the whole program, in order of launching."""
         pieces = [piece for wave in waves(operators) for piece in self._pieces(wave)]
-        merged = self._merged(pieces) if self.merge else pieces
-        return [group for piece in merged for group in self._settled(piece)]
+        merged = self._merge_pieces(pieces) if self.merge else pieces
+        return [group for piece in merged for group in self._settle(piece)]
 
     @staticmethod
     def _pieces(wave: Sequence[BlockOperator]) -> list[list[BlockOperator]]:
@@ -47,7 +47,7 @@ class Grouping:
         rest = [operator for operator in wave if operator.divisible]
         return whole + [rest[at : at + LARGEST_GROUP] for at in range(0, len(rest), LARGEST_GROUP)]
 
-    def _merged(self, pieces: Sequence[list[BlockOperator]]) -> list[list[BlockOperator]]:
+    def _merge_pieces(self, pieces: Sequence[list[BlockOperator]]) -> list[list[BlockOperator]]:
         """Each piece joined to the one before where the joint plan is shorter than the two."""
         found: list[list[BlockOperator]] = []
         for piece in pieces:
@@ -63,7 +63,7 @@ class Grouping:
         return len(joint) <= LARGEST_GROUP and all(operator.divisible for operator in joint)
 
     def _saves(self, before: Sequence[BlockOperator], piece: Sequence[BlockOperator]) -> bool:
-        separate = sum(self.cost(group) for part in (before, piece) for group in self._settled(part))
+        separate = sum(self.cost(group) for part in (before, piece) for group in self._settle(part))
         return self.cost(self.plan([*before, *piece])) < separate
 
     def cost(self, group: KernelGroup) -> float:
@@ -81,7 +81,7 @@ class Grouping:
             return thrifty
         return min(fast, thrifty, key=lambda group: group.seconds)
 
-    def _settled(self, members: Sequence[BlockOperator]) -> list[KernelGroup]:
+    def _settle(self, members: Sequence[BlockOperator]) -> list[KernelGroup]:
         """Return the members' group, or each alone where a skip rule holds."""
         single = [alone(member, self.machine) for member in members]
         if len(members) == 1:

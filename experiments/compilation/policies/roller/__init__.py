@@ -75,14 +75,14 @@ class Roller(TilePolicy):
             form = tiled_form(node.expression)
             key = (form.kind, form.axes, form.inputs, form.output, form.flops)
             if key not in known:
-                known[key] = self._planned(form, architecture, group_of(graph, [node.name]))
+                known[key] = self._plan_group(form, architecture, group_of(graph, [node.name]))
                 examined += known[key][1].examined
             kernels.append(_named(known[key][0], node.name))
         early = any(found.ended_early for _, found in known.values())
         ended = caveat(self.visited, "tiles of an operator", "visited") if early else {}
         return TilePlan(tuple(kernels), examined, ended.get(ENDED_AT, ""))
 
-    def _planned(self, form: Expression, architecture: Architecture, alone: FusedGroup) -> Planned:
+    def _plan_group(self, form: Expression, architecture: Architecture, alone: FusedGroup) -> Planned:
         found = construct(form, architecture, self.programs, self.padding, self.shrink, self.visited)
         priced = [(estimate(form, program, architecture), program) for program in found.programs]
         best, program = min(priced, key=lambda pair: pair[0].seconds)

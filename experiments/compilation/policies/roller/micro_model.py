@@ -101,12 +101,12 @@ def dram_bytes(expression: Expression, program: TileProgram, architecture: Archi
     """
     whole = program.step == expression.reduction
     passes = 2 if expression.rowwise and not whole else 1
-    return sum(_moved(expression, program, architecture, access) * passes for access in expression.inputs) + (
-        _moved(expression, program, architecture, expression.output)
-    )
+    return sum(
+        _moved_bytes(expression, program, architecture, access) * passes for access in expression.inputs
+    ) + (_moved_bytes(expression, program, architecture, expression.output))
 
 
-def _moved(
+def _moved_bytes(
     expression: Expression, program: TileProgram, architecture: Architecture, access: TensorAccess
 ) -> float:
     clipped = tuple(min(size, extent) for size, extent in zip(program.shared, expression.domain, strict=True))

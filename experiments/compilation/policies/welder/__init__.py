@@ -54,12 +54,12 @@ class Welder(TilePolicy):
         kernels = welding.run() if self.fuse else welding.unfused_kernels()
         order = launch_order(kernels, graph)
         assert order is not None, "a group takes all that it still needs, so none waits for a later one"
-        planned = tuple(_planned(kernel, welding, architecture) for kernel in order)
+        planned = tuple(_plan_kernel(kernel, welding, architecture) for kernel in order)
         ended = caveat(self.visited, "tiles of a group", "visited") if welding.ended_early else {}
         return TilePlan(planned, welding.examined, ended.get(ENDED_AT, ""))
 
 
-def _planned(kernel: WeldedKernel, welding: Welding, architecture: Architecture) -> PlannedKernel:
+def _plan_kernel(kernel: WeldedKernel, welding: Welding, architecture: Architecture) -> PlannedKernel:
     group, made = kernel.group, kernel.tile
     inner = {f"tile of {node.name}": own for node, own in zip(group.nodes, made.tiles, strict=True)}
     steps = {f"step of {node.name}": own for node, own in zip(group.nodes, made.steps, strict=True) if own}

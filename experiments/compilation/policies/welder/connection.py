@@ -77,7 +77,7 @@ class Welding:
         best, gain = self.single(first), 0.0
         waiting = [first]
         while waiting:
-            added = self._added(waiting.pop(0), best.group.names, taken)
+            added = self._extend_group(waiting.pop(0), best.group.names, taken)
             if added is None:
                 continue
             kernel = self.together(best.group.names | added)
@@ -86,7 +86,7 @@ class Welding:
                 waiting += sorted(added, key=lambda name: self.graph.place[name])
         return best
 
-    def _added(self, name: str, group: frozenset[str], taken: set[str]) -> frozenset[str] | None:
+    def _extend_group(self, name: str, group: frozenset[str], taken: set[str]) -> frozenset[str] | None:
         """Return all readers of a result with what they still need.
 
         ``None`` where the result is needed in memory anyway.

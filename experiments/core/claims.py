@@ -19,8 +19,9 @@ Forms = Mapping[str, Callable[..., float]]
 
 
 class OwnedClaim(NamedTuple):
-    """A claim with the policy it is about; one that names no policy belongs to the first policy
-    of its file.
+    """A claim with the policy it is about.
+
+    One that names no policy belongs to the first policy of its file.
     """
 
     policy: type[Policy]
@@ -55,23 +56,26 @@ def claim_specs(policy: type[Policy], claim: Claim) -> dict[str, RunSpec]:
 
 
 def figure_metrics(outcome: Outcome) -> dict[str, float]:
-    """What a figure can name of a run: its metrics, what its planning took here, and ``feasible``
-    (1 or 0).
+    """Return what a figure can name of a run, by name.
+
+    Its metrics, what its planning took here, and ``feasible`` (1 or 0).
     """
     values = {name: float(entry["value"]) for name, entry in outcome.metrics.items()}
     return {**values, **clocks_of(outcome.provenance), "feasible": float(outcome.status == "ok")}
 
 
 def clocks_of(provenance: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds that planning took on the host of the run: provenance, no metric of a
-    simulated run.
+    """Return the seconds that planning took on the host of the run.
+
+    They are provenance and no metric of a simulated run.
     """
     return {name: float(seconds) for name, seconds in provenance.get(CLOCKS, {}).items()}
 
 
 def closed_forms(claim: Claim, known: Forms) -> dict[str, dict[str, float]]:
-    """What a figure can name of the claim's closed forms: their ``value``. ``BadInput`` names an
-    unknown one.
+    """Return what a figure can name of the claim's closed forms: their ``value``.
+
+    ``BadInput`` names an unknown one.
     """
     found = {}
     for name, row in claim.forms.items():

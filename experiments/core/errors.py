@@ -27,8 +27,9 @@ class BadInput(LabError):
 
 
 class ImpossiblePlan(LabError):
-    """A plan or decision that nothing could carry out: the policy's fault, not the user's, and its run ends
-    ``rejected``.
+    """A plan or decision that nothing could carry out.
+
+    It is the policy's fault, not the user's, and its run ends ``rejected``.
 
     ``violations``  all that is wrong; the first is the message. Each names the op, stage, job or request, and
                     the time where there is one.

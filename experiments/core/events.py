@@ -17,8 +17,9 @@ class EventQueue(Generic[Event]):
         self.now = float("-inf")
 
     def push(self, time: float, event: Event, priority: int = 0) -> None:
-        """Schedule ``event`` at ``time`` (seconds). A time before ``now`` would rewrite the past
-        and raises.
+        """Schedule ``event`` at ``time`` (seconds).
+
+        A time before ``now`` would rewrite the past and raises.
         """
         if not time >= self.now:
             raise ValueError(f"event at t={time} is before now={self.now}: {event!r}")

@@ -98,8 +98,9 @@ def depth(value: Any) -> int:
 
 
 def canonical(value: Any) -> str:
-    """The one spelling of a JSON value: sorted keys, no spaces, UTF-8; NaN and Infinity raise
-    ``ValueError``.
+    """Return the one spelling of a JSON value: sorted keys, no spaces, UTF-8.
+
+    NaN and Infinity raise ``ValueError``.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 

@@ -39,8 +39,10 @@ VERDICTS = ("reproduced", "direction only", "not reproduced", "not run")
 
 @dataclass(frozen=True)
 class Paper:
-    """A citation. ``key`` is the BibTeX key; ``decides`` says in up to three lines what the
-    system decides.
+    """The citation of a paper and what its system decides.
+
+    ``key``      the BibTeX key.
+    ``decides``  what the system decides, in up to three lines.
     """
 
     key: str
@@ -93,7 +95,10 @@ class PolicySheet:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``verdict`` is one of ``VERDICTS``; ``reason`` states the rule with its figures."""
+    """The outcome of comparing a claim with our figure.
+
+    ``verdict`` is one of ``VERDICTS``; ``reason`` states the rule with its figures.
+    """
 
     verdict: str
     reason: str
@@ -151,7 +156,10 @@ _OPERATORS: dict[type, Callable[[float, float], float]] = {
 
 
 def names_in(figure: str, where: str = "figure") -> list[tuple[str, str]]:
-    """The ``(run, metric)`` pairs that a figure mentions."""
+    """Return the ``(run, metric)`` pairs that a figure mentions.
+
+    ``BadInput`` where it is no arithmetic.
+    """
     try:
         tree = ast.parse(figure, mode="eval")
     except SyntaxError as error:
@@ -164,8 +172,9 @@ def names_in(figure: str, where: str = "figure") -> list[tuple[str, str]]:
 
 
 def evaluate(figure: str, metrics: Mapping[str, Mapping[str, float]]) -> float:
-    """The figure's value: numbers, ``run.metric``, + - * / ** and parentheses. ``KeyError`` names a missing
-    metric.
+    """Return the value of a figure with the metrics of its runs.
+
+    A figure is numbers, ``run.metric``, + - * / ** and parentheses. ``KeyError`` names a missing metric.
     """
 
     def value(node: ast.AST) -> float:
@@ -183,7 +192,11 @@ def evaluate(figure: str, metrics: Mapping[str, Mapping[str, float]]) -> float:
 
 
 def judge(claim: Claim, ours: float) -> Verdict:
-    """Within the relative tolerance: reproduced. On the claim's side of ``neutral``: direction only."""
+    """Return the verdict on a claim whose figure is ``ours`` here.
+
+    Within the relative tolerance it is reproduced; else, on the claim's side of ``neutral``, its
+    direction only.
+    """
     assert claim.value is not None
     if not math.isfinite(ours):
         return Verdict("not reproduced", f"our figure is {ours}")

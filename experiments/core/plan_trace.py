@@ -23,8 +23,9 @@ INSIDE = 0.01
 
 
 def plan_events(outcome: Mapping[str, Any]) -> list[Event]:
-    """Every event of the plan's timeline, and the memory of its devices as counters; empty for a plan without
-    one.
+    """Return every event of a plan's timeline, and the memory of its devices as counters.
+
+    Empty for a plan without a timeline.
     """
     plan: Mapping[str, Any] = outcome.get("plan") or {}
     timeline = plan.get("timeline")

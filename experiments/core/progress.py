@@ -19,7 +19,7 @@ class Progress(Protocol):
 
 
 def silent(fraction: float, step: str) -> None:
-    """Report to nobody."""
+    """Report the progress to nobody."""
 
 
 def part(progress: Progress, start: float, end: float) -> Progress:

@@ -28,8 +28,9 @@ KINDS = tuple(NOUNS)
 
 
 def what_is_read(policy: type[Policy], mode: str, kind: str, *, tells_sizes: bool) -> str:
-    """Return what a run is given of a workload of ``kind``: itself, or ``step`` where a model is captured
-    first.
+    """Return what a run is given of a workload of ``kind``.
+
+    Itself, or ``step`` where a model is captured first.
 
     ``tells_sizes`` says whether the model's sizes are enough to know all its operators.
     """
@@ -38,8 +39,9 @@ def what_is_read(policy: type[Policy], mode: str, kind: str, *, tells_sizes: boo
 
 
 def refuse_unreadable(policy: type[Policy], mode: str, kind: str, where: str) -> None:
-    """Raise ``BadInput``, naming the workload, where runs of the policy in this mode read none of its
-    ``kind``.
+    """Raise ``BadInput`` where runs of the policy in this mode read no workload of its ``kind``.
+
+    The error names the workload.
     """
     wanted = policy.workloads.get(mode, ())
     if kind not in wanted:

@@ -50,8 +50,9 @@ class BrokenModule:
 
 
 def load_module(family: str, part: str) -> ModuleType:
-    """Return the module ``experiments.<family>.<part>``, for parts that must not be imported before they are
-    needed.
+    """Return the module ``experiments.<family>.<part>``.
+
+    For parts that must not be imported before they are needed.
 
     What is imported by string no import contract sees: each call stands in ``test_imports_by_string`` with
     its reason, and goes down the layers. What a lower layer needs of a higher one is passed in as an
@@ -113,8 +114,9 @@ def broken_modules(family: str | None = None) -> list[BrokenModule]:
 
 
 def refuse_broken(family: str | None, name: str) -> None:
-    """Raise ``BadInput`` with the reason where the policy called ``name`` would be in a module that cannot be
-    used.
+    """Raise ``BadInput`` with the reason where the policy's module cannot be used.
+
+    That is the module in which the policy called ``name`` would be.
     """
     for module in broken_modules(family):
         if name.replace("-", "_").startswith(module.name):

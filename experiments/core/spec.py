@@ -55,8 +55,9 @@ NOT_OF_THE_STEP = ("steps", "limit", "rate", "model", "vocabulary", "kernels", "
 
 @dataclass(frozen=True)
 class Workload:
-    """``source`` is a file or ``zoo:name``; ``format`` one of the readers or ``auto`` (decided by
-    content).
+    """What a run is given: a file or a model of the zoo.
+
+    ``source`` is a file or ``zoo:name``; ``format`` one of the readers or ``auto`` (decided by content).
     """
 
     source: str
@@ -66,8 +67,9 @@ class Workload:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run. ``hardware`` is a sheet name, a device with overrides, a cluster, a list of node groups or
-    local.
+    """One run: the policy with its knobs, the workload, the hardware, the seed and the mode.
+
+    ``hardware`` is a sheet name, a device with overrides, a cluster, a list of node groups or local.
     """
 
     family: str
@@ -83,8 +85,9 @@ class RunSpec:
 
     @property
     def spec_id(self) -> str:
-        """SHA-256 of the canonical JSON. Complete the knobs first (``run.complete``) for a stable
-        identity.
+        """Return the SHA-256 of the canonical JSON.
+
+        Complete the knobs first (``run.complete``) for a stable identity.
         """
         return jsonio.digest(self.to_json())
 
@@ -156,8 +159,9 @@ def _hardware(value: Any) -> str | dict[str, Any] | list[Any]:
 
 @dataclass(frozen=True)
 class Series:
-    """A curve of an outcome: ``y`` over ``x``; ``unit`` is of ``y``, ``x`` is in seconds unless ``x_unit``
-    says.
+    """A curve of an outcome: ``y`` over ``x``.
+
+    ``unit`` is of ``y``; ``x`` is in seconds unless ``x_unit`` says otherwise.
     """
 
     unit: str
@@ -194,8 +198,9 @@ class Result:
         plan: Mapping[str, Any] = MappingProxyType({}),
         workload_sha256: str = "",
     ) -> Result:
-        """Return the end of a run whose plan is impossible: the first violation is the reason, and there are
-        no figures.
+        """Return the end of a run whose plan is impossible.
+
+        The first violation is the reason, and there are no figures.
         """
         return cls(
             status="rejected",
@@ -218,8 +223,9 @@ def metrics_json(values: Mapping[str, float]) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The answer to a RunSpec. Everything but ``provenance`` is a function of the spec and the workload's
-    bytes.
+    """What a RunSpec led to: its metrics, plan and curves, or the reason why there are none.
+
+    Everything but ``provenance`` is a function of the spec and the workload's bytes.
     """
 
     spec: dict[str, Any]
@@ -237,8 +243,9 @@ class Outcome:
 
 
 def load_outcome(data: Any) -> Outcome:
-    """An Outcome from parsed JSON (an import from another host): checked field by field, spec and id
-    included.
+    """Return an Outcome from parsed JSON, such as an import from another host.
+
+    It is checked field by field, spec and id included.
     """
     names = set(Outcome.__dataclass_fields__)
     row = _fields(data, "outcome", names, set())

@@ -64,8 +64,9 @@ class Suite:
         return any(is_users(row["workload"]["source"]) for _, row in self.runs)
 
     def with_data(self, folder: Path) -> Suite:
-        """The suite with the user's workloads taken from ``folder``; ``BadInput`` names one that is not
-        there.
+        """Return the suite with the user's workloads taken from ``folder``.
+
+        ``BadInput`` names one that is not there.
         """
         return replace(self, runs=tuple((title, _from(folder, row)) for title, row in self.runs))
 
@@ -164,8 +165,9 @@ MEAN = "geometric mean"
 
 
 def value_grid(suite: Suite, values: Mapping[str, float]) -> list[tuple[str, list[float | None]]]:
-    """``values`` by the titles of runs as rows of the suite's table, and their means where every cell of a
-    column is known.
+    """Return ``values`` by the titles of runs as rows of the suite's table.
+
+    With their means where every cell of a column is known.
     """
     rows: list[tuple[str, list[float | None]]] = [
         (row, [values.get(cell_title(row, column)) for column in suite.columns]) for row in suite.rows

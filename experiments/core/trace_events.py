@@ -143,8 +143,9 @@ def _away(plan: Mapping[str, Any], timeline: Mapping[str, Any]) -> Iterator[Even
 
 
 def trips(plan: Mapping[str, Any], timeline: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every offload with the prefetch that follows it; what never comes back is away to the end
-    of the step.
+    """Return every offload with the prefetch that follows it.
+
+    What never comes back is away to the end of the step.
     """
     begins = Begins(timeline)
     if not begins:

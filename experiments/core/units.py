@@ -66,8 +66,9 @@ def common_scale(values: Iterable[float], unit: str) -> tuple[float, str]:
 
 
 def human(value: float, unit: str) -> str:
-    """A figure as people read it: ``human(2**30, "bytes") == "1 GiB"``, ``human(0.0021, "s") ==
-    "2.1 ms"``.
+    """Return a figure as people read it: ``human(2**30, "bytes") == "1 GiB"``.
+
+    Of seconds: ``human(0.0021, "s") == "2.1 ms"``.
     """
     if unit == "bytes":
         return _format_scaled(value, _BYTE_STEPS, "") if abs(value) >= KIB else f"{significant(value)} B"

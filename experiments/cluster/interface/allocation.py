@@ -42,8 +42,9 @@ NOTHING = Allocation()
 
 @dataclass(frozen=True)
 class Stint:
-    """One job on one gang from ``start`` to ``end`` (s), of which ``useful`` seconds were progress of its
-    work.
+    """One uninterrupted run of a job on one gang, from ``start`` to ``end`` (s).
+
+    ``useful`` seconds of it were progress of its work.
     """
 
     gang: Gang
@@ -55,8 +56,9 @@ class Stint:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """The allocation log of a run: every stint in the order they ended, and jobs that were refused or never
-    ended.
+    """The allocation log of a run: every execution, and the jobs refused or never ended.
+
+    Executions stand in the order they ended.
     """
 
     stints: tuple[Stint, ...]

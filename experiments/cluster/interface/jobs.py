@@ -13,8 +13,10 @@ HIDEABLE = frozenset({"service", "deadline", "model", "tenant"})
 
 
 class VisibleJobs:
-    """Plain lists indexed by job number (the order of the trace): ``submit`` in s, ``gpus`` wanted, and what
-    ``sees`` adds: ``service`` in s on those GPUs, absolute ``deadline`` in s (NaN: none), ``model``,
+    """The columns of a trace that a policy may see, as plain lists indexed by job number.
+
+    Jobs are numbered in the order of the trace. ``submit`` (s) and ``gpus`` (wanted) are always there;
+    ``sees`` adds ``service`` in s on those GPUs, absolute ``deadline`` in s (NaN: none), ``model``,
     ``tenant``.
     """
 

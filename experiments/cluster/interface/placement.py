@@ -8,8 +8,9 @@ from experiments.cluster.interface.allocation import Devices, Gang
 
 
 class Pool:
-    """Devices that are free on each node. Copy it to plan a decision; nothing is taken until the simulator
-    does.
+    """Devices that are free on each node.
+
+    Copy it to plan a decision; nothing is taken until the simulator does.
     """
 
     def __init__(self, capacity: Sequence[int], free: Sequence[float] | None = None) -> None:
@@ -45,9 +46,7 @@ class Pool:
             self.total += sign * count * gang.share
 
     def place(self, job: int, gpus: int, rule: str) -> Gang | None:
-        """A gang of ``gpus`` free devices by a rule of ``PLACEMENTS``, or ``None`` when the rule
-        finds none.
-        """
+        """Return a gang of ``gpus`` free devices by a rule of ``PLACEMENTS``, or ``None`` without one."""
         if gpus > self.total:
             return None
         order = PLACEMENTS[rule](self, gpus)

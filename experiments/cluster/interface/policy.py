@@ -21,8 +21,9 @@ class Decider(Protocol):
 
 @dataclass(frozen=True)
 class ClusterPolicy(Policy):
-    """Who runs where, and until when. ``sees`` names the hidden columns of the trace that the policy may look
-    at.
+    """A policy that says which job runs where, and until when.
+
+    ``sees`` names the hidden columns of the trace that it may look at.
 
     A ``rigid`` policy gives each job the GPUs that it asked for, whole and no others. ``beat`` is the round
     length in s, ``None`` for a policy that decides at events only.
@@ -49,8 +50,9 @@ class ClusterPolicy(Policy):
     def fill(
         self, pool: Pool, ranked: Iterable[int], view: ClusterView, *, block: bool = False
     ) -> list[Gang]:
-        """Gangs for waiting jobs in order, taken from ``pool``; jobs that do not fit are skipped, or
-        ``block``.
+        """Return gangs for waiting jobs in order, taken from ``pool``.
+
+        Jobs that do not fit are skipped, or ``block`` the rest.
         """
         started = []
         for job in ranked:

@@ -61,7 +61,7 @@ class PlannedKernel:
     apart: TileCost
 
     def to_json(self) -> dict[str, Any]:
-        """One flat row."""
+        """Return the kernel as one flat row of JSON values."""
         row = asdict(self)
         row |= row.pop("launch") | row.pop("cost")
         for prefix in ("least", "apart"):

@@ -110,8 +110,9 @@ class PagedStep:
 
     @functools.cached_property
     def clock(self) -> Floats:
-        """Microseconds at which each op begins when nothing stalls, and the end of the last one: ``ops + 1``
-        values.
+        """Microseconds at which each op begins when nothing stalls, and the end of the last one.
+
+        ``ops + 1`` values.
         """
         return np.concatenate(([0.0], np.cumsum(np.array(self.seconds) * 1e6)))
 

@@ -284,8 +284,9 @@ class MemoryPlan:
 
     @property
     def exceptions(self) -> Mapping[str, str]:
-        """The laws (``PLAN_LAWS``) that do not apply to this plan or to a part of it, each with
-        the reason.
+        """The laws that do not apply to this plan or to a part of it, each with the reason.
+
+        They are of ``PLAN_LAWS``.
         """
         reasons = dict(self.space.exceptions)
         for move in self.moves:

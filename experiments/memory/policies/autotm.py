@@ -157,8 +157,9 @@ def enough(step: Step, candidates: list[int], limits: Floats, in_place: bool) ->
 
 
 def lowered(limits: Floats, step: Step, over: Overflow, capacity: int) -> Floats:
-    """Lower limits around the uses of every tensor that ended above the limit, but none below what its op
-    needs.
+    """Lower limits around the uses of every tensor that ended above the limit.
+
+    None below what its op needs.
     """
     factor = max(0.90, 1 - (over.end / capacity - 1) / 2)
     near = np.zeros(len(limits), np.bool_)

@@ -38,8 +38,10 @@ PARAMETER, STATE = KINDS.index("parameter"), KINDS.index("optimizer_state")
 
 @dataclass(frozen=True)
 class Tables:
-    """``rows`` are the bytes of each embedding table that one batch looks up; ``whole`` everything as large
-    as a table that belongs to it (its gradient, its optimizer state), by tensor, with the table.
+    """The embedding tables of a step.
+
+    ``rows`` are the bytes of each table that one batch looks up; ``whole`` everything as large as a table
+    that belongs to it (its gradient, its optimizer state), by tensor, with the table.
     """
 
     rows: dict[int, int]
@@ -66,8 +68,9 @@ def tables_of(step: Step) -> Tables:
 
 
 def seconds_in_place(step: Step, op: int, tables: Tables, machine: MemoryMachine) -> float:
-    """Time of an op on tables where they are resident: the rows that it reads and writes, or all of them for
-    other ops.
+    """Return the time of an op on tables where they are resident.
+
+    It takes the rows that it reads and writes, or all of them for other ops.
     """
     by_rows = "embedding" in step.ops.target[op] or step.phase_of(op) == "optimizer"
     read = written = 0.0
@@ -129,8 +132,9 @@ class CxlCheckpoint(MemoryPolicy):
         )
 
     def logs(self, step: Step, tables: Tables) -> Iterator[MemoryMove]:
-        """The undo log of each table and the log of every other parameter, and the waits before they are
-        overwritten.
+        """Return the undo log of each table, the log of every other parameter, and the waits for them.
+
+        The waits are before they are overwritten.
         """
         update = update_of(step)
         if self.level == "none" or update is None:

@@ -50,16 +50,18 @@ def heavy_ops(step: Step) -> list[int]:
 
 
 def start_of_fetch(consumer: int, heavy: list[int], ahead: int, floor: int) -> int:
-    """The op at which the copy back begins: the ``ahead``-th heavy op before ``consumer``, at least
-    ``floor``.
+    """Return the op at which the copy back begins.
+
+    The ``ahead``-th heavy op before ``consumer``, at least ``floor``.
     """
     position = bisect_left(heavy, consumer) - ahead
     return max(floor, heavy[position]) if position >= 0 else floor
 
 
 def temporaries(step: Step) -> tuple[int, ...]:
-    """Tensors that die in the module's pass that made them: same phase and same module from first to last
-    use.
+    """Return tensors that die in the module's pass that made them.
+
+    Same phase and same module from first to last use.
     """
     found = []
     for tensor in np.nonzero(~step.persistent)[0].tolist():

@@ -23,8 +23,9 @@ from experiments.workloads.step import KINDS, Step
 
 
 def overlays(step: Step) -> tuple[tuple[int, int], ...]:
-    """(new, old) for every temporary of the backward pass that can lie over an activation which dies where it
-    is made.
+    """Return (new, old) for temporaries of the backward pass that can lie over an activation.
+
+    Every one of which the activation dies where the temporary is made.
 
     Of several activations the smallest that holds it; each gives its memory away once.
     """
@@ -51,8 +52,9 @@ def overlays(step: Step) -> tuple[tuple[int, int], ...]:
 
 
 def one_layer_ahead(step: Step) -> dict[int, int]:
-    """For each saved activation the op before which it is asked for: where the layer above begins its
-    backward pass.
+    """Return, for each saved activation, the op before which it is asked for.
+
+    That is where the layer above begins its backward pass.
     """
     starts = sorted(
         {layer.backward_start for layer in layers(step) if layer.backward_start < layer.backward_end}

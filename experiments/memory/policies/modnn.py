@@ -43,8 +43,9 @@ ENUMERATED = 12
 
 
 def leaving_set(candidates: Sequence[Gap], missing: int) -> tuple[Gap, ...]:
-    """The gaps whose tensors leave so that ``missing`` bytes come free; all of them where that is
-    not enough.
+    """Return the gaps whose tensors leave so that ``missing`` bytes come free.
+
+    All of them where that is not enough.
     """
     if len(candidates) > ENUMERATED:
         chosen: list[Gap] = []

@@ -123,16 +123,18 @@ def slowest(together: Together, plans: SharedPlans) -> float:
 
 
 def dealt(ranked: Sequence[Gap], shift: int, stride: int) -> list[Gap]:
-    """The list dealt round: every ``stride``-th gap from the ``shift``-th on first, then from the next one on
-    ...
+    """Return the list dealt round.
+
+    Every ``stride``-th gap from the ``shift``-th on first, then from the next one on ...
     """
     order = sorted(range(len(ranked)), key=lambda i: ((i - shift) % stride, i))
     return [ranked[i] for i in order]
 
 
 def until_it_fits(step: Step, gaps: Sequence[Gap], capacity: int) -> list[Gap]:
-    """In the order given, each gap around the op where the load is highest, until that is within
-    ``capacity``.
+    """Return the gaps taken, in the order given, until the highest load is within ``capacity``.
+
+    Each is around the op where the load is highest then.
     """
     load, left, found = step.live_bytes.copy(), list(gaps), list[Gap]()
     while load.max() > capacity:

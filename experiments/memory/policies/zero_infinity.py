@@ -42,8 +42,9 @@ class Stretch:
 
 
 def stretches(step: Step, update: Update, reruns: Sequence[Recompute] = ()) -> list[Stretch]:
-    """One for each parameter and pass, in the order of their first ops; one where two passes follow each
-    other.
+    """Return one stretch for each parameter and pass, in the order of their first ops.
+
+    One where two passes follow each other.
 
     A rerun uses its ops' parameters before the op that it stands at.
     """

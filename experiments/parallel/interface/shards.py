@@ -30,8 +30,9 @@ def output_cut_along(sharding: Sharding) -> int | None:
 
 
 def whole_output(sharding: Sharding | None) -> bool:
-    """Whether every device of a worker has all that the layer makes: nothing is divided, or it comes together
-    last.
+    """Return whether every device of a worker has all that the layer makes.
+
+    Nothing is divided, or it comes together last.
     """
     if sharding is None or max(sharding.compute, sharding.activations) <= 1:
         return True

@@ -39,7 +39,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to run now; ask again at ``until`` (s), or at the next arrival or completion where that is
+    """The decision to run nothing now.
+
+    The policy is asked again at ``until`` (s), or at the next arrival or completion where that is
     ``None``.
     """
 

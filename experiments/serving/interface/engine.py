@@ -19,9 +19,14 @@ Floats = npt.NDArray[np.float64]
 
 
 class Load(NamedTuple):
-    """What a pass costs by: ``tokens`` computed, ``sequences``, ``pairs`` of a new token and one it attends
-    to, ``kv`` tokens whose keys and values are read. Arrays hold one entry for each of several passes in a
-    row.
+    """What the cost of a pass depends on.
+
+    ``tokens``     computed.
+    ``sequences``  in the batch.
+    ``pairs``      of a new token and one it attends to.
+    ``kv``         tokens whose keys and values are read.
+
+    Arrays hold one entry for each of several passes in a row.
     """
 
     tokens: float

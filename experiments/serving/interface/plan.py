@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 
 class Iteration(NamedTuple):
-    """``steps`` passes from ``start`` to ``end`` (s) over ``requests`` with ``tokens`` computed
-    in each pass.
+    """Consecutive passes of the engine over the same requests.
+
+    ``steps`` passes from ``start`` to ``end`` (s) over ``requests`` with ``tokens`` computed in each
+    pass.
     """
 
     start: float
@@ -21,8 +23,9 @@ class Iteration(NamedTuple):
 
 @dataclass(frozen=True)
 class Served:
-    """One request's times in s (NaN: never happened), its KV slots and the tokens computed for it, padding
-    apart.
+    """One request's times in s (NaN: never happened), its KV slots and its computed tokens.
+
+    Padding is counted apart.
     """
 
     request: int

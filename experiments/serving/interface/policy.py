@@ -21,8 +21,9 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True)
 class ServingPolicy(Policy):
-    """Which requests run in the next pass. ``sees`` may name ``output``: the true output lengths
-    (an oracle).
+    """A policy that says which requests run in the next pass.
+
+    ``sees`` may name ``output``: the true output lengths (an oracle).
     """
 
     family: ClassVar[str] = "serving"
@@ -46,8 +47,9 @@ class ServingPolicy(Policy):
 
     @property
     def holds_answers(self) -> bool:
-        """A finished request keeps its memory until the policy lets it go; else it leaves at its
-        last token.
+        """Return whether a finished request keeps its memory until the policy lets it go.
+
+        Else it leaves at its last token.
         """
         return False
 

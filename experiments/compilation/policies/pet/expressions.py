@@ -134,8 +134,9 @@ class Convolution:
         return noise(np.asarray(linear, dtype=np.int64), 2 * seed + 1)
 
     def cuts(self, axis: int) -> tuple[range, ...]:
-        """Along an image axis a tap begins to read another range of the source, or leaves it, at one position
-        each.
+        """Return the positions where taps begin to read another range of the source, or leave it.
+
+        Along an image axis each does so at one position.
         """
         if axis in (BATCH, CHANNEL):
             return self.source.cuts(axis) if axis == BATCH else (range(self.weight[0]),)

@@ -23,7 +23,7 @@ from experiments.hardware.parts import ComputeUnits
 
 @dataclass(frozen=True)
 class TileEstimate:
-    """Seconds by level.
+    """Seconds that a tile takes at each level of memory and in the units.
 
     ``dram_bytes`` move with DRAM; ``utilization`` is the share of the schedulers that work.
     """

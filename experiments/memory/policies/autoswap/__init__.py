@@ -72,8 +72,9 @@ class Selection:
         self.gaps = []
 
     def run(self, candidates: Sequence[Gap]) -> list[Gap]:
-        """Take the best gap around the highest load until that is within the limit, or no gap is
-        left there.
+        """Take the best gap around the highest load until that is within the limit.
+
+        Or until no gap is left there.
         """
         load, left = self.step.live_bytes.copy(), list(candidates)
         ranked = self._fixed_ranks(left, load)
@@ -91,8 +92,9 @@ class Selection:
         return self.gaps
 
     def swaps(self) -> list[TensorSwap]:
-        """The gaps as swaps: hidden ones are away from the end of one copy to the start of the other, others
-        throughout.
+        """Return the gaps as swaps.
+
+        Hidden ones are away from the end of one copy to the start of the other, others throughout.
         """
         if not self.hidden:
             return [TensorSwap(gap, gap.before) for gap in self.gaps]

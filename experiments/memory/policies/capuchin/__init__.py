@@ -181,8 +181,9 @@ class Planner:
         return found
 
     def plan(self, choice: Choice, capacity: int, earlier: Mapping[int, float]) -> MemoryPlan:
-        """Moves for ``choice``; ``earlier`` are seconds that a tensor's way back begins sooner
-        than it takes.
+        """Return the moves for ``choice``.
+
+        ``earlier`` are seconds that a tensor's way back begins sooner than it takes.
         """
         demands = [Demand(gap.before, (gap.tensor,)) for gap in choice.reruns]
         remade = self.remake.moves_for(demands)

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Rerun:
-    """One tensor: its ``bytes``, the ``seconds`` from its ``sources`` to it, and how many ``times`` it would
-    run.
+    """The recomputation of one tensor and its cost.
+
+    Its ``bytes``, the ``seconds`` from its ``sources`` to it, and how many ``times`` it would run.
     """
 
     tensor: int

@@ -23,8 +23,10 @@ from experiments.workloads.step import Step
 
 @dataclass(frozen=True)
 class Coarse:
-    """``ends`` are the last ops of the groups, ``begins`` the first ops of the stages, ``members`` tensors by
-    value.
+    """The step as groups of ops, stages and values.
+
+    ``ends`` are the last ops of the groups, ``begins`` the first ops of the stages, ``members`` tensors
+    by value.
     """
 
     step: Step

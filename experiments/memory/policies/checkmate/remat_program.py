@@ -25,8 +25,9 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class GroupValue:
-    """``bytes`` that ``group`` leaves behind; no group from ``rests`` on reads them in the first forward
-    pass.
+    """The ``bytes`` that ``group`` leaves behind for others.
+
+    No group from ``rests`` on reads them in the first forward pass.
     """
 
     group: int
@@ -36,8 +37,10 @@ class GroupValue:
 
 @dataclass(frozen=True)
 class Problem:
-    """Groups: ``seconds`` and scratch ``bytes`` of each, and the values it reads (``inputs``). Stages: what
-    each reads.
+    """The groups and stages of a step, of which recomputation is to be decided.
+
+    Groups have ``seconds``, scratch ``bytes`` and the values they read (``inputs``); stages what each
+    reads.
 
     ``forward`` and ``stages`` are the bytes left for values while each group first runs, and during each
     stage.
@@ -52,8 +55,9 @@ class Problem:
     required: Sequence[Sequence[int]]
 
     def fronts(self) -> list[int]:
-        """For each stage the last group of which it or a later stage reads anything: those beyond it are done
-        with.
+        """For each stage the last group of which it or a later stage reads anything.
+
+        Those beyond it are done with.
         """
         found, front = [], -1
         for read in reversed(self.required):
@@ -252,8 +256,9 @@ def solve_exactly(
 
 
 def solve_by_rounding(problem: Problem, share: float = 0.9, progress: Progress = silent) -> Schedule | None:
-    """The relaxed program at ``share`` of the memory, S rounded at 0.1 to 0.9; the cheapest that fits all of
-    it.
+    """Solve the relaxed program at ``share`` of the memory and round S at 0.1 to 0.9.
+
+    The cheapest schedule that fits all of the memory.
     """
     program, kept = build(problem.scaled(share))
     solution = program.solve(relaxed=True, progress=progress)

@@ -32,8 +32,9 @@ from experiments.workloads.step import Floats, Step
 
 @dataclass(frozen=True)
 class Turn:
-    """A decision: where ``tensor`` is from the op after its use ``after`` (-1: where it is made) to its use
-    ``before``.
+    """One decision of the game: where ``tensor`` is between two uses.
+
+    From the op after its use ``after`` (-1: where it is made) to its use ``before``.
 
     One that ``wraps``, of persistent tensors, leads from the last use to the first in the next step; it is
     taken first.
@@ -109,8 +110,9 @@ class Board:
         return access_seconds(self.step, self.machine, turn.before, self.sizes[turn.tensor], written)
 
     def heat(self) -> Floats:
-        """By tensor: the mean of accesses, 1 / reuse distance, size and lifetime, each relative to the
-        largest.
+        """Return how hot each tensor is.
+
+        The mean of accesses, 1 / reuse distance, size and lifetime, each relative to the largest.
         """
         columns = []
         for tensor in self.tensors:

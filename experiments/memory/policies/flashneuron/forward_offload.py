@@ -13,7 +13,9 @@ from experiments.memory.interface.paged import PagedStep
 
 @dataclass(frozen=True)
 class Write:
-    """``tensor`` is idle from op ``start`` on, the beginning of its last gap that begins no later than the
+    """A tensor to write out in the forward pass, and since when it is idle.
+
+    ``tensor`` is idle from op ``start`` on, the beginning of its last gap that begins no later than the
     loss.
     """
 
@@ -22,8 +24,9 @@ class Write:
 
 
 def bytes_for_saved(paged: PagedStep, capacity: int) -> int:
-    """Bytes left for saved tensors next to the global ones and the largest op; ``Infeasible`` when there are
-    none.
+    """Return the bytes left for saved tensors next to the global ones and the largest op.
+
+    ``Infeasible`` when there are none.
     """
     line = capacity - paged.global_bytes - paged.largest_op
     if line <= 0:

@@ -82,8 +82,9 @@ def _write_time(paged: PagedStep, choice: Choice, machine: MemoryMachine) -> flo
 
 
 def compression(step: Step, tensor: int) -> float:
-    """How much smaller: 16-bit values, in sparse rows with 16-bit columns where the zeros known make that
-    pay.
+    """Return the factor by which values are smaller when compressed.
+
+    16-bit values, in sparse rows with 16-bit columns where the zeros known make that pay.
     """
     words = {"float64": 8, "float32": 4}.get(step.tensors.dtype[tensor], 2)
     sparsity = float(step.tensors.sparsity[tensor])

@@ -51,8 +51,9 @@ def _plans(
 
 
 def in_turn(swaps: Sequence[TensorSwap]) -> list[TensorSwap]:
-    """No tensor begins its way back before one that is needed sooner: the link carries them one after
-    another.
+    """Put the ways back in turn, so that none begins before one that is needed sooner.
+
+    The link carries them one after another.
     """
     found: list[TensorSwap] = []
     for swap in sorted(swaps, key=lambda swap: swap.gap.before):

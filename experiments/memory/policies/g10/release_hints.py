@@ -10,8 +10,9 @@ from experiments.memory.planning.g10.migrations import Hint, MigrationPlanner
 
 
 def announcements(load: PlannedLoad) -> list[Hint]:
-    """When the local tensors that the load was counted from are allocated and freed; they come before all
-    else.
+    """Return when the local tensors that the load was counted from are allocated and freed.
+
+    They come before all else.
     """
     pairs = zip(load.allocations, load.frees, strict=True)
     return [hint for birth, death in pairs for hint in (Hint(*birth, "allocate"), Hint(*death, "free"))]
@@ -33,8 +34,9 @@ def shed(planner: MigrationPlanner) -> list[Hint]:
 
 
 def moves_of(hints: Sequence[Hint], planner: MigrationPlanner) -> tuple[MemoryMove, ...]:
-    """Hints sorted by op, ties as the planner's sort leaves them. A prefetch of what does not exist allocates
-    it.
+    """Return the hints as moves sorted by op, ties as the planner's sort leaves them.
+
+    A prefetch of what does not exist allocates it.
     """
     return tuple(_move(hint) for hint in planner.priority.sort(hints, [hint.op for hint in hints]))
 

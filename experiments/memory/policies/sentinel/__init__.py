@@ -84,8 +84,9 @@ class Sentinel(MemoryPolicy):
         return (layers, cost) if math.isfinite(cost) else (self.interval or 1, None)
 
     def cost(self, intervals: Intervals, layers: int, machine: MemoryMachine) -> float:
-        """Exposed migration and synchronization in seconds; infinite where two intervals have no
-        free bytes.
+        """Return the exposed migration and synchronization in seconds.
+
+        Infinite where two intervals have no free bytes.
         """
         cut = intervals.cut(layers)
         resident = cut.used + np.roll(cut.used, -1) if len(cut.used) > 1 else cut.used
@@ -110,8 +111,9 @@ class Planner:
     swaps: Sequence[TensorSwap]
 
     def plan(self, slow: Collection[int], notes: dict[str, Any]) -> MemoryPlan:
-        """The swaps as they are if they leave enough bytes; otherwise out at once, and back when there are
-        free bytes.
+        """Return the swaps as they are if they leave enough bytes.
+
+        Otherwise tensors go out at once, and come back when there are free bytes.
         """
         step, room = self.intervals.step, self._room(slow)
         swaps = [swap for swap in self.swaps if swap.gap.tensor not in slow]
@@ -169,8 +171,9 @@ class Planner:
         return not bool((load_under(self.intervals.step, absent) > self._room(slow)).any())
 
     def better_slow(self, late: Mapping[int, float]) -> list[int]:
-        """Late tensors whose uses in slow memory would prolong their ops by less than the step waited for
-        them.
+        """Return late tensors that are better used in slow memory.
+
+        Their uses there would prolong their ops by less than the step waited for them.
         """
         step, found = self.intervals.step, []
         swapped = {swap.gap.tensor for swap in self.swaps}

@@ -17,8 +17,9 @@ from experiments.workloads.step import Floats, Step
 
 
 def layer_starts(step: Step) -> list[int]:
-    """Where a layer begins: at forward ops that are no views, at their stretches of backward, at ops of the
-    optimizer.
+    """Return the ops at which a layer begins.
+
+    At forward ops that are no views, at their stretches of backward, at ops of the optimizer.
     """
     net = layers(step)
     starts = {layer.op for layer in net} | {layer.backward_start for layer in net}
@@ -110,8 +111,9 @@ class Intervals:
         return (used - previous >= 3) & ~born
 
     def swaps(self, size: int, tier: str) -> list[TensorSwap]:
-        """For each tensor each time it is not used in an interval and the next: out when that begins, back in
-        time.
+        """Return a swap for each time that a tensor is not used in an interval and the next.
+
+        It goes out when that begins and is back in time.
         """
         bounds, found = self.bounds(size), []
         for gap, start, end in self._gaps(size, len(bounds) - 1):

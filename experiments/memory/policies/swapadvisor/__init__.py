@@ -125,8 +125,9 @@ def selection(times: Sequence[float]) -> Floats:
 
 
 def moves_of(problem: Problem, schedule: Schedule) -> tuple[MemoryMove, ...]:
-    """Persistent tensors that do not begin on the device are resident on the host; departures, then returns
-    at one position.
+    """Return the moves of a schedule; departures come before returns at one position.
+
+    Persistent tensors that do not begin on the device are resident on the host.
     """
     placed = [PlaceTensor(0, t) for t in problem.persistent if t not in schedule.start]
     out = [Offload(entry.at, entry.tensor, entry.at - 1) for entry in schedule.departures]

@@ -36,8 +36,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Departure:
-    """``tensor`` leaves before position ``at`` of the schedule; a ``clean`` one has a good copy and moves
-    nothing.
+    """``tensor`` leaves before position ``at`` of the schedule.
+
+    A ``clean`` one has a good copy and moves nothing.
     """
 
     at: int
@@ -47,8 +48,10 @@ class Departure:
 
 @dataclass(frozen=True)
 class Return:
-    """``tensor`` may come back from position ``at`` on and is needed at ``needed``; ``behind`` is the
-    departure that empties its object, ``own`` the one that took it away (or ``NOTHING``).
+    """``tensor`` may come back from position ``at`` on and is needed at ``needed``.
+
+    ``behind`` is the departure that empties its object, ``own`` the one that took it away (or
+    ``NOTHING``).
     """
 
     at: int
@@ -60,8 +63,9 @@ class Return:
 
 @dataclass
 class Schedule:
-    """All moves of one pass. ``behind_new[i]``: departures whose objects results of the op at ``i`` take
-    over.
+    """All moves of one pass over the step.
+
+    ``behind_new[i]``: departures whose objects results of the op at ``i`` take over.
 
     ``kept``: returns after which the copy left behind serves a later departure. ``start`` and ``resident``:
     persistent tensors on the device at the beginning and at the end.
@@ -78,8 +82,9 @@ class Schedule:
 def swaps_of(
     problem: Problem, order: Sequence[int], kinds: Sequence[int], counts: Sequence[int]
 ) -> Schedule | None:
-    """The second of two passes, which starts with what the first one ended with; ``None`` where an op lacks
-    objects.
+    """Return the second of two passes, which starts with what the first one ended with.
+
+    ``None`` where an op lacks objects.
     """
     first = _Pass(problem, order, kinds, counts, frozenset()).run()
     return first and _Pass(problem, order, kinds, counts, first.resident).run(restore=True)
@@ -216,8 +221,9 @@ class _Pass:
 
 
 def step_time(problem: Problem, order: Sequence[int], schedule: Schedule) -> float:
-    """Seconds of the step with three streams: computation, copies out, copies in, each first come first
-    served.
+    """Return the seconds of the step with three streams: computation, copies out, copies in.
+
+    Each serves first come first served.
     """
     sent = [0.0] * len(schedule.departures)
     leaving, coming = _by_position(schedule.departures), _by_position(schedule.returns)

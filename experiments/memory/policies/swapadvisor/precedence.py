@@ -49,13 +49,13 @@ class Precedence:
         )
 
     def cross(self, first: Sequence[int], second: Sequence[int], cut: int) -> tuple[int, ...]:
-        """The first ``cut`` ops of ``first``, then the others in the order of ``second``."""
+        """Return the first ``cut`` ops of ``first``, then the others in the order of ``second``."""
         head = first[:cut]
         taken = set(head)
         return (*head, *(op for op in second if op not in taken))
 
     def mutate(self, order: Sequence[int], chance: float, random: np.random.Generator) -> tuple[int, ...]:
-        """Op by op the next ready one of ``order`` or, with ``chance``, any ready one."""
+        """Return op by op the next ready one of ``order`` or, with ``chance``, any ready one."""
         return tuple(self._draw_ops(order, chance, random))
 
     def _draw_ops(self, order: Sequence[int], chance: float, random: np.random.Generator) -> Iterator[int]:

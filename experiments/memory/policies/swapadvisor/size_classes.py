@@ -28,8 +28,9 @@ def power_of_two(size: int) -> int:
 
 
 class SizeClasses:
-    """The tensor sizes of a step, the classes they may be served by, and how many objects an op needs at
-    least.
+    """The tensor sizes of a step and the classes they may be served by.
+
+    And how many objects an op needs at least.
 
     ``exact`` classes are the sizes themselves (in granules), others powers of two.
     """
@@ -97,8 +98,9 @@ class SizeClasses:
         return int(np.array(self.bytes) @ counts)
 
     def first(self) -> Layout:
-        """Every size in its own class, each class with the same share of what it could use beyond
-        its least.
+        """Return the first layout: every size in its own class.
+
+        Each class has the same share of what it could use beyond its least.
         """
         least, most = self.least(self.own), self.most(self.own)
         low, high = 0.0, 1.0
@@ -110,8 +112,9 @@ class SizeClasses:
         return self.repair(self.own, counts)
 
     def repair(self, serves: Sequence[int], counts: Ints) -> Layout:
-        """Objects taken from the largest classes until all fit, then added where they fit; the least of each
-        stays.
+        """Take objects from the largest classes until all fit, then add them where they fit.
+
+        The least of each stays.
         """
         least, most = self.least(serves), self.most(serves)
         counts = np.clip(counts, least, np.maximum(least, most))
@@ -128,7 +131,7 @@ class SizeClasses:
         return Layout(tuple(serves), tuple(counts.tolist()))
 
     def cross(self, first: Layout, second: Layout, cut: float) -> Layout:
-        """Classes and sizes up to ``cut`` (a share) from the first layout, the others from the second."""
+        """Return classes and sizes up to ``cut`` (a share) from one layout, the others from the other."""
         groups, kinds = int(cut * len(self.groups)), int(cut * len(self.bytes))
         serves = (*first.serves[:groups], *second.serves[groups:])
         if not self.feasible(serves):
@@ -136,8 +139,9 @@ class SizeClasses:
         return self.repair(serves, np.array((*first.counts[:kinds], *second.counts[kinds:]), np.int64))
 
     def mutate(self, layout: Layout, chance: float, random: np.random.Generator) -> Layout:
-        """With ``chance`` a size goes to its own class or the next larger, and a class gives objects to
-        another.
+        """Return a layout changed at random, with ``chance`` for each change.
+
+        A size goes to its own class or the next larger, and a class gives objects to another.
         """
         serves, kinds = list(layout.serves), len(self.bytes)
         for group in np.nonzero(random.random(len(serves)) < chance)[0].tolist():

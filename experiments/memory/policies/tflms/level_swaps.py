@@ -83,8 +83,9 @@ class LevelSwaps:
         return max(first, trigger + 1)
 
     def trigger(self, gap: Gap, producer: int, ahead: int) -> int | None:
-        """An op ``ahead`` levels and one more above the reader that reaches it; up to ten levels higher if
-        need be.
+        """Return an op ``ahead`` levels and one more above the reader that reaches it.
+
+        Up to ten levels higher if need be.
         """
         level, reader = self.flow.level, gap.before
         reaching = self.flow.ancestors[reader] & between(gap.after + 1, reader)

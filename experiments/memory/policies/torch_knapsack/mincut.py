@@ -42,8 +42,9 @@ class ForwardGraph:
         return found
 
     def weights(self) -> dict[int, float]:
-        """Bytes, heavier by 1.1 for each step away from the backward pass (1 to 100 steps), as torch's
-        partitioner.
+        """Return the bytes of nodes, heavier the further away they are from the backward pass.
+
+        By 1.1 for each step (1 to 100 steps), as torch's partitioner.
         """
         distance = self.distances()
         return {

@@ -162,7 +162,7 @@ class Ways:
     def resharding_seconds(
         self, key: object, operator: Operator, operand: Operand, source: Table, reader: Table, alike: int
     ) -> Floats:
-        """See ``resharding_seconds``."""
+        """Return the seconds of resharding between two of these strategies, looked up once."""
         name = key, id(source), id(reader), operand, alike
         if name not in self._resharding:
             self._resharding[name] = resharding_seconds(source, operator, operand, reader, self.mesh, alike)

@@ -57,8 +57,9 @@ class _Stint:
 def simulate(
     trace: JobTrace, capacity: Sequence[int], policy: ClusterPolicy, progress: Progress = silent
 ) -> ClusterPlan:
-    """Run all jobs of ``trace`` on nodes with ``capacity`` devices each, and return the log of what ran
-    where.
+    """Run all jobs of ``trace`` on nodes with ``capacity`` devices each.
+
+    Return the log of what ran where.
     """
     return ClusterSimulation(trace, capacity, policy, progress).run()
 

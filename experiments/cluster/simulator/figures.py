@@ -112,8 +112,9 @@ def finish_time_unfairness(ended: Floats, trace: JobTrace, devices: int) -> Floa
 
 
 def curves(plan: ClusterPlan, trace: JobTrace, devices: int) -> Mapping[str, Series]:
-    """Devices held, jobs waiting and GPUs wanted over time (s from the first submission);
-    completion times.
+    """Return devices held, jobs waiting and GPUs wanted over time, and completion times.
+
+    Times are in s from the first submission.
     """
     fates = _Fates.of(plan, len(trace))
     if not len(fates.start):

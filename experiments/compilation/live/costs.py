@@ -117,8 +117,9 @@ class Roofline:
 
 
 class MeasuredPrices:
-    """The least disturbed of some calls on random tensors of the given types, kept on disk for this host,
-    device and threads.
+    """Seconds of ops: the least disturbed of some calls on random tensors of the given types.
+
+    Kept on disk for this host, device and threads.
     """
 
     def __init__(self, device: str) -> None:

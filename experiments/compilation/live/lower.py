@@ -138,8 +138,9 @@ def _remove_unread(module: fx.GraphModule) -> None:
 
 @torch.no_grad()
 def compute_constants(graph: Graph, origin: fx.GraphModule) -> dict[Ref, Any]:
-    """Return the values of all nodes marked ``once`` but those that only others of them read, which are let
-    go of.
+    """Return the values of all nodes marked ``once``.
+
+    Those that only others of them read are let go of.
     """
     values: dict[Ref, Any] = {}
     for node in graph.nodes:

@@ -25,7 +25,7 @@ class MatmulRate:
 
     @property
     def share(self) -> float:
-        """Of cuBLAS's speed."""
+        """Our speed as a share of cuBLAS's."""
         return self.cublas / self.triton
 
     @property

@@ -80,8 +80,9 @@ def choose_levels(policy: ControlPolicy, task: Task, seed: int, progress: Progre
 def rewrite(
     policy: RewritePolicy, task: Task, seed: int, progress: Progress, rules: Substitutions | None = None
 ) -> CompiledRun:
-    """Rewrite the graph by costs measured here, or follow the library's recipe that the policy
-    names instead.
+    """Rewrite the graph by costs measured here.
+
+    Or follow the library's recipe that the policy names instead.
     """
     recipe = policy.instead(task.graph)
     if recipe is not None:

@@ -45,8 +45,9 @@ def recipe_of(policy: TilePolicy, task: Task, progress: Progress = silent) -> Re
 
 
 def sheet_of(name: str, memory: int) -> Device | None:
-    """Return the sheet with units whose first word stands in torch's ``name`` of a GPU, of several that of
-    nearest memory.
+    """Return the sheet with units whose first word stands in torch's ``name`` of a GPU.
+
+    Of several that of nearest memory.
     """
     words = name.lower().replace("-", " ").split()
     devices = [library.device(sheet, "local").device for sheet in library.names()]

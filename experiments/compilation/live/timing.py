@@ -107,8 +107,9 @@ def compare(
 def time_repeats(
     call: Callable[[], Any], device: str, repeats: int, least: float, clock: Clock = time.perf_counter
 ) -> list[float]:
-    """Return seconds of a call, ``repeats`` times over at least ``least`` seconds each, after one call to
-    warm up.
+    """Return seconds of a call, measured ``repeats`` times after one call to warm up.
+
+    Each time lasts at least ``least`` seconds.
     """
     once = mean_seconds(call, device, 1, clock)
     calls = max(1, int(least / max(once, 1e-9)))

@@ -52,8 +52,9 @@ def _totals(rows: Sequence[Row]) -> dict[str, float]:
 def ratios(
     plan: TilePlan, launch: float, recorded: Mapping[str, Mapping[str, float]]
 ) -> Mapping[str, Mapping[str, float]]:
-    """By system and operator the recorded time over that of our kernel, launches left out as records leave
-    them out.
+    """Return by system and operator the recorded time over that of our kernel.
+
+    Launches are left out as records leave them out.
     """
     ours = {k.operators[0]: k.cost.seconds - launch for k in plan.kernels if len(k.operators) == 1}
     return {

@@ -16,8 +16,9 @@ from experiments.memory.live.ledger import Copy, CopyLedger, Ledger
 
 
 class HostCopies:
-    """Copies on a CPU: the other side is a second buffer in the same memory or a file, used again in every
-    step.
+    """Copies on a CPU, used again in every step.
+
+    The other side is a second buffer in the same memory or a file.
 
     ``kept`` are the tensors on the device whose copy on a tier is still good. ``bytes_out`` and
     ``bytes_back`` are what crossed the link. ``ratios`` are plain over packed bytes of what was packed on its
@@ -96,7 +97,7 @@ class HostCopies:
         """Before the step's time is taken."""
 
     def close(self) -> None:
-        """Remove the file."""
+        """Remove the file of the copies."""
         if self._arena is not None:
             self._arena.close()
             self._arena = None

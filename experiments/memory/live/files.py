@@ -15,8 +15,9 @@ from torch import Tensor
 
 
 class Arena:
-    """A place in the file for each tensor, used again in every step; a larger content gets a new place at the
-    end.
+    """A file with a place for each tensor, used again in every step.
+
+    A larger content gets a new place at the end.
     """
 
     def __init__(self) -> None:

@@ -40,8 +40,10 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Copy:
-    """A good copy of a tensor of ``plain`` bytes, ``size`` bytes on ``tier``; packed by words of ``word``
-    bytes if any.
+    """A good copy of a tensor on a tier.
+
+    The tensor has ``plain`` bytes, the copy ``size`` bytes on ``tier``; packed by words of ``word`` bytes
+    if any.
     """
 
     tier: str

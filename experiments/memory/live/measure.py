@@ -81,15 +81,17 @@ class Session:
         return self.device == "cpu"
 
     def hardware(self, overrides: Mapping[str, Any] | None = None) -> Hardware:
-        """This host, with ``overrides`` of its figures for plans to be made for; a GPU by the spec sheet of
-        the product name that its driver reports.
+        """Return this host as hardware for plans to be made for, with ``overrides`` of its figures.
+
+        A GPU by the spec sheet of the product name that its driver reports.
         """
         name = "local" if self.device == "cpu" else torch.cuda.get_device_name()
         return resolve({"device": name, "overrides": overrides or {}})
 
     def machine(self, overrides: Mapping[str, Any] | None = None) -> MemoryMachine:
-        """What plans are made for and simulated on. A CPU's copies are as fast as measured, unless
-        overridden.
+        """Return what plans are made for and simulated on.
+
+        A CPU's copies are as fast as measured, unless overridden.
         """
         machine = replace(machine_of(self.hardware(overrides)), synchronous=self.synchronous)
         if not self.synchronous or "host_link_bandwidth" in (overrides or {}):
@@ -166,8 +168,9 @@ class Session:
         return True
 
     def run_unplanned(self, seed: int, steps: int, progress: Progress = silent) -> TimedRunner | None:
-        """Steps without a plan, run once for each seed, their values in host memory; ``None`` where they do
-        not fit.
+        """Run steps without a plan, once for each seed; ``None`` where they do not fit.
+
+        Their values are in host memory.
         """
         if (seed, steps) not in self._plain:
             self._plain[seed, steps] = self._run_unplanned(seed, steps, progress)

@@ -158,8 +158,9 @@ def generator_state(device: str) -> Tensor:
 
 
 class generator:
-    """Sets the random state that an op ran with first, and puts the present one back; nothing
-    when ``None``.
+    """Set the random state that an op ran with first, and put the present one back.
+
+    Nothing when ``None``.
     """
 
     def __init__(self, state: Tensor | None, device: str) -> None:

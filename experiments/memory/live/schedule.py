@@ -31,10 +31,14 @@ BETWEEN = (
 
 @dataclass(frozen=True)
 class NodeSchedule:
-    """``before[i]`` are the moves at op ``i``. ``after[name]`` are the nodes whose value node ``name`` needs
-    last, ``after_moves[i]`` those that a rerun at op ``i`` needs last. ``again`` are the ops that some rerun
-    repeats, ``on_host`` those that run on the host's processor; ``places`` says what is off the device
-    between steps.
+    """A plan's moves and lifetimes by the nodes of the graph.
+
+    ``before[i]``       the moves at op ``i``.
+    ``after[name]``     the nodes whose value node ``name`` needs last.
+    ``after_moves[i]``  those that a recomputation at op ``i`` needs last.
+    ``again``           the ops that are recomputed.
+    ``on_host``         those that run on the host's processor.
+    ``places``          what is off the device between steps.
     """
 
     before: Mapping[int, list[MemoryMove]]
@@ -85,8 +89,9 @@ def schedule(traced: Traced, plan: MemoryPlan, nodes: Sequence[fx.Node]) -> Node
 
 
 def in_order(traced: Traced, names: Sequence[str]) -> list[fx.Node]:
-    """The graph's nodes with its ops in the order of ``names``; each other node follows the last that it
-    reads.
+    """Return the graph's nodes with its ops in the order of ``names``.
+
+    Each other node follows the last that it reads.
     """
     nodes = list(traced.graph_module.graph.nodes)
     ops, by_name = set(names), {node.name: node for node in nodes}

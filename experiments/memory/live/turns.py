@@ -15,8 +15,9 @@ from experiments.memory.live.moves import generator, generator_state
 
 @dataclass
 class TimedRunner:
-    """One way to run the step, on its own ``inputs`` and random numbers; ``seconds`` and ``losses`` of its
-    steps.
+    """One way to run the step, with ``seconds`` and ``losses`` of its steps.
+
+    It has its own ``inputs`` and random numbers.
     """
 
     step: Callable[[list[Tensor]], Tensor]

@@ -31,9 +31,11 @@ class Packed:
 
 
 class Values:
-    """``scope`` holds values by node, ``on_host`` names those resident in host memory. ``homes`` are device
-    storages of persistent tensors and of those that the host works on, ``packed`` the encoded form of those
-    that are compressed.
+    """The values of a running step, and where they are resident.
+
+    ``scope`` holds values by node, ``on_host`` names those resident in host memory. ``homes`` are device
+    storages of persistent tensors and of those that the host works on, ``packed`` the encoded form of
+    those that are compressed.
     """
 
     def __init__(self, traced: Traced) -> None:
@@ -67,8 +69,9 @@ class Values:
         self.ledger.sweep(keys)
 
     def let_die(self, names: Sequence[str]) -> None:
-        """Values that nothing needs any more; with the last that lies in a tensor goes what is kept of it
-        elsewhere.
+        """Drop values that nothing needs any more.
+
+        With the last that lies in a tensor goes what is kept of it elsewhere.
         """
         if not names:
             return
@@ -98,8 +101,9 @@ class Values:
         return [storage._cdata for storage in found if storage is not None]
 
     def storage(self, tensor: int) -> torch.UntypedStorage:
-        """Where the content of ``tensor`` is resident on the device, or would: its encoded form if it is
-        compressed.
+        """Return where the content of ``tensor`` is resident on the device, or would be.
+
+        Its encoded form if it is compressed.
         """
         if tensor in self.packed:
             return self.packed[tensor].content.untyped_storage()
@@ -118,8 +122,9 @@ class Values:
 
 
 def call(node: fx.Node, value: Callable[[fx.Node], Any], **changes: Any) -> Any:
-    """The value of ``node`` with those of its arguments; ``changes`` replace keyword arguments
-    that it has.
+    """Return the value of ``node`` with those of its arguments.
+
+    ``changes`` replace keyword arguments that it has.
     """
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), value)
     assert callable(node.target), node

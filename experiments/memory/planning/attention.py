@@ -45,7 +45,7 @@ def fused_attention(step: Step) -> list[int]:
 
 
 def attention_cores(step: Step, lineage: Lineage) -> list[Core]:
-    """In forward order."""
+    """Return the attentions of a step in forward order."""
     loss = last_forward_op(step)
     found = []
     for op in range(loss + 1):

@@ -132,8 +132,9 @@ def convolution_of(step: Step, op: int) -> ConvolutionShape | None:
 
 
 def algorithms(step: Step, library: str) -> dict[int, list[AlgorithmChoice]]:
-    """For each convolution its algorithms: the direct one as timed, without scratch, then those of
-    ``library``.
+    """Return the algorithms of each convolution.
+
+    The direct one as timed, without scratch, then those of ``library``.
 
     A backward op makes several passes (data, filters); each takes as long as a forward one, in the same
     scratch.

@@ -37,8 +37,9 @@ def densities(step: Step, assumed: float = ASSUMED) -> Floats:
 
 
 def zero_value_ratio(density: float, word_bytes: int = 4) -> float:
-    """Bytes before over bytes after: a mask bit for each word, and the words that are not zero; never below
-    1.
+    """Return bytes before over bytes after leaving out zeros; never below 1.
+
+    A mask bit for each word, and the words that are not zero.
 
     cDMA (HPCA 2018): 32 words of 4 bytes share a mask of 32 bits, so the ratio is 1 / (density + 1/32).
     """

@@ -36,8 +36,9 @@ class Offloaded:
 
 
 def offload_set(step: Step, net: list[Layer], which: str) -> list[Offloaded]:
-    """X_i of CONV layers (``conv``) or of all feature-extraction layers (``all``), never of the last such
-    layer.
+    """Return X_i of CONV layers (``conv``) or of all feature-extraction layers (``all``).
+
+    Never of the last such layer.
     """
     types = {layer.op: layer.type for layer in net}
     wanted = {CONV} if which == "conv" else set(types.values()) - {ACT, FC, SOFTMAX}
@@ -76,8 +77,9 @@ def prefetch_layers(net: list[Layer], offloaded: list[Offloaded]) -> dict[int, i
 
 
 def moves_for(step: Step, net: list[Layer], offloaded: list[Offloaded]) -> tuple[MemoryMove, ...]:
-    """Offloads overlapped with their layer and a wait at its end; prefetches overlapped with a layer's
-    backward with a wait at its end.
+    """Return offloads overlapped with their layer, and prefetches with a layer's backward pass.
+
+    Each with a wait at its layer's end.
     """
     moves: list[MemoryMove] = []
     for entry in offloaded:

@@ -18,8 +18,9 @@ Turn = tuple[int, int, MemoryMove]
 
 
 def moves_of(program: LocationProgram, solution: MixedIntegerSolution) -> tuple[MemoryMove, ...]:
-    """Copies between ops are waited for before the next op, those overlapped with an op when it has ended, as
-    the program counts.
+    """Return the moves of a solution, waited for as the program counts.
+
+    Copies between ops are waited for before the next op, those overlapped with an op when it has ended.
 
     A copy on the tier is kept while a later one of the same tensor could use it.
     """

@@ -28,8 +28,9 @@ BETWEEN = -1
 
 @dataclass(frozen=True)
 class LocationRules:
-    """What moves are allowed: ``moving`` at all; overlapped with the ``places`` longest of the ``window`` ops
-    next to a use.
+    """The moves that are allowed.
+
+    ``moving`` at all; overlapped with the ``places`` longest of the ``window`` ops next to a use.
     """
 
     tier: str = "host"

@@ -34,8 +34,9 @@ def main(folder: str, rank: str) -> None:
 
 
 def die_with_parent() -> None:
-    """However the parent ends, no rank stays behind. Only Linux knows how; elsewhere the launcher's kill must
-    do.
+    """End this rank when its parent ends, however that ends.
+
+    Only Linux knows how; elsewhere the launcher's kill must do.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)

@@ -33,9 +33,11 @@ from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 
 
 class RankRunner(Protocol):
-    """A rank's part of the step. ``exchange``: when it exchanges weights and gradients with others
-    (``PlanningEstimate``); ``unit_tensors``: how many weights it gathers together where it does that between
-    computations, else 0.
+    """A rank's part of the step.
+
+    ``exchange``      when it exchanges weights and gradients with others (``PlanningEstimate``).
+    ``unit_tensors``  how many weights it gathers together where it does that between computations, else
+      0.
     """
 
     @property

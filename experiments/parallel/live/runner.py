@@ -25,8 +25,9 @@ from experiments.parallel.live.tensor import refuse_uncuttable
 
 
 def by_torch(plan: ParallelPlan) -> bool:
-    """Whether torch's DDP or FSDP2 do what the plan says: one stage, sharded layers only with FSDP2, and what
-    is computed again is a module at a time.
+    """Return whether torch's DDP or FSDP2 do what the plan says.
+
+    One stage, sharded layers only with FSDP2, and what is recomputed is a module at a time.
     """
     alone = all(len(run) == 1 for run in recomputed_runs(plan, 0))
     whole = len(plan.devices) == len(plan.workers) and plan.synchronization.kind == "all_reduce"
@@ -66,9 +67,10 @@ def runner_for(job: Job, rank: int, made: Built) -> RankRunner:
 
 
 def passes_for(job: Job, made: Built) -> Callable[[], None]:
-    """Forward and backward passes of a micro-batch through the whole model, which leave no gradients: by the
-    modules, or op by op of the exported graph, as the job's runner computes. Nothing is cut or computed
-    again.
+    """Return forward and backward passes of a micro-batch through the whole model.
+
+    They leave no gradients: by the modules, or op by op of the exported graph, as the job's runner
+    computes. Nothing is cut or recomputed.
     """
     job = over_modules(job, made.module)
     batch = made.micro_batch(0, job.plan.micro_batch_samples)

@@ -33,8 +33,9 @@ from experiments.parallel.live.tensor import Sharded, vocabulary_parallel
 
 
 class SlotRunner:
-    """One rank's stages. Gradients of parameters that several ranks hold are summed once all
-    slots are done.
+    """The stages of one rank, run slot by slot.
+
+    Gradients of parameters that several ranks hold are summed once all slots are done.
     """
 
     exchange, unit_tensors = BEHIND, 0

@@ -31,8 +31,9 @@ def cut_as(value: Tensor, part: Tensor) -> Tensor:
 
 
 def complete_gradient(parameter: nn.Parameter) -> Tensor:
-    """This rank's part of a gradient. One that is a part of a sum over the tensor-parallel ranks is summed
-    first.
+    """Return this rank's part of a gradient.
+
+    One that is a part of a sum over the tensor-parallel ranks is summed first.
     """
     gradient = parameter.grad
     if gradient is None:

@@ -115,8 +115,9 @@ def refuse_uncuttable(plan: ParallelPlan, layers: tuple[str, ...], module: nn.Mo
 
 
 def vocabulary_parallel(tensors: Sharded | None) -> contextlib.AbstractContextManager[Any]:
-    """Around passes with layers that are cut: torch's loss over cut classes wants its backward pass in there
-    too.
+    """Cut the classes of the loss during passes with layers that are cut.
+
+    torch's loss over cut classes wants its backward pass in there too.
     """
     return contextlib.nullcontext() if tensors is None else loss_parallel()
 

@@ -42,16 +42,18 @@ def seconds(run: Callable[[], object], device: str) -> float:
 def in_turn(
     step: Callable[[], object], passes: Callable[[], object], steps: int, device: str
 ) -> Iterator[tuple[float, float]]:
-    """Seconds of a step, and of the whole model's passes of a micro-batch on every rank at once: what else
-    the host does slows both alike.
+    """Return seconds of a step, and of a micro-batch's passes of the whole model on every rank.
+
+    On all ranks at once: what else the host does slows both alike.
     """
     for _ in range(steps):
         yield seconds(step, device), seconds(passes, device)
 
 
 def timed_update(optimizer: torch.optim.Optimizer | None, device: str) -> float:
-    """Seconds of the rank's own optimizer step, with gradients of zero: weights are no longer the run's
-    afterwards.
+    """Return seconds of the rank's own optimizer step, with gradients of zero.
+
+    Weights are no longer the run's afterwards.
     """
     found = [0.0]
     for _ in range(TIMES if optimizer is not None else 0):
@@ -63,8 +65,9 @@ def timed_update(optimizer: torch.optim.Optimizer | None, device: str) -> float:
 
 
 def timed_messages(rank: int, device: str) -> list[dict[str, Any]]:
-    """Seconds of collectives among all ranks, and of messages between the first two (which ``rank`` may only
-    watch).
+    """Return seconds of collectives among all ranks, and of messages between the first two.
+
+    ``rank`` may only watch the latter.
 
     Weights that are gathered come from shards and go to parameters of their own, and gradients are brought
     together: a copy on either side, as every runner makes them.
@@ -112,9 +115,11 @@ def _there_and_back(tensor: Tensor, rank: int) -> None:
 
 
 def timed_units(device: str, tensors: int, reshard: bool) -> list[dict[str, Any]]:
-    """Seconds in which FSDP2 gathers a layer's weights, ``tensors`` of them, and reduces and scatters their
-    gradients, with its hooks, buffers and copies: by how much longer the passes of sharded layers are than
-    those of whole ones. With ``reshard`` weights are dropped after the forward pass and gathered again.
+    """Return seconds in which FSDP2 gathers a layer's weights and reduces its gradients.
+
+    ``tensors`` of them, with its hooks, buffers and copies: by how much longer the passes of sharded
+    layers are than those of whole ones. With ``reshard`` weights are dropped after the forward pass and
+    gathered again.
     """
     mesh = mesh_of(dist.new_group(), device)
     rows = []

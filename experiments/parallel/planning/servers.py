@@ -65,8 +65,9 @@ def server_plan(
     sync: Synchronization,
     training: Training,
 ) -> ParallelPlan:
-    """``iterations`` of ``batch`` samples; ``takes`` has for each worker the micro-batches that it runs in
-    each of them.
+    """Return a plan of ``iterations`` of ``batch`` samples on parameter servers.
+
+    ``takes`` has for each worker the micro-batches that it runs in each of them.
     """
     each = sum(map(len, takes))
     whole_share(batch, each, "samples", "options.batch")
@@ -104,8 +105,9 @@ class Portions:
 
 
 def taken_when_free(portions: int, seconds: Sequence[float], duplicate: bool = True) -> Portions:
-    """A free worker takes the next portion; with none left it runs one that another has not finished, if it
-    would be sooner.
+    """Return the portions as free workers take them, each the next.
+
+    With none left one runs what another has not finished, if it would be sooner.
 
     ``seconds``: of a portion on each worker. Source: Dean et al., NeurIPS'12, section 4.2 (a coordinator that
     hands out portions much smaller than a worker's share, and several copies of the slowest at the end).

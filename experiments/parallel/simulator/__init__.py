@@ -35,7 +35,7 @@ __all__ = [
 
 
 def simulate(plan: ParallelPlan, estimate: PlanningEstimate) -> StepSimulation:
-    """Carry out ``plan``.
+    """Carry out ``plan`` on the estimate's devices.
 
     ``ImpossiblePlan`` for one that breaks the rules of plans; ``Deadlock`` names the slot that never starts;
     ``Infeasible`` when a device lacks memory (names the stage, the device and the missing bytes).
@@ -46,8 +46,9 @@ def simulate(plan: ParallelPlan, estimate: PlanningEstimate) -> StepSimulation:
 def simulate_with_traffic(
     plan: ParallelPlan, estimate: PlanningEstimate
 ) -> tuple[StepSimulation, list[NetworkTransfer]]:
-    """``simulate``, and every message with its times; none of a plan with parameter servers, whose pieces it
-    adds up.
+    """Return the simulated step and every message with its times.
+
+    None of a plan with parameter servers, whose pieces it adds up.
     """
     found, replayed = _carried_out(plan, estimate)
     return found, transfers(*replayed) if replayed else []

@@ -38,8 +38,9 @@ def staleness_metrics(staleness: Sequence[int]) -> dict[str, float]:
 
 
 def pipeline_asynchrony(plan: ParallelPlan, estimate: PlanningEstimate) -> Asynchrony:
-    """From the plan's own trace of versions. ``stashed_bytes`` is of the stage that keeps most besides its
-    newest weights.
+    """Return how asynchronous a pipeline is, from the plan's own trace of versions.
+
+    ``stashed_bytes`` is of the stage that keeps most next to its newest weights.
     """
     trace = version_trace(plan)
     stages = range(len(plan.stages))

@@ -39,8 +39,9 @@ class Holding:
 
 
 class Builder:
-    """Tasks of one step, of each worker or the one that ``stands_for`` it. ``first`` and ``last`` are a
-    slot's outer tasks; ``holdings`` what ZeRO keeps for a while.
+    """Tasks of one step, of each worker or the one that ``stands_for`` it.
+
+    ``first`` and ``last`` are a slot's outer tasks; ``holdings`` what ZeRO keeps for a while.
     """
 
     def __init__(self, plan: ParallelPlan, estimate: PlanningEstimate) -> None:

@@ -20,7 +20,9 @@ Happening = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Delivery:
-    """``started`` and ``arrived`` are called with the time; ``message`` is ``None`` where nothing has to
+    """A message and who is called when it starts and arrives.
+
+    ``started`` and ``arrived`` are called with the time; ``message`` is ``None`` where nothing has to
     travel.
     """
 

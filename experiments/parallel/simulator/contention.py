@@ -32,8 +32,9 @@ NOTHING = ContendedChannels((), ())
 def take(
     held: ContendedChannels, ready: float, seconds: float, free: dict[int, float]
 ) -> tuple[float, float]:
-    """Start and end of a message that is ready and lasts ``seconds`` alone; ``free`` is when each channel
-    will be.
+    """Return start and end of a message that is ready and lasts ``seconds`` alone.
+
+    ``free`` is when each channel will be.
     """
     start = ready
     if held.period:

@@ -25,9 +25,10 @@ from experiments.parallel.simulator.tasks import TaskTimes
 
 @dataclass(frozen=True)
 class Usage:
-    """A device of one worker: ``persistent`` bytes of model states, total bytes from each of ``times`` on,
-    and the most micro-batches whose activations were held at once, each counted for every stage that holds
-    it.
+    """The memory of a device of one worker over the step.
+
+    ``persistent`` bytes of model states, total bytes from each of ``times`` on, and the most
+    micro-batches whose activations were held at once, each counted for every stage that holds it.
 
     ``live_by_stage`` has the most that each single stage of the worker held.
     """

@@ -24,7 +24,9 @@ from experiments.parallel.simulator.stages import StageFigures
 
 @dataclass(frozen=True)
 class ComputeRun:
-    """``seconds`` of computing: ``overlapped`` starts with it, ``after`` follows it; the next run waits for
+    """Computing with the messages that go with it.
+
+    ``seconds`` of computing: ``overlapped`` starts with it, ``after`` follows it; the next run waits for
     all.
     """
 
@@ -34,9 +36,10 @@ class ComputeRun:
 
 
 def merge(runs: Sequence[ComputeRun]) -> tuple[ComputeRun, ...]:
-    """``runs`` as one where all their messages follow each other on the same channels of one node, which only
-    the worker's own messages use: it computes as long, and waits as long in all for what the computations do
-    not hide.
+    """Merge ``runs`` whose messages follow each other on the same channels of one node.
+
+    Only the worker's own messages use those: the merged run computes as long, and waits as long in all
+    for what the computations do not hide.
     """
     messages = [message for run in runs for message in (*run.overlapped, *run.after)]
     if len(runs) < 2 or any(m.shares or m.channels != messages[0].channels for m in messages):
@@ -49,8 +52,9 @@ def merge(runs: Sequence[ComputeRun]) -> tuple[ComputeRun, ...]:
 
 
 class Passes:
-    """What each worker's passes consist of; equal ones are worked out once. ``slowdown``: how much longer
-    each computes.
+    """What each worker's passes consist of; equal ones are worked out once.
+
+    ``slowdown``: how much longer each computes.
     """
 
     def __init__(

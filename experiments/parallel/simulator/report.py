@@ -65,7 +65,7 @@ class StepSimulation:
 
     @property
     def mean_peak_memory(self) -> float:
-        """Over devices."""
+        """The mean over devices of their peak memory, in bytes."""
         counts = [len(lane.devices) for lane in self.lanes]
         peaks = (usage.peak * count for usage, count in zip(self.memory, counts, strict=True))
         return sum(peaks) / sum(counts)

@@ -66,8 +66,9 @@ class _Worker:
 
 @dataclass(frozen=True)
 class Records:
-    """What was seen. By worker: slots with their times, ends of iterations, samples, seconds held back and
-    computing.
+    """What a simulation with parameter servers records.
+
+    By worker: slots with their times, ends of iterations, samples, seconds held back and computing.
 
     ``leads``: at each beginning of an iteration, how many the worker is in front of the slowest.
     ``staleness``: for each push of a range, how many updates it got between the worker's read and this push.

@@ -70,8 +70,9 @@ class StageFigures:
 
     @functools.cached_property
     def pass_seconds(self) -> dict[str, Floats]:
-        """Seconds of each layer by kind of slot; a backward pass includes computing again what
-        was dropped.
+        """Seconds of each layer by kind of slot.
+
+        A backward pass includes recomputing what was dropped.
         """
         samples = 1 if self.plan.slices else self.plan.micro_batch_samples
         passes = [
@@ -106,8 +107,9 @@ class StageFigures:
         return attention_shares(self.estimate)
 
     def portion(self, micro_batch: int) -> float:
-        """What the micro-batch has of the bytes for which the columns stand: all of them unless it is a
-        slice.
+        """Return the micro-batch's share of the bytes for which the columns stand.
+
+        All of them unless it is a slice.
         """
         if not self.plan.slices:
             return 1.0
@@ -137,8 +139,9 @@ class StageFigures:
 
     @functools.cached_property
     def buckets(self) -> list[list[range]]:
-        """For each stage its layers in buckets, last layers first: a bucket closes when it is
-        large enough.
+        """For each stage its layers in buckets, last layers first.
+
+        A bucket closes when it is large enough.
         """
         return [self._buckets(number) for number in range(len(self.plan.stages))]
 
@@ -192,8 +195,9 @@ class StageFigures:
 
     @functools.cached_property
     def kept_bytes(self) -> list[float]:
-        """For each stage the activation bytes kept between a micro-batch's forward and backward pass, those
-        that it received from other stages among them.
+        """For each stage the activation bytes kept from a micro-batch's forward to its backward.
+
+        Those that it received from other stages among them.
 
         A run of layers that is computed again keeps its inputs only: what it reads of layers before it,
         divided among the worker's devices as the run's first layer divides what it keeps.
@@ -235,8 +239,9 @@ class StageFigures:
 
     @functools.cached_property
     def recomputed_bytes(self) -> list[float]:
-        """For each stage the activation bytes that exist only while a micro-batch's backward pass runs: one
-        run's.
+        """For each stage the activation bytes that exist only during a backward pass.
+
+        Those of one run, while a micro-batch's backward pass runs.
         """
         return [
             max(

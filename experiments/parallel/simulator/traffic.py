@@ -120,8 +120,9 @@ def totals(found: Iterable[NetworkTransfer]) -> list[dict[str, Any]]:
 
 
 def columns(found: Sequence[NetworkTransfer], lanes: Iterable[int], most: int) -> dict[str, Any]:
-    """The messages of the workers whose ``lanes`` are kept, as columns; the longest where there are more than
-    ``most``.
+    """Return the messages of the workers whose ``lanes`` are kept, as columns.
+
+    The longest where there are more than ``most``.
     """
     kept = set(lanes)
     own = [one for one in found if kept.intersection(one.everybody)]

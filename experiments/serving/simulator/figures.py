@@ -60,8 +60,9 @@ class LatencyObjective:
 def figures(
     plan: ServingPlan, trace: RequestTrace, objective: LatencyObjective = LatencyObjective()
 ) -> dict[str, float]:
-    """The metrics of ``plan``. Times are over answered requests; rejected and unfinished ones miss the
-    objective.
+    """Return the metrics of ``plan``.
+
+    Times are over answered requests; rejected and unfinished ones miss the objective.
 
     Normalized latency is (answer - arrival) / output tokens. The span of rates is first arrival to last
     answer.
@@ -107,8 +108,9 @@ def _rates(
 
 
 def curves(plan: ServingPlan, trace: RequestTrace) -> Mapping[str, Series]:
-    """Requests in the engine, KV slots reserved and requests waiting over time; the distributions of
-    latencies.
+    """Return requests in the engine, KV slots reserved and requests waiting over time.
+
+    And the distributions of latencies.
     """
     if not plan.iterations:
         return {}

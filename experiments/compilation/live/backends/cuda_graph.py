@@ -63,8 +63,9 @@ class Captured:
 
 
 class Replayed:
-    """A callable that captures each new combination of inputs, up to ``limit`` of them, and replays known
-    ones.
+    """A callable that captures each new combination of inputs and replays known ones.
+
+    It keeps up to ``limit`` of them.
 
     ``counts`` goes on counting while it is called: captures, replays, misses (inputs not seen before), eager
     calls (misses beyond the limit) and the bytes that captures took from the device.

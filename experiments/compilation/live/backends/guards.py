@@ -31,7 +31,7 @@ Call = Callable[..., Any]
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
-    """Return ``options``.
+    """Compile the model and run it at several sizes, as ``options`` say.
 
     Variant, axis, sizes in order, limit of compilations, compare with the others, timed.
     """
@@ -77,8 +77,9 @@ def run_sizes(
     backend: str,
     limit: int,
 ) -> tuple[Call, list[int], CompilationClock, dict[str, Any]]:
-    """Return the compiled model, the graphs after each size, the time it took, and what the variant tells of
-    itself.
+    """Return the compiled model, the graphs after each size, the time it took, and a report.
+
+    The report is what the variant says of itself.
     """
     cpu_vec_isa.pick_vec_isa()
     dynamo.reset()

@@ -35,7 +35,7 @@ _Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", object)
 
 @dataclass(frozen=True)
 class InductorKernel:
-    """One scheduled node.
+    """One kernel that Inductor scheduled.
 
     Generated loops (or a template filled in), a library's routine, or an op run as it is in eager mode
     because Inductor cannot lower it. ``bytes`` read and written, each buffer once; ``loops`` the nests.

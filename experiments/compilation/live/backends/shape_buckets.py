@@ -41,7 +41,7 @@ SMALL, LARGE = 3, 5
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
-    """Return ``options``.
+    """Compile the model for some sizes and pad the others up to them, as ``options`` say.
 
     Axis, sizes to run in order, buckets (empty: powers of two), compare with the other variants.
     """

@@ -28,8 +28,9 @@ TIMING_SECONDS, CALLS = 20.0, 5
 
 
 def sampler(task: Task, axis: str) -> Sampler:
-    """Return batches of the task's model with any number of entries along ``axis`` (batch or sequence), drawn
-    from the seed.
+    """Return batches of the task's model, drawn from the seed.
+
+    With any number of entries along ``axis`` (batch or sequence).
     """
     source = task.source
     assert source is not None

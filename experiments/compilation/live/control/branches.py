@@ -27,8 +27,9 @@ class Owned(nn.Module):
 
 
 class CondBranch(nn.Module):
-    """One op of the graph that branches. torch refuses a side that returns an operand, so such a side copies
-    it.
+    """One op of the graph that branches.
+
+    torch refuses a side that returns an operand, so such a side copies it.
     """
 
     def __init__(self, branch: Branch, copied: Sequence[bool]) -> None:

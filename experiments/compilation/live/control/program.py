@@ -21,9 +21,7 @@ from experiments.models.control.constructs import CONSTRUCTS, Branch, Loop, Recu
 
 @dataclass
 class ObservedConstruct:
-    """A construct and the arguments that it was first called with, and how often each side of a
-    branch ran.
-    """
+    """A construct, the arguments it was first called with, and how often each side ran."""
 
     path: str
     module: nn.Module

@@ -168,7 +168,7 @@ def embedding(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
 
 
 def index_tensor(walk: PaddingWalk, node: GraphNode) -> tuple[Axes, ...]:
-    """Return ``x[i, j]``.
+    """Follow padding through an indexing by tensors, ``x[i, j]``.
 
     Fixed indices of the first dimensions after the untouched ones, none of them padded.
     """

@@ -109,7 +109,7 @@ class TimedTasks:
         self._task: int | None = None
 
     def close(self) -> None:
-        """End the child."""
+        """End the child process that times."""
         self._child.close()
 
     def repeats(self, task: int, question: Mapping[str, Any], seconds: float) -> list[float]:

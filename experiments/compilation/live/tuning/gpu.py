@@ -36,7 +36,7 @@ class GpuBench:
         self._child = TimedTasks([sys.executable, "-m", CHILD], variables, self._sizes)
 
     def close(self) -> None:
-        """End the child."""
+        """End the child process that times."""
         self._child.close()
 
     def measure(self, proposals: Sequence[TuningProposal]) -> Iterator[TuningTrial]:

@@ -44,7 +44,7 @@ class HostBench:
         self.compiling = 0.0
 
     def close(self) -> None:
-        """End the child."""
+        """End the child process that times."""
         self._child.close()
 
     def measure(self, proposals: Sequence[TuningProposal]) -> Iterator[TuningTrial]:

@@ -19,8 +19,9 @@ ROUNDING = 2.0**-24
 
 @dataclass(frozen=True)
 class Operands:
-    """``in0`` and ``in1`` as the loop nest reads them (float32), the exact ``reference`` and the ``bound`` on
-    errors.
+    """The operands of a loop nest (float32) and what its result is compared with.
+
+    ``in0`` and ``in1`` as the loop nest reads them, the exact ``reference`` and the ``bound`` on errors.
     """
 
     in0: Tensor

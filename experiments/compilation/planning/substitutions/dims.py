@@ -90,8 +90,9 @@ class Dims:
             self.equal(a, b)
 
     def equality_test(self) -> Callable[[int, int], bool]:
-        """Return whether the equalities and sums alone make two unknowns equal (linear algebra; products are
-        left out).
+        """Return whether the equalities and sums alone make two unknowns equal.
+
+        By linear algebra; products are left out.
         """
         count = len(self.parent)
         rows = [(symbol, self.root(symbol)) for symbol in range(count) if self.root(symbol) != symbol]

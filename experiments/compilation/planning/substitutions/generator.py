@@ -33,8 +33,9 @@ Print = int
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tensors that graphs may read (``weights``, and what is made of these alone, are no data of a
-    convolution) and the operators with parameters.
+    """The tensors that generated graphs may read, and the operators with their parameters.
+
+    ``weights``, and what is made of these alone, are no data of a convolution.
     """
 
     tensors: tuple[tuple[int, ...], ...]

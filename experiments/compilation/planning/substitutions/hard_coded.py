@@ -50,8 +50,9 @@ def term(number: int) -> Ref:
 
 
 def conv_batch_norm(terms: Terms, graph: GraphView) -> Iterator[Rewrite]:
-    """``W' = W s``, ``b' = (b - mean) s + beta``, ``s = gamma / sqrt(var + eps)``, in float64,
-    rounded once.
+    """Yield rewrites that fold a batch normalization into the convolution before it.
+
+    ``W' = W s``, ``b' = (b - mean) s + beta``, ``s = gamma / sqrt(var + eps)``, in float64, rounded once.
     """
     for number in graph.order:
         norm = terms[number]

@@ -35,7 +35,7 @@ class Successor(Generic[State]):
 
 
 class SearchSpace(Protocol[State]):
-    """What is searched."""
+    """The rewrites that a search goes through, and what they cost."""
 
     def cost(self, state: State) -> float: ...
 

@@ -35,8 +35,9 @@ class Whole:
 
 @dataclass(frozen=True)
 class ByFlow:
-    """Parts of at most ``threshold`` terms between minimum cuts, then ``hops`` around each cut (MetaFlow,
-    SysML'19, section 5.2).
+    """Parts of at most ``threshold`` terms between minimum cuts, then around each cut.
+
+    ``hops`` around each cut (MetaFlow, SysML'19, section 5.2).
     """
 
     threshold: int
@@ -65,8 +66,9 @@ class ByFlow:
 
 @dataclass(frozen=True)
 class ByDominators:
-    """Parts of about ``threshold`` terms behind post-dominators that no match crosses (Unity, OSDI'22,
-    section 5).
+    """Parts of about ``threshold`` terms behind post-dominators that no match crosses.
+
+    Unity, OSDI'22, section 5.
     """
 
     threshold: int

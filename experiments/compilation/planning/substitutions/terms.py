@@ -50,8 +50,10 @@ class Opaque:
 
 @dataclass(slots=True)
 class Term:
-    """``origin`` is the node of the input graph that computes it, ``covers`` the terms inside that node which
-    are not computed apart, ``successor`` the node of which this is the same op on changed inputs.
+    """One operator of a graph over others.
+
+    ``origin`` is the node of the input graph that computes it, ``covers`` the terms inside that node
+    which are not computed apart, ``successor`` the node of which this is the same op on changed inputs.
     """
 
     number: int

@@ -162,8 +162,9 @@ def convolution(
 
 
 def implicit_gemm(convolved: Expression) -> Expression:
-    """Return an ungrouped convolution as the product of its filters and the matrix of its windows, output
-    pixels fused.
+    """Return an ungrouped convolution as the product of its filters and its windows.
+
+    The windows are a matrix, output pixels fused.
 
     Roller tiles convolutions so (``f x pixels``, reduction over channels and taps). An element of the image
     stands in that matrix once for each window that covers it, which caches and shared memory serve.
@@ -306,7 +307,7 @@ def rowwise(
     parameters: int = 0,
     name: str = "softmax",
 ) -> Expression:
-    """Softmax and normalizations.
+    """Return the expression of a softmax or a normalization.
 
     Whole rows along ``over`` in, whole rows out, ``parameters`` vectors over the rows.
     """

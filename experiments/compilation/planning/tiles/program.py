@@ -18,8 +18,9 @@ REGISTER_BYTES = 4
 
 @dataclass(frozen=True)
 class TileProgram:
-    """Spatial sizes of a thread's tile and of a block's, and how far the block goes along each reduced axis
-    at once.
+    """The sizes of a thread's tile and of a block's, and the step along each reduced axis.
+
+    The step is how far the block goes at once.
     """
 
     register: Sizes
@@ -50,16 +51,18 @@ def staged_inputs(expression: Expression) -> tuple[TensorAccess, ...]:
 
 
 def conflicts(stride: int, rows: int, units: ComputeUnits) -> int:
-    """Return how often a warp's access to ``rows`` words that lie ``stride`` words apart is repeated because
-    they share banks.
+    """Return how often a warp's access is repeated because its words share banks.
+
+    It is to ``rows`` words that lie ``stride`` words apart.
     """
     lanes = units.banks // math.gcd(stride, units.banks)
     return -(-min(rows, units.warp) // lanes)
 
 
 def row_padding(expression: Expression, access: TensorAccess, sizes: Sizes, units: ComputeUnits) -> int:
-    """Return elements added to each row of a staged tile so that threads on different rows meet different
-    banks (0 or 1).
+    """Return elements added to each row of a staged tile against bank conflicts (0 or 1).
+
+    With them threads on different rows meet different banks.
 
     Threads stand on rows where the contiguous dimension is reduced over: all of a warp then read one column.
     """

@@ -50,8 +50,9 @@ def anneal(
     annealing: Annealing,
     start: Digits | None = None,
 ) -> tuple[list[int], Digits]:
-    """Return the ``count`` best points met that are not ``taken``, best first, and where the walkers stand at
-    the end.
+    """Return the ``count`` best points met that are not ``taken``, best first, and the walkers.
+
+    The walkers where they stand at the end.
 
     A move changes one knob to another value; a space that can be looked through is: its best points are then
     exact.
@@ -132,8 +133,9 @@ class _Best:
 
 
 def diverse(scores: Floats, digits: Digits, count: int) -> list[int]:
-    """Return rows picked greedily by score plus the number of knob values that no row picked before has
-    (submodular).
+    """Return rows picked greedily by score plus the number of new knob values (submodular).
+
+    A value is new when no row picked before has it.
     """
     seen: list[set[int]] = [set() for _ in range(digits.shape[1])]
     picked: list[int] = []

@@ -16,8 +16,9 @@ CURVE_POINTS = np.linspace(0.0, 24.0, 20)
 
 
 def itervar(nests: Nests) -> Floats:
-    """For each loop: length, annotations, products outside and inside, and per buffer touch, reuse and
-    stride, in log2.
+    """Return TVM's features of each loop, in log2.
+
+    Length, annotations, products outside and inside, and per buffer touch, reuse and stride.
     """
     loops = nests.extent.shape[1]
     parallel = nests.parallel_loops.astype(float)

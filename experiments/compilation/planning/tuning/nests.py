@@ -19,7 +19,9 @@ FLOAT_BYTES, LINE_BYTES = 4, 64
 
 @dataclass(frozen=True)
 class Nests:
-    """``extent`` (schedules, loops).
+    """The loops of many schedules of one operator, as columns.
+
+    ``extent`` (schedules, loops).
 
     ``axis`` and ``level`` (loops), ``reduce`` (loops) whether a sum runs over it.
 

@@ -29,4 +29,4 @@ class RandomTuner:
         return []
 
     def learn(self, trials: Sequence[TuningTrial]) -> None:
-        """Nothing is learned."""
+        """Learn nothing from the times."""

@@ -64,7 +64,7 @@ def factorizations(extent: int, parts: int, innermost: int = INNERMOST) -> tuple
 
 
 def divisors(number: int) -> list[int]:
-    """Ascending."""
+    """Return the divisors of ``number``, ascending."""
     low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return low + [number // d for d in reversed(low) if d * d != number]
 

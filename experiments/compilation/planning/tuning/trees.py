@@ -55,7 +55,7 @@ def fit(
     quality: Callable[[Floats], float],
     base: Floats | None = None,
 ) -> Trees:
-    """Trees on ``features``.
+    """Fit a model of trees on ``features``.
 
     Stops after ``growth.patience`` rounds without a better ``quality`` of the predictions.
 
@@ -156,8 +156,9 @@ def sums(group: npt.NDArray[np.int64], values: Floats, size: int) -> Floats:
 
 
 def average_recall(margins: Floats, labels: Floats, top: int = 64) -> float:
-    """Of the n best by ``labels`` how many are among the n best by ``margins``, averaged over n =
-    1..``top``.
+    """Return how many of the n best are found, averaged over n = 1..``top``.
+
+    Of the n best by ``labels`` those that are among the n best by ``margins``.
     """
     top = min(top, len(labels))
     rank = np.empty(len(labels), dtype=np.int64)

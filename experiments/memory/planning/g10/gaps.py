@@ -16,8 +16,9 @@ from experiments.workloads.step import Floats
 
 @dataclass(frozen=True)
 class Gaps:
-    """Columns over the gaps, by tensor and then by start; a global tensor's gap around the step's end comes
-    last.
+    """Columns over the gaps, by tensor and then by start.
+
+    A global tensor's gap around the step's end comes last.
 
     A gap holds the ops ``[start, end)``; a *looped* one ``[start, ops)`` and, in the next step, ``[0, end)``.
     ``duration`` is in microseconds.
@@ -35,7 +36,7 @@ class Gaps:
 
     @functools.cached_property
     def area(self) -> Floats:
-        """Bytes times microseconds."""
+        """Bytes times microseconds of each gap."""
         return self.duration * self.bytes
 
 

@@ -16,8 +16,9 @@ OUT, BACK = 0, 1
 
 
 class LinkTime:
-    """``storage`` and ``link``: bytes per microsecond out and back; ``lengths``: microseconds of
-    every slot.
+    """The time of the links that is still free, by slots.
+
+    ``storage`` and ``link``: bytes per microsecond out and back; ``lengths``: microseconds of every slot.
     """
 
     def __init__(self, lengths: Floats, storage: tuple[float, float], link: tuple[float, float]) -> None:

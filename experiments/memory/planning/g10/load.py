@@ -23,8 +23,9 @@ class PlannedLoad:
 
 
 def load_until_fits(paged: PagedStep, target: int) -> PlannedLoad:
-    """Bytes by op with lifetimes taken into account tensor by tensor, until the peak is no more than
-    ``target``.
+    """Return bytes by op, lifetimes taken into account until the peak is within ``target``.
+
+    Tensor by tensor.
 
     As in the release: every tensor counts for the whole step at first (the first one twice), tensors that are
     not reached because it fits already keep doing so, and one that is born within its allocation time of the

@@ -44,9 +44,13 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class MigrationRules:
-    """What the planner plans for. Rates are (out, back); ``line`` is the capacity above which memory counts
-    as short, ``target`` the load it tries to get down to, ``margin`` the share of a move that is added to two
-    of them.
+    """What the planner plans for.
+
+    ``line``    the capacity above which memory counts as short.
+    ``target``  the load it tries to get down to.
+    ``margin``  the share of a move that is added to two of them.
+
+    Rates are (out, back).
     """
 
     line: int
@@ -62,8 +66,9 @@ class MigrationRules:
 
 
 class MigrationPlanner:
-    """One planning pass over the bytes by op ``load``, which it lowers. ``hints`` grow in the release's
-    order.
+    """One planning pass over the bytes by op ``load``, which it lowers.
+
+    ``hints`` grow in the release's order.
     """
 
     def __init__(self, paged: PagedStep, rules: MigrationRules, load: Ints) -> None:

@@ -21,7 +21,9 @@ TIE_ORDERS = ("artifact", "stable")
 
 
 class Priority:
-    """``order`` is the list of gaps as the last sort left it; ``settled``: that sort has not changed it, so
+    """The order in which gaps are looked at.
+
+    ``order`` is the list of gaps as the last sort left it; ``settled``: that sort has not changed it, so
     that sorting again by the same keys would not either.
     """
 

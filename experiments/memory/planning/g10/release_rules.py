@@ -34,8 +34,9 @@ def target_factor(step: Step, variant: str, machine: MemoryMachine) -> float:
 
 
 def block_bytes(step: Step) -> int:
-    """The resolution at which pages are moved: 4 MiB, or as often twice that as there would be too many
-    blocks.
+    """Return the resolution at which pages are moved.
+
+    4 MiB, or as often twice that as there would be too many blocks.
     """
     size = 4 * MIB
     while int(step.tensors.bytes.sum()) > size * MOST_BLOCKS:

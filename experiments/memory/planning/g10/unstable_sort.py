@@ -39,8 +39,9 @@ def ranks(columns: Sequence[Floats]) -> Ints:
 
 
 def gnu_order(rank: Ints) -> list[int]:
-    """The permutation that sorts ``rank`` ascending: element ``i`` of the result was at position
-    ``order[i]``.
+    """Return the permutation that sorts ``rank`` ascending.
+
+    Element ``i`` of the result was at position ``order[i]``.
     """
     count = len(rank)
     shift = count.bit_length()

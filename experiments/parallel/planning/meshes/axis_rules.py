@@ -11,8 +11,9 @@ from experiments.core.errors import BadInput
 
 
 def axis_rules(text: str, names: str, axes: Sequence[str], what: str, where: str) -> dict[str, str]:
-    """Axes by name, for names that match the pattern ``names``; ``BadInput`` says what is not ``what`` (a
-    rule, ...).
+    """Return axes by name, for names that match the pattern ``names``.
+
+    ``BadInput`` says what is not ``what`` (a rule, ...).
     """
     found: dict[str, str] = {}
     for entry in text.split():

@@ -20,9 +20,10 @@ Layout = tuple[int, ...]
 
 
 class MeshCollective(NamedTuple):
-    """A collective along an axis of the mesh. ``bytes`` are those of the whole vector (see
-    ``interface.Collective``), for all samples of a micro-batch, or for what ``per`` says: a pass (weights),
-    or a step (gradients).
+    """A collective along an axis of the mesh.
+
+    ``bytes`` are those of the whole vector (see ``interface.Collective``), for all samples of a
+    micro-batch, or for what ``per`` says: a pass (weights), or a step (gradients).
     """
 
     kind: str
@@ -49,8 +50,9 @@ def count_parts(layout: Layout, sizes: Sequence[int]) -> int:
 def moves(
     before: Layout, after: Layout, size: float, mesh: Mesh, per: str = PER_SAMPLE
 ) -> tuple[MeshCollective, ...]:
-    """What changes a tensor of ``size`` bytes from one layout to the other; empty where devices only cut what
-    they have.
+    """Return what changes a tensor of ``size`` bytes from one layout to the other.
+
+    Empty where devices only cut what they have.
 
     Bytes shrink first (cutting, reduce-scatter), then dimensions change places (all-to-all), then they grow.
     """

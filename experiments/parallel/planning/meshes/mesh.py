@@ -18,8 +18,9 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute")
 
 @dataclass(frozen=True)
 class Mesh:
-    """``names`` and ``sizes`` of the axes, devices in row-major order; ``costs`` of collectives by kind and
-    axis.
+    """Devices arranged along named axes, in row-major order.
+
+    ``names`` and ``sizes`` of the axes; ``costs`` of collectives by kind and axis.
 
     All groups along an axis communicate at once, so that a cost includes what they share.
     """
@@ -51,8 +52,9 @@ class Mesh:
 
 
 def mesh_on(cluster: Hardware, axes: Sequence[tuple[str, int]], devices: Sequence[int] | None = None) -> Mesh:
-    """The mesh over ``devices`` of ``cluster`` (all of them if not given); axes of one device are
-    left out.
+    """Return the mesh over ``devices`` of ``cluster`` (all of them if not given).
+
+    Axes of one device are left out.
     """
     kept = [(name, size) for name, size in axes if size > 1] or list(axes[:1])
     names, sizes = tuple(name for name, _ in kept), tuple(size for _, size in kept)

@@ -49,8 +49,10 @@ class LayerTraffic:
 def traffic_by_layer(
     operators: Sequence[Operator], chosen: Sequence[OperatorPartition], mesh: Mesh, first: int = 0
 ) -> dict[int, LayerTraffic]:
-    """What each layer sends. ``operators`` are those of a stage, from number ``first`` of the model on; a
-    tensor from outside arrives as it is wanted.
+    """Return what each layer sends.
+
+    ``operators`` are those of a stage, from number ``first`` of the model on; a tensor from outside
+    arrives as it is wanted.
     """
     found: dict[int, LayerTraffic] = {}
     seen: set[tuple[str, int, int, Layout]] = set()
@@ -97,8 +99,9 @@ def shardings(
     layers: Iterable[int],
     first: int = 0,
 ) -> tuple[Sharding, ...]:
-    """One for each of ``layers``; ``operators`` (from number ``first`` of the model on) are for ``samples``
-    samples.
+    """Return a sharding for each of ``layers``.
+
+    ``operators`` (from number ``first`` of the model on) are for ``samples`` samples.
     """
     traffic = traffic_by_layer(operators, chosen, mesh, first)
     return tuple(

@@ -32,8 +32,9 @@ class CollectiveCosts:
 
     @functools.cached_property
     def per_node(self) -> int:
-        """Devices of the smallest node: groups of so many neighbors stay inside where all nodes
-        are equal.
+        """The number of devices of the smallest node.
+
+        Groups of so many neighbors stay inside where all nodes are equal.
         """
         return min(node.device_count for node in self.cluster.nodes)
 

@@ -91,8 +91,9 @@ def divided_loops(operator: Operator, counted: bool = True) -> list[str]:
 
 
 def axes_of(operator: Operator, counted: bool = True, partial_sums: bool = False) -> Axes:
-    """Axes of the output (of a result without any: of all loops); with ``partial_sums`` those summed over
-    too.
+    """Return axes of the output (of a result without any: of all loops).
+
+    With ``partial_sums`` those summed over too.
     """
     kept = divided_loops(operator, counted)
     if not counted:
@@ -107,8 +108,9 @@ def axes_of(operator: Operator, counted: bool = True, partial_sums: bool = False
 
 
 def configurations(axes: Axes, devices: int, most: int | None = None) -> tuple[Configuration, ...]:
-    """All that divide their axes evenly and whose parts divide ``devices`` (at most ``most`` axes at once),
-    fewer parts first.
+    """Return all configurations that divide their axes evenly, fewer parts first.
+
+    Their parts divide ``devices`` (at most ``most`` axes at once).
     """
     choices = [[d for d in divisors(devices) if size % d == 0] for size in axes.sizes]
     found = [c for c in itertools.product(*choices) if devices % math.prod(c) == 0]
@@ -119,8 +121,9 @@ def configurations(axes: Axes, devices: int, most: int | None = None) -> tuple[C
 
 @functools.cache
 def places(choices: tuple[Configuration, ...], devices: int) -> Ints:
-    """Which interval each device has along each axis, ``NO_PART`` if it is idle. Shape: (choices, devices,
-    axes).
+    """Return which interval each device has along each axis, ``NO_PART`` if it is idle.
+
+    Shape: (choices, devices, axes).
     """
     degrees = divisors(devices)
     firsts = dict(zip(degrees, itertools.accumulate([WHOLE_AXIS, *degrees]), strict=False))
@@ -142,8 +145,10 @@ def intervals(size: float, devices: int) -> Floats:
 
 @dataclass(frozen=True)
 class Boxes:
-    """What devices have or read of a tensor: on each axis of the tensor the intervals, and which of them for
-    each configuration and device. ``index[a]`` has shape (configurations, devices).
+    """What devices have or read of a tensor.
+
+    On each axis of the tensor the intervals, and which of them for each configuration and device.
+    ``index[a]`` has shape (configurations, devices).
     """
 
     intervals: tuple[Floats, ...]
@@ -233,8 +238,10 @@ def overlap(there: Boxes, wanted: Boxes, shift: Ints | None = None) -> Floats:
 
 
 def part_overlaps(there: Boxes, wanted: Boxes) -> Floats:
-    """Elements that each device's box of ``wanted`` shares with every device's of ``there``, for the first
-    configuration of both. Shape: (devices of there, devices of wanted).
+    """Return the elements that each device's box shares with every device's of another.
+
+    Of ``wanted`` with ``there``, for the first configuration of both. Shape: (devices of there, devices
+    of wanted).
     """
     return _product(
         _common(a, b)[np.ix_(i[0], j[0])]

@@ -19,8 +19,9 @@ from experiments.workloads.step import Floats
 
 
 class Footprint:
-    """Of the operators whose costs are given. ``capacity`` is what the smallest device has for them, in
-    bytes.
+    """The memory of the operators whose costs are given.
+
+    ``capacity`` is what the smallest device has for them, in bytes.
     """
 
     def __init__(self, costs: OperatorCosts) -> None:

@@ -22,7 +22,7 @@ class TaskLanes:
         self.count = 2 * self._devices + 2 * len(self._cluster.nodes) + 1
 
     def transfer(self, source: int, target: int, size: float) -> tuple[float, int]:
-        """Seconds and lane."""
+        """Return the seconds of a transfer and its lane."""
         node = self._node_of[source]
         if node == self._node_of[target]:
             return self._cluster.nodes[node].link.time(size), self._devices + source

@@ -22,8 +22,9 @@ from experiments.workloads.einsum import Operator
 
 
 class OperatorParts(NamedTuple):
-    """In how many parts an operator of a layer is cut: its work, each of its parameters, what is kept of its
-    output.
+    """In how many parts an operator of a layer is cut.
+
+    Its work, each of its parameters, what is kept of its output.
     """
 
     operator: Operator
@@ -40,8 +41,9 @@ def one_group_plan(
     notes: Mapping[str, Any],
     micro_batches: int = 1,
 ) -> ParallelPlan:
-    """One stage on one worker of all devices of ``mesh`` (axes and their sizes), one micro-batch after
-    another.
+    """Return a plan of one stage on one worker of all devices of ``mesh``.
+
+    Axes and their sizes; one micro-batch after another.
     """
     devices = range(math.prod(size for _, size in mesh))
     slots = tuple(Slot(kind, number, 0) for number in range(micro_batches) for kind in (FORWARD, BACKWARD))
@@ -73,8 +75,9 @@ def layer_sharding(
     forward: Iterable[Collective],
     backward: Iterable[Collective],
 ) -> Sharding:
-    """A layer of several operators is divided as they are together: by their share of its time, parameters,
-    activations.
+    """Return the sharding of a layer of several operators as they are divided together.
+
+    By their share of its time, parameters, activations.
     """
     return Sharding(
         layer=layer,

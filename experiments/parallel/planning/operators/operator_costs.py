@@ -61,8 +61,9 @@ class Exchange:
 
 @dataclass(frozen=True)
 class CostTables:
-    """Seconds of a step. ``nodes[i]`` has shape (configurations of i,), ``edges[i, j]`` (those of i, those of
-    j).
+    """Seconds of a step by configuration of its operators.
+
+    ``nodes[i]`` has shape (configurations of i,), ``edges[i, j]`` (those of i, those of j).
     """
 
     choices: tuple[tuple[Configuration, ...], ...]
@@ -151,7 +152,7 @@ class OperatorCosts:
         )
 
     def synchronization_seconds(self, number: int, choice: Configuration) -> float:
-        """t_S in seconds."""
+        """Return the paper's t_S: seconds to synchronize parameters."""
         found = self.reductions(number, choice)
         return sum(
             in_bucket(self.collectives.cost(r.kind, r.ranks, r.stride), r.bytes, self.bucket) for r in found
@@ -202,8 +203,9 @@ class OperatorCosts:
         return total
 
     def transfer_from_afar(self, source: int, reader: int) -> Floats:
-        """The same where a reader's devices have nothing of what they read: by the reader's configuration
-        only.
+        """Return transfer seconds where a reader's devices have nothing of what they read.
+
+        By the reader's configuration only.
         """
         total = np.zeros(len(self.choices[reader]))
         for operand in self.edges[source, reader]:
@@ -295,8 +297,10 @@ class OperatorCosts:
         return float(self.estimate.layer_seconds.sum()) * self.batch * self.slowdown
 
     def reference_times(self, tables: CostTables) -> dict[str, float | None]:
-        """What to compare a prediction with: one device, an equal share of its time, data parallelism
-        (``None`` where the samples do not divide), all by the same costs.
+        """Return what to compare a prediction with, all by the same costs.
+
+        One device, an equal share of its time, data parallelism (``None`` where the samples do not
+        divide).
         """
         chosen = self.data_parallel()
         return {
@@ -306,8 +310,9 @@ class OperatorCosts:
         }
 
     def data_parallel(self) -> list[int] | None:
-        """The index of the configuration that divides every batch among all devices, or the rows of it that
-        experts were dealt; what has neither is whole.
+        """Return for each operator the configuration that divides every batch among all devices.
+
+        Its index; or that of the rows that experts were dealt. What has neither is whole.
         """
         found = []
         for axes, choices in zip(self.axes, self.choices, strict=True):

@@ -109,8 +109,9 @@ class Pricing:
 def choose_best(
     judge: str, estimate: PlanningEstimate, plans: Mapping[str, ParallelPlan], costs: Mapping[str, float]
 ) -> tuple[str, dict[str, float | None]]:
-    """The best of ``plans`` by its simulated step, or by ``costs`` (the first of equals); and what was
-    simulated.
+    """Return the best of ``plans`` by its simulated step, or by ``costs``; and what was simulated.
+
+    The first of equals.
     """
     if judge == COSTS:
         return min(plans, key=costs.__getitem__), {}
@@ -120,8 +121,10 @@ def choose_best(
 def fastest(
     estimate: PlanningEstimate, candidates: Mapping[str, ParallelPlan]
 ) -> tuple[str, dict[str, float | None]]:
-    """The candidate with the shortest simulated step among those that fit, else the one that lacks fewest
-    bytes (of equals the first); and the seconds of each, nothing where it does not fit.
+    """Return the candidate with the shortest simulated step among those that fit, and all times.
+
+    Else the one that lacks fewest bytes (of equals the first). The seconds of each; nothing where it does
+    not fit.
     """
     seconds: dict[str, float | None] = {}
     rank: dict[str, tuple[bool, float]] = {}

@@ -63,8 +63,9 @@ class Change:
 
 
 class Tasks:
-    """The tasks of one step under one placement of every operator. Columns are by slot; those that hold none
-    have negative numbers.
+    """The tasks of one step under one placement of every operator.
+
+    Columns are by slot; those that hold none have negative numbers.
 
     ``work`` has the seconds of all tasks of each lane.
     """

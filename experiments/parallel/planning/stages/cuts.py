@@ -49,8 +49,9 @@ class Cuts:
 
 
 def cuts_of(model: LayerGraph, scale: float = 1.0) -> Cuts:
-    """Every cut of ``model``, or those between consecutive layers where there are too many; times and
-    activations are ``scale`` times those of the model's batch.
+    """Return every cut of ``model``, or those between consecutive layers where there are too many.
+
+    Times and activations are ``scale`` times those of the model's batch.
     """
     sets = _walk_sets(model)
     if sets is None:

@@ -14,8 +14,9 @@ from experiments.parallel.interface import BACKWARD, FORWARD, Slot
 
 
 def in_flight(replicas: Sequence[int]) -> list[int]:
-    """Mini-batches that each replica of a stage holds at once in steady state. ``[1, 1, 1, 1]`` gives 4, 3,
-    2, 1.
+    """Return the mini-batches that each replica of a stage holds at once in steady state.
+
+    ``[1, 1, 1, 1]`` gives 4, 3, 2, 1.
     """
     return [-(-sum(replicas[stage:]) // count) for stage, count in enumerate(replicas)]
 

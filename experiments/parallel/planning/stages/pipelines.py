@@ -31,8 +31,9 @@ def window_plan(
     updates: int,
     training: Training,
 ) -> ParallelPlan:
-    """``updates`` of ``batch`` samples each. ``orders`` are those of one pipeline; devices left over
-    replicate it.
+    """Return a plan of ``updates`` of ``batch`` samples each.
+
+    ``orders`` are those of one pipeline; devices left over replicate it.
     """
     assert training.weights is not None
     each = training.weights.every

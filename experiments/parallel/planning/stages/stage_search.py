@@ -36,8 +36,9 @@ class ClusterLevel:
 
 
 def levels_of(cluster: Hardware) -> list[ClusterLevel]:
-    """Devices of a machine, then machines; a level of one is left out. ``BadInput`` for machines
-    that differ.
+    """Return the levels of a cluster: devices of a machine, then machines.
+
+    A level of one is left out. ``BadInput`` for machines that differ.
     """
     if len({(node.device, node.device_count, node.link) for node in cluster.nodes}) > 1:
         raise BadInput("machines differ", cluster.name, "equal machines: the recurrence counts them")
@@ -50,9 +51,12 @@ def levels_of(cluster: Hardware) -> list[ClusterLevel]:
 
 @dataclass(frozen=True)
 class StageSearchRules:
-    """``added``: a replicated stage takes compute plus synchronization (as released), not the longer of both
-    (paper). ``transfers``: activations between stages count. ``memory``: bytes of a device that a stage must
-    fit, if any.
+    """What a stage search counts.
+
+    ``added``      a replicated stage takes compute plus synchronization (as released), not the longer of
+      both (paper).
+    ``transfers``  activations between stages count.
+    ``memory``     bytes of a device that a stage must fit, if any.
     """
 
     added: bool = True

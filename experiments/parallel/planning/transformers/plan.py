@@ -29,8 +29,9 @@ ONE_BUCKET = 1e18
 
 @dataclass(frozen=True)
 class Degrees:
-    """t, p, v, b and the rest of what makes a plan of a transformer; data parallelism has the devices that
-    remain.
+    """The degrees of parallelism of a transformer's plan: t, p, v, b and the rest.
+
+    Data parallelism has the devices that remain.
     """
 
     tensor: int = 1
@@ -128,8 +129,10 @@ def _order(device: int, layout: Degrees, micro_batches: int) -> tuple[Slot, ...]
 
 
 def block_bounds(model: LayerGraph, stages: int) -> list[tuple[int, int]]:
-    """The operators of each stage: equal numbers of blocks, where they do not come out even one more for the
-    later stages; the ends go with the first and the last.
+    """Return the operators of each stage: equal numbers of blocks.
+
+    Where they do not come out even one more for the later stages; the ends go with the first and the
+    last.
     """
     starts = block_starts(model)
     cuts = [starts[len(starts) * number // stages] for number in range(1, stages)]

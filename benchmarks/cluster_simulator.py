@@ -2,7 +2,7 @@
 
     python -m benchmarks.cluster_simulator [TRACE]
 
-``TRACE`` defaults to the ten merged ElasticFlow clusters beside the checkout; without it as many jobs are
+``TRACE`` defaults to the ten merged ElasticFlow clusters next to the checkout; without it as many jobs are
 generated. The bound pushes and pops the least that any event-driven simulator must: one arrival and one
 completion per job.
 """

@@ -1,10 +1,10 @@
-"""Equality saturation beside the backtracking search, with the same rules and prices: cost of the graph,
+"""Equality saturation next to the backtracking search, with the same rules and prices: cost of the graph,
 seconds spent.
 
 Prices are a named device's roofline, so that the figures repeat. The first row is three projections of one
 input, whose equality with one product is checked; its time counts e-graph, proof and selection, after one
-call that loads libraries and tests the rules. Ends with exit code 1 where a selected graph is dearer than the
-search's.
+call that loads libraries and tests the rules. Ends with exit code 1 where a selected graph costs more than
+the search's.
 
     python benchmarks/equality_saturation.py [--models resnet18 bert-base googlenet] [--budget 100] [--on
     v100-16g]
@@ -114,13 +114,13 @@ def main() -> int:
         source = ModelSource(f"zoo:{name}", zoo=name, options=WorkloadOptions(batch=1))
         rows.append(row(name, graph_of(source, 0, silent), bench, given.budget))
     printed(rows)
-    dearer = [one.name for one in rows if one.ours[0] > one.search[0] * (1 + 1e-9)]
+    costlier = [one.name for one in rows if one.ours[0] > one.search[0] * (1 + 1e-9)]
     print(
-        f"dearer than the search: {', '.join(dearer)}"
-        if dearer
-        else "no selected graph is dearer than the search's"
+        f"more expensive than the search: {', '.join(costlier)}"
+        if costlier
+        else "no selected graph is more expensive than the search's"
     )
-    return 1 if dearer else 0
+    return 1 if costlier else 0
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ comes out.
 
 The peer's seconds were measured once, on another machine: the artifact (platformxlab/G10) walks a table of
 every page and sorts all intervals, comparing areas anew, on every pick. The step times that it published
-stand beside ours.
+stand next to ours.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ names.
 
 Three rates (inside a product's tile, bandwidth of element-wise kernels, of collectives inside a node) are
 fitted, from a plain start, to the relative errors of the rows; then every other row of the same papers is
-predicted with what was found, beside the sheet's own rates. Times are closed forms
+predicted with what was found, next to the sheet's own rates. Times are closed forms
 (``policies.megatron.analytic``).
 
     python benchmarks/kernel_rates.py

@@ -1,4 +1,4 @@
-"""Megatron plans of the 175B GPT on 4,096 A100s evaluated in a second, beside Calculon's analytic model on
+"""Megatron plans of the 175B GPT on 4,096 A100s evaluated in a second, next to Calculon's analytic model on
 the same plans.
 
 The search looks at tensor x pipeline x data parallelism x chunks x micro-batch x recomputation x ZeRO x
@@ -50,7 +50,7 @@ def execution(layout: Degrees) -> dict[str, Any]:
     replicas = layout.replicas(DEVICES)
     scattered = (
         layout.sequence and layout.recompute != "blocks"
-    )  # it knows no sequence parallelism beside "full"
+    )  # it knows no sequence parallelism besides "full"
     return {
         "num_procs": DEVICES,
         "tensor_par": layout.tensor,

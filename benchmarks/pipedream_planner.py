@@ -1,4 +1,4 @@
-"""Seconds of PipeDream's planner on published profiles, beside those of the released planner for the same
+"""Seconds of PipeDream's planner on published profiles, next to those of the released planner for the same
 cases.
 
 The peer is ``optimizer_graph_hierarchical`` of msr-fiddle/pipedream@7db6a1c, whose times (on a busy host) and

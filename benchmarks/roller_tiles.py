@@ -2,12 +2,12 @@
 measured times.
 
 1. Constructing the tiles of the 119 operators of Roller's figure 10: seconds each, and the modeled time
-   beside the bound that no tile passes (each element moved once, every unit busy).
+   next to the bound that no tile passes (each element moved once, every unit busy).
 2. Small operators: every program priced by the same model, what that costs, and how near the constructed ones
    come. The model knows no penalty for unaligned tiles beyond idle lanes and transactions: the best of all is
    a bound, not a peer. Top 1 and top 10 are shrunk until every unit has a block, as published; ``priced``: as
    far as the model likes best.
-3. Our modeled times beside the measured ones of figure 10 on a V100 (TF's libraries, TVM, Ansor, Roller),
+3. Our modeled times next to the measured ones of figure 10 on a V100 (TF's libraries, TVM, Ansor, Roller),
    shipped in its artifact as ``Figure10_op_perf_multi_v100.paper.dat`` (as published) and ``..._raw.dat``
    (run again).
 
@@ -120,7 +120,7 @@ def print_construction(rows: list[Row], limit: float) -> bool:
 
 
 def print_enumeration(on: Architecture) -> None:
-    """All programs of small operators beside the constructed ones: how many, processor seconds, modeled
+    """All programs of small operators next to the constructed ones: how many, processor seconds, modeled
     times.
     """
     print(
@@ -151,7 +151,7 @@ def print_model(rows: list[Row], published: Mapping[str, Mapping[str, float]]) -
     ranks.
     """
     known = [row for row in rows if row.name in published]
-    print("modeled / measured time of Roller's own kernels (top 10 beside the best of ten)")
+    print("modeled / measured time of Roller's own kernels (top 10 next to the best of ten)")
     print(
         f"{'class':<6}{'n':>4}{'geomean':>9}{'within 25 %':>13}{'log corr.':>11}{'rank corr.':>12}"
         f"{'over the fastest':>18}"

@@ -2,8 +2,8 @@
 
     python -m benchmarks.serving_simulator [TRACE]
 
-``TRACE`` defaults to the trace beside the checkout; without it as many requests are generated. The bound is a
-loop that only prices as many passes as Orca makes, one by one.
+``TRACE`` defaults to the trace next to the checkout; without it as many requests are generated. The bound is
+a loop that only prices as many passes as Orca makes, one by one.
 """
 
 from __future__ import annotations

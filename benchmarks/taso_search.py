@@ -72,7 +72,7 @@ def searched(graph: Graph, policy: Taso, device: str, rules: Substitutions | Non
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rules", nargs="*", help="files of rules, beside those that come with the lab")
+    parser.add_argument("rules", nargs="*", help="files of rules, besides those that come with the lab")
     parser.add_argument("--model", default="bert-base")
     parser.add_argument("--device", default="v100-16g")
     parser.add_argument("--budget", type=int, default=1000)

@@ -1,4 +1,4 @@
-"""How fast the tuners find good schedules, each beside a random search of the same space in the same run.
+"""How fast the tuners find good schedules, each next to a random search of the same space in the same run.
 
 Two tables. The first replays a recorded log of TVM's (its times are looked up, so seeds are cheap): trials to
 shares of the best recorded throughput, medians over seeds, and what a proposal costs in thinking. The second

@@ -1,5 +1,5 @@
-"""Welder's greedy connection beside every partition of small graphs, and the best tiles beside all tiles of a
-group.
+"""Welder's greedy connection next to every partition of small graphs, and the best tiles next to all tiles
+of a group.
 
 For each graph: modeled microseconds of operators by themselves, as connected greedily, and of the best
 partition (all are tried, with the same search for tiles); traffic before and after; tiles looked at. Then,

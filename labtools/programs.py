@@ -96,7 +96,7 @@ def applications(layout: Layout, shared: Mapping[str, str], port: int, workers: 
     return [
         program(
             "web",
-            # Open event streams would hold a graceful end up for ever.
+            # Open event streams would hold a graceful end up without limit.
             [*web, "--lifespan", "off", "--timeout-graceful-shutdown", "3", "--no-access-log"],
             layout.logs / "web.log",
             ready=partial(answers, f"http://127.0.0.1:{port}/healthz"),

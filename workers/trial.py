@@ -152,7 +152,7 @@ class Trial:
     def _end(self, process: subprocess.Popen[bytes]) -> int:
         """Kill what is left of the tree and take the exit status of its head."""
         # The guard kills what is below it and only then ends. It stands above bubblewrap too, whose own child
-        # would wait for ever when bubblewrap is killed while it sets up.
+        # would never end when bubblewrap is killed while it sets up.
         process_tree.send(process.pid, signal.SIGTERM)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -39,7 +39,7 @@ def attention(heads: int = 12, tokens: int = 128, depth: int = 64) -> TileGraph:
 
 
 def residual_block(channels: int = 32, side: int = 28) -> TileGraph:
-    """Two convolutions beside a shortcut: the first rectifier's result is needed twice."""
+    """Two convolutions next to a shortcut: the first rectifier's result is needed twice."""
     shape = (1, channels, side, side)
     return _graph(
         ("relu0", operators.elementwise(shape), ("",)),

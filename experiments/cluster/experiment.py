@@ -48,24 +48,24 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
 
 
 def plan_json(plan: ClusterPlan, trace: JobTrace) -> Mapping[str, Any]:
-    """The allocation log as a table of stints; a long one is thinned evenly, and says so."""
-    step = -(-len(plan.stints) // MAX_ROWS) or 1
+    """The allocation log as a table of executions; a long one is thinned evenly, and says so."""
+    step = -(-len(plan.executions) // MAX_ROWS) or 1
     rows = [
         [
-            trace.job[stint.gang.job],
-            stint.start,
-            stint.end,
-            stint.gang.size,
-            [list(pair) for pair in stint.gang.devices],
-            "completed" if stint.completed else "preempted",
+            trace.job[execution.gang.job],
+            execution.start,
+            execution.end,
+            execution.gang.size,
+            [list(pair) for pair in execution.gang.devices],
+            "completed" if execution.completed else "preempted",
         ]
-        for stint in plan.stints[::step]
+        for execution in plan.executions[::step]
     ]
-    sampling = "every stint" if step == 1 else f"every {step}th of {len(plan.stints)} stints"
+    sampling = "every stint" if step == 1 else f"every {step}th of {len(plan.executions)} stints"
     return {
         "columns": ["job", "start", "end", "gpus", "devices_by_node", "ended"],
         "rows": rows,
-        "stints": len(plan.stints),
+        "stints": len(plan.executions),
         "sampling": sampling,
         "rejected": [trace.job[job] for job in plan.rejected[:MAX_ROWS]],
         "unfinished": [trace.job[job] for job in plan.unfinished[:MAX_ROWS]],

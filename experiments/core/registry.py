@@ -1,8 +1,8 @@
 """Finds the policies: every system in ``experiments/<family>/policies/`` is looked at, nothing is listed by
 hand.
 
-A system is a file, ``<system>.py`` beside ``<system>.toml``, or a folder of its own, ``<system>/__init__.py``
-with ``<system>/<system>.toml`` and the algorithm beside them.
+A system is a file, ``<system>.py`` next to ``<system>.toml``, or a folder of its own,
+``<system>/__init__.py`` with ``<system>/<system>.toml`` and the algorithm next to them.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def create(family: str, name: str, values: Mapping[str, Any]) -> Policy:
 
 
 def sheet(policy: type[Policy]) -> PolicySheet:
-    """Return paper and claims: ``<system>.toml`` beside the policy's module, or in the system's folder.
+    """Return paper and claims: ``<system>.toml`` next to the policy's module, or in the system's folder.
 
     It is read once, with the module, and stays as its module does: neither changes under a running process.
     """

@@ -18,8 +18,8 @@
     workload = {source = "zoo:gpt2"}
 
 ``value`` names the metric of the table that such a grid makes. Where runs say what was published (``published
-= 0.2727`` in a run, and on top ``published = "closed form"`` what that is), the table has it beside ours with
-the error.
+= 0.2727`` in a run, and on top ``published = "closed form"`` what that is), the table has it next to ours
+with the error.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _file(folder: Path, name: str) -> str:
 
 @dataclass(frozen=True)
 class Against:
-    """A published figure beside ours; ``error`` is relative to it."""
+    """A published figure next to ours; ``error`` is relative to it."""
 
     title: str
     published: float
@@ -151,7 +151,7 @@ class Against:
 
 
 def compare_with_published(suite: Suite, values: Mapping[str, float]) -> list[Against]:
-    """Every published figure of the suite beside what its run gave, in the suite's order."""
+    """Return every published figure of the suite next to what its run gave, in the suite's order."""
     return [Against(title, figure, values.get(title)) for title, figure in suite.published.items()]
 
 

@@ -1,4 +1,4 @@
-"""Rules of thumb for a model's size, work and memory, each with its source; shown beside the captured truth.
+"""Rules of thumb for a model's size, work and memory, each with its source; shown next to the captured truth.
 
 They are what people compute by hand before they measure. Bytes, FLOPs and seconds.
 """

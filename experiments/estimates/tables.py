@@ -1,4 +1,4 @@
-"""The two tables of rules of thumb that stand beside what was captured of a model."""
+"""The two tables of rules of thumb that stand next to what was captured of a model."""
 
 from __future__ import annotations
 

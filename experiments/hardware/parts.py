@@ -73,7 +73,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Host:
-    """The memory and the processor beside the devices of a node; bandwidth in bytes/s over all channels.
+    """The memory and the processor next to the devices of a node; bandwidth in bytes/s over all channels.
 
     ``peak_flops`` is the processor's float32 rate (0: not known).
     """
@@ -120,7 +120,7 @@ class KernelRates:
     kernels, ``attention_efficiency`` the share of the peak of a fused attention kernel, ``launch`` the
     seconds between kernels. ``collective_efficiency`` is the share of the peer link's bandwidth that
     collectives reach, ``network_efficiency`` that of a network adapter. ``occupied`` is the share of the
-    multiprocessors that a collective of weights takes from the computation beside it. ``reserved_bytes`` is
+    multiprocessors that a collective of weights takes from concurrent computation. ``reserved_bytes`` is
     what context, libraries and communicators hold of the memory, ``fragmentation`` the share of activations
     that allocators lose: both assumptions. ``fitted_on`` names the published figures behind them.
     """

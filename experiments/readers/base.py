@@ -42,7 +42,7 @@ class Reader:
     and the file's name; ``read(data, name, options)`` parses the whole. ``describe`` is one line for the
     formats page. ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``:
     one file at a time. ``side_file`` finds the file that belongs to one at a path, where ``options.extra``
-    names none. ``doubts`` gives warnings that need other files beside it; only ``inspect`` asks, since
+    names none. ``doubts`` gives warnings that need other files next to it; only ``inspect`` asks, since
     reading those takes time.
     """
 
@@ -113,13 +113,13 @@ def open_file(path: Path, format: str, options: WorkloadOptions, name: str | Non
 
 
 def doubts_beside(path: Path, format: str, value: Any) -> tuple[str, ...]:
-    """What files beside ``path``, which was read as ``value`` of ``format``, make doubtful about it."""
+    """What files next to ``path``, which was read as ``value`` of ``format``, make doubtful about it."""
     ask = readers()[format].doubts if format in readers() else None
     return ask(path, Reading(value)) if ask else ()
 
 
 def looks_beside(format: str) -> bool:
-    """Whether files beside one of ``format`` can make something doubtful about it."""
+    """Whether files next to one of ``format`` can make something doubtful about it."""
     return format in readers() and readers()[format].doubts is not None
 
 

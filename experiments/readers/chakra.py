@@ -94,7 +94,7 @@ def _step(
 
 
 def _times(rows: Sequence[Node]) -> Floats:
-    """Seconds of each node; host nodes count nothing beside a device's."""
+    """Seconds of each node; host nodes count nothing next to a device's."""
     device = any(not node.on_host and node.seconds > 0 for node in rows)
     return np.array([0.0 if device and node.on_host else node.seconds for node in rows], np.float64)
 
@@ -222,7 +222,7 @@ def collective(node: Node) -> str:
 def _assumptions(rows: Sequence[Node], step: Step) -> tuple[str, ...]:
     told = ["nodes run one after the other in the order of the file, dependencies first"]
     if any(node.on_host for node in rows) and any(not node.on_host for node in rows):
-        told.append("host nodes count no time beside the device's")
+        told.append("host nodes count no time next to the device's")
     told.append("what is read before anything writes it was there before the step")
     if any(node.parent is not None for node in rows):
         told[0] = "calls inside an operator belong to it, as in a profiler trace"

@@ -2,7 +2,7 @@
 sizes.
 
 The artifact's times are not all measured: several batch sizes lie, op for op, on the line between two others
-of the same model. That shows only beside those others, so it is looked for among the traces in the same
+of the same model. That shows only next to those others, so it is looked for among the traces in the same
 folder.
 """
 
@@ -29,7 +29,7 @@ CYCLE = 1 / 1.2e9
 FORWARD_PRODUCTS = {"ResNet152": 11.51e9, "Inceptionv3": 5.71e9, "SENet154": 20.74e9}
 #: Two FLOPs for a multiply-add; the backward pass does every product twice.
 FLOPS_PER_PRODUCT = 2 * 3
-#: Files beside a trace that are looked at, at most.
+#: Files next to a trace that are looked at, at most.
 MOST_BESIDE = 64
 #: Times of one op differ between batch sizes by more than this many cycles, or say nothing.
 SAME = 2 * CYCLE
@@ -103,6 +103,6 @@ def _family(path: Path, step: Step, reader: Reader) -> Iterator[Step]:
                 continue
             found: Step = reader.read(data, name, WorkloadOptions()).value
         except (BadInput, OSError):
-            continue  # what lies beside a trace is not what was asked about
+            continue  # what stands next to a trace is not what was asked about
         if found.facts["model"] == step.facts["model"]:
             yield found

@@ -115,7 +115,7 @@ def _model(options: WorkloadOptions) -> ServedModel:
 
 
 def _kv_slots(model: ServedModel, hardware: Hardware, element: int) -> int:
-    """Tokens whose keys and values fit beside the weights, on all devices together."""
+    """Tokens whose keys and values fit next to the weights, on all devices together."""
     memory = USABLE_MEMORY * hardware.device.memory_bytes * hardware.device_count
     weights = model.parameters * element
     slots = int((memory - weights) / model.kv_bytes_per_token(element))

@@ -1,4 +1,4 @@
-"""Compilation policies: models as each policy compiles them, beside what prices and rates of this host say.
+"""Compilation policies: models as each policy compiles them, next to what prices and rates of this host say.
 
 Every policy of the registry that can be carried out here has a cell on every model. Predicted are eager and
 what a policy rewrote: by the prices of their ops, each timed alone, and by a roofline whose rates were
@@ -49,7 +49,7 @@ INDUCTOR: tuple[Plan, ...] = (
     ("torch_compile", {"freezing": True}, {}, "-freezing"),
 )
 VARIANTS: dict[str, tuple[Plan, ...]] = {"cpu": (), "cuda": INDUCTOR}
-#: Processor seconds after which no cell is begun any more: five minutes of two cores, an hour beside a GPU.
+#: Processor seconds after which no cell is begun any more: five minutes of two cores, an hour with a GPU.
 BUDGET = {"cpu": 600.0, "cuda": 3600.0}
 #: What a compiler that somebody else wrote may end in, besides the errors that are meant to be read.
 CRASHES = (
@@ -127,7 +127,7 @@ class Room:
     def _figures(
         self, model: str, options: Mapping[str, Any], policy: str, outcome: Outcome
     ) -> dict[str, dict[str, float | None]]:
-        """Latency and speed-up, measured beside what is predicted of the ops that were carried out."""
+        """Latency and speed-up, measured, next to what is predicted of the ops that were carried out."""
         notes = outcome.provenance.get("compilation", {})
         timing = notes.get("timing")
         # Prices are of the forward pass; a training step's times are of the backward pass too.

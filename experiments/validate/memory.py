@@ -22,7 +22,7 @@ from experiments.workloads.step import Step
 #: Policies that move things whatever the capacity, and those that move only what does not fit.
 EAGER = ("baseline", "swap_all", "checkpoint", "vdnn-all")
 PLANNED = ("capuchin", "superneurons", "flashneuron", "zero_offload")
-#: The latter plan for the persistent tensors and this share of the most that lives beside them: the first
+#: The latter plan for the persistent tensors and this share of the most that lives next to them: the first
 #: that they can do with. The file says in every cell which capacity it was.
 SHARES = (0.6, 0.75, 0.9, 1.0)
 

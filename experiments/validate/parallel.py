@@ -1,4 +1,4 @@
-"""Plans of two processes, beside the simulator's figures for them on this host's own layer times and link."""
+"""Plans of two processes, next to the simulator's figures for them on this host's layer times and link."""
 
 from __future__ import annotations
 

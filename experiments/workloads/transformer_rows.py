@@ -46,7 +46,7 @@ class ElementwiseTraffic:
 #: ``fused`` are Megatron-LM's hand-fused kernels (bias with GeLU, bias with dropout and residual, scale with
 #: mask and softmax), ``eager`` one kernel for each operation of PyTorch, ``compiled`` what torch.compile
 #: makes of the chains of a block; as in torchtitan the loss stays eager: float32 probabilities, and at the
-#: turn two gradients of their size beside them.
+#: turn two gradients of their size next to them.
 TRAFFIC = {
     "fused": ElementwiseTraffic(
         norm=(4, 10),

@@ -13,7 +13,7 @@ from webapp.artifacts.models import Artifact
 
 @dataclass(frozen=True)
 class Comparison:
-    """A rule of thumb beside the captured figure it estimates; ``ratio`` is rule / captured."""
+    """A rule of thumb next to the captured figure it estimates; ``ratio`` is rule / captured."""
 
     estimate: Mapping[str, Any]
     captured: float | None

@@ -20,11 +20,11 @@ METRICS_AT_FIRST = 6
 HEADLINES = ("peak_memory", "step_time", "ideal_share", "stall_time")
 #: What policies are ranked by until the reader sorts.
 RANKED_BY = ("step_time", "latency", "avg_jct", "ttft_mean")
-#: Always said beside the name of a run, never as a column of its own.
+#: Always said next to the name of a run, never as a column of its own.
 BESIDE_THE_NAME = ("policy", "mode")
 #: How the key of a knob begins.
 KNOB = "knob."
-#: So many policies have too many knobs to be read beside one another.
+#: So many policies have too many knobs to be read next to one another.
 MANY = 8
 #: Parameters, by the first part of their key, that say what was asked; the others say how it is answered.
 QUESTION = ("workload", "option", "hardware")

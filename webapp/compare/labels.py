@@ -1,4 +1,4 @@
-"""Which names stand beside the points of a scatter, and on which side, so that none covers another."""
+"""Which names stand next to the points of a scatter, and on which side, so that none covers another."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from webapp.compare.statistics import pareto_front
 from webapp.hosts.evidence import SimulatorErrors
 from webapp.navigation import project_url
 
-#: So many points have their names beside them; of more only the front's, and every name is on hover.
+#: So many points have their names next to them; of more only the front's, and every name is on hover.
 LABELED = 12
 #: Hues of the color-blind-safe set in the design tokens.
 HUES = 8
@@ -143,7 +143,7 @@ def _points(
 
 
 def _beside(entries: Sequence[Entry], x: str, y: str, labeled: set[int]) -> dict[int, tuple[str, str]]:
-    """The name beside each point and its side, of all groups together; those on one spot share one name."""
+    """The name next to each point and its side, of all groups together; those on one spot share one name."""
     spots: dict[tuple[str, str], list[int]] = {}
     for index, entry in enumerate(entries):
         if id(entry) in labeled:

@@ -14,7 +14,7 @@ from webapp.presentation import pretty
 def export_table(comparison: Comparison, title: str, errors: SimulatorErrors) -> Table:
     """What is shown, mode and status always among it; repeats with number and interval.
 
-    The error of the simulator stands beside the mode where it is known.
+    The error of the simulator stands next to the mode where it is known.
     """
     known = [_error(line, errors) for line in comparison.lines]
     has_errors = any(error is not None for error in known)

@@ -142,7 +142,7 @@ class ErrorColumn(FigureColumn):
 
 
 def judge_error(error: float, goal: float) -> Any:
-    """An error with its sign, and a mark beside the color that says whether it is within the goal."""
+    """An error with its sign, and a mark next to the color that says whether it is within the goal."""
     within = abs(error) <= goal
     return format_html(
         '<span class="change {}" title="{} {}, {}">{}{}</span>',
@@ -179,7 +179,7 @@ class CellTable(Listing):
 
 
 class ValidationTable(Listing):
-    """Figures of several metrics share a column here, so a file has their SI unit beside them."""
+    """Figures of several metrics share a column here, so a file has their SI unit next to them."""
 
     title = "Predicted against measured"
     device = tables.Column(verbose_name="Device")

@@ -72,7 +72,7 @@ class ScheduleTable(Listing):
 
 
 class AlertTable(Listing):
-    """Figures of several metrics share a column here, so a file has their SI unit beside them."""
+    """Figures of several metrics share a column here, so a file has their SI unit next to them."""
 
     title = "Alerts"
     since = MomentColumn(accessor="first_after__slot", verbose_name="Since")

@@ -261,7 +261,7 @@ def _race(values: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _costs(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds by kind of op, before and after, the dearest kinds first."""
+    """Seconds by kind of op, before and after, the most expensive kinds first."""
     sums = [_by_kind(plan[side]) for side in ("before", "after")]
     dearest = sorted(set(sums[0]) | set(sums[1]), key=lambda k: -max(sums[0][k], sums[1][k]))[:MOST_KINDS]
     series = [

@@ -1,6 +1,4 @@
-"""What is dear is done once: a model's Step is captured in a run of its own and shared by all runs on the
-model.
-"""
+"""What is expensive is done once: a model's Step is captured in a run that all its other runs share."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from webapp.runs.figures import plot_of
 
-#: Kernels in the plot of times (the dearest), and tasks whose spread is drawn.
+#: Kernels in the plot of times (the most expensive), and tasks whose spread is drawn.
 MOST_BARS, MOST_SPREADS = 40, 8
 #: Times further apart than this are drawn on a logarithmic axis.
 WIDE = 100
@@ -22,7 +22,7 @@ SHOWN = ("kernels", "summary", "tasks")
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One kernel: how its operators are cut, and what it takes beside its operators by themselves."""
+    """One kernel: how its operators are cut, and what it takes next to its operators by themselves."""
 
     number: int
     operators: tuple[str, ...]
@@ -112,7 +112,7 @@ def _plots(
 
 
 def _times(kernels: Sequence[Mapping[str, Any]], sides: Sequence[tuple[str, str]]) -> Mapping[str, Any]:
-    """Kernels in the order of their launches; of many the dearest."""
+    """Kernels in the order of their launches; of many the most expensive."""
     dearest = sorted(range(len(kernels)), key=lambda n: -kernels[n]["seconds"])[:MOST_BARS]
     chosen = [kernels[number] for number in sorted(dearest)]
     names = [f"{number + 1} {kernels[number]['operators'][0]:.22}" for number in sorted(dearest)]

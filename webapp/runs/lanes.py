@@ -1,4 +1,4 @@
-"""Plans that say when things happen, as bars over time: stints of jobs, phases of requests."""
+"""Plans that say when things happen, as bars over time: executions of jobs, phases of requests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a cluster policy sees, answers and is checked by: the only thing policies and the simulator share."""
 
-from experiments.cluster.interface.allocation import NOTHING, Allocation, ClusterPlan, Gang, Stint
+from experiments.cluster.interface.allocation import NOTHING, Allocation, ClusterPlan, Execution, Gang
 from experiments.cluster.interface.check import gang_fault, violations
 from experiments.cluster.interface.jobs import HIDEABLE, VisibleJobs
 from experiments.cluster.interface.placement import PLACEMENTS, Pool
@@ -17,9 +17,9 @@ __all__ = [
     "ClusterPolicy",
     "ClusterView",
     "Decider",
+    "Execution",
     "Gang",
     "Pool",
-    "Stint",
     "VisibleJobs",
     "WaitingJobs",
     "gang_fault",

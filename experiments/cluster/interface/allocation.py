@@ -41,7 +41,7 @@ NOTHING = Allocation()
 
 
 @dataclass(frozen=True)
-class Stint:
+class Execution:
     """One uninterrupted run of a job on one gang, from ``start`` to ``end`` (s).
 
     ``useful`` seconds of it were progress of its work.
@@ -61,6 +61,6 @@ class ClusterPlan:
     Executions stand in the order they ended.
     """
 
-    stints: tuple[Stint, ...]
+    executions: tuple[Execution, ...]
     rejected: tuple[int, ...] = ()
     unfinished: tuple[int, ...] = ()

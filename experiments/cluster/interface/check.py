@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from experiments.cluster.interface.allocation import ClusterPlan, Gang, Stint
+from experiments.cluster.interface.allocation import ClusterPlan, Execution, Gang
 from experiments.workloads.jobs import JobTrace
 
 #: Complaints listed in full; the rest are counted.
@@ -26,9 +26,9 @@ def violations(
     submitted, twice at a time, or on devices that others hold; completed jobs made exactly their service in
     progress.
     """
-    by_job: dict[int, list[Stint]] = {}
-    for stint in plan.stints:
-        by_job.setdefault(stint.gang.job, []).append(stint)
+    by_job: dict[int, list[Execution]] = {}
+    for execution in plan.executions:
+        by_job.setdefault(execution.gang.job, []).append(execution)
     found = [*_accounts(plan, trace), *_stays(by_job, trace, rigid), *_overloads(plan, capacity)]
     more = len(found) - LISTED
     return found if more <= 0 else [*found[:LISTED], f"and {more} more"]
@@ -51,7 +51,7 @@ def gang_fault(gang: Gang, wanted: int, *, rigid: bool) -> str:
 
 
 def _accounts(plan: ClusterPlan, trace: JobTrace) -> Iterator[str]:
-    ended = Counter(stint.gang.job for stint in plan.stints if stint.completed)
+    ended = Counter(execution.gang.job for execution in plan.executions if execution.completed)
     ended.update(plan.rejected)
     ended.update(plan.unfinished)
     for job, name in enumerate(trace.job):
@@ -59,27 +59,27 @@ def _accounts(plan: ClusterPlan, trace: JobTrace) -> Iterator[str]:
             yield f"job {name} is completed, rejected or unfinished {ended[job]} times instead of once"
 
 
-def _stays(by_job: dict[int, list[Stint]], trace: JobTrace, rigid: bool) -> Iterator[str]:
-    for job, stints in sorted(by_job.items()):
+def _stays(by_job: dict[int, list[Execution]], trace: JobTrace, rigid: bool) -> Iterator[str]:
+    for job, executions in sorted(by_job.items()):
         name, free_from = trace.job[job], float(trace.submit[job])
-        for stint in sorted(stints, key=lambda stint: stint.start):
-            if stint.start < free_from - TOLERANCE:
-                yield f"job {name} starts at {stint.start:g} s, before {free_from:g} s"
-            if rigid and stint.gang.size != trace.gpus[job]:
-                yield f"job {name} runs on {stint.gang.size} GPUs and wants {trace.gpus[job]}"
-            free_from = stint.end
-        done, service = sum(stint.useful for stint in stints), float(trace.service[job])
-        if rigid and stints[-1].completed and abs(done - service) > TOLERANCE * max(1.0, service):
+        for execution in sorted(executions, key=lambda execution: execution.start):
+            if execution.start < free_from - TOLERANCE:
+                yield f"job {name} starts at {execution.start:g} s, before {free_from:g} s"
+            if rigid and execution.gang.size != trace.gpus[job]:
+                yield f"job {name} runs on {execution.gang.size} GPUs and wants {trace.gpus[job]}"
+            free_from = execution.end
+        done, service = sum(execution.useful for execution in executions), float(trace.service[job])
+        if rigid and executions[-1].completed and abs(done - service) > TOLERANCE * max(1.0, service):
             yield f"job {name} completes after {done:g} s of progress instead of {service:g} s"
 
 
 def _overloads(plan: ClusterPlan, capacity: Sequence[int]) -> Iterator[str]:
     """Nodes that hand out more devices than they have, by a sweep over starts and ends (ends first)."""
     rows = [
-        (node, time, sign * count * stint.gang.share)
-        for stint in plan.stints
-        for node, count in stint.gang.devices
-        for time, sign in ((stint.start, 1), (stint.end, -1))
+        (node, time, sign * count * execution.gang.share)
+        for execution in plan.executions
+        for node, count in execution.gang.devices
+        for time, sign in ((execution.start, 1), (execution.end, -1))
     ]
     if not rows:
         return

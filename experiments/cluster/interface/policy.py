@@ -25,8 +25,8 @@ class ClusterPolicy(Policy):
 
     ``sees`` names the hidden columns of the trace that it may look at.
 
-    A ``rigid`` policy gives each job the GPUs that it asked for, whole and no others. ``beat`` is the round
-    length in s, ``None`` for a policy that decides at events only.
+    A ``rigid`` policy gives each job the GPUs that it asked for, whole and no others.
+    ``round_seconds`` is the round length in s, ``None`` for a policy that decides at events only.
     """
 
     family: ClassVar[str] = "cluster"
@@ -40,7 +40,7 @@ class ClusterPolicy(Policy):
     )
 
     @property
-    def beat(self) -> float | None:
+    def round_seconds(self) -> float | None:
         return None
 
     def begin(self) -> Decider:
@@ -66,7 +66,7 @@ class ClusterPolicy(Policy):
                 break
         return started
 
-    def favor(self, ranked: Iterable[int], view: ClusterView) -> Allocation:
+    def run_first(self, ranked: Iterable[int], view: ClusterView) -> Allocation:
         """Give devices to unfinished jobs in order, skipping those that do not fit; the others are preempted.
 
         Jobs that keep running keep their devices.
@@ -92,11 +92,11 @@ def _jobs_to_preempt(losers: Iterable[int], pool: Pool, view: ClusterView) -> li
     """The losers whose devices were really taken: a better job may not have found a place that its rule
     allows.
     """
-    ousted = []
+    preempted = []
     for job in losers:
         gang = view.running[job]
         if all(pool.free[node] >= count * gang.share for node, count in gang.devices):
             pool.take(gang)
         else:
-            ousted.append(job)
-    return ousted
+            preempted.append(job)
+    return preempted

@@ -14,7 +14,7 @@ class Attained:
     """What the scheduler has itself seen of each job, up to the last change of its devices.
 
     ``seconds`` with devices, ``service`` device-seconds held, ``done`` seconds of work; and of its present
-    stint when it ``started`` and from when on it makes ``progress`` (later by the restart cost).
+    execution when it ``started`` and from when on it makes ``progress`` (later by the restart cost).
     """
 
     seconds: list[float]
@@ -34,7 +34,7 @@ class ClusterView:
 
     ``waiting`` holds submitted jobs without devices in the order they began to wait, ``running`` the gangs by
     job in the order they started. ``arrived`` and ``ended`` are the jobs since the last decision;
-    ``round_ended`` is true on the beats of a policy with a round length.
+    ``round_ended`` is true at the round ends of a policy with a round length.
     """
 
     jobs: VisibleJobs

@@ -26,7 +26,7 @@ class Las(ClusterPolicy):
     key: str = knob("time", "service attained: seconds, or seconds x GPUs", choices=("time", "service"))
 
     @property
-    def beat(self) -> float:
+    def round_seconds(self) -> float:
         return self.round_length
 
     def begin(self) -> Decider:
@@ -39,7 +39,7 @@ class Las(ClusterPolicy):
             return attained(job), job
 
         if view.round_ended:
-            return self.favor(sorted([*view.running, *view.waiting], key=rank), view)
+            return self.run_first(sorted([*view.running, *view.waiting], key=rank), view)
         if view.pool.total < 1:
             return Allocation()
         return Allocation(tuple(self.fill(view.pool.copy(), sorted(view.waiting, key=rank), view)))

@@ -29,4 +29,4 @@ class Srtf(ClusterPolicy):
             weight = view.jobs.gpus[job] if self.key == "service" else 1
             return view.remaining(job) * weight, job not in view.running, job
 
-        return self.favor(sorted([*view.running, *view.waiting], key=rank), view)
+        return self.run_first(sorted([*view.running, *view.waiting], key=rank), view)

@@ -106,7 +106,7 @@ class _Queues:
             self._demote(job, view)
         if self.policy.promote is not None:
             self._promote(view)
-        decision = self.policy.favor((job for queue in self.queues for job in queue), view)
+        decision = self.policy.run_first((job for queue in self.queues for job in queue), view)
         running = (set(view.running) - set(decision.preempt)) | {gang.job for gang in decision.start}
         for queue in self.queues:
             queue.sort(key=lambda job: job not in running)

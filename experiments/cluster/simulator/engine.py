@@ -18,9 +18,9 @@ from experiments.cluster.interface import (
     ClusterPlan,
     ClusterPolicy,
     ClusterView,
+    Execution,
     Gang,
     Pool,
-    Stint,
     VisibleJobs,
     gang_fault,
 )
@@ -45,7 +45,7 @@ class ClusterEvent(NamedTuple):
 
 
 @dataclass
-class _Stint:
+class _RunningExecution:
     """A running job's present stay on its devices."""
 
     gang: Gang
@@ -76,8 +76,8 @@ class ClusterSimulation:
         self.service: list[float] = trace.service.tolist()
         self.attained = Attained.none_of(len(trace))
         self.view = ClusterView(VisibleJobs(trace, policy.sees), Pool(capacity), self.attained)
-        self.stints: dict[int, _Stint] = {}
-        self.log: list[Stint] = []
+        self.executions: dict[int, _RunningExecution] = {}
+        self.log: list[Execution] = []
         self.rejected: list[int] = []
         self.events: EventQueue[ClusterEvent] = EventQueue()
         self.stamps = 0
@@ -119,16 +119,16 @@ class ClusterSimulation:
         return True
 
     def _is_current(self, event: ClusterEvent) -> bool:
-        stint = self.stints.get(event.job)
-        return stint is not None and stint.stamp == event.stamp
+        execution = self.executions.get(event.job)
+        return execution is not None and execution.stamp == event.stamp
 
     def _decide(self) -> None:
         self._refuse_thrashing()
-        beat = self.policy.beat
-        self.view.round_ended = beat is not None and self._on_beat(beat)
+        length = self.policy.round_seconds
+        self.view.round_ended = length is not None and self._on_round(length)
         decision = self.decider.allocate(self.view)
         self._carry_out(decision)
-        self._call_again(decision.wake_at, beat)
+        self._call_again(decision.wake_at, length)
 
     def _refuse_thrashing(self) -> None:
         """Every so often: ``Infeasible`` when no job has done any work since the last look, and none has come
@@ -138,7 +138,10 @@ class ClusterSimulation:
         if self.decisions % DECISIONS_TO_PROGRESS:
             return
         view, now = self.view, self.view.now
-        running = sum(max(0.0, now - stint.progress) * stint.gang.share for stint in self.stints.values())
+        running = sum(
+            max(0.0, now - execution.progress) * execution.gang.share
+            for execution in self.executions.values()
+        )
         done = sum(self.attained.done) + running - self.unfinished
         if done <= self.done_before and not view.arrived:
             what = f"no job did any work in {DECISIONS_TO_PROGRESS} decisions: each restart costs "
@@ -146,17 +149,17 @@ class ClusterSimulation:
             raise Infeasible(what, f"policy {self.policy.name} at t={now:g}")
         self.done_before = done
 
-    def _on_beat(self, beat: float) -> bool:
-        rounds = (self.view.now - self.view.jobs.submit[0]) / beat
+    def _on_round(self, length: float) -> bool:
+        rounds = (self.view.now - self.view.jobs.submit[0]) / length
         return abs(rounds - round(rounds)) < 1e-9
 
     def _carry_out(self, decision: Allocation) -> None:
         for job in decision.preempt:
-            if job not in self.stints:
+            if job not in self.executions:
                 raise self._illegal(job, "is preempted but does not run")
             self._stop(job, completed=False)
         for gang in decision.start:
-            if gang.job in self.stints:
+            if gang.job in self.executions:
                 self._stop(gang.job, completed=False)
             self._start(gang)
         for job in decision.reject:
@@ -184,20 +187,20 @@ class ClusterSimulation:
         resumes = self.attained.seconds[job] > 0
         begins = view.now + (self.policy.restart_cost if resumes else 0.0)
         self.stamps += 1
-        self.stints[job] = _Stint(gang, view.now, begins, self.stamps)
+        self.executions[job] = _RunningExecution(gang, view.now, begins, self.stamps)
         view.running[job] = gang
         self.attained.started[job], self.attained.progress[job] = view.now, begins
         left = self.service[job] - self.attained.done[job]
         self.events.push(begins + left / gang.share, ClusterEvent(END, job, self.stamps), END)
 
     def _stop(self, job: int, *, completed: bool) -> None:
-        stint, view, attained = self.stints.pop(job), self.view, self.attained
-        gang, now = stint.gang, view.now
-        useful = max(0.0, now - stint.progress) * gang.share
-        attained.seconds[job] += now - stint.start
-        attained.service[job] += (now - stint.start) * gang.size * gang.share
+        execution, view, attained = self.executions.pop(job), self.view, self.attained
+        gang, now = execution.gang, view.now
+        useful = max(0.0, now - execution.progress) * gang.share
+        attained.seconds[job] += now - execution.start
+        attained.service[job] += (now - execution.start) * gang.size * gang.share
         attained.done[job] = self.service[job] if completed else attained.done[job] + useful
-        self.log.append(Stint(gang, stint.start, now, useful, completed))
+        self.log.append(Execution(gang, execution.start, now, useful, completed))
         view.pool.give_back(gang)
         del view.running[job]
         if not completed:
@@ -208,19 +211,20 @@ class ClusterSimulation:
         if self.unfinished % 512 == 0:
             self.progress(done, f"{len(self.trace) - self.unfinished} of {len(self.trace)} jobs")
 
-    def _call_again(self, wake_at: float | None, beat: float | None) -> None:
-        """The next decision without an event: the policy's wake-up or the next beat, whichever is first.
+    def _call_again(self, wake_at: float | None, length: float | None) -> None:
+        """Schedule the next decision without an event.
 
-        There is no beat while nothing runs: without an arrival the same question would be asked forever.
+        That is the policy's wake-up or the end of the round, whichever is first. There are no rounds while
+        nothing runs: without an arrival the same question would never end.
         """
         view = self.view
         times = [] if wake_at is None else [wake_at]
         if wake_at is not None and not wake_at > view.now:
             what = f"asks to be woken at {wake_at:g} s, which is not after now"
             raise ImpossiblePlan([f"policy {self.policy.name} at t={view.now:g} s: {what}"])
-        if beat is not None and view.running:
+        if length is not None and view.running:
             first = view.jobs.submit[0]
-            times.append(first + (math.floor((view.now - first) / beat + 1e-9) + 1) * beat)
+            times.append(first + (math.floor((view.now - first) / length + 1e-9) + 1) * length)
         self.decision_due = -1
         if times:
             self.stamps += 1

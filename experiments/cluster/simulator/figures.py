@@ -17,8 +17,8 @@ MAX_POINTS = 1000
 
 
 @dataclass(frozen=True)
-class _Fates:
-    """By job: first start and completion in s (NaN: never). By stint: start, end, devices held, useful
+class _Outcomes:
+    """By job: first start and completion in s (NaN: never). By execution: start, end, devices held, useful
     seconds.
     """
 
@@ -30,14 +30,14 @@ class _Fates:
     useful: Floats
 
     @classmethod
-    def of(cls, plan: ClusterPlan, jobs: int) -> _Fates:
+    def of(cls, plan: ClusterPlan, jobs: int) -> _Outcomes:
         started, ended = np.full(jobs, np.inf), np.full(jobs, np.nan)
-        for stint in plan.stints:
-            started[stint.gang.job] = min(started[stint.gang.job], stint.start)
-            if stint.completed:
-                ended[stint.gang.job] = stint.end
+        for execution in plan.executions:
+            started[execution.gang.job] = min(started[execution.gang.job], execution.start)
+            if execution.completed:
+                ended[execution.gang.job] = execution.end
         started[np.isinf(started)] = np.nan
-        columns = np.array([(s.start, s.end, s.gang.size * s.gang.share, s.useful) for s in plan.stints])
+        columns = np.array([(s.start, s.end, s.gang.size * s.gang.share, s.useful) for s in plan.executions])
         start, end, held, useful = columns.reshape(-1, 4).T
         return cls(started, ended, start, end, held, useful)
 
@@ -48,42 +48,42 @@ def figures(plan: ClusterPlan, trace: JobTrace, devices: int) -> dict[str, float
     ``utilization`` counts device time that made progress, ``gpu_allocation_ratio`` all device time held, both
     over the makespan (first submission to last completion).
     """
-    fates = _Fates.of(plan, len(trace))
-    completed = ~np.isnan(fates.ended)
+    outcomes = _Outcomes.of(plan, len(trace))
+    completed = ~np.isnan(outcomes.ended)
     out = {
         "jobs": float(len(trace)),
         "unfinished_jobs": float(len(trace) - completed.sum()),
-        "preemptions": float(sum(not stint.completed for stint in plan.stints)),
-        **_deadlines(fates, trace, plan.rejected),
+        "preemptions": float(sum(not execution.completed for execution in plan.executions)),
+        **_deadlines(outcomes, trace, plan.rejected),
     }
     if not completed.any():
         return out
-    jct = (fates.ended - trace.submit)[completed]
-    makespan = float(np.nanmax(fates.ended) - trace.submit[0])
+    jct = (outcomes.ended - trace.submit)[completed]
+    makespan = float(np.nanmax(outcomes.ended) - trace.submit[0])
     out |= {
         "avg_jct": float(jct.mean()),
         "p50_jct": float(np.percentile(jct, 50)),
         "p99_jct": float(np.percentile(jct, 99)),
         "makespan": makespan,
-        "avg_queueing_delay": float(np.nanmean(fates.started - trace.submit)),
+        "avg_queueing_delay": float(np.nanmean(outcomes.started - trace.submit)),
     }
     if makespan > 0:
-        sizes = np.array([stint.gang.size for stint in plan.stints])
-        out["utilization"] = float((fates.useful * sizes).sum() / (devices * makespan))
-        held = ((fates.end - fates.start) * fates.held).sum()
+        sizes = np.array([execution.gang.size for execution in plan.executions])
+        out["utilization"] = float((outcomes.useful * sizes).sum() / (devices * makespan))
+        held = ((outcomes.end - outcomes.start) * outcomes.held).sum()
         out["gpu_allocation_ratio"] = float(held / (devices * makespan))
-    unfairness = finish_time_unfairness(fates.ended, trace, devices)
+    unfairness = finish_time_unfairness(outcomes.ended, trace, devices)
     if len(unfairness):
         out["finish_time_fairness_max"] = float(unfairness.max())
     return out
 
 
-def _deadlines(fates: _Fates, trace: JobTrace, rejected: Iterable[int]) -> dict[str, float]:
+def _deadlines(outcomes: _Outcomes, trace: JobTrace, rejected: Iterable[int]) -> dict[str, float]:
     """The share of jobs with a deadline that met it: of all, and of those that were not refused."""
     has = ~np.isnan(trace.deadline)
     if not has.any():
         return {}
-    met = (fates.ended <= trace.deadline)[has].sum()
+    met = (outcomes.ended <= trace.deadline)[has].sum()
     admitted = has.copy()
     admitted[list(rejected)] = False
     out = {"deadline_satisfaction": float(met / has.sum())}
@@ -116,15 +116,15 @@ def curves(plan: ClusterPlan, trace: JobTrace, devices: int) -> Mapping[str, Ser
 
     Times are in s from the first submission.
     """
-    fates = _Fates.of(plan, len(trace))
-    if not len(fates.start):
+    outcomes = _Outcomes.of(plan, len(trace))
+    if not len(outcomes.start):
         return {}
     origin = float(trace.submit[0])
-    present = _sample(*_steps(trace.submit, fates.ended, np.ones(len(trace))), origin)
-    held = _sample(*_steps(fates.start, fates.end, fates.held), origin)
-    wanted = _sample(*_steps(trace.submit, fates.ended, trace.gpus.astype(np.float64)), origin)
+    present = _sample(*_steps(trace.submit, outcomes.ended, np.ones(len(trace))), origin)
+    held = _sample(*_steps(outcomes.start, outcomes.end, outcomes.held), origin)
+    wanted = _sample(*_steps(trace.submit, outcomes.ended, trace.gpus.astype(np.float64)), origin)
     waiting = _waiting(plan, trace)
-    jct = np.sort((fates.ended - trace.submit)[~np.isnan(fates.ended)])
+    jct = np.sort((outcomes.ended - trace.submit)[~np.isnan(outcomes.ended)])
     quantiles = np.linspace(0, 1, min(len(jct), 200)) if len(jct) else np.empty(0)
     return {
         "utilization": Series("fraction", held[0].tolist(), (held[1] / devices).tolist()),
@@ -143,8 +143,11 @@ def _lists(curve: tuple[Floats, Floats]) -> tuple[list[float], list[float]]:
 
 def _waiting(plan: ClusterPlan, trace: JobTrace) -> tuple[Floats, Floats]:
     """Jobs waiting over time: submitted or preempted, and not on devices."""
-    begins = [*trace.submit.tolist(), *(stint.end for stint in plan.stints if not stint.completed)]
-    ends = [stint.start for stint in plan.stints]
+    begins = [
+        *trace.submit.tolist(),
+        *(execution.end for execution in plan.executions if not execution.completed),
+    ]
+    ends = [execution.start for execution in plan.executions]
     times = np.array([*begins, *ends])
     change = np.array([1.0] * len(begins) + [-1.0] * len(ends))
     return _cumulate(times, change)

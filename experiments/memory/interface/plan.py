@@ -190,7 +190,7 @@ class Log(MemoryMove):
 
     @property
     def exceptions(self) -> Mapping[str, str]:
-        return {**super().exceptions, "sent": "what leaves is a log beside the tensor"}
+        return {**super().exceptions, "sent": "what leaves is a log next to the tensor"}
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class AutoTM(MemoryPolicy):
     mode: str = knob(
         "asynchronous", "which moves are allowed", choices=("static", "synchronous", "asynchronous")
     )
-    window: int = knob(15, "ops next to a use beside which a copy may run", low=1, high=100)
+    window: int = knob(15, "ops next to a use that a copy may overlap with", low=1, high=100)
     places: int = knob(3, "of these, how many of the longest are offered", low=1, high=100)
     least_bytes: int = knob(2**16, "smaller tensors stay on the device", low=1, high=2**40, unit="bytes")
     most_binaries: int = knob(3000, "larger programs are relaxed first", low=1, high=10**6)

@@ -69,7 +69,7 @@ class Tmof(SharedLinkPolicy):
     devices: int = knob(2, "devices that share the host link", low=1, high=16)
     mode: str = knob("auto", "how devices share the link", choices=("auto", *MODES))
     selection: str = knob("online", "how swaps are chosen", choices=("online", "offline"))
-    places: int = knob(3, "ops beside which an offline copy may run, the longest of its gap", low=1, high=100)
+    places: int = knob(3, "ops that an offline copy may overlap, the longest of its gap", low=1, high=100)
     nodes: int = knob(30, "branch-and-bound nodes of each offline program", low=1, high=10**6)
     least_bytes: int = knob(2**16, "smaller tensors stay on the device", low=1, high=2**40, unit="bytes")
 

@@ -7,7 +7,7 @@ updated. The update takes the time of the authors' CPU Adam by default (0.257 ns
 bytes take at the host's bandwidth. The paper trains in mixed precision with a 32-bit copy of 16-bit
 parameters; a step has one copy in its own type, so its bytes differ (the paper's, table 1: 2 bytes a
 parameter on the device, 14 on the host, 2 each way). One-step delayed update (section 5.2, ``delayed``) lets
-the host update concurrently with the next step's passes, which use the parameters of the update before: it
+the host update during the next step's passes, which use the parameters of the update before: it
 changes what is computed, so it is off by default and cannot be measured. The first steps, which the paper
 updates without delay (40 of them), are left out. A step then takes the longer of the passes and of the update
 with its copies, as every plan notes. Left open by the paper: whether to offload when all fits; by default
@@ -51,7 +51,8 @@ class ZeroOffload(HostUpdatePolicy):
         choices=("fused", "torch", "bandwidth"),
     )
     delayed: bool = knob(
-        False, "update beside the next step's passes, parameters one step late (changes what is computed)"
+        False,
+        "update during the next step's passes, parameters one step late (changes what is computed)",
     )
 
     def offload_plan(self, step: Step, update: Update, device: DeviceView) -> MemoryPlan:

@@ -3,7 +3,7 @@
 The flat ResNet of 15 basic blocks in three stages (16, 32, 64 wide) on 32 x 32 pictures; the policy network
 has one block a stage. A block runs when any picture of the batch wants it, and the others keep what they had.
 The trained weights are not here: so that pictures still differ in what they want, the policy sees their
-coarse grid beside its features, both normalized, at a quarter of the weight.
+coarse grid next to its features, both normalized, at a quarter of the weight.
 """
 
 from __future__ import annotations

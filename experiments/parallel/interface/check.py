@@ -180,7 +180,7 @@ def _of_collective(collective: Collective, hosts: list[Worker]) -> Iterator[str]
         yield f"{name} has no finite size"
     if collective.parts < 1 or (collective.parts > 1 and not collective.overlap):
         yield (
-            f"{name} is in {collective.parts} parts: a loop has at least one, beside its layer's computation"
+            f"{name} is in {collective.parts} parts: a loop has at least one, next to its layer's computation"
         )
     if not 0 < collective.slowdown < math.inf:
         yield f"{name} lasts {collective.slowdown:g} times as long"

@@ -181,6 +181,6 @@ def _refuse_deadlock(graph: TaskGraph, times: TaskTimes) -> None:
     if stuck:
         task = stuck[0]
         raise Deadlock(
-            f"the schedule deadlocks: slot {graph.label[task]} waits for ever, as do {len(stuck) - 1} others",
+            f"the schedule deadlocks: slot {graph.label[task]} never starts, as do {len(stuck) - 1} others",
             f"worker {graph.lane[task]}",
         )

@@ -21,7 +21,7 @@ TOLERANCE = 1e-9
 
 def violations(plan: ServingPlan, trace: RequestTrace, kv_slots: int) -> list[str]:
     """What is impossible about ``plan`` on an engine with ``kv_slots``; empty when nothing is."""
-    found = [*_fates(plan, trace), *_reservations(plan, kv_slots)]
+    found = [*_outcome_faults(plan, trace), *_reservations(plan, kv_slots)]
     more = len(found) - LISTED
     return found if more <= 0 else [*found[:LISTED], f"and {more} more"]
 
@@ -42,10 +42,10 @@ def batch_fault(batch: Batch) -> str:
     return ""
 
 
-def _fates(plan: ServingPlan, trace: RequestTrace) -> Iterator[str]:
+def _outcome_faults(plan: ServingPlan, trace: RequestTrace) -> Iterator[str]:
     requests = [served.request for served in plan.served]
     if requests != list(range(len(trace))):
-        yield f"{len(requests)} fates are reported for {len(trace)} requests"
+        yield f"{len(requests)} outcomes are reported for {len(trace)} requests"
         return
     for served, arrival in zip(plan.served, trace.arrival.tolist(), strict=True):
         if served.rejected and not math.isnan(served.admitted):

@@ -68,7 +68,7 @@ class ServingSimulation:
         self.slots = [0] * count
         self.rejected: set[int] = set()
         self.stage_free = [float("-inf")] * engine.stages
-        self.flying = 0
+        self.batches_in_flight = 0
         self.passes = 0
         self.iterations: list[Iteration] = []
         self.gaps = array("d")
@@ -81,10 +81,10 @@ class ServingSimulation:
         while self.events:
             self._advance()
             self._ask()
-        served = tuple(self._fate(request) for request in range(len(self.output)))
+        served = tuple(self._served(request) for request in range(len(self.output)))
         return ServingPlan(served, tuple(self.iterations), memoryview(self.gaps), self.passes)
 
-    def _fate(self, request: int) -> Served:
+    def _served(self, request: int) -> Served:
         return Served(
             request,
             self.admitted[request],
@@ -112,7 +112,7 @@ class ServingSimulation:
 
     def _ask(self) -> None:
         """Fill the engine: one question for each batch that it can still take."""
-        while self.flying < self.capacity:
+        while self.batches_in_flight < self.capacity:
             decision = self.scheduler.next_batch(self.view)
             self._settle(decision)
             self.view.arrived = ()
@@ -171,7 +171,7 @@ class ServingSimulation:
             batch = replace(batch, steps=self._steps_until_change(batch))
         ends = self._pass_ends(batch)
         view.in_flight.update(batch.requests)
-        self.flying += 1
+        self.batches_in_flight += 1
         self.passes += len(ends)
         log = (view.now, ends[-1], len(batch.requests), sum(batch.tokens), len(ends), view.kv_reserved)
         self.iterations.append(Iteration(*log))
@@ -232,7 +232,7 @@ class ServingSimulation:
         return times
 
     def _finish(self, batch: Batch, ends: tuple[float, ...]) -> None:
-        self.flying -= 1
+        self.batches_in_flight -= 1
         self.view.in_flight.difference_update(batch.requests)
         for request, tokens in zip(batch.requests, batch.tokens, strict=True):
             if not self.view.finished[request]:

@@ -122,10 +122,10 @@ def test_nothing_waits_that_the_policy_would_start(name: str, rows: list[tuple[i
     """Work conserving: while a one-GPU job waits, every device is held (skipping policies)."""
     trace = jobs(*[(submit, 1, service) for submit, _, service in rows])
     plan = simulate(trace, CAPACITY, policy(name))
-    first = {s.gang.job: s.start for s in plan.stints}
+    first = {s.gang.job: s.start for s in plan.executions}
     for job, start in first.items():
         if start > trace.submit[job]:
-            before = sum(s.gang.size for s in plan.stints if s.start < start <= s.end)
+            before = sum(s.gang.size for s in plan.executions if s.start < start <= s.end)
             assert before == sum(CAPACITY)
 
 
@@ -140,8 +140,8 @@ class TestViolations:
 
     def found(self, **change: object) -> str:
         plan = self.plan()
-        stints = (plan.stints[0], replace(plan.stints[1], **change))  # type: ignore[arg-type]
-        return "; ".join(violations(ClusterPlan(stints), self.trace, self.capacity))
+        executions = (plan.executions[0], replace(plan.executions[1], **change))  # type: ignore[arg-type]
+        return "; ".join(violations(ClusterPlan(executions), self.trace, self.capacity))
 
     def test_a_good_plan_has_none(self) -> None:
         assert violations(self.plan(), self.trace, self.capacity) == []
@@ -160,8 +160,8 @@ class TestViolations:
 
 
 def test_preempting_before_the_restart_is_paid_is_told_instead_of_going_on_for_ever() -> None:
-    """A stint in the first queue is 20 GPU s: on 8 GPUs 2.5 s, which is what a restart costs. Nothing is ever
-    done.
+    """An execution in the first queue is 20 GPU s: on 8 GPUs 2.5 s, which is what a restart costs. Nothing is
+    ever done.
     """
     rows = [
         (55, 8, 28),

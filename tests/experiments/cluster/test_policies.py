@@ -18,12 +18,12 @@ def stays(
 ) -> list[tuple[str, float, float]]:
     """Who ran from when to when."""
     plan = simulate(trace, capacity, registry.create("cluster", policy, knobs))
-    return sorted((trace.job[s.gang.job], s.start, s.end) for s in plan.stints)
+    return sorted((trace.job[s.gang.job], s.start, s.end) for s in plan.executions)
 
 
 def ends(trace: JobTrace, capacity: list[int], policy: str, **knobs: object) -> list[float]:
     plan = simulate(trace, capacity, registry.create("cluster", policy, knobs))
-    completed = {s.gang.job: s.end for s in plan.stints if s.completed}
+    completed = {s.gang.job: s.end for s in plan.executions if s.completed}
     return [completed[job] for job in range(len(trace))]
 
 
@@ -128,7 +128,7 @@ class TestPlacement:
     def devices(self, rule: str, *rows: tuple[float, int, float]) -> dict[str, tuple[tuple[int, int], ...]]:
         trace = jobs(*rows)
         plan = simulate(trace, self.two_nodes, registry.create("cluster", "fifo", {"placement": rule}))
-        return {trace.job[s.gang.job]: s.gang.devices for s in plan.stints}
+        return {trace.job[s.gang.job]: s.gang.devices for s in plan.executions}
 
     def test_counting_takes_any_free_devices(self) -> None:
         assert self.devices("count", (0, 3, 9), (1, 3, 9))["1"] == ((0, 1), (1, 2))

@@ -76,5 +76,5 @@ def test_all_ten_clusters_merged_on_1024_gpus_end_exactly_once(shared_data: Path
     trace = read(shared_data / "cluster/elasticflow/raw-traces.tar.gz")
     plan = simulate(trace, [8] * 128, registry.create("cluster", "fifo", {}))
     assert len(trace) == 69_351
-    assert sorted(stint.gang.job for stint in plan.stints) == list(range(69_351))
+    assert sorted(execution.gang.job for execution in plan.executions) == list(range(69_351))
     assert violations(plan, trace, [8] * 128) == []

@@ -61,8 +61,8 @@ def test_its_plan_survives_json(name: str, trace: str) -> None:
 def test_closed_form_on_the_smallest_case(name: str) -> None:
     """One job on an empty cluster starts when it is submitted and ends after its duration."""
     alone = jobs((3, 2, 10))
-    (stint,) = simulate(alone, CAPACITY, policy_named(name)).stints
-    assert (stint.start, stint.end, stint.gang.size, stint.completed) == (3, 13, 2, True)
+    (execution,) = simulate(alone, CAPACITY, policy_named(name)).executions
+    assert (execution.start, execution.end, execution.gang.size, execution.completed) == (3, 13, 2, True)
 
 
 @every_policy
@@ -71,7 +71,10 @@ def test_never_better_than_the_bound(name: str, trace: str) -> None:
     """No job ends before its duration is over, and all of them not before the devices could have done the
     work.
     """
-    rows, ends = TRACES[trace], {stint.gang.job: stint.end for stint in planned(name, trace).stints}
+    rows, ends = (
+        TRACES[trace],
+        {execution.gang.job: execution.end for execution in planned(name, trace).executions},
+    )
     for job, end in ends.items():
         assert end - rows.submit[job] >= rows.service[job] - 1e-9
     work = float((rows.service * rows.gpus)[list(ends)].sum())

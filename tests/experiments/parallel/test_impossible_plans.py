@@ -78,7 +78,7 @@ FAULTS = {
     "staleness": "an all-reduce has no staleness (3)",
     "rumour": "nobody sums gradients by 'rumour', only by all_reduce, summation, parameter_server",
     "infinite": "layer 0: the all_reduce of inf bytes has no finite size",
-    "deadlock": "worker 0: the schedule deadlocks: slot B0.0 waits for ever, as do 8 others",
+    "deadlock": "worker 0: the schedule deadlocks: slot B0.0 never starts, as do 8 others",
 }
 every_fault = pytest.mark.parametrize("fault", FAULTS)
 both_modes = pytest.mark.parametrize("mode", ["simulated", "measured"])

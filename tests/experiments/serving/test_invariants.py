@@ -147,7 +147,7 @@ class TestViolations:
     def test_a_lost_request(self) -> None:
         plan = serve(self.trace, "orca")
         lost = replace(plan, served=plan.served[:1])
-        assert violations(lost, self.trace, 300) == ["1 fates are reported for 2 requests"]
+        assert violations(lost, self.trace, 300) == ["1 outcomes are reported for 2 requests"]
 
 
 def test_figures_of_three_requests() -> None:

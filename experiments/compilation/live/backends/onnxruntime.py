@@ -91,7 +91,7 @@ def _uploaded_graph(task: Task) -> Path | None:
 
 
 def export_model(task: Task, file: Path) -> Path:
-    """Return the module as torch's exporter writes it, weights beside the graph.
+    """Return the module as torch's exporter writes it, weights next to the graph.
 
     ``NoOneGraph`` where data decide what it does.
     """

@@ -7,7 +7,7 @@ graphs that are built have a bound of their own, for most of them are never expa
 cost that a local change predicts and are built, and their exact cost and identity found, only when taken out;
 ties go to the one found first. A state may have been kept against a best cost that has fallen since: as
 published it is expanded all the same, after everything cheaper; with ``recheck`` it is dropped (fewer
-expansions, and sometimes a dearer end).
+expansions, and sometimes a more expensive end).
 """
 
 from __future__ import annotations

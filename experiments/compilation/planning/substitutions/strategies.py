@@ -2,8 +2,8 @@
 
 As a whole, or part by part (``parts``) with the budget shared.
 
-Each part is searched from where the last one ended, so that the result is never dearer than the start. A part
-is a set of terms; it follows its terms through every rewrite, also through those of other parts.
+Each part is searched from where the last one ended, so that the result never costs more than the start. A
+part is a set of terms; it follows its terms through every rewrite, also through those of other parts.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class OnlineRun:
         if chain.stuck:
             tensor = min(chain.stuck)
             raise Infeasible(
-                f"tensor {tensor} ({self.step.tensors.name[tensor]}) cannot be made again", self._name(at)
+                f"tensor {tensor} ({self.step.tensors.name[tensor]}) cannot be recomputed", self._name(at)
             )
         blocks = self._blocks(chain.ops)
         reads = [

@@ -157,7 +157,7 @@ class Partition:
         return self.graph.minimum_cut(self.hard | chosen)
 
     def plan(self, budget: float, solver: Solver, once: bool) -> MemoryPlan:
-        """What is not saved is made again before the first backward op that reads it."""
+        """What is not saved is recomputed before the first backward op that reads it."""
         kept = set(self.choose_saved(budget, solver))
         wanted: dict[int, list[int]] = {}
         for saved in self.activations:

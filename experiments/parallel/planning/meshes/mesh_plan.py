@@ -28,8 +28,8 @@ from experiments.workloads.layers import LayerGraph
 
 #: What the notes say of the simulated step.
 CARRIED = (
-    "simulated: a layer computes, then sends; gradients are reduced once a step beside the backward passes "
-    "that are left; "
+    "simulated: a layer computes, then sends; gradients are reduced once a step, during the "
+    "backward passes that are left; "
     "the prediction adds up compute and collectives and leaves out the update of weights"
 )
 

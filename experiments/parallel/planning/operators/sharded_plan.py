@@ -21,9 +21,8 @@ from experiments.parallel.planning.operators.operator_costs import MIRRORED, Ope
 #: What the notes say of the simulated step.
 CARRIED = (
     "simulated: one layer after another on all devices, transfers between operators on the way, gradients "
-    "reduced beside "
-    "the backward passes that are left; the prediction adds all of them up and leaves out the update of "
-    "weights"
+    "reduced during the backward passes that are left; the prediction adds all of them up "
+    "and leaves out the update of weights"
 )
 
 

@@ -55,7 +55,7 @@ from experiments.workloads.step import Floats
 
 #: What the notes say of the simulated step.
 CARRIED = (
-    "simulated: 1F1B with messages between stages on the way and gradients reduced beside backward passes; "
+    "simulated: 1F1B with messages between stages on the way and gradients reduced during backward passes; "
     "the prediction "
     "is T = sum of t_i + (B - 1) max t_i, without the update; messages between stages bound a stage's time"
 )

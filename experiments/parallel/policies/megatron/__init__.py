@@ -55,7 +55,7 @@ class Megatron(LivePolicy, ParallelPolicy):
     evaluations: int = knob(
         10_000_000, "plans that a search evaluates before the best so far is taken", low=1, high=10**12
     )
-    overlap: bool = knob(True, "tensor-parallel collectives of the backward pass run beside weight gradients")
+    overlap: bool = knob(True, "tensor-parallel collectives of the backward pass overlap weight gradients")
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate

@@ -76,7 +76,7 @@ def price_rewrite(spec: RunSpec, policy: RewritePolicy, progress: Progress) -> R
     rules, sheet = _rules(spec, policy), resolve(spec.hardware).device
 
     def carry(task: Task) -> CompiledRun:
-        trial: CompiledRun = _live().rewrite_priced(policy, task, spec.seed, progress, sheet, rules)
+        trial: CompiledRun = _live().rewrite_by_roofline(policy, task, spec.seed, progress, sheet, rules)
         return trial
 
     return _on_model(spec, policy, progress, carry)

@@ -6,10 +6,11 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TextIO, TypeVar
 
 Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 
 
 class Progress(Protocol):
@@ -41,6 +42,14 @@ def forward_only(progress: Progress) -> Progress:
         progress(furthest, last)
 
     return report
+
+
+def showing_life(items: Iterable[Item], progress: Progress, every: int) -> Iterator[Item]:
+    """Yield ``items``, with a sign of life at the first and after ``every`` more: for long loops."""
+    for number, item in enumerate(items):
+        if number % every == 0:
+            progress(0.0, "")
+        yield item
 
 
 #: How often a solver that reports nothing is accompanied by a report, in seconds.

@@ -20,6 +20,7 @@ from torch import Tensor
 from experiments.compilation.interface import Graph, GraphNode, Ref, TensorType, map_refs
 from experiments.compilation.interface.graph import reachable_from
 from experiments.compilation.live.lower import call
+from experiments.core.progress import Progress, showing_life, silent
 
 #: Largest whole number drawn, and the types that sum products of such numbers without rounding.
 LARGEST = 3
@@ -29,7 +30,9 @@ EXACT = ("float32", "float64")
 Sides = tuple[tuple[Graph, Ref], tuple[Graph, Ref]]
 
 
-def exact_places(before: Graph, after: Graph, device: str, seed: int) -> tuple[int, str]:
+def exact_places(
+    before: Graph, after: Graph, device: str, seed: int, progress: Progress = silent
+) -> tuple[int, str]:
     """Return how many places were compared, and the first at which the graphs differ ("" when they nowhere
     do).
 
@@ -38,7 +41,7 @@ def exact_places(before: Graph, after: Graph, device: str, seed: int) -> tuple[i
     """
     stayed = {node.name for node in before.nodes if _alike(node, after.by_name.get(node.name))}
     compared = 0
-    for reader, old, new in places(before, after, stayed):
+    for reader, old, new in showing_life(places(before, after, stayed), progress, 1):
         sides = (before, old), (after, new)
         try:
             agree = _agree(sides, stayed, _Draws(before, device, seed)) or _agree(

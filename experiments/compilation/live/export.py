@@ -27,8 +27,10 @@ from experiments.compilation.interface import (
     Ref,
     Symbol,
 )
+from experiments.compilation.live.module_hooks import reporting_modules
 from experiments.compilation.live.types import behavior, gives_several, qualified_name, types_of
 from experiments.core.errors import BadInput
+from experiments.core.progress import Progress, silent
 
 #: Puts a new value into a buffer or an input; its result is that tensor, whose type the exporter does not
 #: note.
@@ -57,13 +59,17 @@ class NoOneGraph(BadInput):
 
 
 def export(
-    module: nn.Module, inputs: tuple[torch.Tensor, ...], open_axes: Mapping[int, Sequence[int]] | None = None
+    module: nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    open_axes: Mapping[int, Sequence[int]] | None = None,
+    progress: Progress = silent,
 ) -> fx.GraphModule:
     """Return ``module`` exported in the mode it is in and functionalized.
 
     Parameters are attributes, and the only ops that write to what they read are the last ones, which keep the
     buffers (running statistics) up to date. ``open_axes``: by number of the input the dimensions whose sizes
-    stay open. ``NoOneGraph`` where control flow depends on data.
+    stay open. ``NoOneGraph`` where control flow depends on data. ``progress`` gets a sign of life at each
+    module and between the calls of torch's exporter, which report nothing themselves.
     """
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for place, dimensions in (open_axes or {}).items():
@@ -72,11 +78,15 @@ def export(
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore", FutureWarning)
         try:
-            program = torch.export.export(
-                module, inputs, dynamic_shapes=shapes if open_axes else None, strict=False
-            ).run_decompositions({})
+            with reporting_modules(progress):
+                program = torch.export.export(
+                    module, inputs, dynamic_shapes=shapes if open_axes else None, strict=False
+                )
+            progress(0.0, "")
+            program = program.run_decompositions({})
         except DATA_DECIDE as error:
             raise NoOneGraph(error) from error
+        progress(0.0, "")
         graph_module = program.module()
     for node in list(graph_module.graph.nodes):
         if node.op == "call_module" and not node.users:  # export's own check of the input sizes

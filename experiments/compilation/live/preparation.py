@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from experiments.compilation.live.backends.base import Task
+from experiments.compilation.live.module_hooks import reporting_modules
 from experiments.core.progress import Progress, silent
 from experiments.models.build import build, chosen
 from experiments.models.model import Model
@@ -27,7 +28,8 @@ def prepare(
     """
     device = default_device()
     torch.manual_seed(seed)
-    model: Model = build(source)
+    with reporting_modules(progress):
+        model: Model = build(source)
     dtype = getattr(torch, chosen(source).dtype)
     generator = torch.Generator().manual_seed(seed)
     inputs = tuple(spec.sample(dtype, generator).to(device) for spec in model.batch(training))

@@ -148,7 +148,7 @@ def _verify(
     checked = verify(task, compiled, seed)
     if rewritten.exactness != "exact" or not checked.ok:
         return checked, compiled
-    places, complaint = exact_places(task.graph, rewritten.graph, task.device, seed)
+    places, complaint = exact_places(task.graph, rewritten.graph, task.device, seed, task.progress)
     return replace(checked, exact_places=places, counterexample=complaint), compiled
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from experiments.compilation.live.backends.base import Compiled, Inputs, Task
+from experiments.compilation.live.module_hooks import reporting_modules
 
 #: Relative difference allowed for reordered arithmetic, by dtype of the candidate (2e-2: 8 bits of bfloat16).
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
@@ -93,8 +94,9 @@ def verify(
     found = Verification(len(cases), 0.0, 0.0, True)
     for title, case in cases:
         wide = tuple(x.double() if x.is_floating_point() else x for x in case)
-        exact = results(reference, reference.module, None, wide, seed)
-        plain = results(task, task.module, None, case, seed)
+        with reporting_modules(task.progress):
+            exact = results(reference, reference.module, None, wide, seed)
+            plain = results(task, task.module, None, case, seed)
         other = plain if peer is None else results(task, peer, None, case, seed)
         candidate = results(task, ours.call, ours.parameters, case, seed)
         found = _compare_input(found, f"input {title}", exact, plain, other, candidate, bound)
@@ -114,9 +116,10 @@ def results(
 ) -> Results:
     """Return the outputs by number and, in training, the gradients by parameter.
 
-    Random ops draw from ``seed``.
+    Random ops draw from ``seed``. The task's ``progress`` gets a sign of life first.
     """
     torch.manual_seed(seed)
+    task.progress(0.0, "")
     if not task.training:
         with torch.no_grad():
             return {f"output {number}": leaf for number, leaf in enumerate(_leaves(call(*case)))}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.core.budget import ENDED_AT
 from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress, silent
 from experiments.core.spec import Result
@@ -67,9 +68,11 @@ def splitter(step: Step, value: Any, capture: Callable[[ModelSource], Step]) -> 
 
 def infeasible_result(error: Infeasible, plan: MemoryPlan, step: Step, sha256: str) -> Result:
     """What does not fit and by how much, and what the step would take with nothing moved."""
+    ended_at = [str(plan.notes[ENDED_AT])] if ENDED_AT in plan.notes else []
+    needs = human(step.live_peak, "bytes")
     return Result(
         status="infeasible",
-        reason=f"{error}; with nothing moved the step needs {human(step.live_peak, 'bytes')}",
+        reason="; ".join([str(error), *ended_at, f"with nothing moved the step needs {needs}"]),
         plan=plan.to_json(),
         workload_sha256=sha256,
         notes={"live_peak": step.live_peak, "largest_op_need": int(step.op_need.max(initial=0))},

@@ -16,9 +16,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.core.progress import Progress, silent
 from experiments.memory.interface import Lineage, MemoryMachine
-from experiments.memory.planning.milp import MixedIntegerProgram, MixedIntegerSolution, Term
+from experiments.memory.planning.milp import MixedIntegerProgram, MixedIntegerSolution, NodeBound, Term
 from experiments.memory.planning.swaps import Gap
 from experiments.workloads.step import Floats, Step
 
@@ -80,18 +79,16 @@ class LocationProgram:
         self._longer_ops()
         self._room()
 
-    def solve(
-        self, nodes: int, gap: float, most_binaries: int, progress: Progress = silent
-    ) -> MixedIntegerSolution | None:
+    def solve(self, bound: NodeBound, gap: float, most_binaries: int) -> MixedIntegerSolution | None:
         """Within ``gap`` of the optimum; a program of more binaries is relaxed first, and what is whole then
         stays.
         """
         if len(self.program) > most_binaries:
-            relaxed = self.program.solve(relaxed=True, progress=progress)
+            relaxed = self.program.solve(bound, relaxed=True)
             if relaxed is None:
                 return None
             self.program.fix(relaxed)
-        return self.program.solve(nodes, gap, progress=progress)
+        return self.program.solve(bound, gap)
 
     def _tensor(self, tensor: int) -> None:
         uses = self.step.uses[tensor].tolist()

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.core.budget import caveat
 from experiments.core.progress import Progress, run_reporting, silent
 from experiments.workloads.step import Floats
 
 if TYPE_CHECKING:
     from scipy.optimize import LinearConstraint
 
+#: In HiGHS's message where it ended at its nodes, which scipy hands on as a status that it does not know.
+LIMIT = "limit reached"
 #: A term of a row: the coefficient of a variable.
 Term = tuple[int, float]
 
@@ -57,6 +60,29 @@ class MixedIntegerSolution:
     def chosen(self, variable: int) -> bool:
         """Whether a binary variable is one."""
         return bool(self.values[variable] > 0.5)
+
+
+@dataclass
+class NodeBound:
+    """Branch-and-bound nodes that each of a planner's programs may take.
+
+    ``ended_early``: one ended there, without a proof or without any solution. ``progress`` hears a few times
+    a second that the solver is at work, and may raise to cancel.
+    """
+
+    most: int = 1000
+    progress: Progress = silent
+    ended_early: bool = False
+
+    def caveat(self, knob: str = "nodes") -> dict[str, str]:
+        """Return the note that says at which ``knob`` a program ended; nothing where all ended by
+        themselves.
+        """
+        return caveat(self.most, "nodes", knob) if self.ended_early else {}
+
+    def explained(self, reason: str) -> str:
+        """Return ``reason``, why there is no plan, with the note."""
+        return "; ".join([reason, *self.caveat().values()])
 
 
 class MixedIntegerProgram:
@@ -110,13 +136,13 @@ class MixedIntegerProgram:
                 self._low[variable] = self._high[variable] = float(round(value))
 
     def solve(
-        self, nodes: int = 1000, gap: float = 1e-4, relaxed: bool = False, progress: Progress = silent
+        self, bound: NodeBound | None = None, gap: float = 1e-4, relaxed: bool = False
     ) -> MixedIntegerSolution | None:
-        """The best solution found within ``nodes`` nodes; ``None`` where there is none, or none was found.
+        """The best solution found within ``bound``; ``None`` where there is none, or none was found.
 
-        ``relaxed`` lets binaries be fractions. ``progress`` hears a few times a second that the solver is at
-        work.
+        ``relaxed`` lets binaries be fractions.
         """
+        bound = bound or NodeBound()
         if not self._cost:
             return MixedIntegerSolution(np.zeros(0), 0.0, True)
         # Here, because loading it takes longer than most runs, whose policies solve nothing.
@@ -130,9 +156,10 @@ class MixedIntegerProgram:
                 integrality=whole,
                 bounds=Bounds(np.array(self._low), np.array(self._high)),
                 constraints=self._constraints(),
-                options={"node_limit": nodes, "mip_rel_gap": gap},
+                options={"node_limit": bound.most, "mip_rel_gap": gap},
             )
-            found = run_reporting(solver, lambda: progress(0.0, ""))
+            found = run_reporting(solver, lambda: bound.progress(0.0, ""))
+        bound.ended_early |= LIMIT in found.message
         if found.x is None:
             return None
         return MixedIntegerSolution(np.asarray(found.x, np.float64), float(found.fun), found.status == 0)

@@ -38,7 +38,7 @@ from experiments.memory.interface import (
 )
 from experiments.memory.planning.location_moves import absent_ops, load_of, moves_of
 from experiments.memory.planning.locations import LocationProgram, LocationRules
-from experiments.memory.planning.milp import MixedIntegerSolution
+from experiments.memory.planning.milp import MixedIntegerSolution, NodeBound
 from experiments.memory.planning.offsets import Overflow, overflow
 from experiments.workloads.step import Floats, Step
 
@@ -73,9 +73,10 @@ class AutoTM(MemoryPolicy):
         if step.live_peak <= device.capacity:
             return MemoryPlan()
         rules = self._rules(device.machine)
+        bound = NodeBound(self.nodes, device.progress)
         limits = np.full(len(step.ops), float(device.capacity))
         for attempt in range(1, self.rounds + 1):
-            program, solution = self._solve(step, device, limits, rules)
+            program, solution = self._solve(step, device, limits, rules, bound)
             over = self._overflow(step, absent_ops(program, solution), device.capacity)
             if over is None or attempt == self.rounds:
                 break
@@ -88,6 +89,7 @@ class AutoTM(MemoryPolicy):
                 "proven": solution.proven,
                 "solutions": attempt,
                 "address_end": None if over is None else over.end,
+                **bound.caveat(),
             },
             space=CountedBytes() if self.allocator == "none" else MemoryPool(self.allocator),
         )
@@ -102,14 +104,14 @@ class AutoTM(MemoryPolicy):
         )
 
     def _solve(
-        self, step: Step, device: DeviceView, limits: Floats, rules: LocationRules
+        self, step: Step, device: DeviceView, limits: Floats, rules: LocationRules, bound: NodeBound
     ) -> tuple[LocationProgram, MixedIntegerSolution]:
         """The largest tensors take part: as many as are needed, and half as many again, at first."""
         candidates = movable(step, limits, self.least_bytes)
         count = enough(step, candidates, limits, rules.in_place)
         while True:
             program = LocationProgram(step, device.machine, candidates[:count], limits, rules)
-            solution = program.solve(self.nodes, self.gap, self.most_binaries, device.progress)
+            solution = program.solve(bound, self.gap, self.most_binaries)
             if solution is not None:
                 excess = load_of(step, absent_ops(program, solution)) - limits
                 if excess.max() <= 0:
@@ -118,9 +120,8 @@ class AutoTM(MemoryPolicy):
                 continue
             if count >= len(candidates):
                 worst = int((step.live_bytes - limits).argmax())
-                raise Infeasible(
-                    "no places for tensors keep within the limit", f"op {worst} ({step.ops.name[worst]})"
-                )
+                what = bound.explained("no places for tensors keep within the limit")
+                raise Infeasible(what, f"op {worst} ({step.ops.name[worst]})")
             count = min(len(candidates), 2 * count)
 
     def _overflow(

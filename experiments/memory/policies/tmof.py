@@ -16,8 +16,9 @@ many devices share a link is a knob.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -35,6 +36,7 @@ from experiments.memory.interface import (
 )
 from experiments.memory.planning.location_moves import moves_of as moves_of_program
 from experiments.memory.planning.locations import LocationProgram, LocationRules
+from experiments.memory.planning.milp import NodeBound
 from experiments.memory.planning.swaps import (
     Gap,
     TensorSwap,
@@ -76,15 +78,23 @@ class Tmof(SharedLinkPolicy):
     def share(self, step: Step, device: DeviceView, together: Together | None) -> SharedPlans:
         if step.live_peak <= device.capacity:
             return SharedPlans((MemoryPlan(),) * self.devices)
+        bound = NodeBound(self.nodes, device.progress)
+        shared = self._fastest(step, device, together, bound)
+        noted = (replace(plan, notes={**plan.notes, **bound.caveat()}) for plan in shared.plans)
+        return replace(shared, plans=tuple(noted))
+
+    def _fastest(
+        self, step: Step, device: DeviceView, together: Together | None, bound: NodeBound
+    ) -> SharedPlans:
         if self.mode != "auto" or together is None:
-            return self._plans(step, device, "disjoint" if self.mode == "auto" else self.mode)
-        tried = [self._plans(step, device, mode) for mode in MODES]
+            return self._plans(step, device, "disjoint" if self.mode == "auto" else self.mode, bound)
+        tried = [self._plans(step, device, mode, bound) for mode in MODES]
         times = [slowest(together, plans) for plans in tried]
         return tried[min(range(len(tried)), key=lambda i: (times[i], i))]
 
-    def _plans(self, step: Step, device: DeviceView, mode: str) -> SharedPlans:
+    def _plans(self, step: Step, device: DeviceView, mode: str, bound: NodeBound) -> SharedPlans:
         disjoint, discipline = MODES[mode]
-        choose = self._offline if self.selection == "offline" else self._online
+        choose = functools.partial(self._offline, bound) if self.selection == "offline" else self._online
         if not disjoint:
             return SharedPlans((choose(step, device, 0, 1, mode),) * self.devices, discipline)
         found = [choose(step, device, shift, self.devices, mode) for shift in range(self.devices)]
@@ -100,18 +110,20 @@ class Tmof(SharedLinkPolicy):
         moves = moves_of(within(step, swaps, device.capacity))
         return MemoryPlan(moves, notes={"mode": mode, "swaps": len(swaps), "shift": shift})
 
-    def _offline(self, step: Step, device: DeviceView, shift: int, stride: int, mode: str) -> MemoryPlan:
+    def _offline(
+        self, bound: NodeBound, step: Step, device: DeviceView, shift: int, stride: int, mode: str
+    ) -> MemoryPlan:
         limits = np.full(len(step.ops), float(device.capacity))
         sizes = {gap.tensor: gap.bytes for gap in gaps_of(step, self.least_bytes, wrapping=True)}
         ranked = sorted(sizes, key=lambda tensor: (-sizes[tensor], tensor))
         for movable in dict.fromkeys((tuple(ranked[shift::stride]), tuple(ranked))):
             rules = LocationRules(window=ANYWHERE, places=self.places)
             program = LocationProgram(step, device.machine, sorted(movable), limits, rules)
-            solution = program.solve(self.nodes, gap=0.01, most_binaries=3000, progress=device.progress)
+            solution = program.solve(bound, gap=0.01, most_binaries=3000)
             if solution is not None:
                 notes = {"mode": mode, "objective": solution.objective, "shift": shift}
                 return MemoryPlan(moves_of_program(program, solution), notes=notes)
-        raise Infeasible("no places for tensors keep within the limit", "tmof")
+        raise Infeasible(bound.explained("no places for tensors keep within the limit"), "tmof")
 
 
 def slowest(together: Together, plans: SharedPlans) -> float:

@@ -21,6 +21,7 @@ MOST_MESSAGES = 8000
 def simulate_plan(spec: RunSpec, plan: ParallelPlan, estimate: PlanningEstimate) -> Result:
     """Figures, curves and timeline of the plan's step on the cluster."""
     found, messages = simulate_with_traffic(plan, estimate)
+    estimate.show_life()
     per_worker = {**_per_worker(plan, found), "capacity_by_worker": _capacities(plan, estimate)}
     return Result(
         metrics=simulated_metrics(spec, plan, estimate, found),

@@ -9,6 +9,7 @@ stages on one worker (interleaved) and two replicas in opposite directions (Chim
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -240,7 +241,7 @@ class ParallelPlan:
     saved: tuple[int, ...] = ()
     overlapped: bool = False
 
-    @property
+    @functools.cached_property
     def sequence(self) -> int:
         """Tokens of a sequence that is divided into slices."""
         return max(part.context + part.tokens for part in self.slices)

@@ -58,13 +58,15 @@ def _carried_out(
     plan: ParallelPlan, estimate: PlanningEstimate
 ) -> tuple[StepSimulation, tuple[Builder, TaskTimes] | None]:
     _refuse_violations(plan, estimate)
+    estimate.show_life()
     if has_servers(plan):
         return simulate_servers(plan, estimate), None
     built = Builder(plan, estimate).build()
-    times = replay(built.graph)
+    times = replay(built.graph, progress=estimate.progress)
     memory = usages(built, times)
     check_fits(built, memory)
-    found = report(built, times, replay(built.graph, free_messages=True), memory)
+    free = replay(built.graph, free_messages=True, progress=estimate.progress)
+    found = report(built, times, free, memory)
     if plan.training is not None and plan.training.weights is not None:
         found = replace(found, asynchrony=pipeline_asynchrony(plan, estimate))
     return found, (built, times)
@@ -76,7 +78,7 @@ def refuse_impossible(plan: ParallelPlan, estimate: PlanningEstimate) -> None:
     """
     _refuse_violations(plan, estimate)
     if not has_servers(plan):  # a server answers whoever asks
-        replay(Builder(plan, estimate).build().graph)
+        replay(Builder(plan, estimate).build().graph, progress=estimate.progress)
 
 
 def _refuse_violations(plan: ParallelPlan, estimate: PlanningEstimate) -> None:

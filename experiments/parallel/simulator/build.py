@@ -83,6 +83,7 @@ class Builder:
 
     def build(self) -> Builder:
         for worker in sorted(set(self.stands_for)):
+            self.estimate.show_life()
             self._lane(worker)
         self._cross_stages()
         for key, members in self._meetings.items():
@@ -169,6 +170,7 @@ class Builder:
 
     def _cross_stages(self) -> None:
         for (source, target), size in self.figures.crossings.items():
+            self.estimate.show_life()
             for micro_batch in range(self.plan.micro_batches):
                 part = size * self.figures.portion(micro_batch)
                 self._cross(FORWARD, micro_batch, source, target, part)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiments.core.progress import showing_life
 from experiments.parallel.interface import Evaluation
 from experiments.parallel.interface.exchanges import SUMMATION
 from experiments.parallel.simulator.asynchrony import Asynchrony
@@ -79,7 +80,8 @@ class StepSimulation:
 
 def report(built: Builder, times: TaskTimes, free: TaskTimes, memory: list[Usage]) -> StepSimulation:
     """``free`` is the replay in which messages take no time."""
-    span, workers = _pace(built, times), len(built.plan.workers)
+    span = _pace(built, times)
+    lanes = showing_life(range(len(built.plan.workers)), built.estimate.progress, 1)
     busy, without = _busy(built), _pace(built, free)
     bubbles = tuple((without - seconds) / span if span else 0.0 for seconds in busy)
     weights = [len(worker.devices) for worker in built.plan.workers]
@@ -101,7 +103,7 @@ def report(built: Builder, times: TaskTimes, free: TaskTimes, memory: list[Usage
         hfu=hardware_flops / peak if peak else 0.0,
         samples_per_second=built.plan.batch / span if span else 0.0,
         memory=tuple(memory),
-        lanes=tuple(_lane(built, times, worker) for worker in range(workers)),
+        lanes=tuple(_lane(built, times, worker) for worker in lanes),
     )
 
 

@@ -12,18 +12,21 @@ Sources: Li et al., OSDI'14, sections 3.1-3.4; Ho et al., NIPS'13, section 2 (SS
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
 
 from experiments.core.events import EventQueue
+from experiments.core.progress import showing_life
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import FORWARD, ParallelPlan, PlanningEstimate, Slot
 from experiments.parallel.interface.parameter_servers import iterations, ranges
 from experiments.parallel.simulator.channels import ChannelOccupancy, Delivery, Happening
 from experiments.parallel.simulator.network import Message, Network
 from experiments.parallel.simulator.stages import StageFigures
+from experiments.parallel.simulator.tasks import LOOKS
 
 
 @dataclass
@@ -123,7 +126,9 @@ class ServerReplay:
     def run(self) -> Records:
         for worker in self.workers:
             self._begin(worker, 0.0)
+        looks = showing_life(itertools.count(), self.estimate.progress, LOOKS)
         while (self.queue.peek() or 0.0) <= self.over and self.queue:
+            next(looks)
             now, happening = self.queue.pop()
             happening(now)
         return self.seen

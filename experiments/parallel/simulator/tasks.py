@@ -4,13 +4,18 @@ served.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from experiments.core.errors import Infeasible
 from experiments.core.events import EventQueue
+from experiments.core.progress import Progress, showing_life, silent
 from experiments.parallel.simulator.contention import NOTHING, ContendedChannels, find_contention, take
 from experiments.parallel.simulator.network import Message
+
+#: Tasks, messages or events between two signs of life of a replay: less than some tenths of a second.
+LOOKS = 10_000
 
 
 class Deadlock(Infeasible):
@@ -113,7 +118,7 @@ class TaskTimes:
         return max(self.end, default=0.0)
 
 
-def replay(graph: TaskGraph, free_messages: bool = False) -> TaskTimes:
+def replay(graph: TaskGraph, free_messages: bool = False, progress: Progress = silent) -> TaskTimes:
     """Run every task as early as its predecessors, its lane and its channels allow.
 
     A message takes its channels in the order in which messages become ready (of those ready at once, in the
@@ -122,7 +127,8 @@ def replay(graph: TaskGraph, free_messages: bool = False) -> TaskTimes:
 
     What meets nothing on its way ends as soon as its predecessors' ends allow, whatever happens elsewhere; so
     only messages that could meet others are taken in order of time: none that is ready earlier can follow
-    from one that is ready later.
+    from one that is ready later. ``progress`` gets a sign of life every ``LOOKS`` tasks and may raise to
+    cancel.
     """
     count = len(graph)
     start, end, ready = [0.0] * count, [-1.0] * count, [0.0] * count
@@ -131,7 +137,9 @@ def replay(graph: TaskGraph, free_messages: bool = False) -> TaskTimes:
     queue: EventQueue[int] = EventQueue()
     free: dict[int, float] = {}
     known = [task for task in reversed(range(count)) if not waiting[task]]
+    looks = showing_life(itertools.count(), progress, LOOKS)
     while known or queue:
+        next(looks)
         if known:
             task = known.pop()
             if held[task]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.memory.interface import MemoryPlan, Recompute, violations
+from experiments.memory.planning.milp import NodeBound
 from experiments.memory.policies.checkmate import Checkmate
 from experiments.memory.policies.checkmate.coarse import coarse, group_ends
 from experiments.memory.policies.checkmate.remat_program import (
@@ -52,7 +53,7 @@ def enumerated(problem: Problem) -> float:
 def test_the_program_finds_what_enumeration_finds(room):
     problem = linear(room, (1.0, 2.0, 3.0), (4.0, 3.0, 2.0))
     best = enumerated(problem)
-    found = solve_exactly(problem, nodes=10_000, gap=0.0)
+    found = solve_exactly(problem, NodeBound(10_000), gap=0.0)
     if best == float("inf"):
         assert found is None
     else:
@@ -63,7 +64,7 @@ def test_the_program_finds_what_enumeration_finds(room):
 
 def test_with_room_for_everything_nothing_runs_again():
     problem = linear(10.0)
-    found = solve_exactly(problem, 100, 0.0)
+    found = solve_exactly(problem, NodeBound(100), 0.0)
     assert found is not None and found[0].seconds(problem) == 0
     relaxed = solve_by_rounding(problem, share=1.0)
     assert relaxed is not None and relaxed.seconds(problem) == 0
@@ -72,15 +73,15 @@ def test_with_room_for_everything_nothing_runs_again():
 def test_less_room_never_costs_less_and_too_little_has_no_schedule():
     costs = []
     for room in (10.0, 9.0, 8.0, 7.5):
-        found = solve_exactly(linear(room), 10_000, 0.0)
+        found = solve_exactly(linear(room), NodeBound(10_000), 0.0)
         costs.append(found[0].seconds(linear(room)) if found else float("inf"))
     assert costs == sorted(costs) and costs[0] == 0 and costs[-1] > 0
-    assert solve_exactly(linear(3.0), 100, 0.0) is None
+    assert solve_exactly(linear(3.0), NodeBound(100), 0.0) is None
 
 
 def test_rounding_gives_a_schedule_that_fits_and_is_no_better_than_the_program():
     problem = linear(8.0)
-    found, quick = solve_exactly(problem, 10_000, 0.0), solve_by_rounding(problem)
+    found, quick = solve_exactly(problem, NodeBound(10_000), 0.0), solve_by_rounding(problem)
     assert found is not None
     assert quick is None or (fits(problem, quick) and quick.seconds(problem) >= found[0].seconds(problem))
 

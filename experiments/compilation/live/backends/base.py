@@ -52,7 +52,7 @@ class Task:
 
     @cached_property
     def origin(self) -> fx.GraphModule:
-        return export(self.module, self.inputs)
+        return export(self.module, self.inputs, progress=self.progress)
 
     @cached_property
     def graph(self) -> Graph:

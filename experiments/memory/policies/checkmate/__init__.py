@@ -17,15 +17,15 @@ much.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS
-from experiments.core.progress import Progress
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.planning.borders import search_budgets
 from experiments.memory.planning.chain import chain_of
+from experiments.memory.planning.milp import NodeBound
 from experiments.memory.policies.checkmate.coarse import Coarse, coarse
 from experiments.memory.policies.checkmate.remat_program import Schedule, solve_by_rounding, solve_exactly
 from experiments.workloads.step import Step
@@ -55,40 +55,46 @@ class Checkmate(MemoryPolicy):
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if step.live_peak <= device.capacity:
             return MemoryPlan()
-        plan = self._within(step, device, 1.0, self.groups, self.variant)
+        bound = NodeBound(self.nodes, device.progress)
+        plan = self._cheapest(step, device, bound)
+        return replace(plan, notes={**plan.notes, **bound.caveat()})
+
+    def _cheapest(self, step: Step, device: DeviceView, bound: NodeBound) -> MemoryPlan:
+        """By the program, in a budget that its plan fills; else by the finer one; else by checkpointing."""
+        plan = self._within(step, device, bound, 1.0, self.groups, self.variant)
         peak = device.estimate(plan).peak_memory if plan else 0
         if plan and peak < FULL * device.capacity:
             slack = min(MOST, device.capacity / peak)
-            wider = self._within(step, device, slack, self.groups, self.variant)
+            wider = self._within(step, device, bound, slack, self.groups, self.variant)
             return min(
                 [plan, *([wider] if wider else [])], key=lambda found: device.estimate(found).step_time
             )
-        plan = plan or self._within(step, device, 1.0, FINE, "rounding")
+        plan = plan or self._within(step, device, bound, 1.0, FINE, "rounding")
         if plan:
             return plan
         fallback = search_budgets(chain_of(step), step, device, keep_last=True)
         return MemoryPlan(fallback.moves, notes={**fallback.notes, "solved_by": "checkpoint"})
 
     def _within(
-        self, step: Step, device: DeviceView, share: float, groups: int, variant: str
+        self, step: Step, device: DeviceView, bound: NodeBound, share: float, groups: int, variant: str
     ) -> MemoryPlan | None:
         """The plan for ``share`` of the device, if there is one and it fits all of it."""
         small = coarse(step, int(device.capacity * share), groups)
-        schedule, notes = self._solve(small, variant, device.progress)
+        schedule, notes = self._solve(small, variant, bound)
         plan = small.plan(schedule) if schedule else None
         if plan is None or not device.estimate(plan).fits:
             return None
         return MemoryPlan(plan.moves, notes={**notes, "groups": groups, "budget_share": share})
 
     def _solve(
-        self, problem: Coarse, variant: str, progress: Progress
+        self, problem: Coarse, variant: str, bound: NodeBound
     ) -> tuple[Schedule | None, dict[str, Any]]:
         """The schedule, and how it was found."""
         if min([*problem.problem.forward, *problem.problem.stages]) < 0:
             return None, {}
         if variant == "milp":
-            found = solve_exactly(problem.problem, self.nodes, self.gap, progress)
+            found = solve_exactly(problem.problem, bound, self.gap)
             if found:
                 schedule, solution = found
                 return schedule, {"solved_by": "milp", "proven": solution.proven}
-        return solve_by_rounding(problem.problem, progress=progress), {"solved_by": "rounding"}
+        return solve_by_rounding(problem.problem, bound), {"solved_by": "rounding"}

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from experiments.core.progress import Progress, silent
-from experiments.memory.planning.milp import MixedIntegerProgram, MixedIntegerSolution
+from experiments.memory.planning.milp import MixedIntegerProgram, MixedIntegerSolution, NodeBound
 
 Flags = npt.NDArray[np.bool_]
 
@@ -245,23 +244,25 @@ class _Builder:
 
 
 def solve_exactly(
-    problem: Problem, nodes: int, gap: float, progress: Progress = silent
+    problem: Problem, bound: NodeBound, gap: float
 ) -> tuple[Schedule, MixedIntegerSolution] | None:
-    """The best schedule found within ``nodes``; ``None`` where there is none or none was found."""
+    """The best schedule found within ``bound``; ``None`` where there is none or none was found."""
     program, kept = build(problem)
-    solution = program.solve(nodes, gap, progress=progress)
+    solution = program.solve(bound, gap)
     if solution is None:
         return None
     return complete(problem, solution.values[kept] > 0.5), solution
 
 
-def solve_by_rounding(problem: Problem, share: float = 0.9, progress: Progress = silent) -> Schedule | None:
+def solve_by_rounding(
+    problem: Problem, bound: NodeBound | None = None, share: float = 0.9
+) -> Schedule | None:
     """Solve the relaxed program at ``share`` of the memory and round S at 0.1 to 0.9.
 
     The cheapest schedule that fits all of the memory.
     """
     program, kept = build(problem.scaled(share))
-    solution = program.solve(relaxed=True, progress=progress)
+    solution = program.solve(bound, relaxed=True)
     if solution is None:
         return None
     tried = [complete(problem, solution.values[kept] > level / 10) for level in range(1, 10)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.core.progress import Progress, silent
-from experiments.memory.planning.milp import MixedIntegerProgram
+from experiments.memory.planning.milp import MixedIntegerProgram, NodeBound
 
 #: Resolution of weights in ``dynamic``: one part in ten thousand, as torch's solver.
 PARTS = 10_000
@@ -70,7 +70,7 @@ class IntegerKnapsack:
         program = MixedIntegerProgram()
         items = [program.binary(-value) for value in values]
         program.row(zip(items, weights, strict=True), at_most=capacity)
-        found = program.solve(self.nodes, progress=self.progress)
+        found = program.solve(NodeBound(self.nodes, self.progress))
         self.ended_early |= found is None or not found.proven
         if found is None:
             return greedy(weights, values, capacity)

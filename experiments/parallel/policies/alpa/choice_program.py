@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.core.progress import Progress, silent
-from experiments.memory.planning.milp import MixedIntegerProgram
+from experiments.memory.planning.milp import MixedIntegerProgram, NodeBound
 from experiments.workloads.step import Floats
 
 Ints = npt.NDArray[np.int64]
@@ -69,7 +69,7 @@ def solve(problem: ChoiceProblem, nodes: int, progress: Progress = silent) -> Ch
     The search has at most ``nodes`` branch-and-bound nodes.
     """
     written = _Written(problem)
-    found = written.program.solve(nodes=nodes, gap=1e-5, progress=progress)
+    found = written.program.solve(NodeBound(nodes, progress), gap=1e-5)
     if found is None:
         return None
     chosen = tuple(int(np.argmax(found.values[columns])) for columns in written.columns)

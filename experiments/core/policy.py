@@ -42,6 +42,7 @@ class Policy:
     ``reads``        what a simulated run is made of where the workload is a model.
     ``effort``       how long deciding takes, one of ``EFFORTS``: the quick ones are asked first.
     ``quick``        knob values with which checks on a small workload meet all that it does, within seconds.
+    ``retired``      knobs that it once had, which stored specs still name, each with what to do instead.
     ``exceptions``   the laws of the contract tests (``LAWS``) that do not apply to it, each with the reason.
     ``is_baseline``  whether it changes nothing: the family's others are compared with it.
     """
@@ -53,6 +54,7 @@ class Policy:
     reads: ClassVar[str] = STEP
     effort: ClassVar[str] = AT_ONCE
     quick: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    retired: ClassVar[Mapping[str, str]] = MappingProxyType({})
     exceptions: ClassVar[Mapping[str, str]] = MappingProxyType({})
     is_baseline: ClassVar[bool] = False
 

@@ -190,7 +190,12 @@ def _in_its_file(family: str, name: str) -> type[Policy] | None:
 
 def create(family: str, name: str, values: Mapping[str, Any]) -> Policy:
     """The policy with its knobs set and checked."""
-    policy: Policy = knobs.load(policy_class(family, name), values, "knobs")
+    found = policy_class(family, name)
+    for knob, advice in found.retired.items():
+        if knob in values:
+            what = f"{name} no longer has this knob (here {values[knob]!r})"
+            raise BadInput(what, f"knobs.{knob}", advice)
+    policy: Policy = knobs.load(found, values, "knobs")
     return policy
 
 

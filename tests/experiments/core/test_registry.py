@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from experiments.__main__ import main
-from experiments.core import registry
+from experiments.core import knobs, registry
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
 from tests.planted import planted
@@ -149,3 +149,18 @@ def test_what_is_wrong_inside_a_folder_is_named_with_the_folder(tmp_path: Path) 
         (broken,) = registry.broken_modules()
         assert broken.file == "experiments/memory/policies/planted/__init__.py"
         assert broken.why == "NameError: name 'undefined' is not defined (line 14)"
+
+
+@pytest.mark.parametrize("name", ["egglog", "metaflow", "taso", "unity_rewrites"])
+def test_a_stored_spec_with_a_knob_that_is_no_more_is_told_what_to_do(name: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        registry.create("compilation", name, {"seconds": 60.0})
+    complaint = f"knobs.seconds: {name} no longer has this knob (here 60.0) (expected it left out: "
+    assert str(refused.value).startswith(complaint)
+    current = {knob.name for knob in knobs.describe(registry.policy_class("compilation", name))}
+    assert current & set(re.findall(r"\w+", str(refused.value.expected)))
+
+
+def test_a_retired_knob_is_no_knob() -> None:
+    for policy in registry.all_policies():
+        assert not set(policy.retired) & {knob.name for knob in knobs.describe(policy)}, policy.name

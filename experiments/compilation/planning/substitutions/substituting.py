@@ -9,7 +9,7 @@ before it is used; else those that this lab's own generator found and judged (``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -40,6 +40,9 @@ class SubstitutionPolicy(RewritePolicy):
     """Searches graphs that rules lead to, by cost."""
 
     takes_rules: ClassVar[bool] = True
+    retired: ClassVar[Mapping[str, str]] = {
+        "seconds": "it left out: a search ends at its number of graphs (knob builds), on every host alike"
+    }
 
     alpha: float = knob(1.0, "a graph is followed below this many times the best cost", low=0.0, high=10.0)
     budget: int = knob(1000, "graphs that are expanded; 0 applies no rule", low=0, high=10**6)

@@ -7,6 +7,7 @@ it holds is selected by an integer program over calls, each charged once (``extr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +25,9 @@ class Egglog(RewritePolicy):
 
     name: ClassVar[str] = "egglog"
     takes_rules: ClassVar[bool] = True
+    retired: ClassVar[Mapping[str, str]] = {
+        "seconds": "it left out: the e-graph stops growing at its bounds (knobs terms, matches and rounds)"
+    }
 
     rounds: int = knob(64, "times that rules are applied to all that is there", low=1, high=1000)
     terms: int = knob(20_000, "terms at which the e-graph stops growing", low=100, high=1_000_000)

@@ -91,7 +91,8 @@ class FlexFlow(ParallelPolicy):
         if self.starts != "random":
             found.append(_data_parallel(costs) or _serial(costs))
         if self.starts != "data_parallel":
-            options = (placements_of(costs, number) for number in range(len(costs.operators)))
+            numbers = costs.report_each(range(len(costs.operators)))
+            options = (placements_of(costs, number) for number in numbers)
             found.append([choices[int(rng.integers(len(choices)))] for choices in options])
         return found
 

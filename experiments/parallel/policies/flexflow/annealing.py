@@ -83,7 +83,8 @@ def anneal(
 
     It stops at the budget, when half of it brought nothing better, or at the bound of tasks.
     """
-    options = [placements_of(costs, number) for number in range(len(costs.operators))]
+    numbers = costs.report_each(range(len(costs.operators)))
+    options = [placements_of(costs, number) for number in numbers]
     movable = [number for number, found in enumerate(options[:-1]) if len(found) > 1]
     walk = _Walk(costs, start, rules.delta)
     chain = AnnealingChain(list(start), walk.cost, tasks=walk.timed, curve=[(0, walk.cost)])

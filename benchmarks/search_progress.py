@@ -213,8 +213,10 @@ def looked_at(outcome: Outcome | None, names: tuple[str, ...]) -> str:
 
 
 def ended_at(outcome: Outcome) -> str:
-    """The sentence that says at which bound a search ended."""
-    return str(outcome.plan.get(ENDED_AT) or outcome.plan.get("notes", {}).get(ENDED_AT) or "")
+    """The sentence that says at which bound a search ended; in the reason where its plan does not fit."""
+    said = outcome.plan.get(ENDED_AT) or outcome.plan.get("notes", {}).get(ENDED_AT)
+    reason = outcome.reason or ""
+    return str(said or (reason if "ended at its bound" in reason else ""))
 
 
 def cancelled_within(spec: RunSpec, after: float, clock: Callable[[], float]) -> float:

@@ -268,6 +268,7 @@ class OperatorCosts:
             read,
         )
         if key not in self._fractions:
+            self.estimate.show_life()
             there, wanted = self.boxes(source, reader, operand, sent, read)
             whole = float(np.prod([i[-1, 1] for i in there.intervals]))
             missing = (wanted.volumes[None] - overlap(there, wanted)).max(axis=-1) / whole
@@ -283,7 +284,7 @@ class OperatorCosts:
         if width == self.devices or self.collectives.uneven:
             return np.full(shape, width == self.devices)
         found = np.zeros((*shape, self.devices))
-        for neighbor in range(width):
+        for neighbor in self.report_each(range(width)):
             found += overlap(there, wanted, np.arange(self.devices) // width * width + neighbor)
         missing = wanted.volumes[None] - found
         near: npt.NDArray[np.bool_] = np.less_equal(missing.max(axis=-1), 1e-9 * whole)

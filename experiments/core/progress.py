@@ -44,7 +44,7 @@ def forward_only(progress: Progress) -> Progress:
     return report
 
 
-def showing_life(items: Iterable[Item], progress: Progress, every: int) -> Iterator[Item]:
+def accompany(items: Iterable[Item], progress: Progress, every: int) -> Iterator[Item]:
     """Yield ``items``, with a sign of life at the first and after ``every`` more: for long loops."""
     for number, item in enumerate(items):
         if number % every == 0:

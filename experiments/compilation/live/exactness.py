@@ -20,7 +20,7 @@ from torch import Tensor
 from experiments.compilation.interface import Graph, GraphNode, Ref, TensorType, map_refs
 from experiments.compilation.interface.graph import reachable_from
 from experiments.compilation.live.lower import call
-from experiments.core.progress import Progress, showing_life, silent
+from experiments.core.progress import Progress, accompany, silent
 
 #: Largest whole number drawn, and the types that sum products of such numbers without rounding.
 LARGEST = 3
@@ -41,7 +41,7 @@ def exact_places(
     """
     stayed = {node.name for node in before.nodes if _alike(node, after.by_name.get(node.name))}
     compared = 0
-    for reader, old, new in showing_life(places(before, after, stayed), progress, 1):
+    for reader, old, new in accompany(places(before, after, stayed), progress, 1):
         sides = (before, old), (after, new)
         try:
             agree = _agree(sides, stayed, _Draws(before, device, seed)) or _agree(

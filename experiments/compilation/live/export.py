@@ -27,7 +27,7 @@ from experiments.compilation.interface import (
     Ref,
     Symbol,
 )
-from experiments.compilation.live.module_hooks import reporting_modules
+from experiments.compilation.live.module_hooks import report_modules
 from experiments.compilation.live.types import behavior, gives_several, qualified_name, types_of
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, silent
@@ -78,7 +78,7 @@ def export(
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore", FutureWarning)
         try:
-            with reporting_modules(progress):
+            with report_modules(progress):
                 program = torch.export.export(
                     module, inputs, dynamic_shapes=shapes if open_axes else None, strict=False
                 )

@@ -14,7 +14,7 @@ from experiments.core.progress import Progress
 
 
 @contextmanager
-def reporting_modules(progress: Progress) -> Iterator[None]:
+def report_modules(progress: Progress) -> Iterator[None]:
     """Report a sign of life to ``progress`` whenever a module gets a part or is called.
 
     The report may raise to cancel.

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from experiments.compilation.live.backends.base import Task
-from experiments.compilation.live.module_hooks import reporting_modules
+from experiments.compilation.live.module_hooks import report_modules
 from experiments.core.progress import Progress, silent
 from experiments.models.build import build, chosen
 from experiments.models.model import Model
@@ -28,7 +28,7 @@ def prepare(
     """
     device = default_device()
     torch.manual_seed(seed)
-    with reporting_modules(progress):
+    with report_modules(progress):
         model: Model = build(source)
     dtype = getattr(torch, chosen(source).dtype)
     generator = torch.Generator().manual_seed(seed)

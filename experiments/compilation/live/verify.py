@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from experiments.compilation.live.backends.base import Compiled, Inputs, Task
-from experiments.compilation.live.module_hooks import reporting_modules
+from experiments.compilation.live.module_hooks import report_modules
 
 #: Relative difference allowed for reordered arithmetic, by dtype of the candidate (2e-2: 8 bits of bfloat16).
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
@@ -94,7 +94,7 @@ def verify(
     found = Verification(len(cases), 0.0, 0.0, True)
     for title, case in cases:
         wide = tuple(x.double() if x.is_floating_point() else x for x in case)
-        with reporting_modules(task.progress):
+        with report_modules(task.progress):
             exact = results(reference, reference.module, None, wide, seed)
             plain = results(task, task.module, None, case, seed)
         other = plain if peer is None else results(task, peer, None, case, seed)

@@ -80,7 +80,7 @@ class NodeBound:
         """
         return caveat(self.most, "nodes", knob) if self.ended_early else {}
 
-    def explained(self, reason: str) -> str:
+    def explain(self, reason: str) -> str:
         """Return ``reason``, why there is no plan, with the note."""
         return "; ".join([reason, *self.caveat().values()])
 

@@ -120,7 +120,7 @@ class AutoTM(MemoryPolicy):
                 continue
             if count >= len(candidates):
                 worst = int((step.live_bytes - limits).argmax())
-                what = bound.explained("no places for tensors keep within the limit")
+                what = bound.explain("no places for tensors keep within the limit")
                 raise Infeasible(what, f"op {worst} ({step.ops.name[worst]})")
             count = min(len(candidates), 2 * count)
 

@@ -123,7 +123,7 @@ class Tmof(SharedLinkPolicy):
             if solution is not None:
                 notes = {"mode": mode, "objective": solution.objective, "shift": shift}
                 return MemoryPlan(moves_of_program(program, solution), notes=notes)
-        raise Infeasible(bound.explained("no places for tensors keep within the limit"), "tmof")
+        raise Infeasible(bound.explain("no places for tensors keep within the limit"), "tmof")
 
 
 def slowest(together: Together, plans: SharedPlans) -> float:

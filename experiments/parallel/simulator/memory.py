@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.core.errors import Infeasible
-from experiments.core.progress import showing_life
+from experiments.core.progress import accompany
 from experiments.core.units import human
 from experiments.parallel.interface import BACKWARD, FORWARD
 from experiments.parallel.simulator.build import Builder
@@ -51,7 +51,7 @@ def usages(built: Builder, times: TaskTimes) -> list[Usage]:
     for holding in built.holdings:
         held[holding.worker].append((times.start[holding.first], holding.bytes))
         held[holding.worker].append((times.end[holding.last], -holding.bytes))
-    acting = showing_life(sorted(set(built.stands_for)), built.estimate.progress, 1)
+    acting = accompany(sorted(set(built.stands_for)), built.estimate.progress, 1)
     found = {worker: _usage(built, times, worker, held[worker]) for worker in acting}
     return [found[worker] for worker in built.stands_for]
 

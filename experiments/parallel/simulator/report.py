@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.core.progress import showing_life
+from experiments.core.progress import accompany
 from experiments.parallel.interface import Evaluation
 from experiments.parallel.interface.exchanges import SUMMATION
 from experiments.parallel.simulator.asynchrony import Asynchrony
@@ -81,7 +81,7 @@ class StepSimulation:
 def report(built: Builder, times: TaskTimes, free: TaskTimes, memory: list[Usage]) -> StepSimulation:
     """``free`` is the replay in which messages take no time."""
     span = _pace(built, times)
-    lanes = showing_life(range(len(built.plan.workers)), built.estimate.progress, 1)
+    lanes = accompany(range(len(built.plan.workers)), built.estimate.progress, 1)
     busy, without = _busy(built), _pace(built, free)
     bubbles = tuple((without - seconds) / span if span else 0.0 for seconds in busy)
     weights = [len(worker.devices) for worker in built.plan.workers]

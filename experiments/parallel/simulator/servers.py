@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from experiments.core.events import EventQueue
-from experiments.core.progress import showing_life
+from experiments.core.progress import accompany
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import FORWARD, ParallelPlan, PlanningEstimate, Slot
 from experiments.parallel.interface.parameter_servers import iterations, ranges
@@ -126,7 +126,7 @@ class ServerReplay:
     def run(self) -> Records:
         for worker in self.workers:
             self._begin(worker, 0.0)
-        looks = showing_life(itertools.count(), self.estimate.progress, LOOKS)
+        looks = accompany(itertools.count(), self.estimate.progress, LOOKS)
         while (self.queue.peek() or 0.0) <= self.over and self.queue:
             next(looks)
             now, happening = self.queue.pop()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from experiments.core.errors import Infeasible
 from experiments.core.events import EventQueue
-from experiments.core.progress import Progress, showing_life, silent
+from experiments.core.progress import Progress, accompany, silent
 from experiments.parallel.simulator.contention import NOTHING, ContendedChannels, find_contention, take
 from experiments.parallel.simulator.network import Message
 
@@ -137,7 +137,7 @@ def replay(graph: TaskGraph, free_messages: bool = False, progress: Progress = s
     queue: EventQueue[int] = EventQueue()
     free: dict[int, float] = {}
     known = [task for task in reversed(range(count)) if not waiting[task]]
-    looks = showing_life(itertools.count(), progress, LOOKS)
+    looks = accompany(itertools.count(), progress, LOOKS)
     while known or queue:
         next(looks)
         if known:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.core.progress import showing_life
+from experiments.core.progress import accompany
 from experiments.parallel.interface import Slot
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.network import Message
@@ -57,7 +57,7 @@ def transfers(built: Builder, times: TaskTimes) -> list[NetworkTransfer]:
     rows = zip(built.graph.label, built.graph.message, times.start, times.end, strict=True)
     found = [
         _transfer(built, ways[id(message)], label, message.kind, start, end)
-        for label, message, start, end in showing_life(rows, built.estimate.progress, LOOKS)
+        for label, message, start, end in accompany(rows, built.estimate.progress, LOOKS)
         if message is not None
     ]
     return sorted(found, key=lambda one: (one.start, one.end, one.about))

@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 from experiments.compilation.live.backends.base import Compiled, Task  # noqa: E402
 from experiments.compilation.live.exactness import exact_places  # noqa: E402
 from experiments.compilation.live.export import export, records  # noqa: E402
-from experiments.compilation.live.module_hooks import reporting_modules  # noqa: E402
+from experiments.compilation.live.module_hooks import report_modules  # noqa: E402
 from experiments.compilation.live.verify import unfriendly, verify  # noqa: E402
 from tests.experiments.compilation.graphs import module_of  # noqa: E402
 
@@ -41,7 +41,7 @@ def model() -> nn.Module:
 
 def test_building_a_model_gives_a_sign_of_life_for_each_part() -> None:
     listener = Listener()
-    with reporting_modules(listener):
+    with report_modules(listener):
         model()
     assert listener.heard == PARTS
     model()

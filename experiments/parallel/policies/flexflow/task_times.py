@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from experiments.core.progress import showing_life
+from experiments.core.progress import accompany
 from experiments.parallel.planning.operators.task_graph import Change, Tasks
 
 #: (ready, number, slot) of a task.
@@ -167,7 +167,7 @@ def complete(tasks: Tasks, times: SimulatedTimes, change: Change, trial: DeltaTr
     """
     progress = tasks.costs.estimate.progress
     before = (mark for mark in times.marks if mark.at < trial.marks[0].at)
-    early = [_resume(tasks, times, change, mark) for mark in showing_life(before, progress, 1)]
+    early = [_resume(tasks, times, change, mark) for mark in accompany(before, progress, 1)]
     marks = early + trial.marks
     if trial.rest is None:
         return SimulatedTimes(trial.order, trial.end, marks, trial.last)
@@ -175,10 +175,10 @@ def complete(tasks: Tasks, times: SimulatedTimes, change: Change, trial: DeltaTr
     by = trial.last.at - met.at
     more = [now - was for now, was in zip(trial.last.spent, met.spent, strict=True)]
     later = old.order[met.at :]
-    for _, _, task in showing_life(later, progress, LOOKS):
+    for _, _, task in accompany(later, progress, LOOKS):
         trial.end[task] = old.end[task] + shift
     moved = ((ready + shift, number, task) for ready, number, task in later)
-    order = trial.order + list(showing_life(moved, progress, LOOKS))
+    order = trial.order + list(accompany(moved, progress, LOOKS))
     marks += [mark.moved(shift, by, more) for mark in old.marks if mark.at >= met.at]
     last = replace(old.last, at=old.last.at + by, free=_final(trial.last.free, met, old, shift))
     return SimulatedTimes(order, trial.end, marks, last)

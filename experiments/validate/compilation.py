@@ -156,7 +156,7 @@ class Room:
         """The kernels by roofline, launched as one graph."""
         free = replace(self.rates, kernels=replace(self.rates.kernels, launch=0.0))
         kernels = [self._live().roofline_seconds([row], free) for row in rows if not row["view"]]
-        return times(kernels, policy.launch, policy.replay).replayed
+        return times(kernels, policy.prices.launch, policy.prices.replay).replayed
 
     @property
     def rates(self) -> Any:

@@ -27,10 +27,10 @@ from experiments.sources import load
 
 Way = Callable[[RunSpec, Any, Progress], Result]
 
-#: By question and mode what carries an answer out. A question that builds on another is answered there too.
+#: By question and mode what carries an answer out.
 QUESTIONS: Mapping[type[CompilationPolicy], Mapping[str, Way]] = {
     RecipePolicy: {"measured": measured.follow_recipe},
-    LaunchPolicy: {"simulated": simulated.replay_launches},
+    LaunchPolicy: {"measured": measured.follow_recipe, "simulated": simulated.replay_launches},
     ControlPolicy: {"measured": measured.choose_levels},
     RewritePolicy: {"measured": measured.run_rewrite, "simulated": measured.price_rewrite},
     TilePolicy: {"measured": measured.run_tiles, "simulated": simulated.price_tiles},
@@ -52,9 +52,5 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
 
 
 def way_of(policy: type[Policy], mode: str) -> Way:
-    """What carries out the answers of ``policy`` in ``mode``.
-
-    That of the most specific question it is asked.
-    """
-    ways = (QUESTIONS.get(kind, {}) for kind in policy.__mro__)
-    return next(own[mode] for own in ways if mode in own)
+    """Return what carries out the answers of ``policy`` in ``mode``: that of the question it is asked."""
+    return next(QUESTIONS[kind][mode] for kind in policy.__mro__ if kind in QUESTIONS)

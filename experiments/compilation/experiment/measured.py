@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.compilation.experiment.trials import result_of
 from experiments.compilation.interface import CompilationPolicy, RecipePolicy, RewritePolicy
 from experiments.compilation.interface.control import ControlPolicy
+from experiments.compilation.interface.launches import LaunchPolicy
 from experiments.compilation.interface.tiles import TilePolicy
 from experiments.core import registry
 from experiments.core.progress import Progress, part
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from experiments.compilation.live.runner import CompiledRun
 
 
-def follow_recipe(spec: RunSpec, policy: RecipePolicy, progress: Progress) -> Result:
+def follow_recipe(spec: RunSpec, policy: RecipePolicy | LaunchPolicy, progress: Progress) -> Result:
     """Compile the model by the policy's recipe."""
 
     def carry(task: Task) -> CompiledRun:

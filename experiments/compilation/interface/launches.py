@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.interface import Graph, GraphNode, RecipePolicy, Symbol
-from experiments.core.knobs import knob
+from experiments.compilation.interface import CompilationPolicy, Graph, GraphNode, Recipe, Symbol
 
 #: Ops that need the host in the middle of a graph, by the reason.
 HOST = "the host waits for its result"
@@ -71,15 +70,23 @@ def _elsewhere(node: GraphNode, device: str) -> str:
 
 
 @dataclass(frozen=True)
-class LaunchPolicy(RecipePolicy):
-    """A recipe that changes how kernels are launched, and the model of it for named devices."""
+class LaunchPrices:
+    """Seconds on named hardware: of one launch, of replaying a graph, and of the shortest kernel."""
 
-    exceptions: ClassVar[Mapping[str, str]] = {
-        "closed_form": "launches have a price of their own, worked by hand in its tests"
-    }
+    launch: float
+    replay: float
+    shortest: float
 
-    launch: float = knob(5e-6, "named hardware: the host's time for one launch", low=0.0, high=1e-3, unit="s")
-    replay: float = knob(1e-5, "named hardware: time to launch a graph", low=0.0, high=1e-3, unit="s")
-    shortest: float = knob(
-        2e-6, "named hardware: time that a kernel takes at least", low=0.0, high=1e-3, unit="s"
-    )
+
+@dataclass(frozen=True)
+class LaunchPolicy(CompilationPolicy):
+    """Asked how kernels are launched: by which recipe here, at which prices on named hardware."""
+
+    modes: ClassVar[tuple[str, ...]] = ("measured", "simulated")
+
+    def recipe(self, graph: Graph) -> Recipe:
+        raise NotImplementedError
+
+    @property
+    def prices(self) -> LaunchPrices:
+        raise NotImplementedError

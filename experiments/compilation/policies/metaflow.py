@@ -11,24 +11,40 @@ the window open: see ``rules.parts``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.planning.substitutions.optimize import Strategy
+from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
+from experiments.compilation.planning.substitutions.search import SearchLimits
 from experiments.compilation.planning.substitutions.strategies import ByFlow
-from experiments.compilation.planning.substitutions.substituting import SubstitutionPolicy
+from experiments.compilation.planning.substitutions.substituting import (
+    RETIRED,
+    SubstitutionSearch,
+    alpha_knob,
+    budget_knob,
+    builds_knob,
+    verdict_knob,
+)
 from experiments.core.knobs import knob
 
 
 @dataclass(frozen=True)
-class Metaflow(SubstitutionPolicy):
+class Metaflow(RewritePolicy):
     """Relaxed graph substitutions, part by part."""
 
     name: ClassVar[str] = "metaflow"
+    takes_rules: ClassVar[bool] = True
+    retired: ClassVar[Mapping[str, str]] = RETIRED
 
-    alpha: float = knob(1.05, "a graph is followed below this many times the best cost", low=0.0, high=10.0)
+    alpha: float = alpha_knob(1.05)
+    budget: int = budget_knob()
+    verdict: str = verdict_knob()
+    builds: int = builds_knob()
     threshold: int = knob(30, "terms of a part", low=2, high=10**6)
     hops: int = knob(2, "terms around a cut that are searched again", low=0, high=100)
 
-    def strategy(self) -> Strategy:
-        return ByFlow(self.threshold, self.hops)
+    def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
+        limits = SearchLimits(self.alpha, self.budget, builds=self.builds)
+        search = SubstitutionSearch(limits, self.verdict, ByFlow(self.threshold, self.hops))
+        return search.rewrite(graph, bench, self.training)

@@ -12,14 +12,36 @@ ranks than its own, and used only where it is right. Costs are DAG costs of sing
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.compilation.planning.substitutions.substituting import SubstitutionPolicy
+from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
+from experiments.compilation.planning.substitutions.search import SearchLimits
+from experiments.compilation.planning.substitutions.substituting import (
+    RETIRED,
+    SubstitutionSearch,
+    alpha_knob,
+    budget_knob,
+    builds_knob,
+    verdict_knob,
+)
 
 
 @dataclass(frozen=True)
-class Taso(SubstitutionPolicy):
+class Taso(RewritePolicy):
     """Graph substitutions by cost; what depends on weights only is computed once."""
 
     name: ClassVar[str] = "taso"
+    takes_rules: ClassVar[bool] = True
+    retired: ClassVar[Mapping[str, str]] = RETIRED
+
+    alpha: float = alpha_knob(1.0)
+    budget: int = budget_knob()
+    verdict: str = verdict_knob()
+    builds: int = builds_knob()
+
+    def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
+        limits = SearchLimits(self.alpha, self.budget, builds=self.builds)
+        search = SubstitutionSearch(limits, self.verdict)
+        return search.rewrite(graph, bench, self.training)

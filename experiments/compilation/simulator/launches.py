@@ -20,8 +20,9 @@ def replay_launches(spec: RunSpec, policy: LaunchPolicy, progress: Progress) -> 
     model_of(workload)
     device = resolve(spec.hardware).device
     step, loaded = step_of(workload, device, progress)
-    kernels = np.maximum(step.ops.seconds[~step.ops.view], policy.shortest)
-    found = times(kernels.tolist(), policy.launch, policy.replay)
+    prices = policy.prices
+    kernels = np.maximum(step.ops.seconds[~step.ops.view], prices.shortest)
+    found = times(kernels.tolist(), prices.launch, prices.replay)
     return Result(
         metrics={"latency": found.replayed, "speedup": found.speedup, "kernels": found.kernels},
         plan={

@@ -15,15 +15,12 @@ def test_a_policy_is_asked_one_question_and_answers_it_in_all_its_modes(
     policy: type[CompilationPolicy],
 ) -> None:
     asked = [kind for kind in policy.__mro__ if kind in QUESTIONS]
-    assert asked
-    assert all(issubclass(asked[0], base) for base in asked), (
-        "a question may build on another, two are one too many"
-    )
+    assert len(asked) == 1
     for mode in policy.modes:
         assert callable(way_of(policy, mode))
 
 
-def test_a_question_that_builds_on_another_is_answered_there_where_it_has_no_way_of_its_own() -> None:
+def test_a_recipe_for_launches_is_followed_here_and_replayed_on_named_hardware() -> None:
     launches = registry.policy_class("compilation", "cuda_graph")
     assert way_of(launches, "simulated") is simulated.replay_launches
     assert way_of(launches, "measured") is measured.follow_recipe
@@ -34,4 +31,4 @@ def test_questions_stand_in_the_interface_and_every_row_is_of_a_mode() -> None:
         assert question.__module__.startswith("experiments.compilation.interface.")
         assert ways
         assert set(ways) <= set(MODES)
-        assert set(ways) >= set(question.modes) or len(question.__mro__) > len(CompilationPolicy.__mro__) + 1
+        assert set(ways) >= set(question.modes)

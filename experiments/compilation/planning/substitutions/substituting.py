@@ -1,4 +1,4 @@
-"""What policies that search by substitution rules share.
+"""The search that policies by substitution rules have, and its knobs.
 
 Where rules come from, what each must have shown, the search.
 
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any
 
-from experiments.compilation.interface import Graph, RewritePolicy, Rewritten, Workbench
+from experiments.compilation.interface import Graph, Rewritten, Workbench
 from experiments.compilation.planning.substitutions.generated import generated_verdicts
 from experiments.compilation.planning.substitutions.optimize import (
+    WHOLE,
     Rulebook,
     Strategy,
     optimize_graph,
@@ -24,7 +25,6 @@ from experiments.compilation.planning.substitutions.optimize import (
 from experiments.compilation.planning.substitutions.proof import PROVED, is_provable
 from experiments.compilation.planning.substitutions.search import SearchLimits
 from experiments.compilation.planning.substitutions.standard import standard_verdicts
-from experiments.compilation.planning.substitutions.strategies import Whole
 from experiments.compilation.planning.substitutions.verdicts import RuleVerdict, verdicts
 from experiments.core.knobs import knob
 from experiments.core.progress import Progress, part, silent
@@ -35,34 +35,50 @@ TESTED, AND_PROVED = "tested", "tested and proved"
 JUDGING = 0.3
 
 
-@dataclass(frozen=True)
-class SubstitutionPolicy(RewritePolicy):
-    """Searches graphs that rules lead to, by cost."""
+#: Knobs that policies with such a search no longer have, and what to do instead.
+RETIRED: Mapping[str, str] = {
+    "seconds": "it left out: a search ends at its number of graphs (knob builds), on every host alike"
+}
 
-    takes_rules: ClassVar[bool] = True
-    retired: ClassVar[Mapping[str, str]] = {
-        "seconds": "it left out: a search ends at its number of graphs (knob builds), on every host alike"
-    }
 
-    alpha: float = knob(1.0, "a graph is followed below this many times the best cost", low=0.0, high=10.0)
-    budget: int = knob(1000, "graphs that are expanded; 0 applies no rule", low=0, high=10**6)
-    verdict: str = knob(
+def alpha_knob(default: float) -> Any:
+    return knob(default, "a graph is followed below this many times the best cost", low=0.0, high=10.0)
+
+def budget_knob() -> Any:
+    return knob(1000, "graphs that are expanded; 0 applies no rule", low=0, high=10**6)
+
+
+def verdict_knob() -> Any:
+    return knob(
         TESTED, "what a rule must have shown; a proof needs Z3 and seconds", choices=(TESTED, AND_PROVED)
     )
-    builds: int = knob(100_000, "graphs that are built before the best so far is taken", low=1, high=10**9)
 
-    def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
-        if self.training:
+
+def builds_knob() -> Any:
+    return knob(100_000, "graphs that are built before the best so far is taken", low=1, high=10**9)
+
+
+@dataclass(frozen=True)
+class SubstitutionSearch:
+    """A search by cost over the graphs that rules lead to.
+
+    ``limits``    when a graph is followed and when the search ends.
+    ``verdict``   what a rule must have shown, one of the knob's choices.
+    ``strategy``  how a large graph is gone over.
+    """
+
+    limits: SearchLimits
+    verdict: str = TESTED
+    strategy: Strategy = WHOLE
+
+    def rewrite(self, graph: Graph, bench: Workbench, training: bool) -> Rewritten:
+        """Return the cheapest graph found; in ``training`` the graph as it is."""
+        if training:
             reason = "the weights change in every step: nothing of them can be computed once"
             return Rewritten(graph, refused={"graph": reason})
         rules = rules_of(bench.rules, self.verdict == AND_PROVED, part(bench.progress, 0.0, JUDGING))
-        limits = SearchLimits(self.alpha, self.budget, builds=self.builds)
-        return optimize_graph(
-            graph, bench, rules, limits, self.strategy(), part(bench.progress, JUDGING, 1.0)
-        )
-
-    def strategy(self) -> Strategy:
-        return Whole()
+        searching = part(bench.progress, JUDGING, 1.0)
+        return optimize_graph(graph, bench, rules, self.limits, self.strategy, searching)
 
 
 def own_verdicts(prove: bool = False) -> tuple[RuleVerdict, ...]:

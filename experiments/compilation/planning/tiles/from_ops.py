@@ -102,6 +102,8 @@ def _pool(node: GraphNode, graph: Graph) -> Made | None:
     rank = len(_result(node).shape) - 2
     kernel = _sizes(_argument(node, 1), rank, 1)
     stride = _argument(node, 2)
+    # A mean has there how its size is rounded; its windows have no gaps.
+    dilation = _argument(node, 4) if "max_pool" in node.target else None
     made = operators.pooling(
         given.shape[0],
         given.shape[1],
@@ -109,6 +111,7 @@ def _pool(node: GraphNode, graph: Graph) -> Made | None:
         kernel,
         stride=_sizes(stride, rank, 1) if stride else kernel,
         padding=_sizes(_argument(node, 3), rank, 0),
+        dilation=_sizes(dilation, rank, 1),
         dtype=dtype_of(given),
     )
     return (made, node.refs[:1]) if made.output.shape == _result(node).shape else None

@@ -251,3 +251,83 @@ def test_a_mutant_that_costs_more_ops_is_not_taken() -> None:
     cut = Pet(evaluations=3).rewrite(of, Shaped())
     assert cut.search["mutants"] == 3
     assert "bound of 3 mutants (knob evaluations)" in cut.ended_at and done.ended_at == ""
+
+
+# --- a seam by hand -------------------------------------------------------------------------------
+
+#: Sums of three neighbors in two pictures of one row: 6 and 15 each by itself.
+ROWS = torch.arange(1.0, 7.0).reshape(2, 1, 1, 3)
+THREE = Convolution(Image((2, 1, 1, 3)), (1, 1, 1, 3))
+SUM = torch.ones(1, 1, 1, 3)
+
+
+def lowering(x: Any = ROWS, weight: Any = SUM, bias: Any = None) -> Lowering:
+    return Lowering(AtOnce(), x, weight, bias)  # type: ignore[arg-type]
+
+
+def side_by_side(gap: int = 0) -> Any:
+    """The program that joins both pictures along their width."""
+    return next(m.program for m in mutants(THREE, 1) if m.changes == (Side(WIDTH, 2, gap),))
+
+
+def test_pictures_side_by_side_are_wrong_across_their_seam() -> None:
+    """1 2 3 4 5 6 in threes are 6 9 12 15, halved 6 9 and 12 15, of which the first ones count: the second
+    picture's 15 has become 12.
+    """
+    found: Any = lowering().lower(side_by_side())
+    assert found.flatten().tolist() == [6.0, 12.0]
+    verdict = compare(THREE, side_by_side())
+    assert verdict.rectangles() == [Rectangle((1, 2), (0, 1), (0, 1))]
+    corrected: Any = lowering().correct(found, THREE, verdict.rectangles())
+    assert corrected.flatten().tolist() == [6.0, 15.0]
+    assert found.flatten().tolist() == [6.0, 12.0], "what was wrong is replaced, not written over"
+
+
+def test_a_bias_is_in_the_program_and_in_its_corrections_once_each() -> None:
+    biased = lowering(bias=torch.tensor([100.0]))
+    found: Any = biased.lower(side_by_side())
+    assert found.flatten().tolist() == [106.0, 112.0]
+    corrected: Any = biased.correct(found, THREE, [Rectangle((1, 2), (0, 1), (0, 1))])
+    assert corrected.flatten().tolist() == [106.0, 115.0]
+
+
+def test_a_patch_reads_no_more_than_its_windows() -> None:
+    """Every second of 0 .. 6 summed in threes two apart, with a zero on each side: taps of the second
+    result are at 1, 3 and 5. A poisoned picture shows what else was read.
+    """
+    of = Convolution(Image((1, 1, 1, 7)), (1, 1, 1, 3), (1, 2), (0, 1), (1, 2))
+    row = torch.tensor([7.0, 1.0, 7.0, 3.0, 7.0, 5.0, torch.nan]).reshape(1, 1, 1, 7)
+    whole: Any = torch.conv2d(row, SUM, None, of.stride, of.padding, of.dilation)
+    assert whole.flatten().tolist() == [4.0, 9.0, 8.0]
+    wrong = torch.zeros_like(whole)
+    patched: Any = lowering(row).correct(wrong, of, [Rectangle((0, 1), (0, 1), (1, 2))])
+    assert patched.flatten().tolist() == [0.0, 9.0, 0.0]
+
+
+def test_a_patch_in_a_corner_leaves_everything_around_it() -> None:
+    """A kernel of one that doubles: images, rows and columns are all parts of theirs."""
+    of = Convolution(Image((2, 1, 2, 3)), (1, 1, 1, 1))
+    x = torch.arange(12.0).reshape(2, 1, 2, 3)
+    double = torch.full((1, 1, 1, 1), 2.0)
+    found: Any = lowering(x, double).correct(-x, of, [Rectangle((1, 2), (1, 2), (1, 3))])
+    assert found[0].flatten().tolist() == [0, -1, -2, -3, -4, -5]
+    assert found[1].flatten().tolist() == [-6, -7, -8, -9, 20, 22]
+
+
+@pytest.mark.parametrize("kernel", [(1, 3), (3, 3)])
+@pytest.mark.parametrize("size", [(5, 5), (5, 7)])
+def test_chains_of_two_changes_are_exact_once_corrected(
+    kernel: tuple[int, int], size: tuple[int, int]
+) -> None:
+    """Odd sizes, so that joined pictures end between two rows that are taken apart."""
+    of = Convolution(Image((2, 1, *size)), (1, 1, *kernel), padding=(2, 2), dilation=(2, 2))
+    x, weight = whole_numbers(0, *of.source.shape), whole_numbers(1, *of.weight)
+    truth = torch.conv2d(x, weight, None, of.stride, of.padding, of.dilation)
+    chains = [mutant for mutant in mutants(of, 2) if len(mutant.changes) == 2]
+    assert {tuple(map(type, mutant.changes)) for mutant in chains} >= {(Side, Apart), (Apart, Side)}
+    for mutant in chains:
+        verdict = compare(of, mutant.program)
+        result: Any = lowering(x, weight).lower(mutant.program)
+        differs = (result != truth).any(dim=1).numpy()
+        assert (differs <= verdict.wrong).all(), f"{mutant} is wrong where its verdict says right"
+        assert torch.equal(lowering(x, weight).correct(result, of, verdict.rectangles()), truth), mutant

@@ -14,22 +14,24 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from experiments.memory.interface import plan as moves
-from experiments.memory.live.moves import Moves
-from experiments.memory.live.values import call, map_parts, over, parts
+from experiments.memory.interface.lineage import Lineage
+from experiments.memory.interface.plan import PlaceTensor
+from experiments.memory.live.values import Values, call, map_parts, over, parts
 
 
-class HostExecution(Moves):
+class HostExecution:
     """``placed`` are the device storages of persistent tensors that begin and end a step off the device."""
 
-    placed: dict[int, torch.UntypedStorage]
+    def __init__(self, values: Values, lineage: Lineage) -> None:
+        self.values, self.lineage = values, lineage
+        self.traced, self.copies = values.traced, values.copies
+        self.placed: dict[int, torch.UntypedStorage] = {}
 
-    def settle_in(self, places: Sequence[moves.PlaceTensor], inputs: Sequence[Tensor]) -> None:
+    def settle_in(self, places: Sequence[PlaceTensor], inputs: Sequence[Tensor]) -> None:
         """Move the tensors of ``places`` to their tiers: once, before the first step."""
         self.find_homes(inputs)
-        self.placed = {}
         for place in places:
-            storage = self.homes[place.tensor]
+            storage = self.values.homes[place.tensor]
             self.copies.offload(place.tensor, storage, place.tier)
             self.copies.release(place.tensor, storage)
             self.placed[place.tensor] = storage
@@ -38,11 +40,11 @@ class HostExecution(Moves):
 
     def find_homes(self, inputs: Sequence[Tensor]) -> None:
         """Persistent tensors are there when no node's value lies in them any more."""
-        leaves = [node for node in self.by_name.values() if node.op == "placeholder"]
+        leaves = [node for node in self.traced.graph_module.graph.nodes if node.op == "placeholder"]
         for node, value in zip(leaves, inputs, strict=True):
             for tensor in self.traced.tensor_of[node.name]:
                 if self.lineage.persistent[tensor]:
-                    self.homes[tensor] = value.untyped_storage()
+                    self.values.homes[tensor] = value.untyped_storage()
 
     def bring_home(self) -> None:
         """Placed tensors return to the device, and their copies off it are let go."""
@@ -57,42 +59,32 @@ class HostExecution(Moves):
 
     def run_on_host(self, node: fx.Node, op: int) -> None:
         """Evaluate ``node`` on copies in host memory; device copies of what it writes are void."""
-        for tensor in self.touched[op]:
-            self.await_(tensor)
         value = call(node, self._value_on_host, device=torch.device("cpu"))
-        self.scope[node.name] = value
-        self.on_host.add(node.name)
+        self.values.scope[node.name] = value
+        self.values.on_host.add(node.name)
         for tensor, part in zip(self.traced.tensor_of[node.name], parts(value), strict=False):
             if tensor not in self.copies.away:
                 self.copies.adopt(tensor, part.untyped_storage())
         for tensor in self.lineage.writes[op]:
             self.copies.kept.discard(tensor)
-            if tensor in self.homes and self.homes[tensor].nbytes():
-                self.copies.release(tensor, self.homes[tensor])
+            if tensor in self.values.homes and self.values.homes[tensor].nbytes():
+                self.copies.release(tensor, self.values.homes[tensor])
 
     def _value_on_host(self, node: fx.Node) -> Any:
-        value = self.scope[node.name]
-        if node.name in self.on_host:
+        value = self.values.scope[node.name]
+        if node.name in self.values.on_host:
             return value
         return map_parts(value, self._host_part, iter(self.traced.tensor_of[node.name]))
 
     def _host_part(self, part: Tensor, tensor: int) -> Tensor:
-        self.homes.setdefault(tensor, part.untyped_storage())
+        self.values.homes.setdefault(tensor, part.untyped_storage())
         return over(part, self.copies.content(tensor).untyped_storage())
 
     def value_on_device(self, node: fx.Node) -> Any:
         """A node's value for an op on the device."""
-        value = self.scope[node.name]
-        if node.name not in self.on_host:
+        value = self.values.scope[node.name]
+        if node.name not in self.values.on_host:
             return value
         return map_parts(
-            value, lambda part, t: over(part, self.homes[t]), iter(self.traced.tensor_of[node.name])
+            value, lambda part, t: over(part, self.values.homes[t]), iter(self.traced.tensor_of[node.name])
         )
-
-    def storage(self, tensor: int) -> torch.UntypedStorage:
-        """What was made on the host gets its place on the device when it is asked for."""
-        known = tensor in self.homes or tensor in self.packed
-        if not known and next(self.views(self.scope, tensor), None) is None:
-            nothing = torch.empty(0, dtype=torch.uint8, device=self.traced.device)
-            self.homes[tensor] = nothing.untyped_storage()
-        return super().storage(tensor)

@@ -20,17 +20,16 @@ from experiments.memory.live.codec import pack, unpack
 from experiments.memory.live.copies import bytes_of
 from experiments.memory.live.schedule import made_by
 from experiments.memory.live.values import Packed, Scope, Values, call
-from experiments.profiling.capture import Traced
 
 
-class Moves(Values):
+class Moves:
     """``until`` are the tensors that leave when an op has ended, ``coming`` those on their way back."""
 
-    def __init__(self, traced: Traced) -> None:
-        super().__init__(traced)
-        self.lineage = Lineage(traced.step)
-        self.by_name = {node.name: node for node in traced.graph_module.graph.nodes}
-        self.touched = [row.tolist() for row in traced.step.touched]
+    def __init__(self, values: Values, lineage: Lineage) -> None:
+        self.values, self.lineage = values, lineage
+        self.traced, self.copies, self.ledger = values.traced, values.copies, values.ledger
+        self.by_name = {node.name: node for node in self.traced.graph_module.graph.nodes}
+        self.touched = [row.tolist() for row in self.traced.step.touched]
         self.until: dict[int, list[int]] = defaultdict(list)
         self.coming: set[int] = set()
         self.generators: dict[int, Tensor] = {}
@@ -44,6 +43,11 @@ class Moves(Values):
             "recompute": self._recompute,
         }
 
+    def await_touched(self, op: int) -> None:
+        """The computation goes on when all that ``op`` reads or writes is there."""
+        for tensor in self.touched[op]:
+            self.await_(tensor)
+
     def await_(self, tensor: int) -> None:
         """The computation goes on when ``tensor`` is there, if it is coming."""
         if tensor in self.coming:
@@ -53,11 +57,11 @@ class Moves(Values):
     def leave(self, op: int) -> None:
         """Op ``op`` has ended: what it was the last to read leaves."""
         for tensor in self.until.pop(op, ()):
-            self.copies.release(tensor, self.storage(tensor))
+            self.copies.release(tensor, self.values.storage(tensor))
 
     def _offload(self, move: moves.Offload) -> None:
         self.await_(move.tensor)
-        storage = self.storage(move.tensor)
+        storage = self.values.storage(move.tensor)
         word = self._word(move.tensor) if move.ratio > 1 else 0
         self.copies.offload(move.tensor, storage, move.tier, word)
         if move.until >= move.at:
@@ -66,7 +70,7 @@ class Moves(Values):
             self.copies.release(move.tensor, storage)
 
     def _prefetch(self, move: moves.Prefetch) -> None:
-        self.copies.prefetch(move.tensor, self.storage(move.tensor), move.keep)
+        self.copies.prefetch(move.tensor, self.values.storage(move.tensor), move.keep)
         self.coming.add(move.tensor)
 
     def _wait(self, move: moves.WaitForCopy) -> None:
@@ -75,29 +79,29 @@ class Moves(Values):
 
     def _drop(self, move: moves.Drop) -> None:
         self.copies.forget(move.tensor)
-        self.copies.release(move.tensor, self.storage(move.tensor))
+        self.copies.release(move.tensor, self.values.storage(move.tensor))
 
     def _word(self, tensor: int) -> int:
-        return next(self.views(self.scope, tensor)).element_size()
+        return next(self.values.views(self.values.scope, tensor)).element_size()
 
     # --- codecs ---------------------------------------------------------------------------------------------
 
     def _compress(self, move: moves.Compress) -> None:
         """Both forms are on the device until the plain one is released."""
         self.await_(move.tensor)
-        storage = self.storage(move.tensor)
+        storage = self.values.storage(move.tensor)
         word = self._word(move.tensor)
         packed = pack(bytes_of(storage), word)
         self.ledger.enter(packed.untyped_storage())
         self.copies.note_ratio(move.tensor, storage.nbytes(), packed.numel())
-        self.packed[move.tensor] = Packed(packed, storage, storage.nbytes(), word)
+        self.values.packed[move.tensor] = Packed(packed, storage, storage.nbytes(), word)
         self.copies.forget(move.tensor)
         self.copies.release(move.tensor, storage)
 
     def _decompress(self, move: moves.Decompress) -> None:
         self.await_(move.tensor)
         self.copies.forget(move.tensor)
-        packed = self.packed.pop(move.tensor)
+        packed = self.values.packed.pop(move.tensor)
         packed.home.resize_(packed.plain)
         self.ledger.enter(packed.home)
         unpack(packed.content, packed.word, bytes_of(packed.home))
@@ -115,10 +119,10 @@ class Moves(Values):
             self._rerun(op, again, made)
             over = {tensor for tensor, end in last.items() if end <= op and tensor not in move.keep}
             done = [name for name in again if over.issuperset(self.traced.tensor_of[name])]
-            self.let_go(again, done)
+            self.values.let_go(again, done)
         for tensor in move.keep:
-            fresh = next(self.views(again, tensor)).untyped_storage()
-            for view in self.views(self.scope, tensor):
+            fresh = next(self.values.views(again, tensor)).untyped_storage()
+            for view in self.values.views(self.values.scope, tensor):
                 view.set_(fresh, view.storage_offset(), view.size(), view.stride())
 
     def _rerun(self, op: int, again: Scope, made: set[int]) -> None:
@@ -137,18 +141,18 @@ class Moves(Values):
         with generator(self.generators.get(op), self.traced.device):
             result = call(node, value)
         if isinstance(result, Tensor):
-            self.hold(again, node, result)
+            self.values.hold(again, node, result)
             return
         for user in node.users:
             if user.target is operator.getitem:
-                self.hold(again, user, result[user.args[1]])
+                self.values.hold(again, user, result[user.args[1]])
 
     def _value(self, node: fx.Node, again: Scope, made: set[int]) -> Any:
         """A node's value in a rerun: made before in it, as it stands, or a view of what the rerun made."""
         if node.name in again:
             return again[node.name]
         if made.isdisjoint(self.traced.tensor_of.get(node.name, ())):
-            return self.scope[node.name]
+            return self.values.scope[node.name]
         again[node.name] = call(node, lambda argument: self._value(argument, again, made))
         return again[node.name]
 

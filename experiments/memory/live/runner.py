@@ -15,16 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from experiments.memory.interface.lineage import Lineage
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.transform import reordered
 from experiments.memory.live.host_execution import HostExecution
-from experiments.memory.live.moves import generator_state
+from experiments.memory.live.moves import Moves, generator_state
 from experiments.memory.live.schedule import in_order, refuse, schedule
-from experiments.memory.live.values import call, parts
+from experiments.memory.live.values import Values, call, parts
 from experiments.profiling.capture import Traced
 
 
-class StepRunner(HostExecution):
+class StepRunner:
     """Runs steps of ``traced`` under ``plan`` on the inputs given, which it updates in place.
 
     ``ledger.peak`` is the most bytes that were on the device at once over all steps run, inputs included.
@@ -36,7 +37,11 @@ class StepRunner(HostExecution):
         refuse(plan)
         if plan.order:
             traced = replace(traced, step=reordered(traced.step, plan.order))
-        super().__init__(traced)
+        self.traced, self.lineage = traced, Lineage(traced.step)
+        self.values = Values(traced)
+        self.copies, self.ledger = self.values.copies, self.values.ledger
+        self.moves = Moves(self.values, self.lineage)
+        self.host = HostExecution(self.values, self.lineage)
         names = traced.step.ops.name
         self.nodes: list[fx.Node] = (
             in_order(traced, names) if plan.order else list(traced.graph_module.graph.nodes)
@@ -58,33 +63,33 @@ class StepRunner(HostExecution):
         """Tensors leave for the places that they have off the device."""
         if not self.begun:
             self.begun = True
-            self.settle_in(self.schedule.places, inputs)
+            self.host.settle_in(self.schedule.places, inputs)
 
     @torch.no_grad()
     def close(self) -> None:
         """Tensors are back on the device, files are gone."""
-        self.clear()
+        self.values.clear()
         if self.begun:
-            self.bring_home()
+            self.host.bring_home()
 
     @torch.no_grad()
     def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
         """One step; returns the loss (or the output)."""
         self.begin(inputs)
-        self.find_homes(inputs)
+        self.host.find_homes(inputs)
         rest = iter(inputs)
         out: Any = None
         for node in self.nodes:
             if node.op == "placeholder":
-                self.hold(self.scope, node, next(rest))
+                self.values.hold(self.values.scope, node, next(rest))
             elif node.op == "get_attr":
-                self.hold(self.scope, node, getattr(self.traced.graph_module, str(node.target)))
+                self.values.hold(self.values.scope, node, getattr(self.traced.graph_module, str(node.target)))
             elif node.op == "output":
                 self._before(len(self.op_of))
-                out = fx.node.map_arg(node.args[0], self.value_on_device)
+                out = fx.node.map_arg(node.args[0], self.host.value_on_device)
             else:
                 self._run(node)
-        self.clear()
+        self.values.clear()
         self.copies.finish()
         loss: Tensor = next(parts(out))
         return loss
@@ -92,26 +97,25 @@ class StepRunner(HostExecution):
     def _run(self, node: fx.Node) -> None:
         op = self.op_of.get(node.name)
         if op is None:
-            self.hold(self.scope, node, call(node, self.value_on_device))
+            self.values.hold(self.values.scope, node, call(node, self.host.value_on_device))
         else:
             self._before(op)
+            self.moves.await_touched(op)
             if op in self.schedule.on_host:
-                self.run_on_host(node, op)
+                self.host.run_on_host(node, op)
             else:
                 self._run_on_device(node, op)
-            self.leave(op)
-        self.let_die(self.schedule.after.get(node.name, ()))
+            self.moves.leave(op)
+        self.values.let_die(self.schedule.after.get(node.name, ()))
 
     def _run_on_device(self, node: fx.Node, op: int) -> None:
-        for tensor in self.touched[op]:
-            self.await_(tensor)
         for tensor in self.copies.kept.intersection(self.lineage.writes[op]):
             self.copies.forget(tensor)
         if op in self.schedule.again and self.traced.step.ops.random[op]:
-            self.generators[op] = generator_state(self.traced.device)
-        self.hold(self.scope, node, call(node, self.value_on_device))
+            self.moves.generators[op] = generator_state(self.traced.device)
+        self.values.hold(self.values.scope, node, call(node, self.host.value_on_device))
 
     def _before(self, op: int) -> None:
         for move in self.schedule.before.get(op, ()):
-            self.carry[move.action](move)
-        self.let_die(self.schedule.after_moves.get(op, ()))
+            self.moves.carry[move.action](move)
+        self.values.let_die(self.schedule.after_moves.get(op, ()))

@@ -103,13 +103,18 @@ class Values:
     def storage(self, tensor: int) -> torch.UntypedStorage:
         """Return where the content of ``tensor`` is resident on the device, or would be.
 
-        Its encoded form if it is compressed.
+        Its encoded form if it is compressed. What was made on the host gets its place on the device when it
+        is asked for.
         """
         if tensor in self.packed:
             return self.packed[tensor].content.untyped_storage()
-        if tensor in self.homes:
-            return self.homes[tensor]
-        return next(self.views(self.scope, tensor)).untyped_storage()
+        if tensor not in self.homes:
+            view = next(self.views(self.scope, tensor), None)
+            if view is not None:
+                return view.untyped_storage()
+            nothing = torch.empty(0, dtype=torch.uint8, device=self.traced.device)
+            self.homes[tensor] = nothing.untyped_storage()
+        return self.homes[tensor]
 
     def views(self, scope: Scope, tensor: int) -> Iterator[Tensor]:
         """Every value on the device held in ``scope`` that lies in ``tensor``."""

@@ -58,22 +58,8 @@ def measure_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Prog
         return rejected_result(plan, faults)
     predicted = Simulator(step, machine).run(plan)
     seen = session.measure(plan, spec.seed, reference=whole, progress=part(progress, 0.2, 1.0))
-    metrics = {
-        "peak_memory": seen.peak_bytes,
-        "persistent_bytes": step.persistent_bytes,
-        "step_time": seen.step_time,
-        "offloaded_bytes": seen.bytes_out,
-        "prefetched_bytes": seen.bytes_back,
-    }
-    metrics |= {f"{tier}_peak_memory": most for tier, most in seen.peaks.items() if most}
-    if seen.unplanned_time is not None and seen.parameter_difference is not None:
-        metrics |= {
-            "ideal_step_time": seen.unplanned_time,
-            "ideal_share": seen.ideal_share,
-            "max_parameter_difference": seen.parameter_difference,
-        }
     return Result(
-        metrics=metrics | rates(step, seen.step_time, spec.workload.options.steps),
+        metrics=figures(seen, step) | rates(step, seen.step_time, spec.workload.options.steps),
         plan=plan.to_json(),
         notes={
             "mode": "measured",
@@ -92,6 +78,25 @@ def measure_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Prog
             **compression(plan, step, seen.ratios),
         },
     )
+
+
+def figures(seen: Any, step: Step) -> dict[str, Any]:
+    """Return what a ``live.MeasuredPlan`` found, and how that compares with the step without a plan."""
+    found = {
+        "peak_memory": seen.peak_bytes,
+        "persistent_bytes": step.persistent_bytes,
+        "step_time": seen.step_time,
+        "offloaded_bytes": seen.bytes_out,
+        "prefetched_bytes": seen.bytes_back,
+    }
+    found |= {f"{tier}_peak_memory": most for tier, most in seen.peaks.items() if most}
+    if seen.unplanned_time is not None and seen.parameter_difference is not None:
+        found |= {
+            "ideal_step_time": seen.unplanned_time,
+            "ideal_share": seen.ideal_share,
+            "max_parameter_difference": seen.parameter_difference,
+        }
+    return found
 
 
 def addresses(plan: MemoryPlan) -> dict[str, str]:

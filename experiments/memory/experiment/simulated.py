@@ -67,17 +67,23 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     except Infeasible as error:
         return infeasible_result(error, plan, step, loaded.sha256)
     metrics = metrics_of(simulation, step, hardware, spec.workload.options.steps)
-    if plan.splits > 1:  # with infinite memory nobody would cut the batch
-        metrics["ideal_step_time"] = sum(whole.ops.seconds.tolist())
-    if metrics["step_time"] > 0:
-        metrics["ideal_share"] = metrics["ideal_step_time"] / metrics["step_time"]
     return Result(
-        metrics=metrics,
+        metrics=beside_ideal(metrics, whole if plan.splits > 1 else None),
         series=curves(simulation, machine.capacity) | lanes(simulation),
         plan=plan.to_json(),
         workload_sha256=loaded.sha256,
         notes={**notes_of(simulation, step, machine), "timeline": drawn},
     )
+
+
+def beside_ideal(metrics: dict[str, float], whole: Step | None) -> dict[str, float]:
+    """Return the figures and the share of the ideal, which for a batch that was cut is the ``whole`` step:
+    with infinite memory nobody would cut it.
+    """
+    found = metrics if whole is None else {**metrics, "ideal_step_time": sum(whole.ops.seconds.tolist())}
+    if found["step_time"] > 0:
+        found = {**found, "ideal_share": found["ideal_step_time"] / found["step_time"]}
+    return found
 
 
 def simulate_together(

@@ -32,30 +32,14 @@ def in_microbatches(step: Step, parts: int) -> Step:
     """
     if parts == 1:
         return step
-    batch = step.facts.get("batch")
-    if batch is not None and batch % parts:
-        raise BadInput(
-            f"a batch of {batch} is not {parts} equal micro-batches", step.name, "a divisor of the batch"
-        )
-    if "micro_batches" in step.facts:
-        raise BadInput("is in micro-batches already", step.name, "the step of a whole batch")
+    _refuse_uneven(step, parts)
     own = ~step.persistent & ~_gradients(step)
-    count, owned = len(step.tensors), np.nonzero(own)[0]
-    ids = np.tile(np.arange(count), (parts, 1))
-    for part in range(1, parts):
-        ids[part, owned] = count + (part - 1) * len(owned) + np.arange(len(owned))
+    owned = np.nonzero(own)[0]
     work = np.nonzero(step.ops.phase != OPTIMIZER)[0]
     update = np.nonzero(step.ops.phase == OPTIMIZER)[0]
     source = np.concatenate([*([work] * parts), update])
     part_of = np.concatenate([np.repeat(np.arange(parts), len(work)), np.full(len(update), parts - 1)])
-    inputs, outputs = [], []
-    made: set[int] = set()
-    for op, part in zip(source.tolist(), part_of.tolist(), strict=True):
-        reads, writes = ids[part, step.inputs[op]].tolist(), ids[part, step.outputs[op]].tolist()
-        sums = [t for t in writes if t < count and not own[t] and not step.persistent[t] and t in made]
-        inputs.append([*reads, *(t for t in sums if t not in reads)])
-        outputs.append(writes)
-        made.update(writes)
+    inputs, outputs = _operands(step, own, source, part_of)
     return replace(
         step,
         ops=_ops(step.ops, source, part_of, len(update), parts),
@@ -64,6 +48,41 @@ def in_microbatches(step: Step, parts: int) -> Step:
         outputs=Ragged.of(outputs),
         facts={**step.facts, "micro_batches": parts},
     )
+
+
+def _refuse_uneven(step: Step, parts: int) -> None:
+    batch = step.facts.get("batch")
+    if batch is not None and batch % parts:
+        raise BadInput(
+            f"a batch of {batch} is not {parts} equal micro-batches", step.name, "a divisor of the batch"
+        )
+    if "micro_batches" in step.facts:
+        raise BadInput("is in micro-batches already", step.name, "the step of a whole batch")
+
+
+def _operands(
+    step: Step, own: npt.NDArray[np.bool_], source: npt.NDArray[np.int64], part_of: npt.NDArray[np.int64]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the inputs and outputs of every op: its part's ``own`` tensors, and what is added to."""
+    ids = _tensors_by_part(own, int(part_of.max()) + 1)
+    inputs, outputs = [], []
+    made: set[int] = set()
+    for op, part in zip(source.tolist(), part_of.tolist(), strict=True):
+        reads, writes = ids[part, step.inputs[op]].tolist(), ids[part, step.outputs[op]].tolist()
+        sums = [t for t in writes if t < len(own) and not own[t] and not step.persistent[t] and t in made]
+        inputs.append([*reads, *(t for t in sums if t not in reads)])
+        outputs.append(writes)
+        made.update(writes)
+    return inputs, outputs
+
+
+def _tensors_by_part(own: npt.NDArray[np.bool_], parts: int) -> npt.NDArray[np.int64]:
+    """Return the id of every tensor in every part: the first has the step's, shared ones keep theirs."""
+    count, owned = len(own), np.nonzero(own)[0]
+    ids = np.tile(np.arange(count), (parts, 1))
+    for part in range(1, parts):
+        ids[part, owned] = count + (part - 1) * len(owned) + np.arange(len(owned))
+    return ids
 
 
 def _gradients(step: Step) -> npt.NDArray[np.bool_]:

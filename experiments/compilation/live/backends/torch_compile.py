@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from torch._inductor.utils import fresh_cache
 
 from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import (
+    CompilationClock,
     CompilationFailed,
     Compiled,
     Inputs,
@@ -35,6 +36,45 @@ from experiments.core.errors import BadInput, Infeasible
 
 #: Options of a mode that are about Triton's kernels and CUDA graphs.
 GPU_ONLY = ("triton.", "coordinate_descent")
+
+
+@dataclass(frozen=True)
+class CompilationTrace:
+    """What Dynamo and Inductor did when a model was first called, cold and warm.
+
+    ``graphs`` and ``breaks`` are those of one call, ``counts`` those of all calls. ``kernels`` were generated
+    by the cold one and ``written`` by all. The warm one found ``hits`` of its graphs in the cache.
+    """
+
+    graphs: int
+    breaks: tuple[dynamo.Break, ...]
+    counts: dynamo.DynamoCounts
+    kernels: int
+    written: KernelTable
+    cold: CompilationClock
+    warm: CompilationClock
+    hits: int
+
+    def figures(self) -> dict[str, float]:
+        return {
+            "kernels": self.kernels,
+            "library_calls": self.written.count(LIBRARY),
+            "fallbacks": self.written.count(FALLBACK),
+            "graphs": self.counts.graphs,
+            "graph_breaks": sum(bool(one.where) for one in self.breaks) or max(self.graphs - 1, 0),
+            "recompiles": len(self.counts.recompiles),
+            "warm_compile_time": self.warm.wall,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        clocks = {"cold": asdict(self.cold), "warm": asdict(self.warm), "warm_cache_hits": self.hits}
+        return {
+            **self.counts.to_json(),
+            "graphs_of_one_call": self.graphs,
+            "breaks": [asdict(row) for row in self.breaks],
+            "kernels": self.written.to_json(),
+            "first_calls": clocks,
+        }
 
 
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
@@ -57,29 +97,14 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         for _, inputs in cases:
             _run(task, call, inputs)
         counts = dynamo.read_counts()
-        seen = KernelTable(list(table.kernels), list(table.emitted), list(table.buffers))
+        written = KernelTable(list(table.kernels), list(table.emitted), list(table.buffers))
         dynamo.reset()
         with clock_compilation() as warm:
             call = _first_call(task, options)
         hits = int(counters["inductor"]["fxgraph_cache_hit"])
-    figures = {
-        "kernels": kernels,
-        "library_calls": seen.count(LIBRARY),
-        "fallbacks": seen.count(FALLBACK),
-        "graphs": counts.graphs,
-        "graph_breaks": sum(bool(one.where) for one in breaks) or max(graphs - 1, 0),
-        "recompiles": len(counts.recompiles),
-        "warm_compile_time": warm.wall,
-    }
-    report = {
-        **mode_of(task, options),
-        **counts.to_json(),
-        "graphs_of_one_call": graphs,
-        "breaks": [asdict(row) for row in breaks],
-        "kernels": seen.to_json(),
-        "first_calls": {"cold": asdict(cold), "warm": asdict(warm), "warm_cache_hits": hits},
-    }
-    return Compiled(call, cold.wall, cold.cpu, figures, report, others=others)
+    seen = CompilationTrace(graphs, breaks, counts, kernels, written, cold, warm, hits)
+    report = {**mode_of(task, options), **seen.to_json()}
+    return Compiled(call, cold.wall, cold.cpu, seen.figures(), report, others=others)
 
 
 def mode_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:

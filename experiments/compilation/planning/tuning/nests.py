@@ -61,30 +61,16 @@ class Nests:
 
 def nests_of(nest: Contraction, space: ScheduleSpace, digits: Digits) -> Nests:
     """Return the loop nests of rows of digits."""
-    spatial = len(nest.spatial)
-    loops = [
-        (axis, level, kind == "R")
-        for kind, level in STRUCTURE
-        for axis in (range(spatial) if kind == "S" else range(spatial, len(nest.axes)))
-    ]
+    loops = _loops(nest)
     columns = {knob.name: place for place, knob in enumerate(space.knobs)}
-    lengths = {}
-    for axis, (name, _) in enumerate(nest.axes):
-        place = columns[f"tile_{name}"]
-        lengths[axis] = np.array(space.knobs[place].values, dtype=np.float64)[digits[:, place]]
+    names = [name for name, _ in nest.axes]
+    lengths = [_values(space, columns, f"tile_{name}", digits) for name in names]
     extent = np.stack([lengths[axis][:, level] for axis, level, _ in loops], axis=1)
     axis_of = np.array([axis for axis, _, _ in loops])
     tile = np.stack(
         [_inner_product(np.where(axis_of == axis, extent, 1.0)) for axis in range(len(nest.axes))]
     )
     buffers = (nest.output, *nest.inputs)
-    names = [name for name, _ in nest.axes]
-
-    def numbers(name: str, default: float = 0.0) -> Floats:
-        if name not in columns:
-            return np.full(len(digits), default)
-        return np.array(space.knobs[columns[name]].values, dtype=np.float64)[digits[:, columns[name]]]
-
     keeps = _keeps(space, columns, digits)
     widest = extent[:, _vector_loop(nest, loops)]
     return Nests(
@@ -95,12 +81,31 @@ def nests_of(nest: Contraction, space: ScheduleSpace, digits: Digits) -> Nests:
         stride=np.stack([_strides(access, names, axis_of, tile, extent) for access in buffers]),
         touched=np.stack([_footprint(access, names, tile) for access in buffers]),
         inside=_inner_product(extent),
-        lanes=_lanes(numbers("vectorize"), widest),
-        unroll=numbers("unroll"),
-        parallel=numbers("parallel"),
+        lanes=_lanes(_values(space, columns, "vectorize", digits), widest),
+        unroll=_values(space, columns, "unroll", digits),
+        parallel=_values(space, columns, "parallel", digits),
         local=keeps[0],
         rfactor=keeps[1],
     )
+
+
+def _loops(nest: Contraction) -> list[tuple[int, int, bool]]:
+    """Return the axis and level of every loop, and whether a sum runs over it."""
+    spatial = len(nest.spatial)
+    return [
+        (axis, level, kind == "R")
+        for kind, level in STRUCTURE
+        for axis in (range(spatial) if kind == "S" else range(spatial, len(nest.axes)))
+    ]
+
+
+def _values(space: ScheduleSpace, columns: dict[str, int], name: str, digits: Digits) -> Floats:
+    """Return a knob's value in every schedule; 0 where the space does not have the knob."""
+    if name not in columns:
+        return np.zeros(len(digits))
+    column = columns[name]
+    found: Floats = np.array(space.knobs[column].values, dtype=np.float64)[digits[:, column]]
+    return found
 
 
 def _inner_product(extent: Floats) -> Floats:

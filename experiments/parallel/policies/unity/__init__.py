@@ -60,6 +60,7 @@ class Unity(ParallelPolicy):
     """Parallel operators by best-first substitution, with branches in turn or side by side."""
 
     name: ClassVar[str] = "unity"
+    quick: ClassVar[Mapping[str, Any]] = {"budget": 5, "layouts": 2}
 
     alpha: float = knob(
         1.2, "graphs that cost more than alpha times the best are left out", low=1.0, high=100.0

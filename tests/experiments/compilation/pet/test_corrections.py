@@ -261,8 +261,8 @@ THREE = Convolution(Image((2, 1, 1, 3)), (1, 1, 1, 3))
 SUM = torch.ones(1, 1, 1, 3)
 
 
-def lowering(x: Any = ROWS, weight: Any = SUM, bias: Any = None) -> Lowering:
-    return Lowering(AtOnce(), x, weight, bias)  # type: ignore[arg-type]
+def lowering(x: Any = ROWS, weight: Any = SUM, bias: Any = None) -> MutantLowering:
+    return MutantLowering(AtOnce(), x, weight, bias)  # type: ignore[arg-type]
 
 
 def side_by_side(gap: int = 0) -> Any:

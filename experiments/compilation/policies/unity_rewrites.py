@@ -6,8 +6,8 @@ Rules: those of FlexFlow's file when it is the workload's side file (``options.e
 compute only, of which those are used that bind what they read and pass the exact test; else the same as
 ``taso``'s. Graphs are cut behind post-dominators that no match crosses, as in the released code (section 5's
 dynamic program over shardings has one state on one device, so that parts are independent), and searched with
-its alpha of 1.2. Its budget is unbounded; here it is 1,000 graphs expanded and 100,000 built. The other rules decide a
-placement: see ``unity`` among the parallel policies.
+its alpha of 1.2. Its budget is unbounded; here it is 1,000 graphs expanded and 100,000 built. The other
+rules decide a placement: see ``unity`` among the parallel policies.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ RETIRED: Mapping[str, str] = {
 def alpha_knob(default: float) -> Any:
     return knob(default, "a graph is followed below this many times the best cost", low=0.0, high=10.0)
 
+
 def budget_knob() -> Any:
     return knob(1000, "graphs that are expanded; 0 applies no rule", low=0, high=10**6)
 

@@ -114,7 +114,7 @@ class Postgres:
             _as_account(self.account, command), capture_output=True, text=True, **self.popen_options()
         )
         if made.returncode:
-            raise explain(f"initdb failed: {last_line(made.stderr)}", made.stderr)
+            raise explain(f"initdb failed: {_first_error(made.stderr)}", made.stderr)
         unfinished.rename(self.data)
 
     def _require_same_major_version(self) -> None:
@@ -237,6 +237,12 @@ def last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     full = (line for line in lines if _tells_of_a_full_disk(line))
     return next(full, lines[-1] if lines else "it printed nothing")
+
+
+def _first_error(text: str) -> str:
+    """What went wrong first: initdb ends by saying how it tidied up."""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if "FATAL:" in line or "error:" in line), last_line(text))
 
 
 def explain(what: str, output: str, log: Path | None = None) -> ServiceError:

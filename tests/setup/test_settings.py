@@ -24,7 +24,7 @@ def check(**given: str) -> subprocess.CompletedProcess[str]:
     rest = {name: value for name, value in os.environ.items() if name not in GIVEN}
     environment = rest | given | {"DJANGO_SETTINGS_MODULE": "webapp.settings.deployment"}
     command = [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def test_the_deployment_check_is_clean() -> None:

@@ -17,7 +17,7 @@ from tests.webapp.worker import working
 from webapp.artifacts.models import Artifact
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
-SECONDS = 240
+SECONDS = 900
 #: Bad without being told what to read it as.
 HOSTILE = [file for file in BAD if file.format == "auto"]
 

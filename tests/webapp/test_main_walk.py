@@ -32,7 +32,7 @@ GPT2 = {
 JOBS = "job,submit,gpus,service\n" + "".join(
     f"j{i},{60 * i},{1 + i % 4},{600 + 100 * (i % 7)}\n" for i in range(40)
 )
-SECONDS = 120_000
+SECONDS = 600_000
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ def _carry_out(folder: Path, count: int) -> None:
         for rank in range(count)
     ]
     try:
-        assert [rank.wait(timeout=120) for rank in ranks] == [0] * count
+        assert [rank.wait(timeout=600) for rank in ranks] == [0] * count
     finally:
         for rank in ranks:
             rank.kill()

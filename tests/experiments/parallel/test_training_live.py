@@ -89,7 +89,7 @@ def _carry_out(folder: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-m", "tests.experiments.parallel.all_trainings", str(folder)]
     ranks = [subprocess.Popen([*command, str(rank)], env=environment, cwd=ROOT) for rank in range(3)]
     try:
-        assert [rank.wait(timeout=180) for rank in ranks] == [0, 0, 0]
+        assert [rank.wait(timeout=600) for rank in ranks] == [0, 0, 0]
     finally:
         for rank in ranks:
             rank.kill()

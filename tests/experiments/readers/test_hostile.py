@@ -60,6 +60,6 @@ def test_a_gzip_bomb_never_takes_more_memory_than_its_cap(tmp_path: Path) -> Non
         "except BadInput: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "bomb.csv.gz")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     scale = 1 if sys.platform == "darwin" else 1024
     assert int(done.stdout) * scale < 80 * MEGABYTE

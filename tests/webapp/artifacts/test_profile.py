@@ -20,7 +20,7 @@ from webapp.runs.models import Run
 
 #: A GPT-2 so small that its step takes milliseconds.
 TINY = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "vocab_size": 100, "n_positions": 32}
-SECONDS = 120_000
+SECONDS = 600_000
 
 
 @pytest.fixture

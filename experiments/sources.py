@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core import jsonio
+from experiments.core.precision import dtype_for
 from experiments.core.progress import Progress, silent
 from experiments.core.reading import refusal
 from experiments.core.spec import Workload
@@ -155,7 +156,7 @@ def _transformer(source: ModelSource, config: Mapping[str, Any]) -> LayerGraph:
     return transformer_layers(
         from_config(source.name, config, sequence),
         batch=options.batch or hf.SEQUENCES,
-        dtype=options.dtype or hf.value_type(config, kind),
+        dtype=dtype_for(options.dtype, options.precision, hf.value_type(config, kind)),
         optimizer=options.optimizer or "adamw",
         kernels="eager" if options.kernels == "auto" else options.kernels,
         fused_attention=options.attention != "math",

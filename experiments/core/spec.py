@@ -12,6 +12,7 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.core.metrics import metric
 from experiments.core.policy import FAMILIES, MODES
+from experiments.core.precision import PRECISIONS
 
 STATUSES = ("ok", "infeasible", "rejected", "failed")
 DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -25,6 +26,11 @@ class WorkloadOptions:
     sequence: int | None = knob(None, "tokens per sample", low=1, high=2**22)
     image: int | None = knob(None, "pixels per side of an input image", low=8, high=4096)
     dtype: str | None = knob(None, "parameter and activation type", choices=DTYPES)
+    precision: str | None = knob(
+        None,
+        "what training keeps for each parameter; 16-bit types are mixed unless told",
+        choices=PRECISIONS,
+    )
     optimizer: str | None = knob(None, "optimizer of the step", choices=("sgd", "momentum", "adam", "adamw"))
     training: bool = knob(True, "a training step; false: one forward pass")
     attention: str = knob("auto", "attention backend", choices=("auto", "math", "flash"))

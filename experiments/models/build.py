@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from experiments.core.errors import BadInput
+from experiments.core.precision import default_precision, dtype_for
 from experiments.core.spec import WorkloadOptions
 from experiments.models.catalog import ZooModel, zoo_model
 from experiments.models.model import Geometry, Model
@@ -27,6 +28,7 @@ class Chosen:
 
     geometry: Geometry
     dtype: str
+    precision: str
     optimizer: str
     training: bool
     attention: str
@@ -42,9 +44,10 @@ def chosen(source: ModelSource) -> Chosen:
         options.sequence or defaults.sequence or 0,
         options.image or defaults.image or 0,
     )
-    dtype = options.dtype or defaults.dtype
+    dtype = dtype_for(options.dtype, options.precision, defaults.dtype)
+    precision = options.precision or default_precision(dtype)
     optimizer = options.optimizer or defaults.optimizer
-    return Chosen(geometry, dtype, optimizer, options.training, options.attention)
+    return Chosen(geometry, dtype, precision, optimizer, options.training, options.attention)
 
 
 def _defaults(source: ModelSource) -> ZooModel:

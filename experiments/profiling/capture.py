@@ -118,6 +118,7 @@ def _facts(source: ModelSource, program: Program, lowering: Lowering) -> dict[st
         "image": geometry.image or None,
         "tokens": geometry.batch * geometry.sequence or None,
         "dtype": options.dtype,
+        "precision": options.precision if options.training else None,
         "optimizer": options.optimizer if options.training else None,
         "training": options.training,
         "attention": attention_backend(targets),

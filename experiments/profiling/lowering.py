@@ -15,7 +15,7 @@ from experiments.profiling import cost
 from experiments.profiling.program import Leaf
 from experiments.profiling.recorder import Label, Recorder
 from experiments.workloads.ragged import Ragged
-from experiments.workloads.step import KINDS, PHASES, Ops, Step, Tensors
+from experiments.workloads.step import KINDS, PERSISTENT_KINDS, PHASES, Ops, Step, Tensors
 
 #: Normalizations that update the running mean and variance they are given without saying so in their schema;
 #: the positions of those two and of the flag that asks for it.
@@ -56,7 +56,7 @@ class Lowering:
             if key not in self.ids:
                 self.ids[key] = len(self.allocations)
                 shown = f"{name}:{position}" if len(values) > 1 else name
-                real = "gradient" if key in self.gradients else kind
+                real = "gradient" if key in self.gradients and kind not in PERSISTENT_KINDS else kind
                 size, shape = value.untyped_storage().nbytes(), tuple(value.shape)
                 self.allocations.append(_Allocation(shown, size, dtype_name(value.dtype), shape, real))
             found.append(self.ids[key])

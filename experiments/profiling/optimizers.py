@@ -1,9 +1,13 @@
 """Optimizers as in-place functions of tensors, so that a whole step can be traced.
 
 ``torch.optim`` reads its step count with ``.item()``, which a trace would freeze; here the count is a tensor
-of the optimizer state, as in torch's own ``capturable`` variants, and the same operations follow parameter by
-parameter (torch's single-tensor form, its default on a CPU). Two temporaries of a parameter's size live at
-once in Adam.
+of the optimizer state, and what follows from it are float64 scalars. The same operations follow parameter by
+parameter (torch's single-tensor form, its default on a CPU): updates in float32 and float64 are
+``torch.optim``'s bit for bit on a CPU. Moments of 16 bits (``bf16-pure``) are updated by torch's capturable
+form, whose rounding differs. Two temporaries of a parameter's size live at once in Adam.
+
+A float32 master copy, where the precision has one, is what the optimizer updates; the parameter is rounded
+from it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from experiments.core.precision import MIXED_FP32_GRADS, WITH_MASTER
+
 State = Mapping[str, Tensor]
+
+#: State tensors that come of the precision, not of the optimizer.
+MASTER, GRADIENT = "master", "gradient"
 
 
 @dataclass(frozen=True)
@@ -55,17 +64,11 @@ def _momentum(rate: float, momentum: float) -> Optimizer:
 
 
 def _adam(name: str, rate: float, decay: float, beta1: float, beta2: float, eps: float) -> Optimizer:
-    """Kingma & Ba 2015, algorithm 1; ``decay`` as in Loshchilov & Hutter 2019, algorithm 2.
-
-    ``scale`` and ``shift`` fold the bias corrections and the rate into the denominator, so that both stay
-    tensors.
-    """
+    """Kingma & Ba 2015, algorithm 1; ``decay`` as in Loshchilov & Hutter 2019, algorithm 2."""
 
     def prepare(shared: State) -> State:
-        step = shared["step"].add_(1)
-        negative_rate = ((1 - beta1**step) / rate).reciprocal_().neg_()
-        scale = (1 - beta2**step).sqrt_() * negative_rate
-        return {"scale": scale, "shift": eps / negative_rate}
+        step = shared["step"].add_(1).double()
+        return {"rate": -rate / (1 - beta1**step), "root": (1 - beta2**step).sqrt()}
 
     def update(parameter: Tensor, gradient: Tensor, slots: State, prepared: State) -> None:
         mean, square = slots["mean"], slots["square"]
@@ -73,8 +76,13 @@ def _adam(name: str, rate: float, decay: float, beta1: float, beta2: float, eps:
             parameter.mul_(1 - rate * decay)
         mean.lerp_(gradient, 1 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        denominator = (square.sqrt() / prepared["scale"]).add_(prepared["shift"])
-        parameter.addcdiv_(mean, denominator)
+        if parameter.element_size() < 4:
+            scale = prepared["root"] * prepared["rate"]
+            denominator = (square.sqrt() / scale).add_(eps / prepared["rate"])
+            parameter.addcdiv_(mean, denominator)
+        else:
+            denominator = (square.sqrt() / prepared["root"]).add_(eps)
+            parameter.addcdiv_(mean * prepared["rate"], denominator)
 
     return Optimizer(name, ("mean", "square"), ("step",), prepare, update)
 
@@ -88,14 +96,21 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 }
 
 
-def initial_state(optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Zeroed state by name: ``parameter.slot``, then the shared scalars; on the parameters'
-    device and dtype.
+def initial_state(
+    optimizer: Optimizer, parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor], precision: str
+) -> dict[str, Tensor]:
+    """Return the optimizer's state by name: ``parameter.slot``, then the shared scalars.
+
+    Slots are zeros; ``master`` starts as the model's own ``weights``, and ``gradient`` is the buffer that
+    float32 gradients are added up in. On the parameters' device.
     """
-    state = {
-        f"{name}.{slot}": torch.zeros_like(value)
-        for name, value in parameters.items()
-        for slot in optimizer.slots
-    }
+    state: dict[str, Tensor] = {}
+    for name, value in parameters.items():
+        kept = value.float() if precision in WITH_MASTER else value
+        state |= {f"{name}.{slot}": torch.zeros_like(kept) for slot in optimizer.slots}
+        if precision in WITH_MASTER:
+            state[f"{name}.{MASTER}"] = weights[name].detach().to(value.device, torch.float32, copy=True)
+        if precision == MIXED_FP32_GRADS:
+            state[f"{name}.{GRADIENT}"] = torch.zeros_like(kept)
     device = next(iter(parameters.values())).device
     return state | {name: torch.zeros((), dtype=torch.float32, device=device) for name in optimizer.shared}

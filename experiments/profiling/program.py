@@ -5,6 +5,7 @@ timed.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,9 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from experiments.core.errors import BadInput
+from experiments.core.precision import MIXED_FP32_GRADS, WITH_MASTER
 from experiments.models.build import DTYPES, Chosen, build, chosen
 from experiments.models.model import Model, Objective
-from experiments.profiling.optimizers import OPTIMIZERS, Optimizer, initial_state
+from experiments.profiling.optimizers import GRADIENT, MASTER, OPTIMIZERS, Optimizer, initial_state
 from experiments.workloads.model import ModelSource
 
 ATTENTION = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
@@ -47,7 +49,7 @@ class Unobserved:
 
 @dataclass(frozen=True)
 class Leaf:
-    """One tensor argument of the step; ``kind`` is parameter, optimizer_state, buffer or input."""
+    """One tensor argument of the step; ``kind`` is one of those that outlive it."""
 
     name: str
     kind: str
@@ -78,11 +80,13 @@ class Program:
         if not self.options.training:
             with torch.no_grad():
                 return self._forward(parameters, buffers, batch, watcher)
-        losses, gradients = [], None
+        losses: list[Tensor] = []
+        gradients: Sequence[Tensor | None] | None = None
+        kept = self._gradient_buffers(parameters, state)
         for share in self._shares(batch):
-            loss, found = self._backward(parameters, buffers, share, watcher)
+            loss, found = self._backward(parameters, buffers, share, watcher, kept, not losses)
             losses.append(loss)
-            gradients = found if gradients is None else _added(gradients, found)
+            gradients = found if gradients is None or kept else _added(gradients, found)
         assert gradients is not None
         watcher.gradients(gradients)
         self._update(parameters, gradients, state, watcher)
@@ -99,9 +103,14 @@ class Program:
         buffers: Mapping[str, Tensor],
         batch: Sequence[Tensor],
         watcher: Observer,
+        kept: Mapping[str, Tensor],
+        first: bool,
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """This micro-batch's part of the loss, and its gradients."""
+        """This micro-batch's part of the loss, and its gradients: the sums so far where they are ``kept``."""
         leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        for name, buffer in kept.items():
+            leaf: Any = leaves[name]
+            leaf.register_hook(functools.partial(_accumulate, buffer, first))
         held: list[Any] = []
         with self._holding(held):
             loss = self._forward(leaves, buffers, batch, watcher)
@@ -111,7 +120,18 @@ class Program:
         gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
         loss = loss.detach()
         _touch(held)
+        if kept:
+            made = zip(kept.values(), gradients, strict=True)
+            return loss, [None if gradient is None else buffer for buffer, gradient in made]
         return loss, gradients
+
+    def _gradient_buffers(
+        self, parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """The float32 buffers that each backward pass adds to; empty where gradients are the pass's own."""
+        if self.options.precision != MIXED_FP32_GRADS:
+            return {}
+        return {name: state[f"{name}.{GRADIENT}"] for name in parameters}
 
     @contextlib.contextmanager
     def _holding(self, outputs: list[Any]) -> Iterator[None]:
@@ -164,17 +184,22 @@ class Program:
                 continue
             watcher.parameter(name)
             slots = {slot: state[f"{name}.{slot}"] for slot in self.optimizer.slots}
-            self.optimizer.update(value, gradient, slots, prepared)
+            if self.options.precision in WITH_MASTER:
+                master = state[f"{name}.{MASTER}"]
+                self.optimizer.update(master, gradient.float(), slots, prepared)
+                value.copy_(master)
+            else:
+                self.optimizer.update(value, gradient, slots, prepared)
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
         """The arguments in order: parameters, optimizer state, buffers, batch."""
-        groups = (("parameter", self.parameters), ("optimizer_state", self.state), ("buffer", self.buffers))
-        held = [
-            Leaf(name, kind, tuple(value.shape), value.dtype)
-            for kind, group in groups
-            for name, value in group.items()
-        ]
+        named = (
+            *(("parameter", entry) for entry in self.parameters.items()),
+            *((self._state_kind(entry[0]), entry) for entry in self.state.items()),
+            *(("buffer", entry) for entry in self.buffers.items()),
+        )
+        held = [Leaf(name, kind, tuple(value.shape), value.dtype) for kind, (name, value) in named]
         specs = self.model.batch(self.options.training)
         dtype = DTYPES[self.options.dtype]
         return (
@@ -182,16 +207,23 @@ class Program:
             *(Leaf(spec.name, "input", spec.shape, torch.int64 if spec.high else dtype) for spec in specs),
         )
 
+    def _state_kind(self, name: str) -> str:
+        """A shared scalar belongs to no parameter: it is a buffer of the step."""
+        if name in self.optimizer.shared:
+            return "buffer"
+        return "gradient_buffer" if name.rpartition(".")[2] == GRADIENT else "optimizer_state"
+
 
 def program(source: ModelSource, device: str = "cpu", weights: bool = True) -> Program:
     """The step of ``source`` with its tensors on ``device``; fake ones when a fake mode is active."""
     options = chosen(source)
     model = build(source, weights)
     dtype = DTYPES[options.dtype]
-    parameters = {name: _moved(value, device, dtype) for name, value in model.module.named_parameters()}
+    given = dict(model.module.named_parameters())
+    parameters = {name: _moved(value, device, dtype) for name, value in given.items()}
     buffers = {name: _moved(value, device, dtype) for name, value in model.module.named_buffers()}
     optimizer = OPTIMIZERS[options.optimizer]
-    state = initial_state(optimizer, parameters) if options.training else {}
+    state = initial_state(optimizer, parameters, given, options.precision) if options.training else {}
     batch = options.geometry.batch
     if batch % source.micro_batches:
         what = f"a batch of {batch} is not {source.micro_batches} equal micro-batches"
@@ -204,6 +236,12 @@ def _moved(value: Tensor, device: str, dtype: torch.dtype) -> Tensor:
     tensors.
     """
     return value.detach().to(device, dtype if value.is_floating_point() else None)
+
+
+def _accumulate(buffer: Tensor, first: bool, gradient: Tensor) -> None:
+    """Add a parameter's gradient to its float32 buffer as soon as the pass has made it."""
+    with torch.no_grad():
+        buffer.copy_(gradient) if first else buffer.add_(gradient)
 
 
 def _touch(held: Any) -> None:

@@ -20,9 +20,14 @@ from experiments.workloads.ragged import Ints, Ragged
 Floats = npt.NDArray[np.float64]
 
 PHASES = ("forward", "backward", "optimizer")
-KINDS = ("parameter", "gradient", "optimizer_state", "activation", "input", "buffer", "temporary")
+KINDS = (
+    *("parameter", "gradient", "optimizer_state", "activation", "input", "buffer", "temporary"),
+    "gradient_buffer",
+)
 #: Kinds that outlive the step: present before the first op and after the last.
-PERSISTENT_KINDS = ("parameter", "optimizer_state", "buffer", "input")
+PERSISTENT_KINDS = ("parameter", "optimizer_state", "buffer", "input", "gradient_buffer")
+#: Kinds of model states: what training keeps for each parameter.
+STATE_KINDS = ("parameter", "gradient", "gradient_buffer", "optimizer_state")
 #: Where an op's ``seconds`` come from.
 TIMINGS = ("none", "measured", "roofline", "trace")
 
@@ -131,6 +136,12 @@ class Step:
     @property
     def persistent_bytes(self) -> int:
         return int(self.tensors.bytes[self.persistent].sum())
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of model states: parameters, their gradients and what the optimizer keeps."""
+        kinds = [KINDS.index(kind) for kind in STATE_KINDS]
+        return int(self.tensors.bytes[np.isin(self.tensors.kind, kinds)].sum())
 
     @functools.cached_property
     def live_bytes(self) -> Ints:

@@ -22,7 +22,7 @@ def metrics_of(
         "peak_memory": simulation.peak_bytes,
         "average_memory": simulation.average_bytes,
         "host_peak_memory": simulation.host_peak,
-        "persistent_bytes": step.persistent_bytes,
+        "persistent_bytes": step.state_bytes,
         "step_time": time,
         "ideal_step_time": simulation.ideal_time,
         "stall_time": simulation.stall_time,

@@ -84,7 +84,7 @@ def figures(seen: Any, step: Step) -> dict[str, Any]:
     """Return what a ``live.MeasuredPlan`` found, and how that compares with the step without a plan."""
     found = {
         "peak_memory": seen.peak_bytes,
-        "persistent_bytes": step.persistent_bytes,
+        "persistent_bytes": step.state_bytes,
         "step_time": seen.step_time,
         "offloaded_bytes": seen.bytes_out,
         "prefetched_bytes": seen.bytes_back,

@@ -34,7 +34,14 @@ def _predict(plan: ParallelPlan, estimate: PlanningEstimate, calibrated: Any) ->
     """The simulator's figures for the measured plan, on layer times and links measured on this host."""
     links, layers = calibrated.links, calibrated.layers
     cluster = _with_measured_links(estimate.cluster, links)
-    asked = model_estimate(layers, cluster, evaluate, estimate.dtype, str(layers.facts["optimizer"]))
+    asked = model_estimate(
+        layers,
+        cluster,
+        evaluate,
+        estimate.dtype,
+        str(layers.facts["optimizer"]),
+        precision=estimate.precision,
+    )
     asked = replace(asked, exchange=calibrated.exchange, updates=calibrated.updates, walks_again=True)
     waited = replace(plan, overlapped=False)  # a measured step is waited for
     own = replace(plan.synchronization, buckets=calibrated.buckets or plan.synchronization.buckets)

@@ -9,6 +9,7 @@ from typing import Any, cast
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
+from experiments.core.precision import default_precision, dtype_for
 from experiments.core.progress import Progress, part
 from experiments.core.reading import refusal
 from experiments.core.spec import Result, RunSpec
@@ -22,6 +23,7 @@ from experiments.parallel.interface import (
 )
 from experiments.parallel.simulator import evaluate
 from experiments.sources import Loaded, layers_of
+from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 from experiments.workloads.transformer_layers import CAPTURED, OPERATORS
 
@@ -43,11 +45,28 @@ def place(spec: RunSpec, policy: Policy, progress: Progress) -> Placed:
     model, loaded = layers_of(spec.workload, cluster.device, part(progress, 0.0, 0.8), layers)
     options = spec.workload.options
     estimate = model_estimate(
-        model, cluster, evaluate, options.dtype, options.optimizer, spec.seed, part(progress, 0.8, 1.0)
+        model,
+        cluster,
+        evaluate,
+        options.dtype,
+        options.optimizer,
+        spec.seed,
+        part(progress, 0.8, 1.0),
+        _precision(placer, spec, model, loaded),
     )
     plan = placer.place(model, cluster, options.batch or model.batch, estimate)
     progress(1.0, "placed")
     return Placed(plan, estimate, loaded)
+
+
+def _precision(policy: ParallelPolicy, spec: RunSpec, model: LayerGraph, loaded: Loaded) -> str | None:
+    """What the step keeps for each parameter: as asked for, as a stored step was captured, or as the policy's
+    system trains.
+    """
+    options = spec.workload.options
+    stored = None if isinstance(loaded.value, ModelSource) else model.facts.get("precision")
+    usual = dtype_for(options.dtype, options.precision, str(model.facts.get("dtype", "float32")))
+    return options.precision or stored or default_precision(usual, policy.fp32_gradients)
 
 
 def _cluster(spec: RunSpec, policy: ParallelPolicy) -> Hardware:

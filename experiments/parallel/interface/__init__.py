@@ -42,11 +42,6 @@ from experiments.parallel.interface.policy import (
     stage_bounds,
     whole_share,
 )
-from experiments.parallel.interface.states import (
-    ZERO_STAGES,
-    StateBytes,
-    state_bytes,
-)
 from experiments.parallel.interface.training import Adaptation, Learning, Training, WeightRule
 
 __all__ = [
@@ -62,7 +57,6 @@ __all__ = [
     "PER_STEP",
     "SLOT_KINDS",
     "WEIGHT",
-    "ZERO_STAGES",
     "Adaptation",
     "Collective",
     "Evaluation",
@@ -76,7 +70,6 @@ __all__ = [
     "Slice",
     "Slot",
     "Stage",
-    "StateBytes",
     "Synchronization",
     "Training",
     "WeightRule",
@@ -89,7 +82,6 @@ __all__ = [
     "shardings_by_layer",
     "stage_bounds",
     "stage_parameters",
-    "state_bytes",
     "ties",
     "violations",
     "whole_share",

@@ -25,9 +25,10 @@ from experiments.parallel.interface.plan import (
     Worker,
 )
 from experiments.parallel.interface.slices import slice_order_violations, slice_violations
-from experiments.parallel.interface.states import ZERO_STAGES
 from experiments.parallel.interface.versions import version_violations
 from experiments.workloads.layers import LayerGraph
+
+ZERO_STAGES = (0, 1, 2, 3)
 
 
 def violations(plan: ParallelPlan, model: LayerGraph, cluster: Hardware) -> list[str]:

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.core.errors import BadInput
+from experiments.core.precision import StateBytes, default_precision, dtype_for, state_bytes
 from experiments.core.progress import Progress, silent
 from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Device, Hardware
 from experiments.parallel.interface.plan import ParallelPlan, Sharding, Stage
-from experiments.parallel.interface.states import StateBytes, state_bytes
 from experiments.workloads.kernel_times import PassSeconds, layer_seconds
 from experiments.workloads.kernels import WHOLE, Cut
 from experiments.workloads.layers import LayerGraph
@@ -51,7 +51,7 @@ class PlanningEstimate:
     """What a planner may ask about a model on a cluster before it decides.
 
     FLOPs and bytes scale linearly with the samples, and so do times unless a layer's work is known by its
-    shapes (``pass_seconds``); states follow ``dtype`` and the optimizer.
+    shapes (``pass_seconds``); states follow ``precision`` and the optimizer.
 
     - ``evaluate``: carries out a whole plan in the simulator (``Infeasible`` where it does not fit), for
       planners that search.
@@ -66,6 +66,7 @@ class PlanningEstimate:
     model: LayerGraph
     cluster: Hardware
     dtype: str
+    precision: str
     states: StateBytes
     evaluate: Callable[[ParallelPlan], Evaluation]
     seed: int = 0
@@ -147,22 +148,25 @@ def model_estimate(
     optimizer: str | None = None,
     seed: int = 0,
     progress: Progress = silent,
+    precision: str | None = None,
 ) -> PlanningEstimate:
     """Return the estimate for a model.
 
-    ``dtype`` and ``optimizer`` default to the model's own facts, then float32 and adam.
+    ``dtype`` and ``optimizer`` default to the model's own facts, then float32 and adam; ``precision`` to what
+    training in that type usually keeps.
     """
-    dtype = dtype or str(model.facts.get("dtype", "float32"))
+    dtype = dtype_for(dtype, precision, str(model.facts.get("dtype", "float32")))
     optimizer = optimizer or str(model.facts.get("optimizer") or "adam")
     if dtype not in DTYPE_BYTES:
         raise BadInput(f"unknown dtype {dtype!r}", model.name, "one of " + ", ".join(DTYPE_BYTES))
-    states = state_bytes(dtype, optimizer)
+    precision = precision or default_precision(dtype)
+    states = state_bytes(dtype, optimizer, precision)
 
     def evaluate_alive(plan: ParallelPlan) -> Evaluation:
         estimate.show_life()
         return evaluate(plan, estimate)
 
-    estimate = PlanningEstimate(model, cluster, dtype, states, evaluate_alive, seed, progress)
+    estimate = PlanningEstimate(model, cluster, dtype, precision, states, evaluate_alive, seed, progress)
     return estimate
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.core.errors import ImpossiblePlan, Infeasible
+from experiments.core.precision import state_bytes
 from experiments.hardware import Link
 from experiments.parallel.interface import (
     Collective,
@@ -17,7 +18,6 @@ from experiments.parallel.interface import (
     Slot,
     Stage,
     Worker,
-    state_bytes,
     violations,
 )
 from experiments.parallel.policies.data_parallel import DataParallel
@@ -33,7 +33,7 @@ ZERO_FIGURE_1 = [(0, 120.0), (1, 31.40625), (2, 16.640625), (3, 1.875)]
 @pytest.mark.parametrize(("stage", "gigabytes"), ZERO_FIGURE_1)
 def test_zero_divides_seven_and_a_half_billion_parameters_as_figure_1(stage: int, gigabytes: float) -> None:
     """Mixed-precision Adam is 2 + 2 + 12 bytes a parameter; 64 devices."""
-    assert state_bytes("float16", "adam").on_device(7.5e9, stage, 64) == gigabytes * 1e9
+    assert state_bytes("float16", "adam", "bf16-mixed").on_device(7.5e9, stage, 64) == gigabytes * 1e9
     model, hardware = chain(10, parameter_bytes=2 * 0.75e9), cluster(4, 16)
     asked = estimate(model, hardware, "float16")
     found = simulate(Zero(stage=stage).place(model, hardware, 64, asked), asked)
@@ -46,7 +46,7 @@ def test_zero_divides_seven_and_a_half_billion_parameters_as_figure_1(stage: int
     optimizer=st.sampled_from(["sgd", "momentum", "adam"]),
 )
 def test_a_higher_zero_stage_never_needs_more(parameters: int, degree: int, optimizer: str) -> None:
-    states = state_bytes("bfloat16", optimizer)
+    states = state_bytes("bfloat16", optimizer, "bf16-mixed")
     sizes = [states.on_device(parameters, stage, degree) for stage in range(4)]
     assert sizes == sorted(sizes, reverse=True)
     if degree == 1:

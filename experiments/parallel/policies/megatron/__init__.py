@@ -32,6 +32,7 @@ class Megatron(LivePolicy, ParallelPolicy):
 
     name: ClassVar[str] = "megatron"
     layers: ClassVar[str] = OPERATORS
+    fp32_gradients: ClassVar[bool] = True
 
     strategy: str = knob(
         "rule",

@@ -1,0 +1,104 @@
+"""Precision of a training step: what is kept for each parameter beside activations of the step's ``dtype``.
+
+Sources: Micikevicius et al., "Mixed Precision Training", ICLR'18 (a float32 master copy of 16-bit weights);
+Rajbhandari et al., "ZeRO", SC'20, section 3.1 (2 + 2 + 12 bytes with Adam) and figure 1 (bytes by stage);
+Megatron-Core's distributed optimizer (2 + 4 + 12 bytes where 16-bit gradients are kept and reduced in
+float32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from experiments.core.errors import BadInput
+from experiments.core.units import DTYPE_BYTES
+
+#: Everything in one type; 16-bit weights, gradients and moments; 16-bit weights and gradients beside float32
+#: master weights and moments; the same with gradients kept and reduced in float32. The names say bf16, the
+#: 16-bit type is the step's ``dtype``.
+FULL, PURE, MIXED, MIXED_FP32_GRADS = "fp32", "bf16-pure", "bf16-mixed", "bf16-mixed-fp32-grads"
+PRECISIONS = (FULL, PURE, MIXED, MIXED_FP32_GRADS)
+#: Of them, those whose optimizer updates a float32 master copy of the weights.
+WITH_MASTER = (MIXED, MIXED_FP32_GRADS)
+#: Tensors of a parameter's shape that an optimizer keeps.
+OPTIMIZER_MOMENTS: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+
+
+@dataclass(frozen=True)
+class StateBytes:
+    """Bytes for one parameter: its weight, its gradient and all that the optimizer keeps.
+
+    The optimizer's are K in ZeRO's paper; ``master`` of them are the float32 copy of a 16-bit weight.
+    """
+
+    weight: float
+    gradient: float
+    optimizer: float
+    master: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.weight + self.gradient + self.optimizer
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Bytes of a parameter by what they are for, without the parts that it does not have."""
+        found = {
+            "weights": self.weight,
+            "gradients": self.gradient,
+            "master weights": self.master,
+            "optimizer state": self.optimizer - self.master,
+        }
+        return {name: size for name, size in found.items() if size}
+
+    def on_device(self, parameters: float, zero: int, degree: int) -> float:
+        """Return the bytes of model states on each of ``degree`` devices: ZeRO's figure 1.
+
+        Stage 1 divides the optimizer state, stage 2 the gradients too, stage 3 the weights too.
+        """
+        weight = self.weight / (degree if zero >= 3 else 1)
+        gradient = self.gradient / (degree if zero >= 2 else 1)
+        optimizer = self.optimizer / (degree if zero >= 1 else 1)
+        return parameters * (weight + gradient + optimizer)
+
+
+def state_bytes(dtype: str, optimizer: str, precision: str) -> StateBytes:
+    """Return the bytes of a parameter's states.
+
+    ``("bfloat16", "adam", "bf16-mixed")`` gives 2 + 2 + 12 bytes, with float32 gradients 2 + 4 + 12,
+    ``"bf16-pure"`` 2 + 2 + 4, and ``("float32", "adam", "fp32")`` 4 + 4 + 8.
+    """
+    size, moments = DTYPE_BYTES[dtype], OPTIMIZER_MOMENTS[optimizer]
+    if precision not in WITH_MASTER:
+        return StateBytes(size, size, size * moments)
+    gradient = 4 if precision == MIXED_FP32_GRADS else size
+    return StateBytes(size, gradient, 4 + 4 * moments, master=4)
+
+
+def default_precision(dtype: str, fp32_gradients: bool = False) -> str:
+    """Return what a training step of ``dtype`` keeps unless it is told: 16-bit types are mixed.
+
+    ``fp32_gradients`` asks for Megatron-Core's form, which has them for bfloat16 (a float16 gradient is
+    scaled, and stays in 16 bits there).
+    """
+    if DTYPE_BYTES[dtype] > 2:
+        return FULL
+    return MIXED_FP32_GRADS if fp32_gradients and dtype == "bfloat16" else MIXED
+
+
+def dtype_for(dtype: str | None, precision: str | None, usual: str) -> str:
+    """Return the type of weights and activations, by what is given and what is ``usual`` for the model.
+
+    ``BadInput`` where type and precision contradict one another.
+    """
+    if precision is None:
+        return dtype or usual
+    wide = precision == FULL
+    if dtype is None:
+        fitting = (DTYPE_BYTES[usual] > 2) == wide
+        return usual if fitting else "float32" if wide else "bfloat16"
+    if (DTYPE_BYTES[dtype] > 2) != wide:
+        expected = "float32 or float64" if wide else "bfloat16 or float16"
+        raise BadInput(f"precision {precision!r} with dtype {dtype!r}", "options.precision", expected)
+    return dtype

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.core.units import DTYPE_BYTES
@@ -74,6 +75,26 @@ def state_bytes(dtype: str, optimizer: str, precision: str) -> StateBytes:
         return StateBytes(size, size, size * moments)
     gradient = 4 if precision == MIXED_FP32_GRADS else size
     return StateBytes(size, gradient, 4 + 4 * moments, master=4)
+
+
+def states_note(states: StateBytes, precision: str) -> dict[str, Any]:
+    """Return what a run says of its model states: the precision, and bytes for each parameter by part."""
+    return {"states": {"precision": precision, "bytes_per_parameter": states.parts}}
+
+
+def states_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``states_note`` of a step by its facts; nothing where they do not say how it trains."""
+    dtype, optimizer, precision = (facts.get(name) for name in ("dtype", "optimizer", "precision"))
+    if dtype not in DTYPE_BYTES or optimizer not in OPTIMIZER_MOMENTS or precision not in PRECISIONS:
+        return {}
+    return states_note(state_bytes(str(dtype), str(optimizer), str(precision)), str(precision))
+
+
+def describe_states(note: Mapping[str, Any]) -> str:
+    """Return states in words: ``4 weights + 4 gradients + 8 optimizer state = 16 bytes a parameter``."""
+    parts: Mapping[str, float] = note["bytes_per_parameter"]
+    sizes = " + ".join(f"{size:g} {name}" for name, size in parts.items())
+    return f"{sizes} = {sum(parts.values()):g} bytes a parameter ({note['precision']})"
 
 
 def default_precision(dtype: str, fp32_gradients: bool = False) -> str:

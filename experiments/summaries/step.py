@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core.errors import BadInput
+from experiments.core.precision import describe_states, states_of
 from experiments.estimates import estimate_model
 from experiments.hardware import Device, resolve
 from experiments.hardware.roofline import attainable, ridge_point
@@ -28,6 +29,7 @@ def _step(value: Step) -> dict[str, Any]:
     cards += [
         card("live peak", value.live_peak, "bytes"),
         card("persistent", value.persistent_bytes, "bytes"),
+        *_states(value),
         card("largest single-op need", int(value.op_need.max(initial=0)), "bytes"),
     ]
     if np.isfinite(value.flops):
@@ -38,6 +40,12 @@ def _step(value: Step) -> dict[str, Any]:
     if isinstance(facts.get("attention"), str):
         cards.append(card("attention", facts["attention"]))
     return {"cards": cards, "estimates": _step_estimates(value), "plots": _step_plots(value)}
+
+
+def _states(value: Step) -> list[dict[str, Any]]:
+    """What training keeps for each parameter, where the step knows its precision."""
+    found = states_of(value.facts)
+    return [card("model states", describe_states(found["states"]))] if found else []
 
 
 def _step_estimates(value: Step) -> list[dict[str, Any]]:

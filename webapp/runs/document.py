@@ -12,6 +12,7 @@ from django.http import Http404
 from experiments.core import trace_events
 from experiments.core.budget import ENDED_AT
 from experiments.core.metrics import METRICS
+from experiments.core.precision import describe_states
 from experiments.core.units import human
 from webapp.presentation import pretty
 from webapp.runs.compilation_figure import CompilationView, compilation_view
@@ -25,7 +26,7 @@ from webapp.runs.plan_topology import Topology, topology_of
 from webapp.runs.planner_notes import Notes, notes_of
 
 #: Parts of the provenance that have a place of their own on the page.
-TOLD_APART = ("hardware", "timing", "timed_on", "timeline")
+TOLD_APART = ("hardware", "timing", "timed_on", "timeline", "states")
 #: Units of figures in the provenance, by the name or by how it begins.
 UNITS = {
     "seconds": "s",
@@ -83,6 +84,7 @@ class RunView:
     provenance: tuple[tuple[str, Any], ...]
     sheets: str
     timing: str
+    states: str
     ended_at: str
 
     @property
@@ -121,6 +123,7 @@ def view_of(run: Run) -> RunView:
         violations=tuple(outcome.get("violations") or ()),
         provenance=tuple(_flat({n: v for n, v in provenance.items() if n not in TOLD_APART})),
         timing=_timing(provenance),
+        states=describe_states(provenance["states"]) if "states" in provenance else "",
         ended_at=str(plan.get(ENDED_AT) or (plan.get("notes") or {}).get(ENDED_AT) or ""),
         sheets=json.dumps(provenance["hardware"], indent=2) if "hardware" in provenance else "",
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.core.precision import states_of
 from experiments.hardware import Hardware
 from experiments.memory.experiment.bound import swapping_bound
 from experiments.memory.interface import MemoryMachine
@@ -84,5 +85,6 @@ def notes_of(simulation: MemorySimulation, step: Step, machine: MemoryMachine) -
         "first_step_time": (simulation.first or simulation).step_time,
         "live_peak": step.live_peak,
         "largest_op_need": int(step.op_need.max(initial=0)),
+        **states_of(step.facts),
         **swapping_bound(step, machine),
     }

@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.core import registry
 from experiments.core.errors import BadInput
+from experiments.core.precision import states_of
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.memory.experiment.figures import rates
@@ -74,6 +75,7 @@ def measure_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Prog
             },
             "copy_rates": {way: vars(getattr(machine, way)) for way in ("out", "back")},
             "timing": step.timing,
+            **states_of(step.facts),
             **addresses(plan),
             **compression(plan, step, seen.ratios),
         },

@@ -7,6 +7,7 @@ from dataclasses import replace
 from experiments.core.budget import ENDED_AT
 from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.core.policy import Policy
+from experiments.core.precision import states_note
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.parallel.experiment.handed_over import communication
@@ -55,5 +56,6 @@ def _add_notes(result: Result, placed: Placed) -> Result:
         "hardware": placed.estimate.cluster.to_json(),
         "assumed": list(loaded.assumed),
         "warnings": list(loaded.warnings),
+        **states_note(placed.estimate.states, placed.estimate.precision),
     }
     return replace(result, workload_sha256=loaded.sha256, notes={**result.notes, **notes})

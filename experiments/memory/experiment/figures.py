@@ -23,7 +23,7 @@ def metrics_of(
         "peak_memory": simulation.peak_bytes,
         "average_memory": simulation.average_bytes,
         "host_peak_memory": simulation.host_peak,
-        "persistent_bytes": step.state_bytes,
+        "persistent_bytes": model_state_bytes(step),
         "step_time": time,
         "ideal_step_time": simulation.ideal_time,
         "stall_time": simulation.stall_time,
@@ -71,6 +71,17 @@ def utilization(simulation: MemorySimulation, step: Step, hardware: Hardware) ->
         by_dtype[dtype] = by_dtype.get(dtype, 0.0) + amount
     peak = hardware.device.peak(max(by_dtype, key=lambda dtype: by_dtype[dtype])) * simulation.step_time
     return {"mfu": flops / peak, "hfu": (flops + simulation.recompute_flops) / peak}
+
+
+def model_state_bytes(step: Step) -> float:
+    """Return the bytes of parameters, gradients and optimizer state, by what the step keeps for each.
+
+    Gradients of different parameters may lie in one storage (a batch of one); they count as what they are.
+    """
+    known, parameters = states_of(step.facts), step.facts.get("parameters")
+    if not known or parameters is None:
+        return step.state_bytes
+    return float(parameters * sum(known["states"]["bytes_per_parameter"].values()))
 
 
 def notes_of(simulation: MemorySimulation, step: Step, machine: MemoryMachine) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from experiments.core.errors import BadInput
 from experiments.core.precision import states_of
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
-from experiments.memory.experiment.figures import rates
+from experiments.memory.experiment.figures import model_state_bytes, rates
 from experiments.memory.experiment.planned import make_plan, rejected_result, splitter
 from experiments.memory.interface import (
     Compress,
@@ -86,7 +86,7 @@ def figures(seen: Any, step: Step) -> dict[str, Any]:
     """Return what a ``live.MeasuredPlan`` found, and how that compares with the step without a plan."""
     found = {
         "peak_memory": seen.peak_bytes,
-        "persistent_bytes": step.state_bytes,
+        "persistent_bytes": model_state_bytes(step),
         "step_time": seen.step_time,
         "offloaded_bytes": seen.bytes_out,
         "prefetched_bytes": seen.bytes_back,

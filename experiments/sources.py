@@ -6,12 +6,12 @@ import functools
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.core import jsonio
+from experiments.core.package_files import path_of
 from experiments.core.precision import dtype_for
 from experiments.core.progress import Progress, silent
 from experiments.core.reading import refusal
@@ -46,14 +46,16 @@ class Loaded:
 
 @functools.lru_cache(maxsize=8)
 def load(workload: Workload) -> Loaded:
-    """Open ``workload``: a zoo name, a stored step, or a file of any format read."""
+    """Open ``workload``: a zoo name, or a file of any format read, of the package or named by its path."""
     if workload.source.startswith("zoo:"):
         name = workload.source.removeprefix("zoo:")
         model = _published_source(name, workload) or ModelSource(
             workload.source, zoo=name, options=workload.options
         )
         return Loaded(model, "model", "zoo", jsonio.digest(workload.source))
-    opened = open_file(Path(workload.source), workload.format, workload.options)
+    side = workload.options.extra
+    options = workload.options if side is None else replace(workload.options, extra=str(path_of(side)))
+    opened = open_file(path_of(workload.source), workload.format, options)
     reading = opened.reading
     kind, format_name = opened.reader.kind, opened.reader.format
     return Loaded(reading.value, kind, format_name, opened.sha256, reading.assumed, reading.warnings)

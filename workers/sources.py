@@ -41,7 +41,7 @@ def named_files(run: Run, options: Mapping[str, Any]) -> dict[str, Artifact]:
     found = {}
     for name in references.NAMING:
         value = options.get(name)
-        if value is None or (name == "model" and references.is_known_model(value)):
+        if value is None or references.is_of_the_lab(name, value):
             continue
         artifact = references.find_artifact(Artifact.objects.filter(project=run.project), value)
         if artifact is None:

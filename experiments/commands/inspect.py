@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from experiments.commands.output import json_option, write_json
 from experiments.compilation.planning.substitutions.verdicts import count_labels, verdicts
+from experiments.core.package_files import path_of
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.readers.base import doubts_beside, looks_beside
@@ -18,7 +18,7 @@ from experiments.workloads.substitutions import Substitutions
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser("inspect", help="what a file is and what is in it")
-    parser.add_argument("file", help="a file, or zoo:NAME")
+    parser.add_argument("file", help="a file, zoo:NAME or package:NAME")
     parser.add_argument("--format", default="auto")
     json_option(parser)
     parser.set_defaults(call=call)
@@ -35,7 +35,7 @@ def inspection(workload: Workload) -> dict[str, Any]:
     found["cards"] += [
         card(f"rules {label}", count) for label, count in count_labels(judged).items() if judged
     ]
-    doubts = doubts_beside(Path(workload.source), loaded.format, loaded.value)
+    doubts = doubts_beside(path_of(workload.source), loaded.format, loaded.value)
     return {
         "format": loaded.format,
         "kind": loaded.kind,

@@ -63,7 +63,8 @@ NOT_OF_THE_STEP = ("steps", "limit", "rate", "model", "vocabulary", "kernels", "
 class Workload:
     """What a run is given: a file or a model of the zoo.
 
-    ``source`` is a file or ``zoo:name``; ``format`` one of the readers or ``auto`` (decided by content).
+    ``source`` is a file, ``zoo:name`` or ``package:name`` (a file that the package brings); ``format`` one of
+    the readers or ``auto`` (decided by content).
     """
 
     source: str

@@ -10,7 +10,7 @@
     title = "vDNN, everything"
     policy = "vdnn-all"
     [run.workload]
-    source = "zoo:gpt2"        # or a file below experiments/suites, or "data/x.json" in a named folder
+    source = "zoo:gpt2"        # or "package:forty-jobs.csv", or "data/x.json" in a named folder
     [grid]                     # every one of its policies on every one of its workloads
     policies = ["baseline", "vdnn-all"]
     [[grid.on]]                # title, and what else its runs have
@@ -191,19 +191,8 @@ def geometric_mean(values: Sequence[float]) -> float | None:
 def _run(defaults: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     merged = {**defaults, **row}
     title = title_of(merged)
-    return title, _resolve_source(
-        {name: merged[name] for name in merged if name not in ("title", "published")}
-    )
+    return title, {name: merged[name] for name in merged if name not in ("title", "published")}
 
 
 def title_of(row: Mapping[str, Any]) -> str:
     return str(row.get("title", row.get("policy", "?")))
-
-
-def _resolve_source(row: dict[str, Any]) -> dict[str, Any]:
-    """A source that is a file below the suites' folder is found from anywhere."""
-    workload = row.get("workload")
-    if not isinstance(workload, dict) or not isinstance(workload.get("source"), str):
-        return row
-    file = FOLDER / workload["source"]
-    return {**row, "workload": {**workload, "source": str(file)}} if file.is_file() else row

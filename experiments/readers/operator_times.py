@@ -3,7 +3,8 @@ shipped.
 
 The first line names the columns: the operator's, then one for each system. Cells are separated by tabs (by
 spaces where there are none) and hold milliseconds; a table may stand in several parts side by side, each
-headed as the first. What was not measured is empty, ``0`` or ``N/A``.
+headed as the first. What was not measured is empty, ``0`` or ``N/A``. Lines above the columns that start with
+``# `` say where the times come from.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ def operator_times(path: str, operators: Collection[str]) -> Times:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise BadInput(f"byte {error.start} is not UTF-8", name, "text") from None
-    systems, width = _heading(lines[0] if lines else "", name)
+    first = next((row for row, line in enumerate(lines) if not line.startswith("# ")), 0)
+    systems, width = _heading(lines[first] if lines else "", f"{name}: line {first + 1}")
     found: dict[str, dict[str, float]] = {system: {} for system in systems}
-    for number, line in enumerate(lines[1:], 2):
+    for number, line in enumerate(lines[first + 1 :], first + 2):
         for part in _parts(line, width, f"{name}: line {number}"):
             if part[0] in operators:
                 _add(found, part, f"{name}: line {number}")
@@ -51,19 +53,17 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
 
 
-def _heading(line: str, name: str) -> tuple[list[str], int]:
+def _heading(line: str, where: str) -> tuple[list[str], int]:
     """The systems, and the columns of one part."""
     cells = _cells(line)
     repeated = cells.index(cells[0], 1) if cells and cells[0] in cells[1:] else len(cells)
     systems = cells[1:repeated]
     if not 1 <= len(systems) <= MOST_SYSTEMS or len(set(systems)) < len(systems) or "" in systems:
-        raise BadInput(
-            f"{line!r:.80}", f"{name}: line 1", "a column for the operator, then one for each system, once"
-        )
+        raise BadInput(f"{line!r:.80}", where, "a column for the operator, then one for each system, once")
     if len(cells) % repeated or cells != cells[:repeated] * (len(cells) // repeated):
         raise BadInput(
             "parts with other columns",
-            f"{name}: line 1",
+            where,
             "the columns of the first: " + ", ".join(cells[:repeated]),
         )
     return systems, repeated

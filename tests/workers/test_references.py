@@ -92,3 +92,24 @@ def test_a_path_that_got_into_the_database_opens_nothing(cast: Cast, tmp_path: P
     assert run.state == "failed"
     assert run.reason.startswith(f"{option}: '{tmp_path}"[:40])
     assert run.reason.endswith("is not an artifact of this project")
+
+
+def test_the_labs_own_side_file_reaches_the_trial_by_its_name(cast: Cast) -> None:
+    """Two operators of Roller's list, with the times that its release has for them."""
+    listed = upload(cast, "two.txt", b"M0 matmul m=65536 n=2 k=1024\nE0 elementwise shape=128x1008x42x42\n")
+    options = {"extra": "package:roller-times-v100.txt"}
+    spec = {
+        "family": "compilation",
+        "policy": "roller",
+        "knobs": {},
+        "workload": {"source": f"artifact:{listed.pk}", "format": "auto", "options": options},
+        "hardware": "v100-16g",
+        "mode": "simulated",
+        "seed": 0,
+    }
+    same = {name: spec[name] for name in ("family", "policy", "mode", "seed")}
+    run = carry_out(Run.objects.create(project=cast.project, artifact=listed, spec=spec, **same))
+    assert (run.state, run.reason) == ("succeeded", "")
+    outcome = run.document.outcome
+    assert outcome["metrics"]["speedup_over_ansor"]["value"] > 0
+    assert outcome["spec"]["workload"]["options"]["extra"] == "package:roller-times-v100.txt"

@@ -97,8 +97,8 @@ def read_artifact(request: HttpRequest, artifact: int) -> Any:
 
 @api.post("/runs", response={201: RunAnswer, **REFUSALS}, openapi_extra=_body("a RunSpec"), tags=["runs"])
 def submit_run(request: HttpRequest, project: str | None = None, needs: str = "cpu") -> Any:
-    """Submits one RunSpec. Its `workload.source` is `artifact:<id>`, `sha256:<hash>` or `zoo:<name>`, and so
-    are the options `model` and `extra`; a path is not taken.
+    """Submits one RunSpec. Its `workload.source` is `artifact:<id>`, `sha256:<hash>`, `zoo:<name>` or
+    `package:<name>`, and so are the options `model` and `extra`; a path is not taken.
     """
     submission = _submission(request, project, needs)
     trial = submission.trial(read_json(request))

@@ -12,6 +12,7 @@ from django.core.files.storage import default_storage
 from django.db import transaction
 from django.utils import timezone
 
+from experiments.core.package_files import PREFIX, path_of
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact, Blob
 from webapp.runs import queue
@@ -70,6 +71,15 @@ def _store_again(blob: Blob | None, file: Any) -> None:
 
 def add_sample(project: Project, user: User, name: str, content: bytes) -> Artifact:
     return store_upload(project, user, name, ContentFile(content, name), Artifact.Source.SAMPLE)
+
+
+@transaction.atomic
+def add_package_file(project: Project, user: User, reference: str) -> Artifact:
+    """A file that the package brings; one that the project already has is not added twice."""
+    content, name = path_of(reference).read_bytes(), reference.removeprefix(PREFIX)
+    samples = Artifact.objects.of(project).filter(source=Artifact.Source.SAMPLE, name=name)
+    had = samples.filter(blob_id=hashlib.sha256(content).hexdigest()).order_by("pk").first()
+    return had or add_sample(project, user, name, content)
 
 
 @transaction.atomic

@@ -19,7 +19,6 @@ from experiments.estimates import CLOSED_FORMS
 from webapp.accounts.models import Project, User
 from webapp.nightly.suites import submit
 from webapp.papers.models import ClaimCheck
-from webapp.runs import references
 from webapp.runs.grid import Trial
 from webapp.runs.models import Experiment, ExperimentQuerySet, Run, RunDocument
 from webapp.runs.services import submit_experiment
@@ -33,7 +32,7 @@ CHECKS = "checks"
 def check_claims(project: Project, user: User, family: str, policy: str) -> Experiment:
     """Submits the runs of every claim of the policy that can be run; equal runs of two claims are one run.
 
-    ``BadInput`` where a claim needs a trace that the project does not have, or nothing can be run.
+    ``BadInput`` where nothing can be run.
     """
     named: dict[str, dict[str, str]] = {}
     trials: dict[str, Trial] = {}
@@ -58,21 +57,13 @@ def run_suite(project: Project, user: User, suite: Suite) -> Experiment:
 
 def _trials(submission: Submission, family: str, policy: str, claim: Claim) -> dict[str, Trial]:
     specs = claim_specs(registry.policy_class(family, policy), claim)
-    return {
-        name: submission.trial(_resolve_source(submission.project, spec.to_json()))
-        for name, spec in specs.items()
-    }
+    return {name: submission.trial(_with_given_options(spec.to_json())) for name, spec in specs.items()}
 
 
-def _resolve_source(project: Project, spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec with a file named by the paper's sheet replaced by the project's artifact of that
-    file name.
-    """
+def _with_given_options(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec with those options of its workload that the paper's sheet gives."""
     options = {name: value for name, value in spec["workload"]["options"].items() if value is not None}
-    workload = {**spec["workload"], "options": options}
-    if not workload["source"].startswith("zoo:"):
-        workload = references.by_file_names(project, workload)
-    return {**spec, "workload": workload}
+    return {**spec, "workload": {**spec["workload"], "options": options}}
 
 
 @transaction.atomic

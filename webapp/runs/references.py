@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from experiments.core.errors import BadInput
+from experiments.core.package_files import is_package_file
 from experiments.models.catalog import ZOO
 from experiments.models.served import SERVED
 from webapp.accounts.models import Project
@@ -19,10 +20,11 @@ from webapp.artifacts.models import Artifact, ArtifactQuerySet
 NAMING = ("model", "extra")
 OPTIONS = "spec.workload.options"
 ARTIFACTS = "artifact:<id> or sha256:<hash> of an artifact of this project"
+BROUGHT = "package:<name> of a file that the lab brings"
 EXPECTED = {
-    "source": f"{ARTIFACTS}, or zoo:<name>; a path is not taken",
+    "source": f"{ARTIFACTS}, zoo:<name>, or {BROUGHT}; a path is not taken",
     "model": f"{', '.join(SERVED)}, zoo:<name>, or {ARTIFACTS}; a path is not taken",
-    "extra": f"{ARTIFACTS}; a path is not taken",
+    "extra": f"{ARTIFACTS}, or {BROUGHT}; a path is not taken",
 }
 _BY_ID = re.compile(r"artifact:([0-9]{1,18})")
 #: As asked for, and as the spec of an outcome names its workload (``trace.csv@<hash>``).
@@ -67,8 +69,7 @@ def side_file(project: Project, file: str) -> str | None:
 
 
 def by_file_names(project: Project, workload: Mapping[str, Any]) -> dict[str, Any]:
-    """A workload of a suite or a paper's sheet, whose files are named by path, with the project's uploads
-    instead.
+    """A workload of a suite whose user brings the files, with the project's uploads of these names instead.
 
     A side file that the workload does not name is taken where it bears the name of the workload, as it is on
     the command line. ``BadInput`` asks for an upload that is missing.
@@ -87,6 +88,11 @@ def is_known_model(reference: str) -> bool:
     return reference in SERVED or (reference.startswith("zoo:") and reference.removeprefix("zoo:") in ZOO)
 
 
+def is_of_the_lab(option: str, reference: str) -> bool:
+    """Whether a reference means something that the lab itself has, so that no artifact is needed."""
+    return is_known_model(reference) if option == "model" else is_package_file(reference)
+
+
 def settle_references(project: Project, options: Mapping[str, Any]) -> dict[str, Any]:
     """``options`` with every artifact named by its number; ``BadInput`` for whatever is neither artifact nor
     name.
@@ -95,6 +101,6 @@ def settle_references(project: Project, options: Mapping[str, Any]) -> dict[str,
 
 
 def _settle(project: Project, option: str, value: Any) -> Any:
-    if option not in NAMING or value is None or (option == "model" and is_known_model(value)):
+    if option not in NAMING or value is None or is_of_the_lab(option, value):
         return value
     return f"artifact:{require_artifact(project, value, f'{OPTIONS}.{option}').pk}"

@@ -12,12 +12,13 @@ from experiments import hardware
 from experiments.core import registry
 from experiments.core.completion import complete
 from experiments.core.errors import BadInput
+from experiments.core.package_files import is_package_file
 from experiments.core.reading import refuse_unreadable
 from experiments.core.spec import RunSpec, load_spec
 from experiments.models.catalog import NAMES
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
-from webapp.artifacts.services import add_zoo
+from webapp.artifacts.services import add_package_file, add_zoo
 from webapp.runs import references
 from webapp.runs.grid import MOST_RUNS, Trial
 
@@ -57,6 +58,8 @@ class Submission:
         source = spec.workload.source
         if source.startswith("zoo:"):
             return self._zoo(source.removeprefix("zoo:"))
+        if is_package_file(source):
+            return add_package_file(self.project, self.user, source)  # type: ignore[arg-type]  # as of the zoo
         return references.require_artifact(self.project, source, "spec.workload.source")
 
     def _zoo(self, name: str) -> Artifact:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.compilation.experiment.trials import result_of
@@ -16,6 +15,7 @@ from experiments.compilation.interface.control import ControlPolicy
 from experiments.compilation.interface.launches import LaunchPolicy
 from experiments.compilation.interface.tiles import TilePolicy
 from experiments.core import registry
+from experiments.core.package_files import path_of
 from experiments.core.progress import Progress, part
 from experiments.core.reading import refusal
 from experiments.core.spec import Result, RunSpec, Workload
@@ -94,7 +94,7 @@ def _on_model(
     """Return the spec's model built and exported here, and the result of what ``carry`` makes of it."""
     model, loaded = model_of(spec.workload)
     source = replace(model, options=replace(model.options, training=policy.training))
-    file = None if source.zoo else Path(spec.workload.source)
+    file = None if source.zoo else path_of(spec.workload.source)
     live = _live()
     progress(0.05, "building the model")
     task = live.prepare(source, policy.training, spec.seed, part(progress, 0.3, 0.7), file)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from experiments.compilation.planning.tuning.random_search import RandomTuner
 from experiments.compilation.planning.tuning.session import SHARES, History, trials_to, tune
 from experiments.core import registry
 from experiments.core.errors import BadInput
+from experiments.core.package_files import path_of
 from experiments.core.progress import Progress, part
 from experiments.core.reading import refusal
 from experiments.core.spec import Result, RunSpec, Series
@@ -199,7 +199,7 @@ def _measure(
     file = None
     if isinstance(source, ModelSource):
         source = replace(source, options=replace(source.options, training=False))
-        file = None if source.zoo else Path(spec.workload.source)
+        file = None if source.zoo else path_of(spec.workload.source)
     with live.Bench(source, policy, spec.seed, progress, file) as bench:
         tasks = require_trials(bench.tasks, policy.trials)
         tuner = policy.tuner(tasks, spec.seed)

@@ -17,6 +17,7 @@ from experiments.compilation.interface.tiles import TilePlan, TilePolicy, violat
 from experiments.compilation.planning.tiles.from_graph import translate
 from experiments.compilation.simulator.listed_operators import expression
 from experiments.compilation.simulator.tile_report import curves, document, figures, ratios
+from experiments.core.package_files import path_of
 from experiments.core.progress import Progress, part
 from experiments.core.reading import refusal
 from experiments.core.spec import CLOCKS, Result, RunSpec
@@ -69,7 +70,7 @@ def _operators(
     if not isinstance(loaded.value, ModelSource):
         raise refusal(loaded.kind, ("model", "operators"), spec.workload.source)
     source = replace(loaded.value, options=replace(loaded.value.options, training=False))
-    file = None if source.zoo else Path(spec.workload.source)
+    file = None if source.zoo else path_of(spec.workload.source)
     translated = translate(export(source, spec.seed, progress, file))
     return translated.graph, translated.copies
 

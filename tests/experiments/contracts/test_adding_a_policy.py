@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "adding-a-policy.md").read_text()
 CLUSTER = {"cluster": {"nodes": 1, "devices_per_node": 4, "device": "v100-32g"}}
-LAYERS = {"source": "experiments/suites/traces/sixteen-equal-layers.txt", "options": {"batch": 8}}
+LAYERS = {"source": "package:sixteen-equal-layers.txt", "options": {"batch": 8}}
 MLP = {"source": "zoo:mlp", "options": {"batch": 16}}
 INFERENCE = {"source": "zoo:mlp", "options": {"batch": 16, "training": False}}
 JOBS = "submit,gpus,service\n0,4,100\n1,4,100\n2,4,100\n"

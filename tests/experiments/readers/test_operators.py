@@ -95,6 +95,13 @@ def test_times_of_other_systems_come_in_a_table_beside_the_list(tmp_path: Path) 
     assert timed(tmp_path, "name ours\nM0 3\n").recorded == {"ours": {"M0": 3e-3}}
 
 
+def test_lines_above_the_table_say_where_its_times_come_from(tmp_path: Path) -> None:
+    table = "# of a paper\n# and its license\nOP TF\nM0 2\nE0 fast\n"
+    with pytest.raises(BadInput, match=r"times\.dat: line 5: TF: 'fast'"):
+        timed(tmp_path, table)
+    assert timed(tmp_path, table.replace("fast", "3")).value.recorded == {"TF": {"M0": 2e-3, "E0": 3e-3}}
+
+
 @pytest.mark.parametrize(
     ("table", "place", "complaint", "expected"),
     [

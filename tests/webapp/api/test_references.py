@@ -26,6 +26,9 @@ PATHS = [
     "file:///etc/passwd",
     "http://192.0.2.1/config.json",
     "zoo:../../etc/passwd",
+    "package:../../../etc/passwd",
+    "package:/etc/passwd",
+    "package:LICENSE.nnfusion-MIT.txt",
     "artifact:../1",
     "artifact:99999999",
     "sha256:" + "0" * 64,
@@ -103,6 +106,23 @@ def test_models_that_the_lab_knows_are_named_as_they_are_called(
     made = caller.post("/runs", serving(f"artifact:{trace.pk}", model=model))
     assert caller.last == 201
     assert Run.objects.get(pk=made["id"]).spec["workload"]["options"] == {"model": model}
+
+
+def test_files_that_the_lab_brings_are_named_as_it_names_them(caller: Caller, ada: Place) -> None:
+    """The list becomes an artifact of the project; its side file is read where the trial runs."""
+    spec = {
+        "family": "compilation",
+        "policy": "roller",
+        "workload": {
+            "source": "package:roller-operators.txt",
+            "options": {"extra": "package:roller-times-v100.txt"},
+        },
+        "hardware": "v100-16g",
+    }
+    runs = [Run.objects.get(pk=caller.post("/runs", spec)["id"]) for _ in range(2)]
+    assert runs[0].artifact == runs[1].artifact
+    assert (runs[0].artifact.name, runs[0].artifact.source) == ("roller-operators.txt", "sample")
+    assert runs[0].spec["workload"]["options"] == {"extra": "package:roller-times-v100.txt"}
 
 
 def test_a_rejected_file_serves_no_requests(caller: Caller, ada: Place, trace: Artifact) -> None:

@@ -105,8 +105,8 @@ def test_a_grid_is_a_table_of_its_value_with_means(client: Client, ada: Place) -
 
 
 def test_a_suite_whose_workloads_nobody_uploaded_asks_for_them(client: Client, ada: Place) -> None:
-    answer = client.post(ada.url("tables/memory-g10/run"), follow=True)
-    assert "an upload of BERT_Base_256.json.gz" in answer.content.decode()
+    answer = client.post(ada.url("tables/parallel-planners/run"), follow=True)
+    assert "an upload of alexnet.txt" in answer.content.decode()
     assert not Experiment.objects.exists()
 
 

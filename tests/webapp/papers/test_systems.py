@@ -257,3 +257,14 @@ def test_a_system_with_presets_has_both_columns_beside_the_claims(client: Client
     assert "in truth allocate more than 40 GiB" in page
     assert "in truth allocate more than 40 GiB" in client.get(ada.url("systems/memory/g10/")).content.decode()
     assert "preset=artifact" not in client.get(ada.url("systems/memory/capuchin/")).content.decode()
+
+
+@pytest.mark.parametrize("policy", ["uvm", "g10", "flashneuron", "deepum", "roller", "ansor"])
+def test_claims_on_published_figures_need_no_upload(ada: Place, policy: str) -> None:
+    family = "compilation" if policy in ("roller", "ansor") else "memory"
+    made = services.check_claims(ada.project, ada.user, family, policy)
+    artifacts = {run.artifact for run in made.runs.select_related("artifact__blob")}
+    assert {artifact.source for artifact in artifacts} == {"sample"}
+    assert all(artifact.blob for artifact in artifacts)
+    again = services.check_claims(ada.project, ada.user, family, policy)
+    assert {run.artifact for run in again.runs.all()} == artifacts

@@ -97,5 +97,5 @@ def _build(source: ModelSource, geometry: Geometry, weights: bool) -> Model:
     entry = zoo_model(source.zoo)
     module_name, function = entry.builder.split(":")
     builder: Any = getattr(importlib.import_module(f"experiments.models.{module_name}"), function)
-    model: Model = builder(geometry, **entry.arguments)
+    model: Model = builder(geometry, **{**entry.arguments, **source.sizes})
     return model

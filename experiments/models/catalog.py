@@ -18,7 +18,8 @@ class ZooModel:
     ``builder`` is ``module:function`` in ``experiments.models``, called with ``arguments`` and the geometry.
     ``batch``, ``sequence`` (tokens) and ``image`` (pixels per side) are the defaults of its step, ``None``
     where the model has no such size; ``optimizer`` is what the model's paper trains with, or its closest kin
-    that we have. ``evaluation_only`` says why the model has no training step, where it has none.
+    that we have. ``repeats`` names, for arguments that count equal blocks, the module that holds them.
+    ``evaluation_only`` says why the model has no training step, where it has none.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ZooModel:
     image: int | None = None
     optimizer: str = "momentum"
     dtype: str = "float32"
+    repeats: Mapping[str, str] = field(default_factory=dict)
     evaluation_only: str = ""
 
     @property
@@ -48,6 +50,13 @@ def _gpt(name: str, describe: str, **sizes: int) -> ZooModel:
 
 def _image(name: str, describe: str, builder: str, image: int = 224, **arguments: int) -> ZooModel:
     return ZooModel(name, describe, builder, arguments, batch=64, image=image)
+
+
+def _deep_resnet(name: str, describe: str, stages: tuple[int, ...], preactivation: int = 0) -> ZooModel:
+    names = [f"stage{number}" for number in range(1, 5)]
+    arguments = dict(zip(names, stages, strict=True)) | {"preactivation": preactivation}
+    held = {stage: f"features.{stage}" for stage in names}
+    return ZooModel(name, describe, "deep_resnet:deep_resnet", arguments, batch=16, image=224, repeats=held)
 
 
 def _loop(
@@ -121,6 +130,17 @@ CONTROL_FLOW = (
     ),
 )
 
+#: Stages of bottlenecks. Of 1,001 layers: ResNet-200 of He et al. 2016 (Identity Mappings), each stage five
+#: times as deep, as Chen et al. 2016 deepen it. Of 2,500: SuperNeurons' release (residual_imagenet_max.cpp),
+#: whose scheme (6, 32, n, 6 of its section on depth) the others follow.
+DEEP_RESNETS = (
+    _deep_resnet("resnet1001", "pre-activated ResNet of 1,001 layers", (15, 121, 182, 15), preactivation=1),
+    _deep_resnet("resnet592", "ResNet of SuperNeurons' stages, 590 layers", (6, 32, 152, 6)),
+    _deep_resnet("resnet1517", "ResNet of SuperNeurons' stages, 1,517 layers", (6, 32, 461, 6)),
+    _deep_resnet("resnet1920", "ResNet of SuperNeurons' stages, 1,919 layers", (6, 32, 595, 6)),
+    _deep_resnet("resnet2500", "ResNet of SuperNeurons' stages, 2,498 layers", (6, 32, 788, 6)),
+)
+
 _MODELS = (
     ZooModel("mlp", "perceptron 784-512-512-10", "mlp:mlp", {"inputs": 784, "width": 512, "depth": 2}),
     ZooModel(
@@ -140,6 +160,15 @@ _MODELS = (
         "gpt-7.5b",
         "GPT of 7.5B parameters",
         layers=36,
+        width=4096,
+        heads=32,
+        vocabulary=50257,
+        positions=1024,
+    ),
+    _gpt(
+        "gpt-13b",
+        "GPT of 13B parameters",
+        layers=65,
         width=4096,
         heads=32,
         vocabulary=50257,
@@ -197,6 +226,7 @@ _MODELS = (
     _image("resnet18", "ResNet-18", "resnet:resnet", depth=18),
     _image("resnet50", "ResNet-50", "resnet:resnet", depth=50),
     _image("resnet152", "ResNet-152", "resnet:resnet", depth=152),
+    *DEEP_RESNETS,
     _image("resnext29", "ResNeXt-29, 16 paths of 64", "resnext:resnext29", image=32, paths=16, width=64),
     _image("nasnet-cifar", "NASNet-A 6 @ 768", "nasnet:nasnet", image=32, normal=6, filters=32),
     *CONTROL_FLOW,

@@ -23,7 +23,7 @@ fake value.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,9 +34,11 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, forward_only, silent
+from experiments.models.catalog import zoo_model
 from experiments.profiling.lowering import Lowering, lower
 from experiments.profiling.program import Leaf, Program, fake_program, real_inputs
 from experiments.profiling.recorder import Recorder
+from experiments.workloads.lengthened import FEWEST, lengthen
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
@@ -96,8 +98,22 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
 
 
 def capture(source: ModelSource, device: str = "cpu", progress: Progress = silent) -> Step:
-    """The Step alone, untimed."""
-    return trace(source, device, progress).step
+    """The Step alone, untimed. Of equal blocks that a model of the zoo repeats only a few are traced."""
+    few, more = few_blocks(source)
+    step = trace(few, device, progress).step
+    for module, count in more.items():
+        step = lengthen(step, module, count)
+    return step
+
+
+def few_blocks(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
+    """Return ``source`` with no more equal blocks than a pattern needs, and how many each module lacks."""
+    entry = zoo_model(source.zoo) if source.zoo else None
+    repeats = entry.repeats if entry else {}
+    sizes = {**entry.arguments, **source.sizes} if entry else {}
+    few = {size: FEWEST for size in repeats if sizes[size] > FEWEST}
+    more = {repeats[size]: sizes[size] - FEWEST for size in few}
+    return replace(source, sizes={**source.sizes, **few}), more
 
 
 def _drop_detaches(module: fx.GraphModule) -> None:

@@ -14,7 +14,7 @@ from experiments.workloads.program import GraphProgram
 class ModelSource:
     """``zoo`` names a builder of ``experiments.models``; else ``program`` is an exported graph; else
     ``config`` is a parsed HF ``config.json``. Its step runs the batch in ``micro_batches`` equal parts, one
-    after another.
+    after another. ``sizes`` are arguments of the zoo's builder that differ from the zoo's.
     """
 
     name: str
@@ -23,6 +23,7 @@ class ModelSource:
     options: WorkloadOptions = field(default_factory=WorkloadOptions)
     program: GraphProgram | None = field(default=None, repr=False)
     micro_batches: int = 1
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """What decides which model this is and what its step looks like, as JSON; a graph stands as its
@@ -38,4 +39,6 @@ class ModelSource:
             found["program"] = [self.program.format, self.program.sha256]
         if self.micro_batches > 1:
             found["micro_batches"] = self.micro_batches
+        if self.sizes:
+            found["sizes"] = dict(self.sizes)
         return found

@@ -99,7 +99,7 @@ def test_lines_above_the_table_say_where_its_times_come_from(tmp_path: Path) -> 
     table = "# of a paper\n# and its license\nOP TF\nM0 2\nE0 fast\n"
     with pytest.raises(BadInput, match=r"times\.dat: line 5: TF: 'fast'"):
         timed(tmp_path, table)
-    assert timed(tmp_path, table.replace("fast", "3")).value.recorded == {"TF": {"M0": 2e-3, "E0": 3e-3}}
+    assert timed(tmp_path, table.replace("fast", "3")).recorded == {"TF": {"M0": 2e-3, "E0": 3e-3}}
 
 
 @pytest.mark.parametrize(

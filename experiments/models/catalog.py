@@ -45,7 +45,16 @@ class ZooModel:
 
 
 def _gpt(name: str, describe: str, **sizes: int) -> ZooModel:
-    return ZooModel(name, describe, "gpt:gpt", sizes, batch=8, sequence=sizes["positions"], optimizer="adamw")
+    return ZooModel(
+        name,
+        describe,
+        "gpt:gpt",
+        sizes,
+        batch=8,
+        sequence=sizes["positions"],
+        optimizer="adamw",
+        repeats={"layers": "blocks"},
+    )
 
 
 def _image(name: str, describe: str, builder: str, image: int = 224, **arguments: int) -> ZooModel:

@@ -1,4 +1,4 @@
-"""Residual networks of any depth for ImageNet: four stages of bottlenecks, ``stage1.0``, ``stage1.1`` and so on.
+"""Residual networks of any depth for ImageNet: four stages of bottlenecks, ``stage1.0``, ``stage1.1`` ...
 
 Their layers are counted as their papers count them: three convolutions a bottleneck, the first convolution
 and the classifier. ``preactivation`` 1 puts normalization and rectifier before each convolution (He et al.

@@ -206,8 +206,14 @@ class _Longer:
         own = [tensor for tensor in np.nonzero(step.persistent)[0].tolist() if step.tensors.kind[tensor] == 0]
         held = [t for t in own if self.blocks.of(step.tensors.name[t]) == PATTERN]
         facts["parameters"] += self.more * sum(int(np.prod(step.tensors.shape[t])) for t in held)
-        facts["model_flops"] += self.more * float(step.ops.flops[self.blocks.pattern].sum())
+        facts["model_flops"] += self.more * self._model_flops()
         return facts
+
+    def _model_flops(self) -> float:
+        """A block's FLOPs, less those of attention that computes its scores again: blocks alone have some."""
+        step, blocks = self.short, {block for block in self.blocks.of_op if block is not None}
+        again = (step.flops - float(step.facts["model_flops"])) / len(blocks)
+        return float(step.ops.flops[self.blocks.pattern].sum()) - again
 
 
 def _taken(table: Any, rows: list[int]) -> dict[str, Any]:

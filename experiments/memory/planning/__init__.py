@@ -3,6 +3,7 @@
 - swapping: ``swaps``, ``layer_offload``, ``compressed_swapping``, ``density``, ``host_update``, ``backing``,
   ``g10``
 - recomputation: ``segments``, ``chain``, ``reversal``, ``borders``, ``rematerialize``, ``attention``
+- memory that ops use in place: ``in_place``
 - places as programs: ``locations``, ``location_moves``, ``milp``, ``graph``
 - addresses: ``offsets``
 - parts of a batch and algorithms of convolutions: ``batch_parts``, ``convolution``

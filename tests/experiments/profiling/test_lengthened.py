@@ -49,6 +49,15 @@ def test_a_lengthened_step_is_the_capture_of_all_blocks(preactivation: int, opti
     assert [name for name in whole if ours[name] != whole[name]] == []
 
 
+@pytest.mark.parametrize(("attention", "optimizer"), [("flash", "adamw"), ("math", "sgd")])
+def test_a_transformers_blocks_are_counted_on_as_well(attention: str, optimizer: str) -> None:
+    sizes = {"layers": 9, "width": 32, "heads": 2, "vocabulary": 64, "positions": 16}
+    options = WorkloadOptions(batch=2, sequence=16, attention=attention, optimizer=optimizer)
+    source = ModelSource("zoo:gpt2", zoo="gpt2", sizes=sizes, options=options)
+    ours, whole = content(capture(source)), content(trace(source).step)
+    assert [name for name in whole if ours[name] != whole[name]] == []
+
+
 def test_too_few_blocks_and_blocks_that_differ_are_refused() -> None:
     step = trace(network(stage2=4, stage3=5)).step
     with pytest.raises(BadInput, match=r"4 blocks in 'features.stage2' .*expected 5 or more"):

@@ -17,7 +17,6 @@ used tensors stay in slow memory.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -27,14 +26,11 @@ import numpy as np
 from experiments.core.knobs import knob
 from experiments.memory.interface import (
     DeviceView,
-    InPlace,
     MemoryMachine,
-    MemoryMove,
     MemoryPlan,
     MemoryPolicy,
-    PlaceTensor,
 )
-from experiments.memory.planning.locations import access_seconds
+from experiments.memory.planning.in_place import access_in_place, uses_in_place
 from experiments.memory.planning.swaps import TensorSwap, load_under, moves_of, within
 from experiments.memory.policies.sentinel.intervals import Intervals, layer_starts
 from experiments.workloads.ragged import Ints
@@ -119,7 +115,7 @@ class Planner:
         swaps = [swap for swap in self.swaps if swap.gap.tensor not in slow]
         if bool((load_under(step, swaps) > room).any()):
             swaps = within(step, [replace(swap, leave=-1) for swap in swaps], room)
-        moves = (*self._in_slow_memory(slow), *moves_of(swaps))
+        moves = (*uses_in_place(self.intervals.step, self.machine, slow), *moves_of(swaps))
         return MemoryPlan(moves, notes={**notes, "left_in_slow_memory": len(slow), "swaps": len(swaps)})
 
     def _room(self, slow: Collection[int]) -> Ints:
@@ -128,29 +124,6 @@ class Planner:
         for tensor in slow:
             room[slice(*self.intervals.span(tensor))] += self.intervals.step.tensors.bytes[tensor]
         return room
-
-    def _in_slow_memory(self, slow: Collection[int]) -> list[MemoryMove]:
-        """Every use of these tensors takes them where they are resident."""
-        step = self.intervals.step
-        by_op: dict[int, list[int]] = defaultdict(list)
-        for tensor in sorted(slow):
-            for op in step.uses[tensor].tolist():
-                by_op[op].append(tensor)
-        placed: list[MemoryMove] = [
-            PlaceTensor(0, tensor, "remote") for tensor in sorted(slow) if step.persistent[tensor]
-        ]
-        return placed + [
-            InPlace(op, tuple(used), self._lasting(op, used)) for op, used in sorted(by_op.items())
-        ]
-
-    def _lasting(self, op: int, tensors: Sequence[int]) -> float:
-        """An op with tensors in slow memory lasts at least as long as that takes to read and write them."""
-        return max(float(self.intervals.step.ops.seconds[op]), sum(self._access(op, t) for t in tensors))
-
-    def _access(self, op: int, tensor: int) -> float:
-        step = self.intervals.step
-        written = tensor in step.outputs[op]
-        return access_seconds(step, self.machine, op, int(step.tensors.bytes[tensor]), written)
 
     def pick_least_used(self) -> list[int]:
         """The least used tensors, as many as must stay in slow memory for the step to fit."""
@@ -179,7 +152,8 @@ class Planner:
         swapped = {swap.gap.tensor for swap in self.swaps}
         for tensor, seconds in sorted(late.items()):
             uses = step.uses[tensor].tolist()
-            extra = sum(max(0.0, self._access(op, tensor) - float(step.ops.seconds[op])) for op in uses)
+            access = {op: access_in_place(step, self.machine, op, tensor) for op in uses}
+            extra = sum(max(0.0, access[op] - float(step.ops.seconds[op])) for op in uses)
             if tensor in swapped and extra < seconds:
                 found.append(tensor)
         return found

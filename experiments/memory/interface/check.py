@@ -247,9 +247,10 @@ class _Walk:
         if any(not 0 <= op < move.at for op in move.ops):
             self._say(move, "an op that has not run yet")
             return
-        here = [tensor for tensor, state in enumerate(self.where) if state == DEVICE]
+        concerned = {*move.keep, *(tensor for op in move.ops for tensor in self.step.touched[op].tolist())}
+        here = {tensor for tensor in concerned if self.where[tensor] == DEVICE}
         self.complaints += [
-            f"recompute before op {move.at}: {text}" for text in self.lineage.faults(move, set(here))
+            f"recompute before op {move.at}: {text}" for text in self.lineage.faults(move, here)
         ]
         made = dict.fromkeys(tensor for op in move.ops for tensor in self.lineage.writes[op])
         for tensor in made:

@@ -95,8 +95,8 @@ def log(run: StepRun, move: Log) -> Process:
 
 def recompute(run: StepRun, move: Recompute) -> Process:
     """Run the ops of ``move`` again, each with what is resident when the first begins."""
-    here = {t for t, state in enumerate(run.copies.state) if state in (DEVICE, COMING, QUEUED)}
     last = {t: op for op in move.ops for t in run.s.touched[op]}
+    here = {t for t in last if run.copies.state[t] in (DEVICE, COMING, QUEUED)}
     resident = here.union(move.keep)
     for op in move.ops:
         yield from _rerun(run, op, here)

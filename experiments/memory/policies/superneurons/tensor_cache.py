@@ -116,8 +116,9 @@ class TensorCache:
     def _make_room(self, needed: int, locked: Sequence[int], op: int) -> None:
         """Send the least recently used away; where none is left, the simulation says what is missing."""
         held = set(locked)
-        for tensor in [t for t in self.order if t not in held]:
-            if self.used + needed <= self.capacity:
+        while self.used + needed > self.capacity:
+            tensor = next((t for t in self.order if t not in held), None)
+            if tensor is None:
                 return
             self.moves.append(Offload(op, tensor, op - 1))
             self.here.discard(tensor)

@@ -40,9 +40,10 @@ def budgets(chain: UnitChain) -> list[float]:
     """A geometric grid from b0 / sqrt 2 to b0 sqrt 2."""
     amounts = chain.forward.saved_bytes
     first = walk(chain, sum(amounts) / max(1, len(every_kth(chain))))
-    ops = [chain.forward.candidates[state - 1].op for state in first]
-    edges = [0, *(op + 1 for op in ops), len(amounts)]
-    kept = sum(amounts[op] for op in ops)
+    borders = [chain.forward.candidates[state - 1] for state in first]
+    edges = [0, *(border.op + 1 for border in borders), len(amounts)]
+    size = chain.rematerializer.step.tensors.bytes
+    kept = sum(int(size[tensor]) for border in borders for tensor in border.border)
     largest = max(sum(amounts[a:b]) for a, b in itertools.pairwise(edges))
     center = math.sqrt(max(1, kept) * max(1, largest))
     grid: list[float] = np.geomspace(center / math.sqrt(2), center * math.sqrt(2), GRID).tolist()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.memory.interface import Drop, MemoryPlan, Recompute, violations
+from experiments.memory.planning.borders import budgets
+from experiments.memory.planning.chain import chain_of
 from experiments.memory.planning.rematerialize import Demand, Rematerializer
 from experiments.memory.planning.reversal import (
     Turn,
@@ -124,6 +127,22 @@ def updated_early():
         ("relu_backward", "backward", 1.0, ["g", "a"], ["g"]),
     ]
     return make_step(rows, {"w": 1, "x": 4, "a": 4, "b": 4, "c": 4, "l": 0, "g": 1}, persistent=["w"])
+
+
+def layers_in_place(count, in_place):
+    """Layers of a byte each, on whose output a rectifier works in place or not at all."""
+    rows, names = [], [f"x{i}" for i in range(count + 1)]
+    for i, (before, after) in enumerate(itertools.pairwise(names)):
+        rows.append((f"layer{i}", "forward", 1.0, [before], [after]))
+        rows += [(f"relu{i}_", "forward", 1.0, [after], [after])] if in_place else []
+    rows += [(f"grad{i}", "backward", 1.0, [names[i]], []) for i in reversed(range(count + 1))]
+    return make_step(rows, dict.fromkeys(names, 1))
+
+
+def test_budgets_count_the_border_itself_also_where_an_op_on_it_in_place_ends_the_segment():
+    plain, rectified = (budgets(chain_of(layers_in_place(64, in_place))) for in_place in (False, True))
+    assert rectified == pytest.approx(plain)
+    assert rectified[0] > 5
 
 
 def test_what_reads_a_parameter_updated_meanwhile_stays_and_the_rest_is_made_from_it():

@@ -13,7 +13,7 @@ from experiments.core.knobs import Knob, check
 
 MOST_VALUES = 64
 #: Options of a workload that are asked for at once; the others are under "more".
-USUAL_OPTIONS = ("batch", "sequence", "dtype", "optimizer")
+USUAL_OPTIONS = ("batch", "sequence", "dtype", "precision", "optimizer")
 UNIT_SIZES = {
     "KB": units.KB, "MB": units.MB, "GB": units.GB, "TB": units.TB,
     "KIB": units.KIB, "MIB": units.MIB, "GIB": units.GIB, "TIB": units.TIB,

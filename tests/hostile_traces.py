@@ -71,6 +71,11 @@ SHEET = (
     b"""{"hidden": 8, "feedforward": 32, "seq_size": 4, "attn_heads": 2, "attn_size": 4, "num_blocks": 3}"""
 )
 
+LOG = b"""{"INSTRUCTION":"CALL","NAME":"f","ARGS":[],"TIME":"5","RESULT":["a"]}
+{"INSTRUCTION":"MEMORY","NAME":"a","MEMORY":"8"}
+{"INSTRUCTION":"ALIAS","NAME":"a","ALIAS":"-1"}
+"""
+
 #: (name, content, fragment of the refusal)
 BAD_TRACES: list[tuple[str, bytes, str]] = [
     ("kineto-empty.json", events(), "no operators"),
@@ -142,6 +147,18 @@ BAD_TRACES: list[tuple[str, bytes, str]] = [
         PROFILE.replace(b"node2 --", b"node1 --", 1),
         "line 2: layer 'node1' appears twice",
     ),
+    ("log-cut.log", LOG[:-20], "line 3: not valid JSON"),
+    (
+        "log-short.log",
+        LOG[: LOG.index(b'{"INSTRUCTION":"ALIAS"')],
+        "the end of the file where a needs its ALIAS",
+    ),
+    ("log-stranger.log", LOG.replace(b"[]", b'["b"]'), "b is used before it is made"),
+    ("log-huge.log", LOG.replace(b'"8"', b'"8888888888888888888"'), "line 2: MEMORY = 8888888888888888888"),
+    ("log-digits.log", LOG.replace(b'"5"', '"\u0665"'.encode()), "line 1: TIME = "),
+    ("log-nan.log", LOG.replace(b'"5"', b"NaN"), "NaN is not a JSON number"),
+    ("log-deep.log", LOG.replace(b"[]", b"[" * 999 + b"]" * 999), "nested too deeply"),
+    ("log-object.log", LOG.replace(b'["a"]', b'{"a": 1}'), "RESULT is dict"),
     ("sheet-blocks.json", SHEET.replace(b"3}", b"1000000000}"), "num_blocks = 1000000000"),
     ("sheet-half.json", SHEET.replace(b'"hidden": 8, ', b""), "hidden = None"),
     ("sheet-nan.json", SHEET.replace(b'"hidden": 8', b'"hidden": NaN'), "NaN is not a JSON number"),
@@ -167,4 +184,6 @@ ODD_TRACES: list[tuple[str, bytes, str]] = [
     ("profile.txt", PROFILE, "pipedream"),
     ("profile-of-windows.txt.gz", gzip.compress(PROFILE.replace(b"\n", b"\r\n"), mtime=0), "pipedream"),
     ("sheet.json", SHEET, "calculon-model"),
+    ("op.log", LOG, "dtr-log"),
+    ("op-of-windows.log", LOG.replace(b"\n", b"\r\n").replace(b'"5"', b"5"), "dtr-log"),
 ]

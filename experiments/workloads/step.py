@@ -80,6 +80,8 @@ class Step:
 
     ``timing`` is one of ``TIMINGS``; ``timed_on`` names the device the times belong to. ``facts`` carries
     what the source knows about the whole (parameters, batch, sequence, attention backend, ...), JSON only.
+    ``release`` is, for each tensor, the op after which the program lets go of it, where the source tells;
+    ``None``: each is let go of after its last use.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Step:
     timing: str = "none"
     timed_on: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    release: Ints | None = None
 
     def __post_init__(self) -> None:
         for table in (self.ops, self.tensors):
@@ -97,6 +100,10 @@ class Step:
                 raise BadInput("columns differ in length", self.name)
         if not len(self.ops) == len(self.inputs) == len(self.outputs):
             raise BadInput("ops, inputs and outputs differ in length", self.name)
+        if self.release is not None and len(self.release) != len(self.tensors):
+            raise BadInput("release and tensors differ in length", self.name)
+        if self.release is not None and self.release.max(initial=-1) >= len(self.ops):
+            raise BadInput(f"a tensor is released after op {self.release.max()}", self.name)
         ids = np.concatenate((self.inputs.values, self.outputs.values))
         if ids.size and not (0 <= ids.min() and ids.max() < len(self.tensors)):
             raise BadInput(f"an op names tensor {ids.max()} of {len(self.tensors)}", self.name)
@@ -130,6 +137,15 @@ class Step:
         """Op index of each tensor's last use; -1 where it is never used."""
         return self._end_of_uses(-1, -1)
 
+    @functools.cached_property
+    def death(self) -> Ints:
+        """Op after which each tensor is gone when nothing is planned: its last use, or its release if that is
+        later; -1 where it is never used.
+        """
+        if self.release is None:
+            return self.last_use
+        return np.where(self.last_use >= 0, np.maximum(self.last_use, self.release), -1)
+
     def _end_of_uses(self, position: int, absent: int) -> Ints:
         return np.array([row[position] if row else absent for row in self.uses.lists()], np.int64)
 
@@ -145,13 +161,13 @@ class Step:
 
     @functools.cached_property
     def live_bytes(self) -> Ints:
-        """Bytes live while each op runs: persistent tensors, every other one from first to last use,
+        """Bytes live while each op runs: persistent tensors, every other one from first use to death,
         workspace.
         """
         change = np.zeros(len(self.ops) + 1, np.int64)
-        local = ~self.persistent & (self.last_use >= 0)
+        local = ~self.persistent & (self.death >= 0)
         np.add.at(change, self.first_use[local], self.tensors.bytes[local])
-        np.add.at(change, self.last_use[local] + 1, -self.tensors.bytes[local])
+        np.add.at(change, self.death[local] + 1, -self.tensors.bytes[local])
         return self.persistent_bytes + np.cumsum(change[:-1]) + self.ops.workspace
 
     @property

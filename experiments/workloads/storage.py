@@ -63,6 +63,8 @@ def dumps(step: Step) -> bytes:
     arrays |= {f"tensors.{name}": value for name, value in tensor_arrays.items()}
     for name, rows in (("inputs", step.inputs), ("outputs", step.outputs)):
         arrays |= {f"{name}.offsets": rows.offsets, f"{name}.values": rows.values}
+    if step.release is not None:
+        arrays["release"] = step.release
     text = json.dumps(header, sort_keys=True).encode()
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, header=np.frombuffer(text, np.uint8), **arrays)
@@ -102,8 +104,9 @@ def _assemble(header: dict[str, Any], arrays: dict[str, Any]) -> Step:
     ops = Ops(**_tuples(header["ops"]), **_with_prefix(arrays, "ops."))
     tensors = Tensors(**_tuples(header["tensors"]), **_with_prefix(arrays, "tensors."))
     inputs, outputs = (Ragged(**_with_prefix(arrays, f"{name}.")) for name in ("inputs", "outputs"))
-    facts = header["facts"]
-    return Step(header["name"], ops, tensors, inputs, outputs, header["timing"], header["timed_on"], facts)
+    timing, timed_on, facts = header["timing"], header["timed_on"], header["facts"]
+    release = arrays.get("release")
+    return Step(header["name"], ops, tensors, inputs, outputs, timing, timed_on, facts, release)
 
 
 def _tuples(texts: dict[str, list[Any]]) -> dict[str, Any]:

@@ -138,9 +138,10 @@ class Lineage:
     def last_need(self, plan: MemoryPlan) -> Ints:
         """Return when each tensor is needed last, reruns counted.
 
-        That is ``2 * op + 1`` for an op, ``2 * at`` for a move, -1 for never.
+        That is ``2 * op + 1`` for an op, ``2 * at`` for a move, -1 for never. A tensor that the program holds
+        longer than it uses it is needed until its release.
         """
-        last = np.where(self.step.last_use >= 0, 2 * self.step.last_use + 1, -1)
+        last = np.where(self.step.death >= 0, 2 * self.step.death + 1, -1)
         for move in plan.moves:
             if isinstance(move, Recompute):
                 for tensor in self.external(move.ops):

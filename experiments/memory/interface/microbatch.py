@@ -47,6 +47,7 @@ def in_microbatches(step: Step, parts: int) -> Step:
         inputs=Ragged.of(inputs),
         outputs=Ragged.of(outputs),
         facts={**step.facts, "micro_batches": parts},
+        release=_release(step, owned, source, parts),
     )
 
 
@@ -83,6 +84,26 @@ def _tensors_by_part(own: npt.NDArray[np.bool_], parts: int) -> npt.NDArray[np.i
     for part in range(1, parts):
         ids[part, owned] = count + (part - 1) * len(owned) + np.arange(len(owned))
     return ids
+
+
+def _release(
+    step: Step, owned: npt.NDArray[np.int64], source: npt.NDArray[np.int64], parts: int
+) -> npt.NDArray[np.int64] | None:
+    """Each part's tensors are released after the part's own op, shared ones after the last part's."""
+    if step.release is None:
+        return None
+    places: list[list[int]] = [[] for _ in range(len(step.ops))]
+    for place, op in enumerate(source.tolist()):
+        places[op].append(place)
+
+    def after(tensor: int, part: int) -> int:
+        op = int(step.release[tensor]) if step.release is not None else -1
+        return places[op][min(part, len(places[op]) - 1)] if op >= 0 else -1
+
+    own = set(owned.tolist())
+    first = [after(tensor, 0 if tensor in own else parts - 1) for tensor in range(len(step.tensors))]
+    more = [after(tensor, part) for part in range(1, parts) for tensor in owned.tolist()]
+    return np.array([*first, *more], np.int64)
 
 
 def _gradients(step: Step) -> npt.NDArray[np.bool_]:

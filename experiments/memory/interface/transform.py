@@ -18,7 +18,7 @@ from experiments.core.errors import BadInput
 from experiments.memory.interface.lineage import Lineage
 from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.interface.plan import MemoryPlan
-from experiments.workloads.ragged import Ragged
+from experiments.workloads.ragged import Ints, Ragged
 from experiments.workloads.step import Step
 
 
@@ -63,9 +63,17 @@ def reordered(step: Step, order: Sequence[int]) -> Step:
         ops=type(step.ops)(**columns),
         inputs=step.inputs.take(order),
         outputs=step.outputs.take(order),
+        release=_moved_release(step, position),
     )
     moved.__dict__["touched"] = step.touched.take(order)  # known: searches try thousands of orders
     return moved
+
+
+def _moved_release(step: Step, position: Sequence[int]) -> Ints | None:
+    """Return the releases of ``step`` where each stays behind its op."""
+    if step.release is None:
+        return None
+    return np.array([position[op] if op >= 0 else -1 for op in step.release.tolist()], np.int64)
 
 
 def order_fault(step: Step, position: Sequence[int]) -> str | None:
@@ -118,6 +126,6 @@ def _clash(step: Step, new: int, old: int) -> str | None:
         return "a persistent tensor keeps its memory"
     if step.tensors.bytes[new] > step.tensors.bytes[old]:
         return f"it needs {step.tensors.bytes[new]} bytes of {step.tensors.bytes[old]}"
-    if step.last_use[old] < 0 or step.first_use[new] < step.last_use[old]:
-        return f"that is still used by op {step.last_use[old]}"
+    if step.death[old] < 0 or step.first_use[new] < step.death[old]:
+        return f"that is still used by op {step.death[old]}"
     return None

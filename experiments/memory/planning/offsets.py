@@ -34,7 +34,7 @@ def stays_of(step: Step, absent: Mapping[int, Sequence[tuple[int, int]]] | None 
     """
     found, count = [], len(step.ops)
     sizes, persistent = step.tensors.bytes.tolist(), step.persistent.tolist()
-    first, last = step.first_use.tolist(), step.last_use.tolist()
+    first, last = step.first_use.tolist(), step.death.tolist()
     for tensor, size in enumerate(sizes):
         if not size or (last[tensor] < 0 and not persistent[tensor]):
             continue

@@ -344,7 +344,7 @@ def live_bytes(prepared: Prepared, blocks: AddressBlocks, op: int, there: Contai
 
 def _live(prepared: Prepared, op: int) -> Sequence[int]:
     step = prepared.step
-    living = (step.first_use <= op) & (op <= step.last_use) | step.persistent
+    living = (step.first_use <= op) & (op <= step.death) | step.persistent
     scratch = [other for other, size in enumerate(prepared.workspace) if size]
     own = [len(prepared.sizes) + scratch.index(op)] if op in scratch else []
     return [*living.nonzero()[0].tolist(), *own]

@@ -46,6 +46,15 @@ def test_the_passes_run_once_a_part_and_the_update_once() -> None:
     assert cut.flops == pytest.approx(STEP.flops)
 
 
+def test_each_part_holds_its_own_until_its_own_release() -> None:
+    # a is held behind the backward pass, l behind the update, g, which all parts share, behind the loss.
+    held = replace(STEP, release=np.array([-1, -1, 2, 3, 1]))
+    cut = in_microbatches(held, 2)
+    assert cut.release is not None
+    released = dict(zip(cut.tensors.name, cut.release.tolist(), strict=True))
+    assert released == {"w": -1, "x": -1, "a": 2, "l": 6, "g": 4, "a#1": 5, "l#1": 6}
+
+
 def test_later_parts_add_to_the_gradient() -> None:
     cut = in_microbatches(STEP, 2)
     g = cut.tensors.name.index("g")

@@ -36,6 +36,14 @@ def test_branches_may_run_one_after_the_other() -> None:
     assert done.seconds == STEP.seconds
 
 
+def test_a_release_moves_with_its_op() -> None:
+    held = replace(STEP, release=np.array([-1, 3, -1, -1, -1, -1]))  # tensor a, behind d
+    assert held.death[1] == 3
+    done = reordered(held, (1, 3, 0, 2, 4))  # b d a c e
+    assert done.release is not None and done.release.tolist() == [-1, 1, -1, -1, -1, -1]
+    assert done.death[1] == 3  # its last use, c, is later now
+
+
 @pytest.mark.parametrize("order", [(2, 0, 1, 3, 4), (0, 1, 2, 4, 3), (4, 0, 1, 2, 3)])
 def test_nothing_runs_before_what_it_reads(order: tuple[int, ...]) -> None:
     with pytest.raises(BadInput, match=r"plan.order.*passes"):

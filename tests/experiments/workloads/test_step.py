@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,6 +74,33 @@ def test_uses_and_their_ends(step: Step) -> None:
         assert step.uses[tensor].tolist() == users
         assert step.first_use[tensor] == (users[0] if users else len(step.ops))
         assert step.last_use[tensor] == (users[-1] if users else -1)
+
+
+def held(step: Step, *release: int) -> Step:
+    return replace(step, release=np.array(release, np.int64))
+
+
+def three_in_a_row() -> Step:
+    ops: list[Op] = [("one", [], ["a"]), ("two", ["a"], ["b"]), ("three", ["b"], ["c"])]
+    return step_of(ops, dict.fromkeys("abc", ("activation", (2,))))
+
+
+def test_what_the_program_holds_longer_than_it_uses_it_is_live_until_its_release() -> None:
+    step = three_in_a_row()
+    assert step.death.tolist() == [1, 2, 2] and step.live_bytes.tolist() == [8, 16, 16]
+    # a is held behind the last op, b is let go of before its last use, c never has a name.
+    longer = held(step, 2, 0, -1)
+    assert longer.death.tolist() == [2, 2, 2] and longer.live_bytes.tolist() == [8, 16, 24]
+    assert longer.last_use.tolist() == step.last_use.tolist()
+    kept = storage.load(io.BytesIO(storage.dumps(longer)))
+    assert kept.release is not None and kept.release.tolist() == [2, 0, -1]
+
+
+def test_releases_that_fit_no_tensor_or_no_op_are_bad_input() -> None:
+    with pytest.raises(BadInput, match="release and tensors differ"):
+        held(three_in_a_row(), 1, 1)
+    with pytest.raises(BadInput, match="a tensor is released after op 3"):
+        held(three_in_a_row(), 1, 1, 3)
 
 
 def test_an_op_that_changes_a_tensor_in_place_needs_it_once() -> None:

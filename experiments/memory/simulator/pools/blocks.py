@@ -37,7 +37,7 @@ class AddressBlocks:
         scratch = [op for op, size in enumerate(prepared.workspace) if size]
         sizes = prepared.sizes + [prepared.workspace[op] for op in scratch]
         first = step.first_use.tolist() + scratch
-        last = step.last_use.tolist() + scratch
+        last = step.death.tolist() + scratch
         kinds = prepared.kinds + [WORKSPACE] * len(scratch)
         addresses, extent = _addresses(prepared.persistent, sizes, first, last, paging.reuse)
         self.addresses, self.bytes = addresses, sizes

@@ -124,6 +124,33 @@ class Rematerializer:
                 found.append((source, writers[version], self.lineage.persistent[source]))
         return found
 
+    def reads_what_stays(self, op: int) -> bool:
+        """Return whether ``op`` can run again at any time: nothing that it reads is ever written after it."""
+        return self._repeatable[op] and not self._changing[op]
+
+    def deadlines(self) -> list[int]:
+        """Return, for each tensor, the last op before which it can be made again from persistent tensors.
+
+        That is the first op that changes state it comes from; -1 where an op behind it runs only once, the
+        number of ops where nothing stands in the way. What is used beyond its own deadline is taken to stay
+        on the device, so that what comes from it can be made again until its death.
+        """
+        endless, persistent = len(self._repeatable), self.lineage.persistent
+        death: list[int] = self.step.death.tolist()
+        found = [endless if makers else -1 for makers in self.lineage.writers]
+        for op, written in enumerate(self.lineage.writes):
+            until = endless if self._repeatable[op] else -1
+            changed = {source: change for source, change, _ in self._changing[op]}
+            until = min([until, *(at for source, at in changed.items() if persistent[source])])
+            for source in self._sources[op]:
+                stays = self._last[source] > found[source]
+                until = min(
+                    until, min(death[source], changed.get(source, endless)) if stays else found[source]
+                )
+            for tensor in written:
+                found[tensor] = min(found[tensor], until)
+        return found
+
     def is_fixed(self, op: int, present: Present, at: int) -> bool:
         """``op`` would not do the same again before op ``at``: it updates state, or a source has changed
         since.

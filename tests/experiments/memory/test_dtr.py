@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import Drop, Lineage, MemoryPlan, Recompute, violations
-from experiments.memory.policies.dtr import HEURISTICS, Classes, Dtr, Full, Local
-from experiments.memory.policies.dtr.online import Relations
+from experiments.memory.policies.dtr import HEURISTICS, Dtr
+from experiments.memory.policies.dtr.neighborhood import Classes, Full, Local, Relations
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import chain, machine, make_step, plan_of
 
@@ -44,6 +46,92 @@ def test_classes_join_when_one_leaves_between_two_and_shrink_when_one_returns():
     classes.note_return(1)
     # The class is never split: what is left of it, 1 + 4, is counted once.
     assert classes.price(1) == 3 + (1 + 4)
+
+
+def random_events(draw):
+    """Tensors that leave and return, in a graph in which each is made of two earlier ones at most."""
+    count = draw(st.integers(2, 12))
+    sources = [
+        draw(st.lists(st.integers(0, i - 1), max_size=2, unique=True)) if i else [] for i in range(count)
+    ]
+    rows = [
+        (f"make_{i}", "forward", float(draw(st.integers(1, 5))), [f"t{s}" for s in sources[i]], [f"t{i}"])
+        for i in range(count)
+    ]
+    step = make_step(rows, {f"t{i}": 1 for i in range(count)})
+    return Relations(step, Lineage(step)), draw(st.lists(st.integers(0, count - 1), max_size=40))
+
+
+@given(st.data())
+def test_kept_prices_are_those_worked_out_anew(data):
+    relations, toggled = random_events(data.draw)
+    full, classes = Full(relations), Classes(relations)
+    absent, member, total = set(), {}, {}
+    for tensor in toggled:
+        if tensor in absent:
+            absent.discard(tensor)
+            total[member.pop(tensor)] -= relations.cost[tensor]
+            for kind in (full, classes):
+                kind.note_return(tensor)
+        else:
+            around = {member[n] for n in relations.neighbors(tensor) if n in member}
+            total[len(total)] = relations.cost[tensor] + sum(total[c] for c in around)
+            new = len(total) - 1
+            member = {t: new if c in around else c for t, c in member.items()} | {tensor: new}
+            absent.add(tensor)
+            for kind in (full, classes):
+                kind.note_departure(tensor)
+        for other in set(range(len(relations.cost))) - absent:
+            near = {member[n] for n in relations.neighbors(other) if n in member}
+            assert classes.price(other) == relations.cost[other] + sum(total[c] for c in near)
+            reached = reachable(relations.parents, other, absent) | reachable(
+                relations.children, other, absent
+            )
+            assert full.price(other) == relations.cost[other] + sum(relations.cost[t] for t in reached)
+
+
+def reachable(neighbors, start, absent):
+    found, todo = set(), [start]
+    while todo:
+        fresh = set(neighbors[todo.pop()]) & absent - found
+        found |= fresh
+        todo += fresh
+    return found
+
+
+def test_what_was_released_makes_its_children_dear():
+    # x costs 2 but comes from p, 10, which is gone; y costs 3 and comes from w. At z one of them must leave.
+    rows = [
+        ("p", "forward", 10.0, ["w"], ["p"]),
+        ("x", "forward", 2.0, ["p"], ["x"]),
+        ("y", "forward", 3.0, ["w"], ["y"]),
+        ("fill", "forward", 20.0, ["w"], ["f"]),
+        ("z", "forward", 1.0, ["f"], ["z"]),
+        ("back", "backward", 1.0, ["x", "y", "z"], ["g"]),
+    ]
+    step = make_step(rows, {"w": 0, "p": 0, "x": 4, "y": 4, "f": 4, "z": 4, "g": 0}, persistent=["w"])
+    for heuristic, again in (("eq", 2), ("full", 2), ("local", 1)):
+        plan = plan_of(Dtr(heuristic=heuristic, limit=20.0), step, machine(12))
+        assert [move.ops for move in plan.moves if isinstance(move, Recompute)][-1] == (again,)
+
+
+def test_gradients_wait_for_an_update_that_would_make_them_wrong():
+    # g1 is cheap and idle while g2 is made, but comes from w1 through a, and w1 is updated before it is read.
+    rows = [
+        ("a", "forward", 1.0, ["w1"], ["a"]),
+        ("b", "forward", 9.0, ["w1"], ["b"]),
+        ("g1", "backward", 1.0, ["a"], ["g1"]),
+        ("g2", "backward", 9.0, ["b"], ["g2"]),
+        ("big", "backward", 1.0, ["g2"], ["c"]),
+        ("update_1", "optimizer", 1.0, ["g2", "c", "w1"], ["w1"]),
+        ("update_2", "optimizer", 1.0, ["g1", "w2"], ["w2"]),
+    ]
+    sizes = {"w1": 1, "w2": 1, "a": 4, "b": 4, "g1": 4, "g2": 4, "c": 4}
+    step = make_step(rows, sizes, persistent=["w1", "w2"])
+    g1 = step.tensors.name.index("g1")
+    plan = plan_of(Dtr(small=0.0, limit=9.0), step, machine(14))
+    assert all(getattr(move, "tensor", None) != g1 for move in plan.moves)
+    assert violations(plan, step, machine()) == []
 
 
 def carried_out(step, capacity, **knobs):

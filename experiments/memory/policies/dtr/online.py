@@ -1,154 +1,180 @@
 """A step run op by op in a fixed budget, without looking ahead: what does not fit makes others leave, what is
-missing is recomputed. The run is recorded as a plan.
+missing is recomputed, with what that in turn is missing first. The run is recorded as a plan.
 
-``Valuation`` decides who leaves. Two things are known beforehand, because the plan must be right: tensors
-whose ops cannot run again while they are still needed (a source will have been overwritten, state is updated)
-never leave; and before a source of something that has left is overwritten or freed for good, that something
-is recomputed.
+Two things are known beforehand, because the plan must be right: tensors that could not be made again by their
+last use (a parameter that they come from will have been updated, as for gradients) never leave; and before a
+source of something that has left is overwritten or freed for good, that something is recomputed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface import Drop, Lineage, MemoryMove, Recompute
+from experiments.memory.interface import MemoryMove
 from experiments.memory.planning.rematerialize import Rematerializer
+from experiments.memory.policies.dtr.journal import Departure, Journal, Rerun, Use
+from experiments.memory.policies.dtr.neighborhood import Relations, grained
+from experiments.memory.policies.dtr.storages import Storages, Valuation
 from experiments.workloads.step import Step
 
 
-class Valuation(Protocol):
-    """Says what the absence of a tensor costs, and is notified who left and who came back."""
+@dataclass
+class Gathering:
+    """What ``block`` (no op: the step's next one) reads; those of ``missing``, last first, are still to be
+    there and locked.
+    """
 
-    def price(self, tensor: int) -> float:
-        """Seconds of compute at stake when ``tensor`` leaves."""
-
-    def note_departure(self, tensor: int) -> None: ...
-
-    def note_return(self, tensor: int) -> None: ...
-
-
-class Relations:
-    """Of every tensor the seconds that its ops took, the tensors it was made from and those made from it."""
-
-    def __init__(self, step: Step, lineage: Lineage) -> None:
-        seconds: list[float] = step.ops.seconds.tolist()
-        count = len(step.tensors)
-        self.cost: list[float] = [sum(seconds[op] for op in makers) for makers in lineage.writers]
-        self.parents: list[list[int]] = [[] for _ in range(count)]
-        self.children: list[list[int]] = [[] for _ in range(count)]
-        for tensor, makers in enumerate(lineage.writers):
-            if not lineage.persistent[tensor]:
-                reads = dict.fromkeys(s for op in makers for s in lineage.reads[op])
-                self.parents[tensor] = [s for s in reads if s != tensor and not lineage.persistent[s]]
-                for source in self.parents[tensor]:
-                    self.children[source].append(tensor)
+    tensor: int
+    block: tuple[int, ...]
+    reads: Sequence[int]
+    missing: list[int]
 
 
 class OnlineRun:
-    """One run of ``step`` within ``budget`` bytes; ``moves`` are what it did.
+    """One run of ``step`` within ``budget`` bytes; ``run`` gives what it did.
 
-    Tensors of at most ``least`` bytes leave only when no other can. More than ``limit`` times the step's own
-    compute raises ``Infeasible``: the run thrashes.
+    More than ``limit`` times the step's own compute raises ``Infeasible``: the run thrashes.
     """
 
     def __init__(
-        self, step: Step, budget: int, relations: Relations, valuation: Valuation, least: float, limit: float
+        self,
+        step: Step,
+        budget: int,
+        remake: Rematerializer,
+        relations: Relations,
+        valuation: Valuation,
+        least: float,
+        limit: float,
     ) -> None:
-        self.step, self.budget, self.relations, self.valuation = step, budget, relations, valuation
-        self.remake = Rematerializer(step)
-        self.lineage = self.remake.lineage
+        self.step, self.budget, self.relations, self.remake = step, budget, relations, remake
+        self.lineage = remake.lineage
+        self.storages = Storages(step, valuation, least)
+        self.resident, self.size = self.storages.resident, self.storages.size
         self.seconds: list[float] = step.ops.seconds.tolist()
-        self.size: list[int] = step.tensors.bytes.tolist()
+        self.ticks: list[float] = grained(step.ops.seconds).tolist()
         self.workspace: list[int] = step.ops.workspace.tolist()
         self.first: list[int] = step.first_use.tolist()
         self.last: list[int] = step.last_use.tolist()
-        self.touched = [row.tolist() for row in step.touched]
-        self.limit, self.least = limit * step.seconds, least
-        self.resident = list(self.lineage.persistent)
-        self.used = step.persistent_bytes
-        self.clock = self.spent = 0.0
-        self.access = [0.0] * len(self.size)
-        self.locked: dict[int, int] = {}
-        self.pool: dict[int, None] = {}
-        self.small: dict[int, None] = {}
-        self.constant: set[int] = set()
-        self.late_drops: dict[int, Drop] = {}
-        self.moves: list[MemoryMove] = []
+        self.death: list[int] = step.death.tolist()
+        self.touched = step.touched.lists()
+        self.dying = self._dying()
+        self.deadline = remake.deadlines()
+        self.limit = limit * step.seconds
+        self.spent = 0.0
+        self.journal = Journal(self.lineage)
 
     def run(self) -> tuple[MemoryMove, ...]:
         """All moves of the run, in order."""
         for op in range(len(self.touched)):
             self._rescue(op, self._overwritten(op))
             self._op(op)
-        return (*self.late_drops.values(), *self.moves)
+        return self.journal.moves()
+
+    def _dying(self) -> list[list[int]]:
+        rows: list[list[int]] = [[] for _ in self.touched]
+        for tensor, op in enumerate(self.death):
+            if op >= 0 and not self.lineage.persistent[tensor]:
+                rows[op].append(tensor)
+        return rows
 
     def _op(self, op: int) -> None:
-        touched = self.touched[op]
-        self._lock(touched)
-        self._make_again([t for t in touched if self.first[t] < op and not self.resident[t]], op)
+        touched, storages = self.touched[op], self.storages
+        reads = [t for t in touched if self.first[t] < op and not self.lineage.persistent[t]]
+        self._gather(reads, op)
         new = [t for t in touched if not self.resident[t]]
         self._make_room(sum(self.size[t] for t in new) + self.workspace[op], op)
+        self.journal.events.append(Use(touched))
+        storages.clock += self.ticks[op]
         for tensor in new:
             self._enter(tensor)
-        self._compute(self.seconds[op], touched)
-        self._unlock(touched)
-        dying = [t for t in touched if self.last[t] == op and not self.lineage.persistent[t]]
+        storages.unlock(reads)
+        storages.access(t for t in touched if t in new or t in self.lineage.writes[op])
+        self._release(op)
+
+    def _release(self, op: int) -> None:
+        """What the program lets go of behind ``op`` leaves at once. It counts as evicted: what is made of it
+        costs more to make again.
+        """
+        dying = [t for t in self.dying[op] if self.resident[t]]
         self._rescue(op + 1, self._orphans(dying, op + 1))
         for tensor in dying:
-            self._leave(tensor)
+            self._leave(tensor, op + 1)
 
     # --- recomputing ----------------------------------------------------------------------------------------
 
-    def _make_again(self, missing: Sequence[int], at: int) -> None:
-        """Run the ops behind ``missing`` in their first order, each block as soon as its sources
-        are there.
+    def _gather(self, reads: Sequence[int], at: int) -> None:
+        """Have ``reads`` resident and locked. What is missing is made again, each with what it reads itself
+        first.
         """
-        if not missing:
-            return
-        chain = self.remake.chain(missing, self.resident.__getitem__, at)
-        if chain.stuck:
-            tensor = min(chain.stuck)
-            raise Infeasible(
-                f"tensor {tensor} ({self.step.tensors.name[tensor]}) cannot be recomputed", self._name(at)
-            )
-        blocks = self._blocks(chain.ops)
-        reads = [
-            [s for s in self.lineage.external(block) if not self.lineage.persistent[s]] for block in blocks
-        ]
-        for sources in reads:
-            self._lock(sources)
-        for position, (block, sources) in enumerate(zip(blocks, reads, strict=True)):
-            later = {s for rest in reads[position + 1 :] for s in rest}
-            self._rerun(block, at, later)
-            self._unlock(sources)
-            for source in sources:
-                if self.last[source] < at and source not in self.locked and self.resident[source]:
-                    self.moves.append(Drop(at, source))
-                    self._leave(source)
+        stack = [self._begin(-1, (), reads)]
+        while stack:
+            top = stack[-1]
+            while top.missing and self.resident[top.missing[-1]]:
+                self.storages.lock(top.missing.pop())
+            if top.missing:
+                tensor = top.missing[-1]
+                if any(under.tensor == tensor for under in stack):
+                    raise self._cannot(tensor, at)
+                block = self._block(tensor, at)
+                stack.append(self._begin(tensor, block, self._sources(block)))
+            else:
+                stack.pop()
+                if top.block:
+                    self._rerun(top, at)
 
-    def _rerun(self, block: tuple[int, ...], at: int, later: set[int]) -> None:
-        """One ``Recompute``: what is needed later stays, a second copy of what is there is
+    def _begin(self, tensor: int, block: tuple[int, ...], reads: Sequence[int]) -> Gathering:
+        self.storages.access(reads)
+        missing = []
+        for source in reads:
+            if self.resident[source]:
+                self.storages.lock(source)
+            else:
+                missing.append(source)
+        return Gathering(tensor, block, reads, missing[::-1])
+
+    def _block(self, tensor: int, at: int) -> tuple[int, ...]:
+        """The ops that make ``tensor`` again: its own, and those that no rerun can part from them."""
+        makers = self.lineage.writers[tensor]
+        if len(makers) == 1 and makers[0] < at and self.remake.reads_what_stays(makers[0]):
+            return (makers[0],)
+        chain = self.remake.chain([tensor], self.resident.__getitem__, at)
+        if chain.stuck:
+            raise self._cannot(min(chain.stuck), at)
+        last = max(op for op in makers if op < at)
+        return next(block for block in self._blocks(chain.ops) if block[-1] >= last)
+
+    def _cannot(self, tensor: int, at: int) -> Infeasible:
+        named = f"tensor {tensor} ({self.step.tensors.name[tensor]})"
+        return Infeasible(f"{named} cannot be recomputed", self._name(at))
+
+    def _sources(self, block: tuple[int, ...]) -> list[int]:
+        return [s for s in self.lineage.external(block) if not self.lineage.persistent[s]]
+
+    def _rerun(self, what: Gathering, at: int) -> None:
+        """Run the block; all that it makes stays until it is evicted, a second copy of what is there is
         released at once.
         """
+        block = what.block
         written = dict.fromkeys(t for op in block for t in self.lineage.writes[op])
         new = [t for t in written if not self.resident[t] and not self.lineage.persistent[t]]
         doubles = sum(self.size[t] for t in written if t not in new)
         scratch = max(self.workspace[op] for op in block)
         self._make_room(sum(self.size[t] for t in new) + doubles + scratch, at)
-        keep = [t for t in new if self.last[t] >= at or t in later]
-        self.moves.append(Recompute(at, block, tuple(keep)))
-        for tensor in keep:
-            if self.last[tensor] < at:
-                self.late_drops.setdefault(tensor, Drop(self.last[tensor] + 1, tensor))
+        whole = [t for t in new if self._is_whole(t, block, at)]
+        self.journal.events.append(Rerun(at, block, what.reads, whole))
+        self.storages.clock += sum(self.ticks[op] for op in block)
+        self.spent += sum(self.seconds[op] for op in block)
+        for tensor in whole:
             self._enter(tensor)
-            self.valuation.note_return(tensor)
-        seconds = sum(self.seconds[op] for op in block)
-        self.spent += seconds
-        self._compute(seconds, keep)
+        self.storages.unlock(what.reads)
         if self.spent > self.limit:
             raise Infeasible(f"recomputation exceeds its limit of {self.limit:.3g} s", self._name(at))
+
+    def _is_whole(self, tensor: int, block: tuple[int, ...], at: int) -> bool:
+        """All ops that have written ``tensor`` so far are in ``block``."""
+        return all(op in block for op in self.lineage.writers[tensor] if op < at)
 
     def _blocks(self, ops: Sequence[int]) -> list[tuple[int, ...]]:
         """``ops`` cut wherever no tensor is half written: all ops that write one tensor stay together."""
@@ -170,64 +196,34 @@ class OnlineRun:
     # --- who leaves -----------------------------------------------------------------------------------------
 
     def _make_room(self, needed: int, at: int) -> None:
-        while self.used + needed > self.budget:
+        while self.storages.used + needed > self.budget:
             tensor = self._cheapest(at)
             if tensor is None:
-                missing = self.used + needed - self.budget
+                missing = self.storages.used + needed - self.budget
                 raise Infeasible(
                     f"nothing can be evicted: {missing} bytes are missing", self._name(at), missing
                 )
-            self.moves.append(Drop(at, tensor))
-            self._leave(tensor)
-            self.valuation.note_departure(tensor)
+            self._leave(tensor, at)
 
     def _cheapest(self, at: int) -> int | None:
-        """The evictable tensor of least price by byte and staleness; small ones only where there
-        is no other.
-        """
+        """The evictable tensor of least price by byte and staleness."""
         while True:
-            found = self._best(self.pool)
-            if found is None:
-                found = self._best(self.small)
+            found = self.storages.cheapest()
             if found is None or not self._is_lost(found, at + 1):  # op ``at`` may overwrite a source
                 return found
-            self.constant.add(found)
-            self.pool.pop(found, None)
-            self.small.pop(found, None)
-
-    def _best(self, pool: Iterable[int]) -> int | None:
-        """The one with the least score; among equals the one that entered last; a score of 0 ends
-        the search.
-        """
-        best, least = None, float("inf")
-        for tensor in pool:
-            if tensor in self.locked:
-                continue
-            score = self._score(tensor)
-            if score <= least:
-                best, least = tensor, score
-            if score == 0:
-                break
-        return best
-
-    def _score(self, tensor: int) -> float:
-        stale = self.size[tensor] * (self.clock - self.access[tensor])
-        return self.valuation.price(tensor) / stale if stale > 0 else float("inf")
+            self.storages.fix(found)
 
     def _is_lost(self, tensor: int, at: int) -> bool:
         """If ``tensor`` were gone before op ``at``, it could not be recomputed from what the step still
         needs.
         """
+        if self.deadline[tensor] >= len(self.touched):
+            return False
 
         def present(other: int) -> bool:
-            return other != tensor and self.resident[other] and self.last[other] >= at - 1
+            return other != tensor and self.resident[other] and self.death[other] >= at - 1
 
         return bool(self.remake.chain([tensor], present, at).stuck)
-
-    def _stays_needed(self, tensor: int) -> bool:
-        """A source of ``tensor`` is overwritten before its last use: by then it could not be recomputed."""
-        makers, last = self.lineage.writers[tensor], self.last[tensor]
-        return any(self.remake.is_fixed(op, lambda s: s != tensor, last) for op in makers if op < last)
 
     # --- rescue ---------------------------------------------------------------------------------------------
 
@@ -236,6 +232,7 @@ class OnlineRun:
         readers = {
             reader
             for tensor in self.lineage.writes[op]
+            if self.first[tensor] < op
             for reader in self.step.uses[tensor].tolist()
             if reader < op and tensor not in self.lineage.writes[reader]
         }
@@ -249,6 +246,8 @@ class OnlineRun:
         for tensor in dying:
             self.resident[tensor] = False
         for tensor in dying:
+            if self.deadline[tensor] >= len(self.touched):
+                continue
             needed = self._absent_needed(self.relations.children[tensor], at)
             if needed and self._is_lost(tensor, at):
                 found |= needed
@@ -274,40 +273,20 @@ class OnlineRun:
         return found
 
     def _rescue(self, at: int, tensors: set[int]) -> None:
-        self._make_again(sorted(tensors), at)
+        rescued = sorted(tensors)
+        self._gather(rescued, at)
+        self.storages.unlock(rescued)
 
     # --- accounts -------------------------------------------------------------------------------------------
 
     def _enter(self, tensor: int) -> None:
-        self.resident[tensor] = True
-        self.used += self.size[tensor]
-        if tensor in self.constant or self._stays_needed(tensor):
-            self.constant.add(tensor)
-        elif self.size[tensor] > self.least:
-            self.pool[tensor] = None
-        elif self.size[tensor]:
-            self.small[tensor] = None
+        self.storages.enter(tensor)
+        if self.last[tensor] > self.deadline[tensor]:
+            self.storages.fix(tensor)
 
-    def _leave(self, tensor: int) -> None:
-        self.resident[tensor] = False
-        self.used -= self.size[tensor]
-        self.pool.pop(tensor, None)
-        self.small.pop(tensor, None)
-
-    def _compute(self, seconds: float, touched: Iterable[int]) -> None:
-        self.clock += seconds
-        for tensor in touched:
-            self.access[tensor] = self.clock
-
-    def _lock(self, tensors: Iterable[int]) -> None:
-        for tensor in tensors:
-            self.locked[tensor] = self.locked.get(tensor, 0) + 1
-
-    def _unlock(self, tensors: Iterable[int]) -> None:
-        for tensor in tensors:
-            self.locked[tensor] -= 1
-            if not self.locked[tensor]:
-                del self.locked[tensor]
+    def _leave(self, tensor: int, at: int) -> None:
+        self.journal.events.append(Departure(at, tensor))
+        self.storages.leave(tensor)
 
     def _name(self, op: int) -> str:
         return f"op {op} ({self.step.ops.name[op]})" if op < len(self.step.ops) else "end of the step"

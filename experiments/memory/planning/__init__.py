@@ -2,7 +2,8 @@
 
 - swapping: ``swaps``, ``layer_offload``, ``compressed_swapping``, ``density``, ``host_update``, ``backing``,
   ``g10``
-- recomputation: ``segments``, ``chain``, ``reversal``, ``borders``, ``rematerialize``, ``attention``
+- recomputation: ``segments``, ``chain``, ``reversal``, ``borders``, ``rematerialize``, ``attention``,
+  ``eviction``
 - memory that ops use in place: ``in_place``
 - places as programs: ``locations``, ``location_moves``, ``milp``, ``graph``
 - addresses: ``offsets``

@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.memory.interface import DeviceView, MemoryPlan
 from experiments.memory.planning.chain import UnitChain
-from experiments.memory.planning.reversal import reverse_by_segments
+from experiments.memory.planning.reversal import reverse_by_segments, reverse_optimally
 from experiments.memory.planning.segments import greedy
 from experiments.workloads.step import Step
 
@@ -63,6 +63,23 @@ def keep_by_budget(chain: UnitChain, budget: float, keep_last: bool) -> MemoryPl
 def search_budgets(chain: UnitChain, step: Step, device: DeviceView, keep_last: bool) -> MemoryPlan:
     """Return the best of the plans for ``budgets``."""
     return _best([keep_by_budget(chain, budget, keep_last) for budget in budgets(chain)], step, device)
+
+
+def keep_most_states(chain: UnitChain, step: Step, device: DeviceView, keep_last: bool) -> MemoryPlan:
+    """Return the plan that stores a state for each unit, or half as many and so on until it fits."""
+    if step.live_peak <= device.capacity:
+        return MemoryPlan()
+    plan = MemoryPlan()
+    for slots in _halvings(chain.units - 1):
+        plan = chain.plan(reverse_optimally(chain.units, slots), keep_last)
+        if device.estimate(plan).fits:
+            break
+    return plan
+
+
+def _halvings(most: int) -> list[int]:
+    """``most``, half of it, and so on down to 0."""
+    return [*dict.fromkeys(most >> shift for shift in range(most.bit_length())), 0]
 
 
 def _best(plans: Sequence[MemoryPlan], step: Step, device: DeviceView) -> MemoryPlan:

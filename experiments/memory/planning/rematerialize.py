@@ -61,7 +61,7 @@ def with_drops(step: Step, lineage: Lineage, reruns: Sequence[Recompute]) -> tup
                 continue
             before = max(need for need in needs if need < time)
             needs = [need for need in needs if need < time]
-            if before + 1 < time:
+            if before + 1 <= time:
                 useful.add((time // 2, tensor))
                 drops = early if before % 2 else late
                 drops.append(Drop((before + 1) // 2, tensor))

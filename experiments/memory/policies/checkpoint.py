@@ -28,7 +28,12 @@ from typing import ClassVar
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
-from experiments.memory.planning.borders import keep_by_budget, keep_every_kth, search_budgets
+from experiments.memory.planning.borders import (
+    keep_by_budget,
+    keep_every_kth,
+    keep_most_states,
+    search_budgets,
+)
 from experiments.memory.planning.chain import UnitChain, chain_of
 from experiments.memory.planning.reversal import reverse_optimally, reverse_recursively
 from experiments.workloads.step import Step
@@ -67,21 +72,7 @@ class Checkpoint(MemoryPolicy):
         return search_budgets(chain, step, device, self.keep_last)
 
     def _most_states(self, chain: UnitChain, step: Step, device: DeviceView) -> MemoryPlan:
-        """With the number of states given, or halving it from one for each unit until the plan fits."""
-        if self.slots is not None:
-            return chain.plan(
-                reverse_optimally(chain.units, min(self.slots, chain.units - 1)), self.keep_last
-            )
-        if step.live_peak <= device.capacity:
-            return MemoryPlan()
-        plan = MemoryPlan()
-        for slots in _halvings(chain.units - 1):
-            plan = chain.plan(reverse_optimally(chain.units, slots), self.keep_last)
-            if device.estimate(plan).fits:
-                break
-        return plan
-
-
-def _halvings(most: int) -> list[int]:
-    """``most``, half of it, and so on down to 0."""
-    return [*dict.fromkeys(most >> shift for shift in range(most.bit_length())), 0]
+        """With the number of states given, or as many as fit."""
+        if self.slots is None:
+            return keep_most_states(chain, step, device, self.keep_last)
+        return chain.plan(reverse_optimally(chain.units, min(self.slots, chain.units - 1)), self.keep_last)

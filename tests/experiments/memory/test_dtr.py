@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import Drop, Lineage, MemoryPlan, Recompute, violations
+from experiments.memory.planning.eviction.neighborhood import Classes, Full, Local, Relations
 from experiments.memory.policies.dtr import HEURISTICS, Dtr
-from experiments.memory.policies.dtr.neighborhood import Classes, Full, Local, Relations
 from experiments.memory.simulator import Simulator
 from tests.experiments.memory.steps import chain, machine, make_step, plan_of
 

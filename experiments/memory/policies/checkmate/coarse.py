@@ -61,9 +61,11 @@ def group_ends(step: Step, most: int) -> tuple[int, ...]:
     """Last ops of at most ``most`` groups of forward ops of about equal saved bytes and seconds.
 
     Within each share of the forward pass the group ends where the fewest bytes lead on, at a module's end if
-    it can.
+    it can. Where there are groups enough, each op is one.
     """
     loss = last_forward_op(step)
+    if loss < most:
+        return tuple(range(loss + 1))
     seconds, sizes = step.ops.seconds[: loss + 1], np.zeros(loss + 1)
     spans = ~step.persistent & (step.first_use <= loss) & (step.last_use > loss)
     np.add.at(sizes, step.first_use[spans], step.tensors.bytes[spans])

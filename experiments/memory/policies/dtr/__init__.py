@@ -4,14 +4,14 @@ missing.
 Online: no op is looked at before it runs. The policy runs the step in the budget (op times are given, so its
 decisions are those of a real run with these times) and returns what it did as drops and reruns. The score of
 a resident storage is (cost + cost of its evicted neighborhood) / (bytes x staleness); the least leaves.
-The neighborhoods ``eq``, ``full`` and ``local`` are in ``neighborhood``, the run in ``online``. A storage
-whose last reference is gone is evicted at once and can still be recomputed; what is made of it pays for it.
+The neighborhoods ``eq``, ``full`` and ``local`` and the run are in ``planning.eviction``. A storage whose
+last reference is gone is evicted at once and can still be recomputed; what is made of it pays for it.
 Storages under 1 % of the mean size are not considered (knob), as in the paper's prototype.
 
 Not reproduced: sampling sqrt(N) storages per eviction, and the cost of the search itself. A view comes back
 with its storage, which in the paper's simulator costs the view's op again. What the paper leaves open: ops
-that update state; here what cannot be recomputed never leaves, see ``online``. The paper's own logs
-(``dtr-log``) write copies where an op changes a tensor.
+that update state; here what cannot be recomputed never leaves, see ``planning.eviction.online``. The paper's
+own logs (``dtr-log``) write copies where an op changes a tensor.
 """
 
 from __future__ import annotations
@@ -21,13 +21,9 @@ from typing import ClassVar
 
 from experiments.core.knobs import knob
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
-from experiments.memory.planning.rematerialize import Rematerializer
-from experiments.memory.policies.dtr.neighborhood import Classes, Full, Local, Relations
-from experiments.memory.policies.dtr.online import OnlineRun
+from experiments.memory.planning.eviction.neighborhood import Classes, Full, Local
+from experiments.memory.planning.eviction.online import SMALL, evict_online
 from experiments.workloads.step import Step
-
-SMALL = 0.01
-
 
 HEURISTICS: dict[str, type[Local]] = {"eq": Classes, "full": Full, "local": Local}
 
@@ -46,11 +42,4 @@ class Dtr(MemoryPolicy):
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if step.live_peak <= device.capacity:
             return MemoryPlan()
-        remake = Rematerializer(step)
-        relations = Relations(step, remake.lineage)
-        valuation = HEURISTICS[self.heuristic](relations)
-        sizes = step.tensors.bytes[~step.persistent]
-        least = self.small * float(sizes.mean()) if len(sizes) else 0.0
-        online = OnlineRun(step, device.capacity, remake, relations, valuation, least, self.limit - 1)
-        moves = online.run()
-        return MemoryPlan(moves, notes={"overhead": 1 + online.spent / step.seconds if step.seconds else 1.0})
+        return evict_online(step, device.capacity, HEURISTICS[self.heuristic], self.small, self.limit)

@@ -8,16 +8,19 @@ source of something that has left is overwritten or freed for good, that somethi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from experiments.core.errors import Infeasible
-from experiments.memory.interface import MemoryMove
+from experiments.memory.interface import MemoryMove, MemoryPlan
+from experiments.memory.planning.eviction.journal import Departure, Journal, Rerun, Use
+from experiments.memory.planning.eviction.neighborhood import Relations, grained
+from experiments.memory.planning.eviction.storages import Storages, Valuation
 from experiments.memory.planning.rematerialize import Rematerializer
-from experiments.memory.policies.dtr.journal import Departure, Journal, Rerun, Use
-from experiments.memory.policies.dtr.neighborhood import Relations, grained
-from experiments.memory.policies.dtr.storages import Storages, Valuation
 from experiments.workloads.step import Step
+
+#: Storages below this share of the mean size leave only when no other can: the prototype's rule.
+SMALL = 0.01
 
 
 @dataclass
@@ -290,3 +293,19 @@ class OnlineRun:
 
     def _name(self, op: int) -> str:
         return f"op {op} ({self.step.ops.name[op]})" if op < len(self.step.ops) else "end of the step"
+
+
+def evict_online(
+    step: Step, capacity: int, valuation: Callable[[Relations], Valuation], small: float, limit: float
+) -> MemoryPlan:
+    """The plan of a run of ``step`` in ``capacity`` bytes, whose time is at most ``limit`` times its compute.
+
+    Storages below the share ``small`` of the mean size leave only when no other can.
+    """
+    remake = Rematerializer(step)
+    relations = Relations(step, remake.lineage)
+    sizes = step.tensors.bytes[~step.persistent]
+    least = small * float(sizes.mean()) if len(sizes) else 0.0
+    run = OnlineRun(step, capacity, remake, relations, valuation(relations), least, limit - 1)
+    moves = run.run()
+    return MemoryPlan(moves, notes={"overhead": 1 + run.spent / step.seconds if step.seconds else 1.0})

@@ -215,6 +215,16 @@ def test_no_more_groups_are_made_than_ops_and_no_fewer_where_there_are_enough():
     assert len(group_ends(chain(12), 4)) == 4
 
 
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=20), st.integers(2, 12))
+def test_there_are_as_many_groups_as_asked_for_or_one_for_each_op(seconds, most):
+    rows = [(f"op_{i}", "forward", float(s), ["x"], [f"a{i}"]) for i, s in enumerate(seconds)]
+    rows.append(("back", "backward", 1.0, [f"a{i}" for i in range(len(seconds))], ["g"]))
+    step = make_step(rows, {"x": 0, **{f"a{i}": s for i, s in enumerate(seconds)}, "g": 1}, persistent=["x"])
+    ends = group_ends(step, most)
+    assert len(ends) == min(most, len(seconds)) and list(ends) == sorted(set(ends))
+    assert ends[-1] == len(seconds) - 1
+
+
 def test_the_answer_names_what_was_proved():
     notes = plan_of(Checkmate(), chain(16), machine(13)).notes
     assert notes["solved_by"] != "milp" or "of 12 groups" in notes["proven"]

@@ -18,7 +18,7 @@ from experiments.memory.interface import MemoryPlan, Recompute
 from experiments.memory.interface.activations import last_forward_op
 from experiments.memory.planning.rematerialize import Rematerializer, with_drops
 from experiments.memory.policies.checkmate.remat_program import Flags, GroupValue, Problem, Schedule
-from experiments.workloads.step import Step
+from experiments.workloads.step import Floats, Step
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,18 @@ def group_ends(step: Step, most: int) -> tuple[int, ...]:
         window = [op for op in window if op < loss and (not ends or op > ends[-1])]
         if window:
             ends.append(min(window, key=lambda op: (crossing[op], not _module_ends(step, op), op)))
+    while len(ends) < most - 1:
+        ends = sorted([*ends, _half_way(progress, [-1, *ends, loss])])
     return (*ends, loss)
+
+
+def _half_way(progress: Floats, ends: Sequence[int]) -> int:
+    """The op behind which the heaviest group of several ops is cut in halves of about equal weight."""
+    several = [(a + 1, b) for a, b in itertools.pairwise(ends) if b > a + 1]
+    starts = np.concatenate(([0.0], progress))
+    a, b = max(several, key=lambda group: (float(progress[group[1]] - starts[group[0]]), -group[0]))
+    middle = (starts[a] + progress[b]) / 2
+    return min(range(a, b), key=lambda op: (abs(float(progress[op]) - middle), op))
 
 
 def _crossing(step: Step, loss: int) -> list[int]:

@@ -150,6 +150,23 @@ def test_a_long_chain_runs_in_a_few_square_roots_of_its_layers(heuristic):
         assert done.recompute_time <= 2 * 131
 
 
+def test_what_was_made_again_for_others_may_leave_once_it_has_been_read():
+    # Layers whose input dies at once, as a convolution's before a ReLU: b is what the backward pass reads.
+    rows, sizes = [], {"x": 0, "g": 1}
+    for i in range(12):
+        rows.append((f"conv_{i}", "forward", 4.0, [f"b{i - 1}" if i else "x"], [f"a{i}"]))
+        rows.append((f"relu_{i}", "forward", 1.0, [f"a{i}"], [f"b{i}"]))
+        sizes |= {f"a{i}": 1, f"b{i}": 1}
+    rows.append(("loss", "backward", 1.0, ["b11"], ["g"]))
+    rows += [(f"back_{i}", "backward", 1.0, ["g", f"b{i}"], ["g"]) for i in reversed(range(12))]
+    step, on = make_step(rows, sizes, persistent=["x"]), machine(6)
+    plans = {how: plan_of(Dtr(limit=20.0, unreferenced=how), step, on) for how in ("stay", "leave")}
+    assert all(violations(plan, step, on) == [] for plan in plans.values())
+    overheads = {how: Simulator(step, on).run(plan).step_time / step.seconds for how, plan in plans.items()}
+    assert overheads == pytest.approx({how: plan.notes["overhead"] for how, plan in plans.items()})
+    assert overheads["leave"] < overheads["stay"]
+
+
 def test_more_memory_means_less_recomputation_and_enough_means_none():
     step = chain(32)
     assert plan_of(Dtr(), step, machine(step.live_peak)) == MemoryPlan()

@@ -26,6 +26,7 @@ POLICIES = [
     ("checkpoint", {"variant": "search", "candidates": 3}),
     ("dtr", {"limit": 20.0}),
     ("dtr", {"heuristic": "full", "limit": 20.0}),
+    ("dtr", {"unreferenced": "leave", "limit": 20.0}),
     ("selective_recompute", {"select": "ratio"}),
     ("superneurons", {}),
     ("torch_knapsack", {}),

@@ -40,6 +40,7 @@ POLICIES = [
     ("checkmate", {"groups": 6}, 0.7),
     ("dtr", {"limit": 3.0}, 0.8),
     ("dtr", {"heuristic": "local", "limit": 3.0}, 0.6),
+    ("dtr", {"unreferenced": "leave", "limit": 3.0}, 0.6),
 ]
 
 

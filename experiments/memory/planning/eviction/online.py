@@ -35,25 +35,38 @@ class Gathering:
     missing: list[int]
 
 
+@dataclass(frozen=True)
+class EvictionRules:
+    """How a run decides.
+
+    - ``valuation``: what the absence of a tensor costs.
+    - ``small``: storages below this share of the mean size leave only when no other can.
+    - ``limit``: most time of a step, in units of its own compute.
+    - ``stay``: what was made again for others and nobody refers to any more is evicted as anything else is;
+      without, it leaves as soon as it has been read.
+    """
+
+    valuation: Callable[[Relations], Valuation]
+    small: float = SMALL
+    limit: float = 2.0
+    stay: bool = True
+
+
 class OnlineRun:
     """One run of ``step`` within ``budget`` bytes; ``run`` gives what it did.
 
-    More than ``limit`` times the step's own compute raises ``Infeasible``: the run thrashes.
+    Reruns of more than ``rules`` allow raise ``Infeasible``: the run thrashes.
     """
 
-    def __init__(
-        self,
-        step: Step,
-        budget: int,
-        remake: Rematerializer,
-        relations: Relations,
-        valuation: Valuation,
-        least: float,
-        limit: float,
-    ) -> None:
-        self.step, self.budget, self.relations, self.remake = step, budget, relations, remake
-        self.lineage = remake.lineage
-        self.storages = Storages(step, valuation, least)
+    def __init__(self, step: Step, budget: int, rules: EvictionRules) -> None:
+        self.step, self.budget = step, budget
+        self.remake = Rematerializer(step)
+        self.lineage = self.remake.lineage
+        self.relations = Relations(step, self.lineage)
+        self.stay, self.limit = rules.stay, (rules.limit - 1) * step.seconds
+        sizes = step.tensors.bytes[~step.persistent]
+        least = rules.small * float(sizes.mean()) if len(sizes) else 0.0
+        self.storages = Storages(step, rules.valuation(self.relations), least)
         self.resident, self.size = self.storages.resident, self.storages.size
         self.seconds: list[float] = step.ops.seconds.tolist()
         self.ticks: list[float] = grained(step.ops.seconds).tolist()
@@ -63,8 +76,7 @@ class OnlineRun:
         self.death: list[int] = step.death.tolist()
         self.touched = step.touched.lists()
         self.dying = self._dying()
-        self.deadline = remake.deadlines()
-        self.limit = limit * step.seconds
+        self.deadline = self.remake.deadlines()
         self.spent = 0.0
         self.journal = Journal(self.lineage)
 
@@ -172,8 +184,16 @@ class OnlineRun:
         for tensor in whole:
             self._enter(tensor)
         self.storages.unlock(what.reads)
+        if not self.stay:
+            self._let_go(what.reads, at)
         if self.spent > self.limit:
             raise Infeasible(f"recomputation exceeds its limit of {self.limit:.3g} s", self._name(at))
+
+    def _let_go(self, tensors: Sequence[int], at: int) -> None:
+        """Those that nobody refers to or is about to read leave."""
+        for tensor in tensors:
+            if self.death[tensor] < at and not self.storages.is_locked(tensor):
+                self._leave(tensor, at)
 
     def _is_whole(self, tensor: int, block: tuple[int, ...], at: int) -> bool:
         """All ops that have written ``tensor`` so far are in ``block``."""
@@ -295,17 +315,8 @@ class OnlineRun:
         return f"op {op} ({self.step.ops.name[op]})" if op < len(self.step.ops) else "end of the step"
 
 
-def evict_online(
-    step: Step, capacity: int, valuation: Callable[[Relations], Valuation], small: float, limit: float
-) -> MemoryPlan:
-    """The plan of a run of ``step`` in ``capacity`` bytes, whose time is at most ``limit`` times its compute.
-
-    Storages below the share ``small`` of the mean size leave only when no other can.
-    """
-    remake = Rematerializer(step)
-    relations = Relations(step, remake.lineage)
-    sizes = step.tensors.bytes[~step.persistent]
-    least = small * float(sizes.mean()) if len(sizes) else 0.0
-    run = OnlineRun(step, capacity, remake, relations, valuation(relations), least, limit - 1)
+def evict_online(step: Step, capacity: int, rules: EvictionRules) -> MemoryPlan:
+    """The plan of a run of ``step`` in ``capacity`` bytes by ``rules``."""
+    run = OnlineRun(step, capacity, rules)
     moves = run.run()
     return MemoryPlan(moves, notes={"overhead": 1 + run.spent / step.seconds if step.seconds else 1.0})

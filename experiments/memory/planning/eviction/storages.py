@@ -71,6 +71,10 @@ class Storages:
         self._locks[tensor] += 1
         self._movable[tensor] = False
 
+    def is_locked(self, tensor: int) -> bool:
+        """Return whether ``tensor`` is in use."""
+        return self._locks[tensor] > 0
+
     def unlock(self, tensors: Iterable[int]) -> None:
         for tensor in tensors:
             self._locks[tensor] -= 1

@@ -20,6 +20,7 @@ Left open by the paper: the coarsening.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ from experiments.memory.interface.activations import last_forward_op
 from experiments.memory.planning.borders import keep_every_kth, keep_most_states, search_budgets
 from experiments.memory.planning.chain import chain_of
 from experiments.memory.planning.eviction.neighborhood import Classes, Full, Local
-from experiments.memory.planning.eviction.online import SMALL, evict_online
+from experiments.memory.planning.eviction.online import EvictionRules, evict_online
 from experiments.memory.planning.milp import NodeBound
 from experiments.memory.policies.checkmate.coarse import Coarse, coarse
 from experiments.memory.policies.checkmate.every_schedule import cheapest_of_all
@@ -79,8 +80,8 @@ class Checkmate(MemoryPolicy):
         best = _fastest(self._by_program(step, device, bound), device)
         if self.variant == "milp" or not best:
             best = _fastest([*([best] if best else []), *_checkpoints(step, device)], device)
-            for valuation in (Classes, Full, Local):
-                best = _evicting(step, device, valuation, best) or best
+            for stay, valuation in itertools.product((False, True), (Classes, Full, Local)):
+                best = _evicting(step, device, EvictionRules(valuation, stay=stay), best) or best
         return best or _as_small_as_possible(step, device)
 
     def _exactly(self, step: Step, device: DeviceView) -> MemoryPlan | None:
@@ -145,12 +146,12 @@ def _checkpoints(step: Step, device: DeviceView) -> Iterator[MemoryPlan]:
 
 
 def _evicting(
-    step: Step, device: DeviceView, valuation: type[Local], best: MemoryPlan | None
+    step: Step, device: DeviceView, rules: EvictionRules, best: MemoryPlan | None
 ) -> MemoryPlan | None:
     """Online eviction, given up as soon as it is no faster than ``best``."""
     limit = device.estimate(best).step_time / step.seconds if best and step.seconds else MOST_TIME
     try:
-        plan = evict_online(step, device.capacity, valuation, SMALL, limit)
+        plan = evict_online(step, device.capacity, replace(rules, limit=limit))
     except Infeasible:
         return None
     plan = MemoryPlan(plan.moves, notes={**plan.notes, "solved_by": "online eviction"})
